@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# Every target does its own set-up (Debian packages, .venv, Meson) and is quick
+# when that has been done. Meson does the building; see meson.build.
+
+.PHONY: build demo test test-all bench lint format clean
+.DEFAULT_GOAL := build
+
+build:
+	@scripts/build
+
+demo: build
+	@./kmem demo
+
+bench: build
+	@./kmem bench micro --json build/bench-micro.json
+
+# At most 15 minutes: what continuous integration runs.
+test:
+	@scripts/test quick
+
+# At most 80 minutes: everything, and docs/test-matrix.md is written anew.
+test-all:
+	@scripts/test all
+
+lint:
+	scripts/venv test
+	.venv/bin/ruff check python tests scripts
+	.venv/bin/ruff format --check python tests scripts
+	.venv/bin/mypy
+	scripts/debian-packages clang-format shellcheck
+	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+	shellcheck .ci/run kmem scripts/build scripts/debian-packages scripts/test scripts/venv
+
+format:
+	scripts/venv test
+	.venv/bin/ruff check --fix-only --quiet python tests scripts
+	.venv/bin/ruff format python tests scripts
+	scripts/debian-packages clang-format
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build build-aarch64

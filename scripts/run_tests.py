@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Run the tests and count them.
+
+    run_tests.py quick|all
+
+Each step runs one tool and reads that tool's own machine-readable result; a
+tool that ends badly without naming a failed test counts as one failure. The
+last line printed is "N passed, N failed, N skipped".
+
+With KMEM_CI set, skipped tests of real programs (tests/programs, Meson suite
+`programs`) count as failed. `all` also writes docs/test-matrix.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+BUILD_AARCH64 = ROOT / "build-aarch64"
+BIN = Path(sys.executable).parent
+
+MESON_FAILED = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
+
+
+@dataclass
+class Counts:
+    """What one step ran."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)  # one line a failure or skip
+
+    def add(self, other: Counts) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.notes += other.notes
+
+    def fail(self, note: str) -> None:
+        self.failed += 1
+        self.notes.append(f"FAILED {note}")
+
+    def skip(self, note: str, *, real_program: bool) -> None:
+        if real_program and os.environ.get("KMEM_CI"):
+            self.fail(f"{note} (a real program must not be skipped here)")
+        else:
+            self.skipped += 1
+            self.notes.append(f"skipped {note}")
+
+
+def run(command: list[str | Path]) -> int:
+    print("+", " ".join(map(str, command)), flush=True)
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def one_line(text: str | None) -> str:
+    return " ".join((text or "").split())[:200]
+
+
+def read_junit(path: Path, counts: Counts) -> None:
+    """Add the cases of a pytest result file."""
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        name = f"{case.get('classname', '')}::{case.get('name', '')}"
+        problem = case.find("failure")
+        if problem is None:
+            problem = case.find("error")
+        skipped = case.find("skipped")
+        if problem is not None:
+            counts.fail(f"{name}: {one_line(problem.get('message'))}")
+        elif skipped is not None:
+            program = name.startswith("tests.programs")
+            counts.skip(f"{name}: {one_line(skipped.get('message'))}", real_program=program)
+        else:
+            counts.passed += 1
+
+
+def tap_cases(stdout: str) -> tuple[int, int, int]:
+    """Passed, failed and skipped cases of a TAP stream."""
+    passed = failed = skipped = 0
+    for line in stdout.splitlines():
+        if line.startswith("not ok"):
+            failed += "# TODO" not in line
+        elif line.startswith("ok"):
+            if "# SKIP" in line.upper():
+                skipped += 1
+            else:
+                passed += 1
+    return passed, failed, skipped
+
+
+def read_meson(log: Path, counts: Counts) -> None:
+    """Add the tests of a Meson run; the cases inside a TAP program count singly."""
+    for line in log.read_text(errors="replace").splitlines():
+        test = json.loads(line)
+        stdout = test.get("stdout", "")
+        passed, failed, skipped = tap_cases(stdout)
+        bad = test["result"] in MESON_FAILED
+        if test["result"] == "SKIP":
+            programs = any(suite.endswith("programs") for suite in test.get("suite", []))
+            counts.skip(f"{test['name']}: {one_line(stdout)}", real_program=programs)
+        elif passed + failed + skipped == 0:
+            if bad:
+                counts.fail(f"{test['name']}: {test['result'].lower()}")
+            else:
+                counts.passed += 1
+        else:
+            counts.passed += passed
+            counts.skipped += skipped
+            for _ in range(max(failed, int(bad))):
+                counts.fail(f"{test['name']}: {test['result'].lower()}")
+
+
+def meson_step(build: Path, suites: list[str]) -> Counts:
+    log = build / "meson-logs" / "testlog.json"
+    log.unlink(missing_ok=True)
+    command: list[str | Path] = [BIN / "meson", "test", "-C", build, "--no-rebuild"]
+    command += ["--print-errorlogs", "--no-stdsplit", "--num-processes", "2"]
+    for suite in suites:
+        command += ["--suite", suite]
+    status = run(command)
+    counts = Counts()
+    if log.exists():
+        read_meson(log, counts)
+    if status != 0 and counts.failed == 0:
+        counts.fail(f"meson test in {build.name}: exit status {status}")
+    return counts
+
+
+def pytest_step(arguments: list[str]) -> Counts:
+    result = BUILD / "pytest.xml"
+    result.unlink(missing_ok=True)
+    status = run([BIN / "python", "-m", "pytest", "-q", f"--junitxml={result}", *arguments])
+    counts = Counts()
+    if result.exists():
+        read_junit(result, counts)
+    # 5: no test was collected, which the total judges.
+    if status not in (0, 5) and counts.failed == 0:
+        counts.fail(f"pytest: exit status {status}")
+    return counts
+
+
+def aarch64_step() -> Counts:
+    """The C tests with locked slots, cross-compiled, under user-mode emulation."""
+    status = run([ROOT / "scripts" / "build-aarch64"])
+    if status != 0:
+        counts = Counts()
+        counts.fail(f"aarch64 build: exit status {status}")
+        return counts
+    return meson_step(BUILD_AARCH64, ["quick"])
+
+
+def mutants_step() -> Counts:
+    """Each mutant must be caught by the tests; the program prints the table."""
+    counts = Counts()
+    program = ROOT / "tests" / "mutants" / "run.py"
+    if not program.exists():
+        counts.skip("mutants: tests/mutants/run.py is missing", real_program=False)
+    elif (status := run([sys.executable, program])) == 0:
+        counts.passed += 1
+    else:
+        counts.fail(f"mutants: exit status {status}")
+    return counts
+
+
+STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
+    "quick": [
+        ("C tests", lambda: meson_step(BUILD, ["quick"])),
+        ("Python tests", lambda: pytest_step(["-m", "not full"])),
+    ],
+    "all": [
+        ("C tests", lambda: meson_step(BUILD, [])),
+        ("Python tests", lambda: pytest_step([])),
+        ("aarch64, locked slots, emulated", aarch64_step),
+        ("mutants", mutants_step),
+    ],
+}
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+def write_matrix(rows: list[tuple[str, Counts, float]], total: Counts) -> None:
+    """docs/test-matrix.md: the last full run, with its commit."""
+    dirty = " with uncommitted changes" if git("status", "--porcelain", "-uno") else ""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    lines = [
+        "# Test matrix",
+        "",
+        "Written by `make test-all`; do not edit.",
+        "",
+        f"Commit {git('rev-parse', '--short=12', 'HEAD') or 'unknown'}{dirty}, {today}, "
+        f"{os.cpu_count()} CPUs, Linux {os.uname().release}.",
+        "",
+        "| step | passed | failed | skipped | seconds |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, counts, seconds in rows:
+        lines.append(
+            f"| {name} | {counts.passed} | {counts.failed} | {counts.skipped} | {seconds:.0f} |"
+        )
+    seconds = sum(row[2] for row in rows)
+    lines.append(
+        f"| **total** | {total.passed} | {total.failed} | {total.skipped} | {seconds:.0f} |"
+    )
+    if total.notes:
+        lines += ["", "## Failed and skipped", ""]
+        lines += [f"- {note}" for note in total.notes]
+    # Steps leave tables of their own (mutants, option matrices) as Markdown here.
+    for part in sorted((BUILD / "test-matrix").glob("*.md")):
+        lines += ["", part.read_text().rstrip()]
+    (ROOT / "docs" / "test-matrix.md").write_text("\n".join(lines) + "\n")
+
+
+def main() -> int:
+    if sys.argv[1:] not in (["quick"], ["all"]):
+        print("usage: run_tests.py quick|all", file=sys.stderr)
+        return 2
+    size = sys.argv[1]
+    for part in (BUILD / "test-matrix").glob("*.md"):
+        part.unlink()
+    os.environ["KMEM_TEST_SIZE"] = size  # tests scale their own work by it
+    total = Counts()
+    rows = []
+    for name, step in STEPS[size]:
+        start = time.monotonic()
+        print(f"== {name}", flush=True)
+        counts = step()
+        total.add(counts)
+        rows.append((name, counts, time.monotonic() - start))
+    print("==")
+    for name, counts, seconds in rows:
+        print(
+            f"{name}: {counts.passed} passed, {counts.failed} failed, "
+            f"{counts.skipped} skipped in {seconds:.0f} s"
+        )
+    for note in total.notes:
+        print(note)
+    if size == "all":
+        write_matrix(rows, total)
+    if total.passed == 0:
+        print("no test passed")
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
+    return 1 if total.failed or total.passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
