@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The machine behind base/system.h: Linux, by system calls of our own, so that nothing here
+ * depends on libc being ready or changes errno.
+ *
+ * Everything read by system_init is constant afterwards, so any thread may ask at any time.
+ */
+#define _GNU_SOURCE
+#include "base/system.h"
+
+#include "base/bits.h"
+#include "base/cpus.h"
+#include "base/syscall.h"
+
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+
+static struct {
+        size_t page_bytes;
+        size_t memory_bytes;
+        unsigned int cpus[CPUS_POSSIBLE + 1];
+} machine = {
+        /* What callers see who come before system_init. */
+        .page_bytes = 4096,
+        .memory_bytes = (size_t)1 << 30,
+        .cpus = { 1, 1, 1, 1 },
+};
+
+void system_init(void)
+{
+        struct sysinfo info = { 0 };
+        size_t page_bytes = getauxval(AT_PAGESZ);
+
+        if (is_power_of_two(page_bytes) && page_bytes >= PAGE_SIZE)
+                machine.page_bytes = page_bytes;
+        if (!system_call_failed(system_call(SYS_sysinfo, (long)&info, 0, 0)))
+                machine.memory_bytes = (size_t)info.totalram * max_of(info.mem_unit, 1u);
+        cpus_read(machine.cpus);
+}
+
+size_t system_page_bytes(void)
+{
+        return machine.page_bytes;
+}
+
+size_t system_memory_bytes(void)
+{
+        return machine.memory_bytes;
+}
+
+uint64_t system_time_ms(void)
+{
+        struct timespec now = { 0 };
+
+        /* Cannot fail on any kernel that runs us, so errno stays as it is. */
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+unsigned int system_cpus(enum cpu_count which)
+{
+        return machine.cpus[which];
+}
+
+unsigned int system_current_cpu(void)
+{
+        unsigned int cpu = 0;
+
+        /* Not libc's sched_getcpu: it may read a restartable-sequence area that is not set up. */
+        if (system_call_failed(system_call(SYS_getcpu, (long)&cpu, 0, 0)))
+                return 0;
+        return cpu;
+}
+
+uint32_t system_process_id(void)
+{
+        return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
+}
+
+uint32_t system_thread_id(void)
+{
+        return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
+}
+
+size_t system_address_space_limit(void)
+{
+        struct {
+                uint64_t soft;
+                uint64_t hard;
+        } limit;
+        long result = system_call6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
+
+        return system_call_failed(result) ? SIZE_MAX : limit.soft;
+}
+
+static void *map_private(size_t bytes, int protection, int flags)
+{
+        long result = system_call6(SYS_mmap, 0, (long)bytes, protection,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+        return system_call_failed(result) ? NULL : (void *)result;
+}
+
+/* Rounds up to whole system pages; 0 if that overflows, which every call below refuses. */
+static size_t round_to_system(size_t bytes)
+{
+        return round_up(bytes, machine.page_bytes);
+}
+
+void *system_reserve(size_t bytes)
+{
+        return map_private(round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+}
+
+void *system_map(size_t bytes)
+{
+        return map_private(round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
+}
+
+void system_unmap(void *start, size_t bytes)
+{
+        system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
+}
+
+void *system_remap(void *start, size_t old_bytes, size_t new_bytes)
+{
+        long result = system_call6(SYS_mremap, (long)start, (long)round_to_system(old_bytes),
+                                   (long)round_to_system(new_bytes), MREMAP_MAYMOVE, 0, 0);
+
+        return system_call_failed(result) ? NULL : (void *)result;
+}
+
+bool system_commit(void *start, size_t bytes)
+{
+        return !system_call_failed(system_call(SYS_mprotect, (long)start,
+                                               (long)round_to_system(bytes),
+                                               PROT_READ | PROT_WRITE));
+}
+
+bool system_purge(void *start, size_t bytes)
+{
+        return !system_call_failed(system_call(SYS_madvise, (long)start,
+                                               (long)round_down(bytes, machine.page_bytes),
+                                               MADV_DONTNEED));
+}
