@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * timed [-p LIBRARY] FILE PROGRAM [ARGUMENTS]: runs PROGRAM and writes to FILE
+ * "WALL_NS PEAK_KIB": the time from just before fork and exec to the end, and the
+ * largest resident set of any single process among PROGRAM and its descendants
+ * that were waited for. Ends with PROGRAM's exit code, 128 + signal if it was
+ * killed.
+ *
+ * A process of its own because the peak of a program includes what its parent
+ * had resident at fork; this one's is small. LIBRARY is preloaded into PROGRAM
+ * only.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static long long now_ns(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+        const char *library = NULL;
+        struct rusage usage;
+        long long start;
+        int status;
+        pid_t child;
+        FILE *file;
+
+        if (argc > 2 && strcmp(argv[1], "-p") == 0) {
+                library = argv[2];
+                argc -= 2;
+                argv += 2;
+        }
+        if (argc < 3) {
+                fprintf(stderr, "usage: timed [-p LIBRARY] FILE PROGRAM [ARGUMENTS]\n");
+                return 2;
+        }
+        start = now_ns();
+        child = fork();
+        if (child < 0) {
+                perror("timed: fork");
+                return 125;
+        }
+        if (child == 0) {
+                if (library)
+                        setenv("LD_PRELOAD", library, 1);
+                execvp(argv[2], argv + 2);
+                fprintf(stderr, "timed: %s: %s\n", argv[2], strerror(errno));
+                _exit(127);
+        }
+        while (wait4(child, &status, 0, &usage) < 0) {
+                if (errno != EINTR) {
+                        perror("timed: wait4");
+                        return 125;
+                }
+        }
+        start = now_ns() - start;
+        file = fopen(argv[1], "w");
+        if (!file || fprintf(file, "%lld %ld\n", start, usage.ru_maxrss) < 0 || fclose(file) != 0) {
+                fprintf(stderr, "timed: %s: %s\n", argv[1], strerror(errno));
+                return 125;
+        }
+        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The allocators that measurements compare, as libraries to preload."""
+
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from kmem.setup import LIBRARY
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """One column of a table."""
+
+    name: str
+    library: Path | None  # None: what the C library brings
+    package: str | None = None  # Debian package of a peer
+
+    @property
+    def missing(self) -> bool:
+        return self.library is not None and not self.library.exists()
+
+
+def library_folder() -> Path:
+    """Where Debian keeps shared libraries of this architecture."""
+    return Path("/usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "")
+
+
+LIBKMEM = Allocator("libkmem", LIBRARY)
+GLIBC = Allocator("glibc", None)
+PEERS = (
+    Allocator("mimalloc", library_folder() / "libmimalloc.so.2", "libmimalloc2.0"),
+    Allocator("jemalloc", library_folder() / "libjemalloc.so.2", "libjemalloc2"),
+    Allocator("tcmalloc", library_folder() / "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+)

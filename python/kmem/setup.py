@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Where the parts of the tree are, and making sure that they are there."""
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+LIBRARY = BUILD / "src" / "libkmem-malloc.so"
+
+
+class KmemError(Exception):
+    """A one-line reason for the user; the command prints it and fails."""
+
+
+def build() -> None:
+    """Build what is out of date; quick when nothing is."""
+    if subprocess.run([ROOT / "scripts" / "build"], check=False).returncode != 0:
+        raise KmemError("the build failed, see above")
+
+
+def need_packages(*names: str) -> None:
+    """Install missing Debian packages as root; otherwise the script prints the line."""
+    script = ROOT / "scripts" / "debian-packages"
+    if subprocess.run([script, *names], check=False).returncode != 0:
+        raise KmemError("Debian packages are missing, see above")
