@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Blocks by pointer: a block is an object of a cache or a large block, and its address tells
+ * which (page map entry, else page descriptor, else the table of huge blocks).
+ */
+#include "api/heap.h"
+
+#include "base/message.h"
+#include "base/options.h"
+#include "page/large.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* libc's own free, for option bad_free=libc; glibc exports it under this name. */
+extern void __libc_free(void *block) __attribute__((weak));
+
+static struct kmem_cache *cache_of(const void *block)
+{
+        return heap_contains(block) ? caches_by_index[heap.map[address_page(block)] >> PAIR_SHIFT]
+                                    : NULL;
+}
+
+void *block_alloc(enum class_table table, size_t size, bool zero)
+{
+        struct kmem_cache *cache;
+        void *object;
+
+        if (!heap_ready())
+                return NULL;
+        if (size > class_bytes_max())
+                return large_alloc(size, PAGE_SIZE, zero);
+        cache = class_cache(table, size);
+        if (!cache)
+                return NULL;
+        object = percpu_alloc(cache);
+        if (object && zero)
+                memset(object, 0, size);
+        return object;
+}
+
+void *block_alloc_aligned(size_t size, size_t align)
+{
+        struct kmem_cache *cache = NULL;
+
+        if (!heap_ready())
+                return NULL;
+        if (size <= class_bytes_max() && align <= PAGE_SIZE)
+                cache = class_cache_aligned(max_of(size, (size_t)1), align);
+        if (cache)
+                return percpu_alloc(cache);
+        return large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), false);
+}
+
+size_t block_bytes(const void *block)
+{
+        struct kmem_cache *cache = cache_of(block);
+
+        if (!cache)
+                return large_size(block);
+        return cache->engine->is_object(cache, block) ? cache->object_size : 0;
+}
+
+void report_bad_free(const char *call, void *block, const char *wrong)
+{
+        if (options.bad_free == BAD_FREE_LIBC && __libc_free) {
+                __libc_free(block);
+                return;
+        }
+        if (options.bad_free == BAD_FREE_ABORT)
+                message_fatal("%s(%p): %s", call, block, wrong);
+        message("%s(%p): %s; ignored", call, block, wrong);
+}
+
+void block_free_slow(void *block, const char *call)
+{
+        struct kmem_cache *cache;
+        int saved_errno = errno;
+
+        if (ZERO_OR_NULL_PTR(block))
+                return;
+        cache = cache_of(block);
+        if (options.check == CHECK_DRAIN)
+                fast.heap_bytes = heap.accessible_bytes;
+        if (!cache) {
+                if (!large_free(block))
+                        report_bad_free(call, block, "not the start of a block of this heap");
+        } else if (options.check == CHECK_SHEAF && !cache->engine->is_object(cache, block)) {
+                report_bad_free(call, block, "inside an object, not at its start");
+        } else if (options.check == CHECK_SHEAF && percpu_holds(cache, block)) {
+                report_bad_free(call, block, "free already (double free)");
+        } else if (!percpu_free_slow(cache, block)) {
+                report_bad_free(call, block, "free already (double free)");
+        }
+        errno = saved_errno;
+}
+
+static void *resize_by_copy(enum class_table table, void *block, size_t old, size_t size)
+{
+        void *moved = block_alloc(table, size, false);
+
+        if (moved) {
+                memcpy(moved, block, min_of(old, size));
+                block_free(block, "realloc");
+        }
+        return moved;
+}
+
+void *block_resize(enum class_table table, void *block, size_t old, size_t size)
+{
+        struct kmem_cache *cache = cache_of(block);
+
+        if (cache) {
+                /* Keep the object unless it is too small, or half of it would lie idle. */
+                if (size <= old && (size >= old / 2 || class_bytes(table, size) == old))
+                        return block;
+        } else if (size > class_bytes_max()) {
+                void *resized = large_resize(block, size);
+
+                if (resized)
+                        return resized;
+        }
+        return resize_by_copy(table, block, old, size);
+}

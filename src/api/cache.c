@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Caches are made, merged, shrunk and destroyed (S8-01 to S8-10, S4-40 to S4-46).
+ */
+#include "api/heap.h"
+
+#include "base/message.h"
+#include "base/metadata.h"
+#include "base/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lock cache_mutex;
+struct list cache_list = {&cache_list, &cache_list};
+
+static const slab_flags_t permitted_flags =
+        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_KMALLOC | SLAB_HWCACHE_ALIGN |
+        SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_STORE_USER | SLAB_RECLAIM_ACCOUNT | SLAB_PANIC |
+        SLAB_TYPESAFE_BY_RCU | SLAB_TRACE | SLAB_DEBUG_OBJECTS | SLAB_NOLEAKTRACE |
+        SLAB_NO_MERGE | SLAB_ACCOUNT | SLAB_NO_USER_FLAGS;
+
+/* Flags that keep a cache from being merged (S4-40), and those that must agree (S4-42). */
+static const slab_flags_t never_merge = SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE |
+                                        SLAB_TYPESAFE_BY_RCU | SLAB_NOLEAKTRACE | SLAB_NO_MERGE;
+static const slab_flags_t merge_same =
+        SLAB_RECLAIM_ACCOUNT | SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_ACCOUNT;
+
+int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
+                      slab_flags_t flags, struct kmem_cache **made)
+{
+        struct kmem_cache *cache = metadata_alloc(sizeof(*cache));
+        int error;
+
+        if (!cache)
+                return ENOMEM;
+        strncpy(cache->name, name, sizeof(cache->name) - 1);
+        cache->object_size = size;
+        cache->align = args->align;
+        cache->flags = flags;
+        cache->ctor = args->ctor;
+        cache->useroffset = args->usersize ? args->useroffset : 0;
+        cache->usersize = args->usersize;
+        cache->engine = &slub_engine;
+        cache->references = 1;
+        error = cache->engine->setup(cache);
+        if (!error)
+                error = percpu_setup(cache);
+        if (error) {
+                metadata_free(cache, sizeof(*cache));
+                return error;
+        }
+        list_add(&cache->list, &cache_list);
+        *made = cache;
+        return 0;
+}
+
+/* What is wrong with the arguments, or NULL (S8-04, S4-05). */
+static const char *wrong_arguments(const char *name, unsigned int size,
+                                   const struct kmem_cache_args *args, slab_flags_t flags)
+{
+        if (!name || !*name)
+                return "expected a name";
+        if (size == 0)
+                return "size is 0, expected 1 or more";
+        if (args->align && (!is_power_of_two(args->align) || args->align > PAGE_SIZE))
+                return "expected an alignment of 0 or a power of two up to 4096";
+        if (flags & ~permitted_flags)
+                return "unknown flag";
+        if (args->use_freeptr_offset &&
+            (!(flags & SLAB_TYPESAFE_BY_RCU) || args->freeptr_offset >= size ||
+             args->freeptr_offset % sizeof(void *)))
+                return "freeptr_offset needs SLAB_TYPESAFE_BY_RCU, a word-aligned offset inside "
+                       "the object";
+        return NULL;
+}
+
+/* A bad usercopy region is warned of and treated as none (S8-04). */
+static void check_usercopy(const char *name, unsigned int size, struct kmem_cache_args *args)
+{
+        if ((args->usersize || !args->useroffset) &&
+            args->usersize <= size && args->useroffset <= size - args->usersize)
+                return;
+        message("kmem_cache_create(%s): usercopy region %u+%u is not inside the %u bytes of the "
+                "object; treated as none",
+                name, args->useroffset, args->usersize, size);
+        args->useroffset = 0;
+        args->usersize = 0;
+}
+
+static bool is_mergeable(const struct kmem_cache_args *args, slab_flags_t flags)
+{
+        return options.slab_merge && !args->ctor && !args->usersize && !(flags & never_merge);
+}
+
+/* The oldest cache that may stand for a new one, or NULL (S4-42). */
+static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int align,
+                                                slab_flags_t flags)
+{
+        struct kmem_cache probe = {.object_size = size, .align = align, .flags = flags};
+        struct list *node;
+
+        if (slub_engine.setup(&probe))
+                return NULL;
+        for (node = cache_list.prev; node != &cache_list; node = node->prev) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+                uint32_t rounded = (uint32_t)round_up(round_up(size, sizeof(void *)), probe.align);
+
+                if (cache->flags & (never_merge | SLAB_KMALLOC) || cache->ctor || cache->usersize)
+                        continue;
+                if ((cache->flags ^ flags) & merge_same)
+                        continue;
+                if (rounded > cache->size || cache->size - rounded >= sizeof(void *) ||
+                    cache->size % probe.align)
+                        continue;
+                return cache;
+        }
+        return NULL;
+}
+
+static int create_locked(const char *name, unsigned int size, const struct kmem_cache_args *args,
+                         slab_flags_t flags, struct kmem_cache **cache)
+{
+        if (is_mergeable(args, flags)) {
+                *cache = find_mergeable_locked(size, args->align, flags);
+                if (*cache) {
+                        (*cache)->references++;
+                        (*cache)->object_size = max_of((*cache)->object_size, size);
+                        return 0;
+                }
+        }
+        return cache_make_locked(name, args, size, flags, cache);
+}
+
+KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned int size,
+                                                      const struct kmem_cache_args *given,
+                                                      slab_flags_t flags)
+{
+        struct kmem_cache_args args = given ? *given : (struct kmem_cache_args){0};
+        const char *wrong = wrong_arguments(name, size, &args, flags);
+        struct kmem_cache *cache = NULL;
+        int error = EINVAL;
+
+        if (!wrong) {
+                check_usercopy(name, size, &args);
+                error = ENOMEM;
+                if (heap_ready()) {
+                        lock_take(&cache_mutex);
+                        error = create_locked(name, size, &args, flags, &cache);
+                        lock_drop(&cache_mutex);
+                }
+                if (!error)
+                        return cache;
+                wrong = error == EINVAL   ? "the object is too large for a slab"
+                        : error == ENOSPC ? "4095 caches exist"
+                                          : "out of memory";
+        }
+        message("kmem_cache_create(%s) size %u align %u flags 0x%x failed with error %d: %s",
+                name ? name : "NULL", size, args.align, flags, error, wrong);
+        if (flags & SLAB_PANIC)
+                message_fatal("kmem_cache_create(%s): SLAB_PANIC is set", name ? name : "NULL");
+        errno = error;
+        return NULL;
+}
+
+KMEM_PUBLIC struct kmem_cache *(kmem_cache_create)(const char *name, unsigned int size,
+                                                   unsigned int align, slab_flags_t flags,
+                                                   void (*ctor)(void *object))
+{
+        struct kmem_cache_args args = {.align = align, .ctor = ctor};
+
+        return kmem_cache_create_args(name, size, &args, flags);
+}
+
+KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
+{
+        if (!cache)
+                return;
+        lock_take(&cache_mutex);
+        if (--cache->references == 0) {
+                list_remove(&cache->list);
+                percpu_flush(cache);
+                /* With leftovers the record leaks too: frees of them may still come. */
+                if (!cache->engine->teardown(cache)) {
+                        percpu_retire(cache);
+                        metadata_free(cache, sizeof(*cache));
+                }
+        }
+        lock_drop(&cache_mutex);
+}
+
+KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
+{
+        if (!percpu_flush(cache))
+                message("kmem_cache_shrink(%s): the kernel refuses membarrier; only the sheaves "
+                        "of the calling CPU were emptied",
+                        cache->name);
+        return cache->engine->shrink(cache);
+}
+
+KMEM_PUBLIC unsigned int kmem_cache_size(struct kmem_cache *cache)
+{
+        return cache->object_size;
+}
+
+/* S8-46, at most ten lines a process. */
+static KMEM_COLD void *alloc_failed(struct kmem_cache *cache, gfp_t flags)
+{
+        static uint32_t warned;
+
+        if (flags & __GFP_NOFAIL)
+                message_fatal("kmem_cache_alloc(%s): out of memory with __GFP_NOFAIL",
+                              cache->name);
+        if (!(flags & __GFP_NOWARN) && add_relaxed(&warned, 1) <= 10)
+                message("SLUB: Unable to allocate memory, gfp=0x%x; cache: %s, object size: %u, "
+                        "buffer size: %u, default order: %u, min order: %u",
+                        flags, cache->name, cache->object_size, cache->size, cache->order,
+                        cache->min_order);
+        errno = ENOMEM;
+        return NULL;
+}
+
+KMEM_PUBLIC void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
+{
+        void *object = percpu_alloc(cache);
+
+        if (unlikely(!object))
+                return alloc_failed(cache, flags);
+        if (unlikely(flags & __GFP_ZERO))
+                memset(object, 0, cache->object_size);
+        return object;
+}
+
+KMEM_PUBLIC void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags)
+{
+        return kmem_cache_alloc(cache, flags | __GFP_ZERO);
+}
+
+static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object)
+{
+        struct kmem_cache *own;
+
+        if (!object)
+                return;
+        own = heap_contains(object) ? caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT]
+                                    : NULL;
+        if (own && own != cache)
+                message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s",
+                        cache->name, object, own->name);
+        block_free_slow(object, "kmem_cache_free");
+}
+
+KMEM_PUBLIC void kmem_cache_free(struct kmem_cache *cache, void *object)
+{
+        if (unlikely((uintptr_t)object - heap.base >= fast.heap_bytes) ||
+            unlikely(!percpu_free_fast(cache->pair_offset, object)))
+                cache_free_slow(cache, object);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Size classes of kmalloc and malloc, and the tables that the fast paths read.
+ *
+ * A class's cache is made when its first object is asked for. Until then its table entries are
+ * pair offset 0, the pair that is always cold, so such requests take the slow path.
+ */
+#include "api/heap.h"
+
+#include "base/options.h"
+
+#include <stdio.h>
+
+enum { CLASSES_MAX = 96, MALLOC_ALIGN = 16 };
+
+static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
+static unsigned int class_count;
+static struct kmem_cache *class_caches[CLASSES_MAX]; /* release; written under cache_mutex */
+
+static void add_class(uint32_t size)
+{
+        class_sizes[class_count++] = size;
+}
+
+/* 16-byte steps to 128, then eight classes a doubling: at most 12.5% waste above 112 bytes. */
+static void init_fine(void)
+{
+        for (uint32_t size = 16; size <= 128; size += 16)
+                add_class(size);
+        for (uint32_t base = 128; base < CLASS_BYTES_MAX; base *= 2)
+                for (uint32_t step = 1; step <= 8; step++)
+                        add_class(base + base / 8 * step);
+}
+
+/* S8-23 */
+static void init_kernel(void)
+{
+        static const uint32_t small[] = {8, 16, 32, 64, 96, 128, 192, 256};
+
+        for (size_t i = 0; i < array_size(small); i++)
+                add_class(small[i]);
+        for (uint32_t size = 512; size <= 2 * PAGE_SIZE; size *= 2)
+                add_class(size);
+}
+
+void classes_init(void)
+{
+        if (options.classes == CLASSES_KERNEL)
+                init_kernel();
+        else
+                init_fine();
+        /* With locked slots this only saves the class search; the fast path finds no slot. */
+        fast.malloc_limit = class_bytes_max();
+        fast.heap_bytes = options.check == CHECK_SHEAF ? 0 : heap.accessible_bytes;
+}
+
+size_t class_bytes_max(void)
+{
+        return class_sizes[class_count - 1];
+}
+
+static size_t table_least(enum class_table table)
+{
+        return table == CLASS_MALLOC ? MALLOC_ALIGN : 1;
+}
+
+/* The least class of @size bytes whose stride is a multiple of @align; class_count if none. */
+static unsigned int class_number(size_t size, size_t align)
+{
+        unsigned int low = 0;
+        unsigned int high = class_count;
+
+        while (low < high) {
+                unsigned int middle = (low + high) / 2;
+
+                if (class_sizes[middle] < size)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        while (low < class_count && class_sizes[low] & (align - 1))
+                low++;
+        return low;
+}
+
+static unsigned int class_of(enum class_table table, size_t size)
+{
+        return class_number(max_of(size, table_least(table)), 1);
+}
+
+size_t class_bytes(enum class_table table, size_t size)
+{
+        unsigned int number = class_of(table, size);
+
+        return number < class_count ? class_sizes[number] : 0;
+}
+
+/* Points the entries of the sizes that a class serves at its cache. */
+static void fill_table(enum class_table table, uint16_t *entries, unsigned int number)
+{
+        uint32_t from = number ? class_sizes[number - 1] : 0;
+
+        for (uint32_t size = from + 1; size <= class_sizes[number]; size++)
+                if (class_of(table, size) == number)
+                        store_release(&entries[(size - 1) >> CLASS_STEP_SHIFT],
+                                      (uint16_t)class_caches[number]->pair_offset);
+        /* malloc's least class also serves the classes below its alignment. */
+        if (table == CLASS_MALLOC && from < MALLOC_ALIGN)
+                for (uint32_t size = 1; size <= from; size++)
+                        if (class_of(table, size) == number)
+                                store_release(&entries[(size - 1) >> CLASS_STEP_SHIFT],
+                                              (uint16_t)class_caches[number]->pair_offset);
+}
+
+/* S8-24: powers of two print as 512, 1k, 2k; others in bytes unless they are whole KiB. */
+static void class_name(char *name, size_t bytes, uint32_t size)
+{
+        if (size % 1024 == 0)
+                snprintf(name, bytes, "kmalloc-%uk", size / 1024);
+        else
+                snprintf(name, bytes, "kmalloc-%u", size);
+}
+
+/* The largest power of two that divides the size (S4-22), as far as pages go. */
+static uint32_t class_align(uint32_t size)
+{
+        return (uint32_t)min_of((size_t)(size & -size), PAGE_SIZE);
+}
+
+static struct kmem_cache *make_class(unsigned int number)
+{
+        struct kmem_cache *cache;
+
+        lock_take(&cache_mutex);
+        cache = class_caches[number];
+        if (!cache) {
+                uint32_t size = class_sizes[number];
+                struct kmem_cache_args args = {.align = class_align(size), .usersize = size};
+                char name[CACHE_NAME_BYTES];
+
+                class_name(name, sizeof(name), size);
+                if (cache_make_locked(name, &args, size, SLAB_KMALLOC | SLAB_NO_MERGE, &cache) ==
+                    0) {
+                        store_release(&class_caches[number], cache);
+                        fill_table(CLASS_MALLOC, front()->malloc_class, number);
+                        fill_table(CLASS_KMALLOC, front()->kmalloc_class, number);
+                }
+        }
+        lock_drop(&cache_mutex);
+        return cache;
+}
+
+static struct kmem_cache *cache_of_class(unsigned int number)
+{
+        struct kmem_cache *cache = load_acquire(&class_caches[number]);
+
+        return likely(cache) ? cache : make_class(number);
+}
+
+struct kmem_cache *class_cache(enum class_table table, size_t size)
+{
+        return cache_of_class(class_of(table, size));
+}
+
+struct kmem_cache *class_cache_aligned(size_t size, size_t align)
+{
+        unsigned int number = class_number(max_of(size, (size_t)MALLOC_ALIGN), align);
+
+        return number < class_count ? cache_of_class(number) : NULL;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Fork. All locks are taken before, outermost first, so that the child's copy of everything they
+ * protect is consistent; the child resets them. Our handlers are registered before those of the
+ * program and its libraries, so that they run last before the fork and first after it: others'
+ * handlers may allocate.
+ */
+#define _GNU_SOURCE
+#include "api/heap.h"
+
+#include "base/metadata.h"
+#include "page/large.h"
+
+#include <pthread.h>
+
+static void prepare(void)
+{
+        lock_take(&cache_mutex);
+        percpu_fork_prepare();
+        lock_take(&huge_lock);
+        lock_take(&page_lock);
+        lock_take(&metadata_lock);
+}
+
+static void parent(void)
+{
+        lock_drop(&metadata_lock);
+        lock_drop(&page_lock);
+        lock_drop(&huge_lock);
+        percpu_fork_parent();
+        lock_drop(&cache_mutex);
+}
+
+static void child(void)
+{
+        lock_reset(&metadata_lock);
+        lock_reset(&page_lock);
+        lock_reset(&huge_lock);
+        percpu_fork_child();
+        lock_reset(&cache_mutex);
+}
+
+void fork_init(void)
+{
+        pthread_atfork(prepare, parent, child);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the public functions share: the start of the heap, size classes, and free by pointer.
+ */
+#ifndef KMEM_API_HEAP_H
+#define KMEM_API_HEAP_H
+
+#include "kmem.h"
+#include "percpu/percpu.h"
+
+/* init.c */
+
+extern KMEM_HIDDEN uint32_t heap_state; /* HEAP_READY once set up; release */
+enum { HEAP_NEW, HEAP_READY };
+
+KMEM_HIDDEN bool heap_start(void);
+
+/* Sets the heap up on the first slow path of the process; false without memory for it. */
+static inline bool heap_ready(void)
+{
+        return likely(load_acquire(&heap_state) == HEAP_READY) || heap_start();
+}
+
+/* cache.c */
+
+extern KMEM_HIDDEN struct lock cache_mutex; /* set of caches; outermost of all locks */
+extern KMEM_HIDDEN struct list cache_list;  /* newest first; under cache_mutex */
+
+/* A cache without checks of name and flags and without merging. Under cache_mutex; else errno. */
+KMEM_HIDDEN int cache_make_locked(const char *name, const struct kmem_cache_args *args,
+                                  uint32_t size, slab_flags_t flags, struct kmem_cache **made);
+
+/* classes.c: size classes, their caches made when first needed */
+
+/* Which of the two tables: kmalloc has classes below the 16 bytes of malloc's alignment. */
+enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
+
+KMEM_HIDDEN void classes_init(void);
+/* The cache for a size from 1 to class_bytes_max(), or NULL without memory. */
+KMEM_HIDDEN struct kmem_cache *class_cache(enum class_table table, size_t size);
+/* The cache of the least class for @size whose objects are aligned to @align; NULL: none, or no memory. */
+KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
+KMEM_HIDDEN size_t class_bytes_max(void);
+/* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */
+KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
+
+/* block.c: blocks by pointer, whatever serves them */
+
+/* Memory for @size bytes (not 0) from a class or as a large block; NULL without memory. */
+KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero);
+/* The same aligned to @align, a power of two. */
+KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align);
+/* Usable bytes; 0 if no block starts there. */
+KMEM_HIDDEN size_t block_bytes(const void *block);
+/* The slow half of every free; @call names the caller's function in reports. Keeps errno. */
+KMEM_HIDDEN void block_free_slow(void *block, const char *call);
+/* In place or moved; NULL without memory, then @block is untouched. @old is block_bytes(block). */
+KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size);
+/* Reports a pointer that cannot be freed, as option bad_free says. */
+KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
+
+/* The fast half of every free by pointer. */
+static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
+{
+        uintptr_t offset = (uintptr_t)block - heap.base;
+
+        if (unlikely(offset >= fast.heap_bytes) ||
+            unlikely(!percpu_free_fast(heap.map[offset >> PAGE_SHIFT], block)))
+                block_free_slow(block, call);
+}
+
+/* fork.c */
+KMEM_HIDDEN void fork_init(void);
+
+#endif

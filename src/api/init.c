@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The start of the heap, on the first slow path of the process: possibly before libc's own
+ * constructors, always with one thread or under the lock.
+ */
+#include "api/heap.h"
+
+#include "base/message.h"
+#include "base/options.h"
+
+uint32_t heap_state;
+static struct lock start_lock;
+
+bool heap_start(void)
+{
+        bool registered_handlers = false;
+
+        lock_take(&start_lock);
+        if (heap_state == HEAP_NEW) {
+                system_init();
+                options_init();
+                if (pages_init()) {
+                        slots_init();
+                        classes_init();
+                        store_release(&heap_state, HEAP_READY);
+                        registered_handlers = true;
+                }
+        }
+        lock_drop(&start_lock);
+        /* After the state, because registering may allocate. */
+        if (registered_handlers)
+                fork_init();
+        return load_acquire(&heap_state) == HEAP_READY;
+}
+
+/* Early, so that our fork handlers come before those of others (they run in reverse order). */
+__attribute__((constructor(101))) static void start_early(void)
+{
+        heap_ready();
+}

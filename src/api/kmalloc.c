@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The kmalloc family (S8-22 to S8-27, S8-40).
+ */
+#include "api/heap.h"
+
+#include "base/message.h"
+
+#include <errno.h>
+#include <string.h>
+
+static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
+{
+        static uint32_t warned;
+
+        if (flags & __GFP_NOFAIL)
+                message_fatal("kmalloc(%zu): out of memory with __GFP_NOFAIL", size);
+        if (!(flags & __GFP_NOWARN) && size <= KMALLOC_MAX_SIZE && add_relaxed(&warned, 1) <= 10)
+                message("kmalloc(%zu): out of memory, gfp=0x%x", size, flags);
+        errno = ENOMEM;
+        return NULL;
+}
+
+static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
+{
+        void *block;
+
+        if (size == 0)
+                return ZERO_SIZE_PTR;
+        block = size <= KMALLOC_MAX_SIZE
+                        ? block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0)
+                        : NULL;
+        return likely(block) ? block : kmalloc_failed(size, flags);
+}
+
+KMEM_PUBLIC void *kmalloc(size_t size, gfp_t flags)
+{
+        if (likely(size - 1 < fast.malloc_limit)) {
+                void *object = percpu_alloc_fast(
+                        front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+
+                if (likely(object)) {
+                        if (unlikely(flags & __GFP_ZERO))
+                                memset(object, 0, size);
+                        return object;
+                }
+        }
+        return kmalloc_slow(size, flags);
+}
+
+KMEM_PUBLIC void *kzalloc(size_t size, gfp_t flags)
+{
+        return kmalloc(size, flags | __GFP_ZERO);
+}
+
+KMEM_PUBLIC void *kmalloc_array(size_t count, size_t size, gfp_t flags)
+{
+        size_t bytes;
+
+        if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
+                return kmalloc_failed(SIZE_MAX, flags);
+        return kmalloc(bytes, flags);
+}
+
+KMEM_PUBLIC void *kcalloc(size_t count, size_t size, gfp_t flags)
+{
+        return kmalloc_array(count, size, flags | __GFP_ZERO);
+}
+
+KMEM_PUBLIC void kfree(const void *block)
+{
+        block_free((void *)block, "kfree");
+}
+
+KMEM_PUBLIC void kfree_sensitive(const void *block)
+{
+        size_t bytes = ksize(block);
+
+        if (bytes) {
+                memset((void *)block, 0, bytes);
+                /* The block is about to be freed; the compiler must not see that as unused. */
+                __asm__ volatile("" : : "r"(block) : "memory");
+        }
+        kfree(block);
+}
+
+KMEM_PUBLIC size_t ksize(const void *block)
+{
+        if (ZERO_OR_NULL_PTR(block) || !heap_ready())
+                return 0;
+        return block_bytes(block);
+}
+
+KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
+{
+        void *block = (void *)old_block;
+        size_t old = ksize(block);
+
+        if (ZERO_OR_NULL_PTR(block))
+                return kmalloc(size, flags);
+        if (size == 0) {
+                kfree(block);
+                return ZERO_SIZE_PTR;
+        }
+        if (old == 0) {
+                report_bad_free("krealloc", block, "not the start of a block of this heap");
+                errno = EINVAL;
+                return NULL;
+        }
+        if (size > old) {
+                void *resized = size <= KMALLOC_MAX_SIZE
+                                        ? block_resize(CLASS_KMALLOC, block, old, size)
+                                        : NULL;
+
+                if (!resized)
+                        return kmalloc_failed(size, flags);
+                if (flags & __GFP_ZERO)
+                        memset((char *)resized + old, 0, ksize(resized) - old);
+                return resized;
+        }
+        if (flags & __GFP_ZERO)
+                memset((char *)block + size, 0, old - size);
+        return block;
+}

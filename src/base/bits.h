@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Arithmetic on powers of two and page orders (S3-01).
+ */
+#ifndef KMEM_BASE_BITS_H
+#define KMEM_BASE_BITS_H
+
+#include "base/compiler.h"
+
+/* PAGE in every formula is 4 KiB, whatever the system's page size is. */
+#define PAGE_SHIFT 12u
+#define PAGE_SIZE ((size_t)1 << PAGE_SHIFT)
+
+static inline size_t round_up(size_t value, size_t power_of_two)
+{
+        return (value + power_of_two - 1) & ~(power_of_two - 1);
+}
+
+static inline size_t round_down(size_t value, size_t power_of_two)
+{
+        return value & ~(power_of_two - 1);
+}
+
+static inline bool is_power_of_two(size_t value)
+{
+        return value != 0 && (value & (value - 1)) == 0;
+}
+
+/* Position of the highest set bit, counted from 1; 0 for 0. */
+static inline unsigned int fls(size_t value)
+{
+        return value ? 64u - (unsigned int)__builtin_clzll(value) : 0;
+}
+
+static inline size_t pages_for(size_t bytes)
+{
+        return (bytes >> PAGE_SHIFT) + ((bytes & (PAGE_SIZE - 1)) != 0);
+}
+
+/* The smallest order o with PAGE_SIZE << o >= bytes. */
+static inline unsigned int get_order(size_t bytes)
+{
+        size_t pages = pages_for(bytes);
+
+        return pages <= 1 ? 0 : fls(pages - 1);
+}
+
+static inline size_t order_pages(unsigned int order)
+{
+        return (size_t)1 << order;
+}
+
+static inline size_t order_bytes(unsigned int order)
+{
+        return PAGE_SIZE << order;
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Compiler attributes and the few macros that every file uses.
+ */
+#ifndef KMEM_BASE_COMPILER_H
+#define KMEM_BASE_COMPILER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
+#define KMEM_HIDDEN __attribute__((visibility("hidden")))
+#define KMEM_PUBLIC __attribute__((visibility("default")))
+#define KMEM_NOINLINE __attribute__((noinline))
+#define KMEM_COLD __attribute__((noinline, cold))
+#define KMEM_ALWAYS_INLINE inline __attribute__((always_inline))
+#define KMEM_PRINTF(string, first) __attribute__((format(printf, string, first)))
+
+#define CACHE_LINE 64
+
+#define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+#define array_size(array) (sizeof(array) / sizeof((array)[0]))
+
+#define min_of(a, b)                                                                               \
+        ({                                                                                         \
+                __typeof__(a) min_a_ = (a);                                                        \
+                __typeof__(a) min_b_ = (b);                                                        \
+                min_a_ < min_b_ ? min_a_ : min_b_;                                                 \
+        })
+
+#define max_of(a, b)                                                                               \
+        ({                                                                                         \
+                __typeof__(a) max_a_ = (a);                                                        \
+                __typeof__(a) max_b_ = (b);                                                        \
+                max_a_ > max_b_ ? max_a_ : max_b_;                                                 \
+        })
+
+#endif

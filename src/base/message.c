@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
+#include "base/message.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * One write(2) per line, so that lines of several threads do not mix. vsnprintf with the
+ * conversions named in the header does not allocate.
+ */
+static void print_line(const char *format, va_list arguments)
+{
+        char line[512];
+        int saved_errno = errno;
+        const char prefix[] = "kmem: ";
+        size_t used = sizeof(prefix) - 1;
+        int printed;
+        ssize_t ignored;
+
+        memcpy(line, prefix, used);
+        printed = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
+        if (printed > 0)
+                used += min_of((size_t)printed, sizeof(line) - used - 2);
+        line[used++] = '\n';
+        ignored = write(STDERR_FILENO, line, used);
+        (void)ignored; /* nowhere left to complain to */
+        errno = saved_errno;
+}
+
+void message(const char *format, ...)
+{
+        va_list arguments;
+
+        va_start(arguments, format);
+        print_line(format, arguments);
+        va_end(arguments);
+}
+
+void message_fatal(const char *format, ...)
+{
+        va_list arguments;
+
+        va_start(arguments, format);
+        print_line(format, arguments);
+        va_end(arguments);
+        abort();
+}

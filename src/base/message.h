@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Messages to people: one line each on standard error, beginning with "kmem: ". They allocate
+ * nothing and may be printed from any slow path, also with locks held.
+ */
+#ifndef KMEM_BASE_MESSAGE_H
+#define KMEM_BASE_MESSAGE_H
+
+#include "base/compiler.h"
+
+/* Prints one line; the newline is added. Only %s %d %u %x %p %zu %lu %ld %c are to be used. */
+KMEM_HIDDEN void message(const char *format, ...) KMEM_PRINTF(1, 2);
+
+/* Prints one line and aborts. */
+KMEM_HIDDEN void message_fatal(const char *format, ...) KMEM_PRINTF(1, 2)
+        __attribute__((noreturn, cold));
+
+/* Cheap checks that stay in release builds, on slow paths only. */
+#define check_or_die(condition)                                                                    \
+        do {                                                                                       \
+                if (unlikely(!(condition)))                                                        \
+                        message_fatal("internal check failed: %s (%s:%d)", #condition, __FILE__,   \
+                                      __LINE__);                                                   \
+        } while (0)
+
+/* Expensive or frequent checks: only in builds with -Ddebug_checks=true. */
+#ifdef KMEM_DEBUG_CHECKS
+#define debug_check(condition) check_or_die(condition)
+#else
+#define debug_check(condition) ((void)sizeof(condition))
+#endif
+
+#endif

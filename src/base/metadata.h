@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The metadata arena: memory for what the allocator keeps about objects (cache records,
+ * sheaves, index tables, slot records). Never from a slab cache, so nothing here can recurse.
+ *
+ * Blocks are zeroed, aligned to 16 bytes (to 64 from 64 bytes on) and live in mappings of
+ * their own that are never unmapped. Freed blocks are kept by size class for reuse. Sizes are
+ * rounded up to a class; metadata_round says to what.
+ */
+#ifndef KMEM_BASE_METADATA_H
+#define KMEM_BASE_METADATA_H
+
+#include "base/lock.h"
+
+extern KMEM_HIDDEN struct lock metadata_lock;
+
+/* NULL if the system has no memory. Any size; large ones are mapped alone. */
+KMEM_HIDDEN void *metadata_alloc(size_t bytes);
+/* @bytes must be what was asked for. NULL is allowed. */
+KMEM_HIDDEN void metadata_free(void *block, size_t bytes);
+KMEM_HIDDEN size_t metadata_round(size_t bytes);
+
+/* Bytes mapped for metadata, and bytes of them in use. */
+KMEM_HIDDEN size_t metadata_mapped_bytes(void);
+KMEM_HIDDEN size_t metadata_used_bytes(void);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The one parser of settings. Runs once, before the first allocation, on static memory.
+ */
+#define _GNU_SOURCE
+#include "base/options.h"
+
+#include "base/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+struct options options = {
+#ifdef KMEM_SLOTS_LOCKED
+        .slots = SLOTS_LOCKED,
+#endif
+        .order_cpus = CPUS_USABLE,
+        .slub_max_order = 3,
+        .slot_cache_max = 1 << 20,
+        .purge_delay = 100,
+        .huge_cache_max = 64 << 20,
+};
+
+enum kind { KIND_CHOICE, KIND_NUMBER, KIND_SIZE, KIND_TEXT };
+
+struct setting {
+        const char *name;
+        enum kind kind;
+        const char *choices; /* space separated, in the order of their values */
+        uint64_t least;
+        uint64_t most;
+        size_t offset;       /* in struct options */
+};
+
+#define PLACE(field) offsetof(struct options, field)
+
+static const struct setting settings[] = {
+        {"engine", KIND_CHOICE, "slub", 0, 0, PLACE(engine)},
+        {"slots", KIND_CHOICE, "auto rseq locked", 0, 0, PLACE(slots)},
+        {"classes", KIND_CHOICE, "fine kernel", 0, 0, PLACE(classes)},
+        {"slab_merge", KIND_NUMBER, NULL, 0, 1, PLACE(slab_merge)},
+        {"order_cpus", KIND_CHOICE, "usable online present possible", 0, 0, PLACE(order_cpus)},
+        {"slub_min_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_min_order)},
+        {"slub_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_max_order)},
+        {"slub_min_objects", KIND_NUMBER, NULL, 0, 32767, PLACE(slub_min_objects)},
+        {"slot_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(slot_cache_max)},
+        {"reserve", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(reserve)},
+        {"purge_delay", KIND_NUMBER, NULL, 0, 3600000, PLACE(purge_delay)},
+        {"huge_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(huge_cache_max)},
+        {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
+        {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
+        {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
+        {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
+};
+
+/* Settings that each cache may have for itself. */
+static const struct setting cache_settings[CACHE_OPTIONS] = {
+        [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, 1022, 0},
+        [OPTION_MIN_PARTIAL] = {"min_partial", KIND_NUMBER, NULL, 0, UINT32_MAX, 0},
+        [OPTION_CPU_PARTIAL] = {"cpu_partial", KIND_NUMBER, NULL, 0, 65535, 0},
+};
+
+enum { CACHE_VALUES_MAX = 64, PATTERN_BYTES = 48, TEXT_BYTES = 4096 };
+
+/* Values given for caches, in the order given; an empty pattern stands for all caches. */
+static struct cache_value {
+        char pattern[PATTERN_BYTES];
+        enum cache_option option;
+        uint64_t value;
+} cache_values[CACHE_VALUES_MAX];
+static unsigned int cache_value_count;
+
+static bool parse_number(const char *text, bool size, uint64_t *value)
+{
+        char *end;
+        unsigned int shift = 0;
+        int saved_errno = errno;
+        bool valid;
+
+        if (*text < '0' || *text > '9')
+                return false;
+        errno = 0;
+        *value = strtoull(text, &end, 10);
+        valid = errno == 0;
+        errno = saved_errno;
+        if (size && *end) {
+                const char *units = "KMGT";
+                const char *unit = strchr(units, *end & ~0x20);
+
+                if (!unit || !*unit)
+                        return false;
+                shift = 10 * (unsigned int)(unit - units + 1);
+                end++;
+        }
+        if (*end || *value << shift >> shift != *value)
+                return false;
+        *value <<= shift;
+        return valid;
+}
+
+/* Position of a word in a space-separated list, or -1. */
+static int choice_position(const char *choices, const char *word)
+{
+        size_t length = strlen(word);
+        int position = 0;
+
+        for (const char *choice = choices; *choice; position++) {
+                size_t choice_length = strcspn(choice, " ");
+
+                if (choice_length == length && memcmp(choice, word, length) == 0)
+                        return position;
+                choice += choice_length + (choice[choice_length] == ' ');
+        }
+        return -1;
+}
+
+/* Parses a value; on failure says what was expected. */
+static bool parse_value(const struct setting *setting, const char *text, uint64_t *value)
+{
+        if (setting->kind == KIND_CHOICE) {
+                int position = choice_position(setting->choices, text);
+
+                if (position >= 0) {
+                        *value = (uint64_t)position;
+                        return true;
+                }
+                message("option %s=%s: expected one of: %s; the default stays", setting->name,
+                        text, setting->choices);
+                return false;
+        }
+        if (parse_number(text, setting->kind == KIND_SIZE, value) && *value >= setting->least &&
+            *value <= setting->most)
+                return true;
+        if (setting->kind == KIND_SIZE)
+                message("option %s=%s: expected bytes, with K, M, G or T if wanted; "
+                        "the default stays",
+                        setting->name, text);
+        else
+                message("option %s=%s: expected a number from %lu to %lu; the default stays",
+                        setting->name, text, (unsigned long)setting->least,
+                        (unsigned long)setting->most);
+        return false;
+}
+
+static void set_global(const struct setting *setting, const char *text)
+{
+        char *place = (char *)&options + setting->offset;
+        uint64_t value;
+
+        if (setting->kind == KIND_TEXT) {
+                if (strlen(text) < sizeof(options.slabinfo))
+                        strcpy(place, text);
+                else
+                        message("option %s: expected at most %zu characters; ignored",
+                                setting->name, sizeof(options.slabinfo) - 1);
+        } else if (parse_value(setting, text, &value)) {
+                memcpy(place, &value, sizeof(value));
+        }
+}
+
+static void set_for_cache(const char *pattern, enum cache_option option, const char *text)
+{
+        struct cache_value *entry = &cache_values[cache_value_count];
+        uint64_t value;
+
+        if (!parse_value(&cache_settings[option], text, &value))
+                return;
+        if (cache_value_count == CACHE_VALUES_MAX || strlen(pattern) >= PATTERN_BYTES) {
+                message("option %s.%s: expected at most %d settings of caches, names under %d "
+                        "characters; ignored",
+                        pattern, cache_settings[option].name, CACHE_VALUES_MAX, PATTERN_BYTES);
+                return;
+        }
+        strcpy(entry->pattern, pattern);
+        entry->option = option;
+        entry->value = value;
+        cache_value_count++;
+}
+
+static void report_unknown(const char *name)
+{
+        char known[400] = "";
+
+        for (size_t i = 0; i < array_size(settings); i++) {
+                strcat(known, settings[i].name);
+                strcat(known, " ");
+        }
+        for (size_t i = 0; i < array_size(cache_settings); i++) {
+                strcat(known, "[CACHE.]");
+                strcat(known, cache_settings[i].name);
+                strcat(known, i + 1 < array_size(cache_settings) ? " " : "");
+        }
+        message("unknown option \"%s\"; there are: %s", name, known);
+}
+
+/* One "name=value"; @entry is changed. */
+static void parse_entry(char *entry)
+{
+        char *value = strchr(entry, '=');
+        char *dot;
+
+        if (!value) {
+                message("option \"%s\": expected name=value", entry);
+                return;
+        }
+        *value++ = '\0';
+        for (size_t i = 0; i < array_size(settings); i++)
+                if (strcmp(settings[i].name, entry) == 0) {
+                        set_global(&settings[i], value);
+                        return;
+                }
+        /* Cache names may hold dots, option names do not. */
+        dot = strrchr(entry, '.');
+        for (unsigned int option = 0; option < CACHE_OPTIONS; option++)
+                if (strcmp(cache_settings[option].name, dot ? dot + 1 : entry) == 0) {
+                        if (dot)
+                                *dot = '\0';
+                        set_for_cache(dot ? entry : "", (enum cache_option)option, value);
+                        return;
+                }
+        report_unknown(entry);
+}
+
+/* Entries are separated by commas or line ends; lines that begin with # are left out. */
+static void parse_text(char *text)
+{
+        while (*text) {
+                size_t length = strcspn(text, *text == '#' ? "\n" : ",\n");
+                bool last = !text[length];
+
+                text[length] = '\0';
+                if (*text && *text != '#')
+                        parse_entry(text);
+                if (last)
+                        return;
+                text += length + 1;
+        }
+}
+
+static size_t read_file(const char *path, char *text, size_t bytes)
+{
+        size_t used = 0;
+        ssize_t got = -1;
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+
+        if (file >= 0) {
+                while ((got = read(file, text + used, bytes - 1 - used)) > 0)
+                        used += (size_t)got;
+                close(file);
+        }
+        text[used] = '\0';
+        return got < 0 ? SIZE_MAX : used;
+}
+
+/*
+ * The variable's text, also before libc has set environ up: then from /proc. False if it is not
+ * set or too long.
+ */
+static bool read_variable(char *text)
+{
+        static const char name[] = "KMEM_OPTIONS=";
+        static char block[64 << 10];
+        const char *found = NULL;
+
+        if (environ) {
+                found = getenv("KMEM_OPTIONS");
+        } else {
+                size_t used = read_file("/proc/self/environ", block, sizeof(block));
+
+                for (size_t at = 0; used != SIZE_MAX && at < used; at += strlen(block + at) + 1)
+                        if (strncmp(block + at, name, sizeof(name) - 1) == 0)
+                                found = block + at + sizeof(name) - 1;
+        }
+        if (!found)
+                return false;
+        if (strlen(found) >= TEXT_BYTES) {
+                message("KMEM_OPTIONS: expected at most %d characters; ignored", TEXT_BYTES - 1);
+                return false;
+        }
+        strcpy(text, found);
+        return true;
+}
+
+void options_init(void)
+{
+        static char text[TEXT_BYTES];
+        int saved_errno = errno;
+
+        /* A program with more rights than its caller does not listen to it. */
+        if (getauxval(AT_SECURE) == 0 && read_variable(text)) {
+                if (text[0] == '@') {
+                        static char path[TEXT_BYTES];
+
+                        strcpy(path, text + 1);
+                        if (read_file(path, text, sizeof(text)) == SIZE_MAX)
+                                message("KMEM_OPTIONS=@%s: cannot read this file", path);
+                }
+                parse_text(text);
+        }
+        if (options.slub_min_order > options.slub_max_order)
+                options.slub_max_order = options.slub_min_order; /* S3-02 */
+        errno = saved_errno;
+}
+
+/* 0: no match, else how well: all caches, a prefix up to '*', the full name. */
+static int match_quality(const char *pattern, const char *name)
+{
+        size_t prefix = strcspn(pattern, "*");
+
+        if (!*pattern)
+                return 1;
+        if (pattern[prefix])
+                return strncmp(pattern, name, prefix) == 0 ? 2 : 0;
+        return strcmp(pattern, name) == 0 ? 3 : 0;
+}
+
+bool options_for_cache(const char *cache_name, enum cache_option option, uint64_t *value)
+{
+        int best = 0;
+
+        for (unsigned int i = 0; i < cache_value_count; i++) {
+                int quality = match_quality(cache_values[i].pattern, cache_name);
+
+                /* Of equals the last one given counts, so that additions override. */
+                if (cache_values[i].option == option && quality && quality >= best) {
+                        best = quality;
+                        *value = cache_values[i].value;
+                }
+        }
+        return best > 0;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Settings: one syntax, one parser, one variable. KMEM_OPTIONS holds "name=value" separated by
+ * commas; "cache.name=value" sets a value for one cache only. Unknown names and bad values are
+ * reported once on standard error with what exists, and the program starts with the default.
+ */
+#ifndef KMEM_BASE_OPTIONS_H
+#define KMEM_BASE_OPTIONS_H
+
+#include "base/system.h"
+
+enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
+enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
+enum free_check { CHECK_DRAIN, CHECK_SHEAF };
+enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
+
+struct options {
+        uint64_t engine;             /* enum engine_id */
+        uint64_t slots;              /* enum slot_source */
+        uint64_t classes;            /* enum size_classes */
+        uint64_t slab_merge;         /* 0 or 1 */
+        uint64_t order_cpus;         /* enum cpu_count */
+        uint64_t slub_min_order;     /* S3-02 */
+        uint64_t slub_max_order;
+        uint64_t slub_min_objects;   /* 0: from the CPU count */
+        uint64_t slot_cache_max;     /* bytes of free objects a slot may hold in stocks */
+        uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */
+        uint64_t purge_delay;        /* ms until free pages go back to the system */
+        uint64_t huge_cache_max;     /* bytes of freed huge mappings kept */
+        uint64_t bad_free;           /* enum bad_free */
+        uint64_t check;              /* enum free_check */
+        uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
+        char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
+};
+extern KMEM_HIDDEN struct options options;
+
+/* Options that may be set for all caches or for one. */
+enum cache_option {
+        OPTION_SHEAF_CAPACITY, /* objects a sheaf holds; 0: no sheaves */
+        OPTION_MIN_PARTIAL,
+        OPTION_CPU_PARTIAL,
+        CACHE_OPTIONS,
+};
+
+/* Parses KMEM_OPTIONS into options; single-threaded, after system_init. */
+KMEM_HIDDEN void options_init(void);
+
+/*
+ * The value set for this cache, else for all caches; false if neither is set. A cache named in
+ * full wins over one named up to a '*' (as slab_debug matches, S9-22).
+ */
+KMEM_HIDDEN bool options_for_cache(const char *cache_name, enum cache_option option,
+                                   uint64_t *value);
+
+#endif

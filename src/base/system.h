@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the allocator asks of the machine: time, CPU numbers and counts, sizes, mappings.
+ * Everything else in the library reaches the operating system through these functions, so
+ * that a simulator can stand behind them. None of them changes errno or allocates.
+ */
+#ifndef KMEM_BASE_SYSTEM_H
+#define KMEM_BASE_SYSTEM_H
+
+#include "base/compiler.h"
+
+/* Reads sizes and CPU counts once; called before anything else, single-threaded. */
+KMEM_HIDDEN void system_init(void);
+
+/* Size of the system's pages (4, 16 or 64 KiB): what mappings and purging are rounded to. */
+KMEM_HIDDEN size_t system_page_bytes(void);
+
+/* Physical memory of the machine. */
+KMEM_HIDDEN size_t system_memory_bytes(void);
+
+/* Monotonic time; the coarse clock, a few milliseconds fine, costs no system call. */
+KMEM_HIDDEN uint64_t system_time_ms(void);
+
+enum cpu_count {
+        CPUS_USABLE,   /* affinity mask and cgroup quota, whichever is less */
+        CPUS_ONLINE,
+        CPUS_PRESENT,  /* with the rule of S3-12: 1 is not trusted, then possible */
+        CPUS_POSSIBLE, /* highest possible CPU number + 1, the kernel's nr_cpu_ids */
+};
+
+/* At least 1. Read once by system_init and constant afterwards (S3-14). */
+KMEM_HIDDEN unsigned int system_cpus(enum cpu_count which);
+
+/* The CPU the calling thread runs on at this moment, a hint. */
+KMEM_HIDDEN unsigned int system_current_cpu(void);
+
+KMEM_HIDDEN uint32_t system_process_id(void);
+KMEM_HIDDEN uint32_t system_thread_id(void);
+
+/* Soft limit of the address space in bytes, SIZE_MAX if there is none. */
+KMEM_HIDDEN size_t system_address_space_limit(void);
+
+/* Address space without access and without commit charge; NULL if refused. */
+KMEM_HIDDEN void *system_reserve(size_t bytes);
+/* Readable and writable zeroed memory outside the reservation; NULL if refused. */
+KMEM_HIDDEN void *system_map(size_t bytes);
+KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
+/* Moves a mapping if it must; NULL if refused, then the old one is untouched. */
+KMEM_HIDDEN void *system_remap(void *start, size_t old_bytes, size_t new_bytes);
+/* Makes part of a reservation readable and writable; false if refused. */
+KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
+/* Gives the pages back; they read as zero afterwards. False if refused. */
+KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
+
+#endif

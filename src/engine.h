@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The one interface between the per-CPU layer and the back ends, and the record of a cache.
+ *
+ * A back end keeps slabs. The per-CPU layer asks it for a sheaf's worth of objects at a time
+ * and gives objects back the same way; neither side knows the other's structures.
+ */
+#ifndef KMEM_ENGINE_H
+#define KMEM_ENGINE_H
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "page/page.h"
+
+enum {
+        CACHES_MAX = 4096,      /* indexes 1..4095; index 0 is "no cache" */
+        NODES_MAX = 1,          /* NUMA nodes with lists of their own */
+        PAIR_SHIFT = 4,         /* a pair of sheaf pointers is 16 bytes */
+        CACHE_NAME_BYTES = 48,
+        ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
+};
+
+/*
+ * What a back end keeps for one slot and one cache (the kernel's per-CPU record, S1-03). The
+ * lock is the slot cache lock; it replaces the kernel's local lock and is contended only when a
+ * thread migrates in the middle of a slow path.
+ */
+struct engine_slot {
+        struct lock lock;
+        uint32_t freelist;   /* index of the first object on the CPU freelist, or
+                                ENGINE_NO_OBJECT */
+        uint32_t carved;     /* objects of the CPU slab below this index have been handed out or
+                                linked; room from here on exists only in a CPU slab */
+        uint32_t partial;    /* CPU partial list, page number of its head, 0 empty */
+        struct page *slab;   /* CPU slab or NULL */
+        uint64_t taken;      /* objects that left the back end through this slot, cumulative */
+        uint64_t given;      /* objects that came back through it, cumulative */
+};
+
+/* Slabs of one cache on one NUMA node (S1-05). */
+struct engine_node {
+        struct lock list_lock;
+        struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
+        uint64_t slabs;             /* all slabs of the node; atomic adds */
+        uint64_t objects;           /* capacity of all slabs; atomic adds */
+};
+
+struct engine;
+struct barn;
+
+struct kmem_cache {
+        uint32_t pair_offset;      /* index << PAIR_SHIFT; the page map's value */
+        uint32_t object_size;      /* what the user asked for; grows with aliases */
+        const struct engine *engine;
+        uint32_t size;             /* stride: object size with alignment (S4-08) */
+        uint32_t align;
+        uint32_t flags;            /* SLAB_* */
+        uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves */
+        uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
+        void (*ctor)(void *object);
+        uint32_t useroffset;
+        uint32_t usersize;
+
+        /* slub (S1-06) */
+        uint64_t reciprocal;       /* to divide an offset in a slab by size */
+        uint32_t order;            /* preferred order */
+        uint32_t objects;          /* objects of a slab of that order */
+        uint32_t min_order;        /* fallback when memory is short */
+        uint32_t min_order_objects;
+        uint32_t cpu_partial;      /* objects, as the user sees it (S2-11) */
+        uint32_t cpu_partial_slabs;
+        size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
+        struct engine_node node[NODES_MAX];
+
+        struct barn *barn;
+        uint32_t references;       /* 1 + aliases; under cache_mutex */
+        struct list list;          /* all caches, newest first; under cache_mutex */
+        char name[CACHE_NAME_BYTES];
+};
+
+static inline uint32_t cache_index(const struct kmem_cache *cache)
+{
+        return cache->pair_offset >> PAIR_SHIFT;
+}
+
+/* Figures of one cache; exact at rest, never torn while running. */
+struct engine_report {
+        uint64_t slabs;
+        uint64_t objects;          /* capacity of all slabs */
+        uint64_t partial_slabs;    /* on node partial lists */
+        uint64_t partial_free;     /* free objects in those */
+        uint64_t cpu_slabs;        /* CPU slabs and CPU partial slabs */
+        uint64_t taken;            /* objects handed to the per-CPU layer, cumulative */
+        uint64_t given;            /* objects it gave back, cumulative */
+};
+
+/*
+ * Operations of a back end. @slot belongs to the cache; NULL is not allowed. All may take and
+ * drop the slot cache lock and the locks below it; none may be called with one of those held.
+ */
+struct engine {
+        const char *name;
+        /* Computes layout and defaults from object_size, align and flags. Returns 0 or an errno. */
+        int (*setup)(struct kmem_cache *cache);
+        /*
+         * Hands out up to @count objects; returns how many, 0 only without memory. They fill
+         * the front of @objects; the last one stored is the first in allocation order, so that
+         * a sheaf, popped from its end, hands them out in the back end's order.
+         */
+        unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                             unsigned int count);
+        /* Takes objects back. Wrong ones are reported and left out. @objects is clobbered. */
+        void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                     unsigned int count);
+        /* Puts what the slot holds (CPU slab, CPU partial list) on the node lists. */
+        void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
+        /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
+        bool (*shrink)(struct kmem_cache *cache);
+        /* Last call for a cache: frees empty slabs, reports what is left; true if slabs remain. */
+        bool (*teardown)(struct kmem_cache *cache);
+        /* Adds the cache's node figures to @report. */
+        void (*report)(struct kmem_cache *cache, struct engine_report *report);
+        /* Adds one slot's figures. */
+        void (*report_slot)(struct kmem_cache *cache, struct engine_slot *slot,
+                            struct engine_report *report);
+        /* Whether @address is the start of an object of this cache. */
+        bool (*is_object)(const struct kmem_cache *cache, const void *address);
+};
+
+extern KMEM_HIDDEN const struct engine slub_engine;
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The table of /proc/slabinfo, version 2.1 (S9-10, S9-11).
+ *
+ * active_objs counts the objects that the program holds: unlike the kernel's it leaves out free
+ * objects in CPU slabs and sheaves, which are known exactly here. After the table come comment
+ * lines with figures that the format has no room for.
+ */
+#ifndef KMEM_INTROSPECT_SLABINFO_H
+#define KMEM_INTROSPECT_SLABINFO_H
+
+#include "base/compiler.h"
+
+/* Writes the table to a file descriptor. Allocates nothing. */
+KMEM_HIDDEN void slabinfo_write(int file);
+/* Writes it as option slabinfo says, once; called when the process ends. */
+KMEM_HIDDEN void slabinfo_at_exit(void);
+
+#endif

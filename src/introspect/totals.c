@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "introspect/totals.h"
+
+void cache_total(struct kmem_cache *cache, struct cache_totals *totals)
+{
+        uint64_t away;
+
+        *totals = (struct cache_totals){0};
+        percpu_report(cache, &totals->report, &totals->resting);
+        away = totals->report.taken - min_of(totals->report.given, totals->report.taken);
+        totals->inuse = away - min_of(totals->resting, away);
+}
+
+void heap_total(struct heap_totals *totals)
+{
+        struct list *node;
+
+        *totals = (struct heap_totals){0};
+        lock_take(&cache_mutex);
+        list_for_each(node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+                struct cache_totals one;
+                uint64_t objects_free;
+
+                cache_total(cache, &one);
+                objects_free = one.report.objects - min_of(one.inuse, one.report.objects);
+                totals->objects_inuse += one.inuse;
+                totals->objects_free += objects_free;
+                totals->objects_taken += one.report.taken;
+                totals->bytes_inuse += one.inuse * cache->size;
+                totals->bytes_free += objects_free * cache->size;
+                totals->slabs += one.report.slabs;
+        }
+        lock_drop(&cache_mutex);
+        pages_count(&totals->pages);
+        large_count(&totals->large);
+        totals->bytes_inuse += totals->large.bytes + totals->large.huge_bytes;
+}
+
+size_t heap_trim(size_t keep)
+{
+        struct list *node;
+
+        lock_take(&cache_mutex);
+        list_for_each(node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                percpu_flush(cache);
+                cache->engine->shrink(cache);
+        }
+        lock_drop(&cache_mutex);
+        return pages_purge_all(keep);
+}

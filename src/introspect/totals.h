@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Figures of caches and of the whole heap, for every way of showing them. Exact while no other
+ * thread allocates; while some do, sums of parts read one after the other, never below zero.
+ */
+#ifndef KMEM_INTROSPECT_TOTALS_H
+#define KMEM_INTROSPECT_TOTALS_H
+
+#include "api/heap.h"
+#include "page/large.h"
+
+struct cache_totals {
+        struct engine_report report;
+        uint64_t resting; /* free objects in sheaves */
+        uint64_t inuse;   /* objects the program holds */
+};
+
+struct heap_totals {
+        struct page_counts pages;
+        struct large_counts large;
+        uint64_t objects_inuse;
+        uint64_t objects_free;  /* in slabs and sheaves */
+        uint64_t objects_taken; /* that left slabs since the start */
+        uint64_t bytes_inuse;   /* objects, by stride, and large blocks */
+        uint64_t bytes_free;    /* free objects, by stride */
+        uint64_t slabs;
+};
+
+KMEM_HIDDEN void cache_total(struct kmem_cache *cache, struct cache_totals *totals);
+KMEM_HIDDEN void heap_total(struct heap_totals *totals);
+
+/*
+ * Empties all sheaves, frees empty slabs, and gives free pages back to the system but for @keep
+ * bytes. Returns bytes given back.
+ */
+KMEM_HIDDEN size_t heap_trim(size_t keep);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The drop-in malloc: every C and POSIX allocation symbol. Alignment is 16; memory comes from
+ * the same caches as kmalloc's, so free and kfree are interchangeable.
+ *
+ * Works before constructors and after destructors, since the heap starts itself and is never
+ * taken down, and there is no work at thread exit.
+ */
+#define _GNU_SOURCE
+#include "malloc/malloc.h"
+
+#include "base/system.h"
+
+#include <errno.h>
+#include <string.h>
+
+static KMEM_COLD void *out_of_memory(void)
+{
+        errno = ENOMEM;
+        return NULL;
+}
+
+/* Size 0 gives a distinct object that can be freed, as programs expect of malloc. */
+static void *malloc_general(size_t size, bool zero)
+{
+        void *block;
+
+        if (unlikely(size > KMALLOC_MAX_SIZE))
+                return out_of_memory();
+        block = block_alloc(CLASS_MALLOC, size ? size : 1, zero);
+        return likely(block) ? block : out_of_memory();
+}
+
+KMEM_NOINLINE void *malloc_slow(size_t size)
+{
+        return malloc_general(size, false);
+}
+
+KMEM_PUBLIC void *malloc(size_t size)
+{
+        void *object = malloc_fast(size);
+
+        return likely(object) ? object : malloc_slow(size);
+}
+
+KMEM_PUBLIC void free(void *block)
+{
+        block_free(block, "free");
+}
+
+KMEM_PUBLIC void *calloc(size_t count, size_t size)
+{
+        size_t bytes;
+        void *object;
+
+        if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
+                return out_of_memory();
+        object = malloc_fast(bytes);
+        if (likely(object))
+                return memset(object, 0, bytes);
+        return malloc_general(bytes, true);
+}
+
+/* glibc's meaning: NULL acts as malloc; size 0 frees and returns NULL. */
+KMEM_PUBLIC void *realloc(void *block, size_t size)
+{
+        size_t old;
+        void *resized;
+
+        if (!block)
+                return malloc(size);
+        if (size == 0) {
+                free(block);
+                return NULL;
+        }
+        if (unlikely(size > KMALLOC_MAX_SIZE))
+                return out_of_memory();
+        if (ZERO_OR_NULL_PTR(block))
+                return malloc(size);
+        old = block_bytes(block);
+        if (unlikely(old == 0)) {
+                report_bad_free("realloc", block, "not the start of a block of this heap");
+                errno = EINVAL;
+                return NULL;
+        }
+        resized = block_resize(CLASS_MALLOC, block, old, size);
+        return likely(resized) ? resized : out_of_memory();
+}
+
+KMEM_PUBLIC void *reallocarray(void *block, size_t count, size_t size)
+{
+        size_t bytes;
+
+        if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
+                return out_of_memory();
+        return realloc(block, bytes);
+}
+
+void *malloc_aligned(size_t align, size_t size)
+{
+        void *block;
+
+        if (align <= MALLOC_ALIGN_BYTES)
+                return malloc(size);
+        if (unlikely(size > KMALLOC_MAX_SIZE))
+                return out_of_memory();
+        block = block_alloc_aligned(size, align);
+        return likely(block) ? block : out_of_memory();
+}
+
+/* C11 and POSIX want a power of two; glibc 2.36 rounds others up, newer ones refuse them. */
+KMEM_PUBLIC void *aligned_alloc(size_t align, size_t size)
+{
+        if (unlikely(!is_power_of_two(align))) {
+                errno = EINVAL;
+                return NULL;
+        }
+        return malloc_aligned(align, size);
+}
+
+KMEM_PUBLIC void *memalign(size_t align, size_t size)
+{
+        return aligned_alloc(align, size);
+}
+
+/* Returns the error instead of setting errno, and leaves *result alone on failure (POSIX). */
+KMEM_PUBLIC int posix_memalign(void **result, size_t align, size_t size)
+{
+        int saved_errno = errno;
+        void *block;
+
+        if (unlikely(!is_power_of_two(align) || align % sizeof(void *)))
+                return EINVAL;
+        block = malloc_aligned(align, size);
+        errno = saved_errno;
+        if (unlikely(!block))
+                return ENOMEM;
+        *result = block;
+        return 0;
+}
+
+KMEM_PUBLIC void *valloc(size_t size)
+{
+        return malloc_aligned(system_page_bytes(), size);
+}
+
+KMEM_PUBLIC void *pvalloc(size_t size)
+{
+        if (unlikely(size > KMALLOC_MAX_SIZE))
+                return out_of_memory();
+        return valloc(round_up(size ? size : 1, system_page_bytes()));
+}
+
+/*
+ * The whole object is usable, also for programs built with _FORTIFY_SOURCE=3: nothing of ours
+ * lies in it.
+ */
+KMEM_PUBLIC size_t malloc_usable_size(void *block)
+{
+        return ZERO_OR_NULL_PTR(block) ? 0 : block_bytes(block);
+}
+
+KMEM_PUBLIC void cfree(void *block)
+{
+        block_free(block, "cfree");
+}
+
+/* C23; the sizes are not needed, the page map knows. */
+KMEM_PUBLIC void free_sized(void *block, size_t size)
+{
+        (void)size;
+        block_free(block, "free_sized");
+}
+
+KMEM_PUBLIC void free_aligned_sized(void *block, size_t align, size_t size)
+{
+        (void)align;
+        (void)size;
+        block_free(block, "free_aligned_sized");
+}

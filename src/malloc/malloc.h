@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the files of the drop-in malloc share.
+ */
+#ifndef KMEM_MALLOC_MALLOC_H
+#define KMEM_MALLOC_MALLOC_H
+
+#include "api/heap.h"
+
+enum { MALLOC_ALIGN_BYTES = 16 };
+
+/* Size 0 wraps around and takes the slow path with everything that has no class. */
+static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size)
+{
+        if (unlikely(size - 1 >= fast.malloc_limit))
+                return NULL;
+        return percpu_alloc_fast(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+}
+
+KMEM_HIDDEN void *malloc_slow(size_t size);
+/* @align: a power of two. NULL with ENOMEM. */
+KMEM_HIDDEN void *malloc_aligned(size_t align, size_t size);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * C++ operator new and delete, under their mangled names, so that the library needs no C++
+ * runtime. Failure calls the new-handler and then throws std::bad_alloc through two functions of
+ * the program's own runtime, found as weak symbols; without a runtime there is nobody to catch,
+ * and the process stops with a message.
+ */
+#include "malloc/malloc.h"
+
+#include "base/message.h"
+
+#include <errno.h>
+
+typedef void (*new_handler)(void);
+
+/* std::get_new_handler() and std::__throw_bad_alloc() of libstdc++. */
+extern new_handler cxx_get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
+        __attribute__((weak));
+extern void cxx_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+
+/*
+ * After a failed try: true if the handler may have made room, false if there is none. A handler
+ * may throw; nothing of ours is held then.
+ */
+static bool handler_called(void)
+{
+        new_handler handler = &cxx_get_new_handler ? cxx_get_new_handler() : NULL;
+
+        if (!handler)
+                return false;
+        handler();
+        return true;
+}
+
+static KMEM_COLD void *throw_bad_alloc(size_t size)
+{
+        if (&cxx_throw_bad_alloc)
+                cxx_throw_bad_alloc();
+        message_fatal("operator new(%zu): out of memory, and no C++ runtime to throw bad_alloc",
+                      size);
+}
+
+static KMEM_NOINLINE void *new_slow(size_t size)
+{
+        void *object;
+
+        while (!(object = malloc_slow(size)))
+                if (!handler_called())
+                        return throw_bad_alloc(size);
+        return object;
+}
+
+static KMEM_NOINLINE void *new_nothrow_slow(size_t size)
+{
+        void *object;
+
+        while (!(object = malloc_slow(size)))
+                if (!handler_called())
+                        return NULL;
+        return object;
+}
+
+static void *new_aligned(size_t size, size_t align, bool nothrow)
+{
+        void *object;
+
+        while (!(object = malloc_aligned(align, size)))
+                if (!handler_called())
+                        return nothrow ? NULL : throw_bad_alloc(size);
+        return object;
+}
+
+/* A mangled name is declared through its assembler name, the function gets a readable one. */
+#define OPERATOR(type, name, mangled, ...)                                                         \
+        KMEM_PUBLIC type name(__VA_ARGS__) __asm__(mangled);                                       \
+        type name(__VA_ARGS__)
+
+#define OPERATOR_NEW(name, mangled, nothrow_mangled)                                               \
+        OPERATOR(void *, name, mangled, size_t size)                                               \
+        {                                                                                          \
+                void *object = malloc_fast(size);                                                  \
+                return likely(object) ? object : new_slow(size);                                   \
+        }                                                                                          \
+        OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, const void *tag)            \
+        {                                                                                          \
+                void *object = malloc_fast(size);                                                  \
+                (void)tag;                                                                         \
+                return likely(object) ? object : new_nothrow_slow(size);                           \
+        }
+
+#define OPERATOR_NEW_ALIGNED(name, mangled, nothrow_mangled)                                       \
+        OPERATOR(void *, name, mangled, size_t size, size_t align)                                 \
+        {                                                                                          \
+                return new_aligned(size, align, false);                                            \
+        }                                                                                          \
+        OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, size_t align,               \
+                 const void *tag)                                                                  \
+        {                                                                                          \
+                (void)tag;                                                                         \
+                return new_aligned(size, align, true);                                             \
+        }
+
+/* Sizes and alignments of a delete are not needed: the page map knows. */
+#define OPERATOR_DELETE(name, mangled)                                                             \
+        OPERATOR(void, name, mangled, void *object)                                                \
+        {                                                                                          \
+                block_free(object, "operator delete");                                             \
+        }
+
+#define OPERATOR_DELETE_WITH(name, mangled)                                                        \
+        OPERATOR(void, name, mangled, void *object, size_t ignored)                                \
+        {                                                                                          \
+                (void)ignored;                                                                     \
+                block_free(object, "operator delete");                                             \
+        }
+
+#define OPERATOR_DELETE_WITH_TWO(name, mangled)                                                    \
+        OPERATOR(void, name, mangled, void *object, size_t ignored, size_t ignored_too)            \
+        {                                                                                          \
+                (void)ignored;                                                                     \
+                (void)ignored_too;                                                                 \
+                block_free(object, "operator delete");                                             \
+        }
+
+OPERATOR_NEW(operator_new, "_Znwm", "_ZnwmRKSt9nothrow_t")
+OPERATOR_NEW(operator_new_array, "_Znam", "_ZnamRKSt9nothrow_t")
+OPERATOR_NEW_ALIGNED(operator_new_aligned, "_ZnwmSt11align_val_t",
+                     "_ZnwmSt11align_val_tRKSt9nothrow_t")
+OPERATOR_NEW_ALIGNED(operator_new_array_aligned, "_ZnamSt11align_val_t",
+                     "_ZnamSt11align_val_tRKSt9nothrow_t")
+
+OPERATOR_DELETE(operator_delete, "_ZdlPv")
+OPERATOR_DELETE(operator_delete_array, "_ZdaPv")
+OPERATOR_DELETE_WITH(operator_delete_sized, "_ZdlPvm")
+OPERATOR_DELETE_WITH(operator_delete_array_sized, "_ZdaPvm")
+OPERATOR_DELETE_WITH(operator_delete_nothrow, "_ZdlPvRKSt9nothrow_t")
+OPERATOR_DELETE_WITH(operator_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t")
+OPERATOR_DELETE_WITH(operator_delete_aligned, "_ZdlPvSt11align_val_t")
+OPERATOR_DELETE_WITH(operator_delete_array_aligned, "_ZdaPvSt11align_val_t")
+OPERATOR_DELETE_WITH_TWO(operator_delete_sized_aligned, "_ZdlPvmSt11align_val_t")
+OPERATOR_DELETE_WITH_TWO(operator_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t")
+OPERATOR_DELETE_WITH_TWO(operator_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t")
+OPERATOR_DELETE_WITH_TWO(operator_delete_array_aligned_nothrow,
+                         "_ZdaPvSt11align_val_tRKSt9nothrow_t")

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Functions of libc that the drop-in library stands in front of.
+ */
+#define _GNU_SOURCE
+#include "malloc/malloc.h"
+
+#include "introspect/slabinfo.h"
+
+#include <dlfcn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef void *(*dlopen_function)(const char *, int);
+static dlopen_function real_dlopen;
+
+static KMEM_NOINLINE dlopen_function find_dlopen(void)
+{
+        dlopen_function found = (dlopen_function)dlsym(RTLD_NEXT, "dlopen");
+
+        store_relaxed(&real_dlopen, found);
+        return found;
+}
+
+/*
+ * A library opened with RTLD_DEEPBIND would free our blocks with libc's free, so the flag is
+ * dropped. libc's dlopen must see its true caller, whose search path counts: the call is a jump.
+ */
+KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(const char *file,
+                                                                             int mode)
+{
+        dlopen_function real = load_relaxed(&real_dlopen);
+
+        if (unlikely(!real))
+                real = find_dlopen();
+        return real(file, mode & ~RTLD_DEEPBIND);
+}
+
+/* Programs that leave without running destructors still write their slab table. */
+static void leave(int status) __attribute__((noreturn));
+static void leave(int status)
+{
+        slabinfo_at_exit();
+        for (;;)
+                syscall(SYS_exit_group, status);
+}
+
+KMEM_PUBLIC void _exit(int status)
+{
+        leave(status);
+}
+
+KMEM_PUBLIC void _Exit(int status)
+{
+        leave(status);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * glibc's calls to look at and tune malloc.
+ */
+#define _GNU_SOURCE
+#include "malloc/malloc.h"
+
+#include "introspect/totals.h"
+#include "introspect/slabinfo.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * Empties all sheaves, frees empty slabs and gives free pages back, but for @keep bytes of them.
+ * Returns 1 if memory went back to the system, else 0.
+ */
+KMEM_PUBLIC int malloc_trim(size_t keep)
+{
+        if (!heap_ready())
+                return 0;
+        return heap_trim(keep) > 0;
+}
+
+/*
+ * What the fields mean here: arena: bytes of the heap in use or free but touched; ordblks: free
+ * objects in slabs and sheaves; hblks, hblkhd: huge mappings and their bytes; uordblks: bytes in
+ * use by the program; fordblks: bytes free in slabs, sheaves and pages; keepcost: free touched
+ * pages. smblks, usmblks and fsmblks are 0.
+ */
+KMEM_PUBLIC struct mallinfo2 mallinfo2(void)
+{
+        struct mallinfo2 info = {0};
+        struct heap_totals totals;
+
+        if (!heap_ready())
+                return info;
+        heap_total(&totals);
+        info.arena = (totals.pages.used_pages + totals.pages.free_touched_pages) * PAGE_SIZE;
+        info.ordblks = totals.objects_free;
+        info.hblks = totals.large.huge_blocks;
+        info.hblkhd = totals.large.huge_bytes;
+        info.uordblks = totals.bytes_inuse;
+        info.fordblks = totals.bytes_free + totals.pages.free_touched_pages * PAGE_SIZE;
+        info.keepcost = totals.pages.free_touched_pages * PAGE_SIZE;
+        return info;
+}
+
+/* The same in int, cut off at its limit. */
+KMEM_PUBLIC struct mallinfo mallinfo(void)
+{
+        struct mallinfo2 wide = mallinfo2();
+        struct mallinfo info = {
+                .arena = (int)min_of(wide.arena, (size_t)INT32_MAX),
+                .ordblks = (int)min_of(wide.ordblks, (size_t)INT32_MAX),
+                .hblks = (int)min_of(wide.hblks, (size_t)INT32_MAX),
+                .hblkhd = (int)min_of(wide.hblkhd, (size_t)INT32_MAX),
+                .uordblks = (int)min_of(wide.uordblks, (size_t)INT32_MAX),
+                .fordblks = (int)min_of(wide.fordblks, (size_t)INT32_MAX),
+                .keepcost = (int)min_of(wide.keepcost, (size_t)INT32_MAX),
+        };
+
+        return info;
+}
+
+static void print_sizes(FILE *stream)
+{
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                struct cache_totals totals;
+                struct kmem_cache *cache;
+                char name[CACHE_NAME_BYTES];
+                uint32_t size = 0;
+
+                /* Printing may allocate, so it is not done under the lock. */
+                lock_take(&cache_mutex);
+                cache = caches_by_index[index];
+                if (cache) {
+                        memcpy(name, cache->name, sizeof(name));
+                        size = cache->size;
+                        cache_total(cache, &totals);
+                }
+                lock_drop(&cache_mutex);
+                if (size)
+                        fprintf(stream,
+                                "  <size name=\"%s\" bytes=\"%u\" inuse=\"%lu\" total=\"%lu\"/>\n",
+                                name, size, (unsigned long)totals.inuse,
+                                (unsigned long)totals.report.objects);
+        }
+}
+
+/* Writes glibc's kind of XML with one <size> per cache. @flags must be 0, else EINVAL. */
+KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
+{
+        struct heap_totals totals;
+
+        if (flags != 0) {
+                errno = EINVAL;
+                return -1;
+        }
+        if (!heap_ready())
+                return -1;
+        heap_total(&totals);
+        fprintf(stream, "<malloc version=\"1\" allocator=\"libkmem\">\n<heap nr=\"0\">\n<sizes>\n");
+        print_sizes(stream);
+        fprintf(stream,
+                "</sizes>\n<total type=\"inuse\" size=\"%zu\"/>\n"
+                "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
+                "<system type=\"current\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
+                (size_t)totals.bytes_inuse, totals.large.huge_blocks, totals.large.huge_bytes,
+                totals.pages.accessible_pages * PAGE_SIZE);
+        return 0;
+}
+
+/* Prints the slab table on standard error. */
+KMEM_PUBLIC void malloc_stats(void)
+{
+        if (heap_ready())
+                slabinfo_write(STDERR_FILENO);
+}
+
+/*
+ * Accepts every parameter of glibc's and ignores it: arenas, thresholds and trimming have no
+ * counterpart here; purge_delay, reserve and bad_free are set by KMEM_OPTIONS. Returns 1, or 0
+ * for a parameter that glibc does not know.
+ */
+KMEM_PUBLIC int mallopt(int parameter, int value)
+{
+        static const int known[] = {M_MXFAST,          M_NLBLKS,         M_GRAIN,
+                                    M_KEEP,            M_TRIM_THRESHOLD, M_TOP_PAD,
+                                    M_MMAP_THRESHOLD,  M_MMAP_MAX,       M_CHECK_ACTION,
+                                    M_PERTURB,         M_ARENA_TEST,     M_ARENA_MAX};
+
+        (void)value;
+        for (size_t i = 0; i < array_size(known); i++)
+                if (known[i] == parameter)
+                        return 1;
+        return 0;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Pages: the one reservation of the process, the page map, page descriptors and the buddy
+ * allocator. Pages are 4 KiB (PAGE) and are named by page number, counted from the start of
+ * the heap. Page 0 is never handed out, so page number 0 means "none" in links.
+ *
+ * Three tables run beside the heap and become accessible in step with it at the frontier:
+ * page map (16 bits a page), descriptors (32 bytes a page), and the touched bitmap.
+ *
+ * Invariants:
+ *  PAGE-1  A page belongs to exactly one of: a free buddy block, a block handed out, the room
+ *          beyond the frontier.
+ *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
+ *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
+ *          start of a large block if and only if its own descriptor says PAGE_LARGE.
+ *  PAGE-3  A page map entry is non-zero exactly while the page belongs to a slab.
+ *  PAGE-4  A free page whose touched bit is clear reads as zero.
+ */
+#ifndef KMEM_PAGE_PAGE_H
+#define KMEM_PAGE_PAGE_H
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "base/lock.h"
+
+enum {
+        ORDER_MAX = 10, /* the largest buddy block, 4 MiB */
+        CHUNK_PAGES = 1 << ORDER_MAX,
+        /*
+         * Accessible zeroed memory directly in front of the page map, from pages_init on. The
+         * per-CPU layer keeps its tables there, so that one register reaches them and the map.
+         */
+        HEAP_FRONT_BYTES = 128 << 10,
+};
+
+enum page_kind {
+        PAGE_UNUSED = 0, /* not the first page of anything */
+        PAGE_FREE,       /* first page of a free buddy block of `order` */
+        PAGE_SLAB,       /* first page of a slab; the fields belong to the engine */
+        PAGE_LARGE,      /* first page of a block of exactly `state` pages */
+};
+
+/*
+ * Descriptor of a page. Slabs use it as their slab descriptor: who may touch which field of a
+ * slab is said in slub/slab.h.
+ */
+struct page {
+        uint64_t state;     /* slab: head, inuse, objects, frozen, tag; large: pages; free: unused */
+        void *table;        /* slab: index table, in metadata; free: time freed, ms */
+        uint32_t next;      /* link of whichever one list the block is on, page number */
+        uint32_t prev;      /* same; slabs on a CPU partial list: list length from here on */
+        uint8_t kind;       /* enum page_kind; written under page_lock or by the block's owner */
+        uint8_t order;      /* free and slab: buddy order */
+        uint8_t node;       /* NUMA node the block came from */
+        uint8_t node_partial; /* slab is on its node's partial list; written under list_lock */
+        uint32_t slot;      /* slab: slot whose CPU slab it is or was last */
+};
+_Static_assert(sizeof(struct page) == 32, "descriptors are 32 bytes: 0.8% of the heap");
+
+/*
+ * The heap as everybody sees it. base, map and pages never change after init;
+ * accessible_bytes only grows (release; free reads it relaxed, which is enough because a
+ * pointer it is asked about was handed out after the growth).
+ */
+struct heap {
+        uintptr_t base;          /* address of page 0, aligned to a chunk (4 MiB) */
+        size_t accessible_bytes; /* heap memory that may be touched, from base */
+        uint16_t *map;           /* page map: cache index << 4, or 0 */
+        struct page *pages;      /* descriptors */
+        size_t reserved_bytes;   /* address space of the heap itself */
+};
+extern KMEM_HIDDEN struct heap heap;
+
+/* Protects buddy lists, frontier, touched bits and counters below. */
+extern KMEM_HIDDEN struct lock page_lock;
+
+static inline struct page *page_at(uint32_t number)
+{
+        return &heap.pages[number];
+}
+
+static inline uint32_t page_number(const struct page *page)
+{
+        return (uint32_t)(page - heap.pages);
+}
+
+static inline void *page_address(const struct page *page)
+{
+        return (void *)(heap.base + ((uintptr_t)page_number(page) << PAGE_SHIFT));
+}
+
+/* Whether the address lies in accessible heap memory. */
+static inline bool heap_contains(const void *address)
+{
+        return (uintptr_t)address - heap.base < load_relaxed(&heap.accessible_bytes);
+}
+
+/* Page number of an address that heap_contains. */
+static inline uint32_t address_page(const void *address)
+{
+        return (uint32_t)(((uintptr_t)address - heap.base) >> PAGE_SHIFT);
+}
+
+/*
+ * Doubly linked list of blocks through their descriptors' next and prev (page numbers). All
+ * zero is an empty list. The list's owner says which lock protects it.
+ */
+struct page_list {
+        uint32_t first;
+        uint32_t last;
+        size_t length;
+};
+
+KMEM_HIDDEN void page_list_add_head(struct page_list *list, struct page *page);
+KMEM_HIDDEN void page_list_add_tail(struct page_list *list, struct page *page);
+KMEM_HIDDEN void page_list_remove(struct page_list *list, struct page *page);
+
+static inline struct page *page_list_first(const struct page_list *list)
+{
+        return list->first ? page_at(list->first) : NULL;
+}
+
+static inline struct page *page_list_next(const struct page *page)
+{
+        return page->next ? page_at(page->next) : NULL;
+}
+
+/* Reserves the heap; false if not even the least reservation is granted. */
+KMEM_HIDDEN bool pages_init(void);
+
+/*
+ * A block of 2^order pages, aligned to its size, or NULL without memory. Its descriptor comes
+ * with kind PAGE_UNUSED and the other fields zero but order and node. *zero tells whether the
+ * whole block is known to read as zero; zero may be NULL.
+ */
+KMEM_HIDDEN struct page *pages_alloc(unsigned int order, bool *zero);
+/*
+ * Exactly @count pages (1 or more, beyond a chunk too), aligned to @align_pages (a power of
+ * two, at most CHUNK_PAGES). The room up to the next power of two stays free.
+ */
+KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
+/* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
+KMEM_HIDDEN void pages_free(struct page *page, size_t count);
+/*
+ * Changes a block of @count pages to @new_count in place. Shrinking always works; growing
+ * works if the pages behind are free. The content of added pages is undefined.
+ */
+KMEM_HIDDEN bool pages_resize(struct page *page, size_t count, size_t new_count);
+
+/* Sets the map of @count pages from @page on: offset of the cache's pair, or 0. */
+KMEM_HIDDEN void page_map_set(const struct page *page, size_t count, uint16_t pair_offset);
+
+/* Gives back to the system what has been free for purge_delay; called on slow paths. */
+KMEM_HIDDEN void pages_purge_due(void);
+/* Gives back every free page at once, but leaves @keep_bytes of them. Returns bytes given back. */
+KMEM_HIDDEN size_t pages_purge_all(size_t keep_bytes);
+
+struct page_counts {
+        size_t accessible_pages; /* frontier */
+        size_t free_pages;       /* in buddy lists */
+        size_t free_touched_pages; /* of those, not known to be given back */
+        size_t purged_pages;     /* cumulative */
+        size_t used_pages;       /* accessible less free */
+};
+KMEM_HIDDEN void pages_count(struct page_counts *counts);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "percpu/barn.h"
+
+#include "base/metadata.h"
+
+static size_t sheaf_bytes(uint32_t capacity)
+{
+        return sizeof(struct sheaf) + capacity * sizeof(void *);
+}
+
+static struct sheaf *list_pop(struct sheaf **list, uint32_t *length)
+{
+        struct sheaf *sheaf = *list;
+
+        if (sheaf) {
+                *list = sheaf->next;
+                store_relaxed(length, *length - 1);
+                sheaf->next = NULL;
+        }
+        return sheaf;
+}
+
+static void list_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf)
+{
+        sheaf->next = *list;
+        *list = sheaf;
+        store_relaxed(length, *length + 1);
+}
+
+void sheaf_free(struct sheaf *sheaf)
+{
+        metadata_free(sheaf, sheaf_bytes(sheaf->capacity));
+}
+
+struct sheaf *barn_take_empty(struct kmem_cache *cache)
+{
+        struct barn *barn = cache->barn;
+        struct sheaf *sheaf = NULL;
+
+        /* Peek without the lock: a stale zero only makes one more sheaf. */
+        if (load_relaxed(&barn->empty_size)) {
+                lock_take(&barn->lock);
+                sheaf = list_pop(&barn->empty, &barn->empty_size);
+                lock_drop(&barn->lock);
+        }
+        if (!sheaf) {
+                sheaf = metadata_alloc(sheaf_bytes(cache->sheaf_capacity));
+                if (sheaf)
+                        sheaf->capacity = cache->sheaf_capacity;
+        }
+        return sheaf;
+}
+
+void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf)
+{
+        struct barn *barn = cache->barn;
+
+        if (load_relaxed(&barn->empty_size) < BARN_EMPTY_MAX) {
+                lock_take(&barn->lock);
+                list_push(&barn->empty, &barn->empty_size, sheaf);
+                lock_drop(&barn->lock);
+        } else {
+                sheaf_free(sheaf);
+        }
+}
+
+struct sheaf *barn_take_full(struct barn *barn)
+{
+        struct sheaf *sheaf;
+
+        /* Peek: a stale zero sends us to the back end, which is always correct. */
+        if (!load_relaxed(&barn->full_size))
+                return NULL;
+        lock_take(&barn->lock);
+        sheaf = list_pop(&barn->full, &barn->full_size);
+        lock_drop(&barn->lock);
+        return sheaf;
+}
+
+bool barn_put_full(struct barn *barn, struct sheaf *sheaf)
+{
+        bool room;
+
+        if (load_relaxed(&barn->full_size) >= barn->full_max)
+                return false;
+        lock_take(&barn->lock);
+        room = barn->full_size < barn->full_max;
+        if (room)
+                list_push(&barn->full, &barn->full_size, sheaf);
+        lock_drop(&barn->lock);
+        return room;
+}
+
+struct sheaf *barn_take_any(struct barn *barn)
+{
+        struct sheaf *sheaf;
+
+        lock_take(&barn->lock);
+        sheaf = list_pop(&barn->full, &barn->full_size);
+        if (!sheaf)
+                sheaf = list_pop(&barn->empty, &barn->empty_size);
+        lock_drop(&barn->lock);
+        return sheaf;
+}
+
+uint64_t barn_objects(struct barn *barn)
+{
+        uint64_t objects = 0;
+
+        lock_take(&barn->lock);
+        for (const struct sheaf *sheaf = barn->full; sheaf; sheaf = sheaf->next)
+                objects += sheaf->size;
+        lock_drop(&barn->lock);
+        return objects;
+}

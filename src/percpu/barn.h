@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Barn: a cache's sheaves that no slot holds (S13-02), under one lock; and the making of sheaves.
+ */
+#ifndef KMEM_PERCPU_BARN_H
+#define KMEM_PERCPU_BARN_H
+
+#include "percpu/slot.h"
+
+enum { BARN_EMPTY_MAX = 10 };
+
+struct barn {
+        struct lock lock;
+        struct sheaf *full;    /* sheaves with objects, newest first */
+        struct sheaf *empty;
+        uint32_t full_size;    /* lengths of the lists; read without the lock as hints */
+        uint32_t empty_size;
+        uint32_t full_max;
+};
+
+/* A sheaf of the cache's capacity without objects, from the barn or new; NULL without memory. */
+KMEM_HIDDEN struct sheaf *barn_take_empty(struct kmem_cache *cache);
+/* Keeps an empty sheaf, or frees it. */
+KMEM_HIDDEN void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf);
+/* A sheaf with objects, or NULL. */
+KMEM_HIDDEN struct sheaf *barn_take_full(struct barn *barn);
+/* False if the barn has its fill. */
+KMEM_HIDDEN bool barn_put_full(struct barn *barn, struct sheaf *sheaf);
+/* Any sheaf, full ones first, for emptying the barn. */
+KMEM_HIDDEN struct sheaf *barn_take_any(struct barn *barn);
+KMEM_HIDDEN uint64_t barn_objects(struct barn *barn);
+
+KMEM_HIDDEN void sheaf_free(struct sheaf *sheaf);
+
+#endif

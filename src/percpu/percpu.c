@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Refill and drain: what happens when a sheaf runs empty or full.
+ *
+ * A slow path never works on a sheaf in a pair. It takes a sheaf out of a pair by replacing it
+ * (INV-3), works on it alone, and puts one in the same way. If a replacement fails, because the
+ * thread moved, somebody else was quicker or the slot is stopped, the request is served all the
+ * same, from or to what the slow path owns, and nothing is installed.
+ */
+#include "percpu/percpu.h"
+
+#include "base/message.h"
+#include "base/metadata.h"
+#include "base/options.h"
+#include "percpu/drain.h"
+#include "percpu/stock.h"
+
+#include <errno.h>
+
+struct kmem_cache *caches_by_index[CACHES_MAX];
+
+/* Bytes of free objects that one cache's stock in a slot, and its barn, may hold. */
+enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 256 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
+
+/*
+ * S13-03, less for large objects: a sheaf holds at most 64 KiB, but two objects at least. The
+ * values fill metadata classes exactly together with the sheaf's header.
+ */
+static uint32_t default_capacity(uint32_t size)
+{
+        uint32_t by_bytes = max_of((64u << 10) / size, 2u);
+        uint32_t by_size = size >= PAGE_SIZE ? 6 : size >= 1024 ? 14 : size >= 256 ? 30 : 62;
+
+        return min_of(by_size, by_bytes);
+}
+
+static uint32_t free_index(void)
+{
+        for (uint32_t index = 1; index < CACHES_MAX; index++)
+                if (!caches_by_index[index])
+                        return index;
+        return 0;
+}
+
+int percpu_setup(struct kmem_cache *cache)
+{
+        uint32_t index = free_index();
+        uint64_t capacity;
+        uint64_t bytes;
+
+        if (!index)
+                return ENOSPC;
+        cache->barn = metadata_alloc(sizeof(*cache->barn));
+        if (!cache->barn)
+                return ENOMEM;
+        cache->sheaf_capacity = options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity)
+                                        ? (uint32_t)capacity
+                                        : default_capacity(cache->size);
+        bytes = max_of((uint64_t)cache->sheaf_capacity * cache->size, 1ul);
+        cache->stock_max = (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
+        cache->barn->full_max =
+                (uint32_t)min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
+        cache->pair_offset = index << PAIR_SHIFT;
+        slots_publish_index(index);
+        store_release(&caches_by_index[index], cache);
+        return 0;
+}
+
+void percpu_retire(struct kmem_cache *cache)
+{
+        uint32_t index = cache_index(cache);
+
+        for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
+
+                metadata_free(slot->caches[index], sizeof(struct slot_cache));
+                slot->caches[index] = NULL;
+        }
+        metadata_free(cache->barn, sizeof(*cache->barn));
+        store_release(&caches_by_index[index], NULL);
+}
+
+/*
+ * A sheaf with objects that belongs to the caller: from the stock, the barn, the back end, in
+ * this order. NULL without memory.
+ */
+static struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+{
+        struct sheaf *sheaf = stock_take(cache, slot, record);
+
+        if (!sheaf)
+                sheaf = barn_take_full(cache->barn);
+        if (sheaf)
+                return sheaf;
+        sheaf = barn_take_empty(cache);
+        if (!sheaf)
+                return NULL;
+        sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
+        if (sheaf->size)
+                return sheaf;
+        barn_put_empty(cache, sheaf);
+        return NULL;
+}
+
+/* Puts away a sheaf that belongs to the caller: stock, barn, or back end. */
+static void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                     struct sheaf *sheaf)
+{
+        if (sheaf_is_cold(sheaf))
+                return;
+        if (sheaf->size) {
+                if (stock_put(cache, slot, record, sheaf) || barn_put_full(cache->barn, sheaf))
+                        return;
+                sheaf_give(cache, slot, record, sheaf);
+        }
+        barn_put_empty(cache, sheaf);
+}
+
+static bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
+{
+        struct pair swapped = {.main = pair->spare, .spare = pair->main};
+
+        return slot_replace(slot, cache->pair_offset, pair, &swapped);
+}
+
+/*
+ * Makes @sheaf the main one and puts away what that displaces: the old main becomes the spare
+ * if there is none of its kind, else it goes.
+ */
+static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                    const struct pair *pair, struct sheaf *sheaf, bool keep_spare)
+{
+        struct pair new_pair = {.main = sheaf, .spare = keep_spare ? pair->spare : pair->main};
+
+        if (!slot_replace(slot, cache->pair_offset, pair, &new_pair))
+                return false;
+        put_away(cache, slot, record, keep_spare ? pair->main : pair->spare);
+        return true;
+}
+
+static void *pop_again(struct kmem_cache *cache)
+{
+        return slots_are_rseq() ? rseq_pop(cache->pair_offset)
+                                : locked_slot_pop(cache->pair_offset);
+}
+
+static bool push_again(struct kmem_cache *cache, void *object)
+{
+        return slots_are_rseq() ? rseq_push(cache->pair_offset, object)
+                                : locked_slot_push(cache->pair_offset, object);
+}
+
+/* One object straight from the back end: caches without sheaves, threads without a slot. */
+static void *alloc_one(struct kmem_cache *cache, struct slot_cache *record)
+{
+        void *object;
+
+        return cache->engine->take(cache, &record->engine, &object, 1) ? object : NULL;
+}
+
+void *percpu_alloc_slow(struct kmem_cache *cache)
+{
+        struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(slot, cache);
+        struct sheaf *sheaf;
+        struct pair pair;
+        void *object;
+
+        percpu_after_fork();
+        if (unlikely(!record))
+                return NULL;
+        if (!cache->sheaf_capacity || slot == &shared_slot)
+                return alloc_one(cache, record);
+        if (!slots_are_rseq()) {
+                object = locked_slot_pop(cache->pair_offset);
+                if (likely(object))
+                        return object;
+        }
+        pair = slot_read_pair(slot, cache->pair_offset);
+        /* The size may be stale; then the pop finds nothing and a refill follows. */
+        if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair)) {
+                object = pop_again(cache);
+                if (likely(object))
+                        return object;
+        }
+        sheaf = refill(cache, slot, record);
+        if (unlikely(!sheaf))
+                return NULL;
+        object = sheaf->object[--sheaf->size];
+        pair = slot_read_pair(slot, cache->pair_offset);
+        /* An empty main takes the place of a missing spare, to receive frees later. */
+        if (load_relaxed(&pair.main->size) ||
+            !install(cache, slot, record, &pair, sheaf,
+                     sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare)))
+                put_away(cache, slot, record, sheaf);
+        return object;
+}
+
+/*
+ * Whether the object is on top of the sheaf it would go to: free twice in a row. The object was
+ * popped before its owner had it, so a stale size cannot show it here.
+ */
+static bool is_on_top(const struct pair *pair, const void *object)
+{
+        uint32_t size = load_relaxed(&pair->main->size);
+
+        return size && size <= pair->main->capacity &&
+               load_relaxed(&pair->main->object[size - 1]) == object;
+}
+
+bool percpu_free_slow(struct kmem_cache *cache, void *object)
+{
+        struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(slot, cache);
+        struct sheaf *sheaf;
+        struct pair pair;
+
+        percpu_after_fork();
+        if (unlikely(!record)) {
+                message("free of %p: no memory for the slot's record; the object is lost", object);
+                return true;
+        }
+        if (!cache->sheaf_capacity || slot == &shared_slot) {
+                objects_give(cache, slot, record, &object, 1);
+                return true;
+        }
+        pair = slot_read_pair(slot, cache->pair_offset);
+        if (unlikely(is_on_top(&pair, object)))
+                return false;
+        if (!slots_are_rseq() && locked_slot_push(cache->pair_offset, object))
+                return true;
+        if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
+            take_turns(slot, cache, &pair) && push_again(cache, object))
+                return true;
+        sheaf = barn_take_empty(cache);
+        if (unlikely(!sheaf)) {
+                objects_give(cache, slot, record, &object, 1);
+                return true;
+        }
+        sheaf->object[0] = object;
+        sheaf->size = 1;
+        pair = slot_read_pair(slot, cache->pair_offset);
+        if (install(cache, slot, record, &pair, sheaf, sheaf_is_cold(pair.main)))
+                return true;
+        sheaf->size = 0;
+        barn_put_empty(cache, sheaf);
+        objects_give(cache, slot, record, &object, 1);
+        return true;
+}
+
+static bool sheaf_holds(const struct sheaf *sheaf, const void *object)
+{
+        uint32_t size = min_of(load_relaxed(&sheaf->size), load_relaxed(&sheaf->capacity));
+
+        for (uint32_t i = 0; i < size; i++)
+                if (load_relaxed(&sheaf->object[i]) == object)
+                        return true;
+        return false;
+}
+
+bool percpu_holds(struct kmem_cache *cache, const void *object)
+{
+        struct pair pair = slot_read_pair(slot_current(), cache->pair_offset);
+
+        return sheaf_holds(pair.main, object) || sheaf_holds(pair.spare, object);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The per-CPU layer: every cache's sheaves, between callers and the back end.
+ */
+#ifndef KMEM_PERCPU_PERCPU_H
+#define KMEM_PERCPU_PERCPU_H
+
+#include "percpu/slot.h"
+
+/* All caches by index; NULL where none is. Written under cache_mutex. */
+extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
+
+/* Gives a new cache its index, barn and limits; 0 or ENOMEM, ENOSPC. Under cache_mutex. */
+KMEM_HIDDEN int percpu_setup(struct kmem_cache *cache);
+/* Undoes percpu_setup; the sheaves must have been flushed. Under cache_mutex. */
+KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
+
+/* The slow half of allocation; NULL only without memory. */
+KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
+/*
+ * The slow half of free. False if the object is on top of the sheaf it would go to, which is a
+ * double free; then nothing happened.
+ */
+KMEM_HIDDEN bool percpu_free_slow(struct kmem_cache *cache, void *object);
+
+/* Whether the calling thread's slot has the object in a sheaf: for option check=sheaf. */
+KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
+
+/*
+ * Empties all sheaves of a cache, of all slots and the barn, into the back end, and flushes what
+ * the slots hold there. False if other slots' sheaves could not be taken (no membarrier).
+ */
+KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache);
+
+/* The cache's figures with objects resting in sheaves counted in *resting. */
+KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,
+                               uint64_t *resting);
+
+/* Fork handlers of this layer and the back ends; see api/fork.c for their order. */
+KMEM_HIDDEN void percpu_fork_prepare(void);
+KMEM_HIDDEN void percpu_fork_parent(void);
+KMEM_HIDDEN void percpu_fork_child(void);
+
+/*
+ * Pops an object from the calling CPU's sheaf; NULL if the slow path is needed. With locked
+ * slots every call is slow, and pops there.
+ */
+static KMEM_ALWAYS_INLINE void *percpu_alloc_fast(uint64_t pair_offset)
+{
+        return rseq_pop(pair_offset);
+}
+
+static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *object)
+{
+        return rseq_push(pair_offset, object);
+}
+
+static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)
+{
+        void *object = percpu_alloc_fast(cache->pair_offset);
+
+        return likely(object) ? object : percpu_alloc_slow(cache);
+}
+
+#endif

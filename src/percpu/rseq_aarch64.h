@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The restartable sequences for AArch64. What each reads, commits and leaves when aborted, and
+ * against whom, is said in rseq_x86_64.h; here only what differs.
+ *
+ * The commit of push and replace is a store-release: a drainer on another CPU that sees the new
+ * size or pointer sees what it covers. A pair is replaced by one stp, which FEAT_LSE2 makes
+ * single-copy atomic when aligned to 16; without LSE2 no slots are made from sequences at all
+ * (slots.c), so that an interrupt between the halves cannot be seen.
+ */
+#ifndef KMEM_PERCPU_RSEQ_AARCH64_H
+#define KMEM_PERCPU_RSEQ_AARCH64_H
+
+#define RSEQ_SIGNATURE "0xd428bc00"
+#define RSEQ_SIGNATURE_VALUE 0xd428bc00u
+
+#define RSEQ_BEGIN                                                                                 \
+        ".pushsection __rseq_cs, \"aw\"\n\t"                                                       \
+        ".balign 32\n"                                                                             \
+        "5:\t.long 0, 0\n\t"                                                                       \
+        ".quad 1f, 2f - 1f, 4f\n\t"                                                                \
+        ".popsection\n"                                                                            \
+        "3:\tadrp %[work], 5b\n\t"                                                                 \
+        "add %[work], %[work], :lo12:5b\n\t"                                                       \
+        "str %[work], [%[rseq], #8]\n"                                                             \
+        "1:\n\t"
+
+#define RSEQ_END                                                                                   \
+        "\n2:\n\t"                                                                                 \
+        ".pushsection __rseq_failure, \"ax\"\n\t"                                                  \
+        ".inst " RSEQ_SIGNATURE "\n"                                                               \
+        "4:\tb 3b\n\t"                                                                             \
+        ".popsection\n\t"
+
+#define RSEQ_LOAD_SLOT                                                                             \
+        "ldr %w[size], [%[rseq], #4]\n\t"                                                          \
+        "tbnz %w[size], #31, %l[slow]\n\t"                                                         \
+        "ldr %w[work], [%[field]]\n\t"                                                             \
+        "ldr %[work], [%[slots], %[work], lsl #3]\n\t"
+
+static inline void *thread_pointer(void)
+{
+        void *pointer;
+
+        __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+        return pointer;
+}
+
+static inline uintptr_t rseq_address(intptr_t offset)
+{
+        return (uintptr_t)thread_pointer() + (uintptr_t)offset;
+}
+
+static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
+{
+        void *object;
+        uint64_t work;
+        uint64_t size;
+
+        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
+                              "ldr %[work], [%[work], %[pair]]\n\t"
+                              "ldr %w[size], [%[work]]\n\t"
+                              "cbz %w[size], %l[slow]\n\t"
+                              "sub %w[size], %w[size], #1\n\t"
+                              "add %[object], %[work], #%c[first]\n\t"
+                              "ldr %[object], [%[object], %[size], lsl #3]\n\t"
+                              "str %w[size], [%[work]]" RSEQ_END
+                              : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)
+                              : [pair] "r"(pair_offset + offsetof(struct slot, pairs)),
+                                [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
+                                [field] "r"(rseq_address(fast.slot_field)),
+                                [first] "i"(offsetof(struct sheaf, object))
+                              : "memory", "cc"
+                              : slow);
+        if (!object)
+                __builtin_unreachable();
+        return object;
+slow:
+        return NULL;
+}
+
+static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
+{
+        uint64_t work;
+        uint64_t size;
+        uint64_t place;
+
+        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
+                              "ldr %[work], [%[work], %[pair]]\n\t"
+                              "ldp %w[size], %w[place], [%[work]]\n\t"
+                              "cmp %w[size], %w[place]\n\t"
+                              "b.hs %l[slow]\n\t"
+                              "add %[place], %[work], %[size], lsl #3\n\t"
+                              "ldr %[size], [%[place], #%c[first]-8]\n\t"
+                              "cmp %[size], %[object]\n\t"
+                              "b.eq %l[slow]\n\t"
+                              "str %[object], [%[place], #%c[first]]\n\t"
+                              "ldr %w[size], [%[work]]\n\t"
+                              "add %w[size], %w[size], #1\n\t"
+                              "stlr %w[size], [%[work]]" RSEQ_END
+                              : [work] "=&r"(work), [size] "=&r"(size), [place] "=&r"(place)
+                              : [object] "r"(object),
+                                [pair] "r"(pair_offset + offsetof(struct slot, pairs)),
+                                [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
+                                [field] "r"(rseq_address(fast.slot_field)),
+                                [first] "i"(offsetof(struct sheaf, object))
+                              : "memory", "cc"
+                              : slow);
+        return true;
+slow:
+        return false;
+}
+
+static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
+                                const struct pair *expected, const struct pair *new_pair)
+{
+        uint64_t work;
+        uint64_t size;
+
+        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
+                              "cmp %[work], %[slot]\n\t"
+                              "b.ne %l[slow]\n\t"
+                              "ldr %w[size], [%[work], #%c[stopped]]\n\t"
+                              "cbnz %w[size], %l[slow]\n\t"
+                              "ldr %[size], [%[pair]]\n\t"
+                              "cmp %[size], %[main]\n\t"
+                              "b.ne %l[slow]\n\t"
+                              "ldr %[size], [%[pair], #8]\n\t"
+                              "cmp %[size], %[spare]\n\t"
+                              "b.ne %l[slow]\n\t"
+                              "dmb ish\n\t"
+                              "stp %[new_main], %[new_spare], [%[pair]]" RSEQ_END
+                              : [work] "=&r"(work), [size] "=&r"(size)
+                              : [slot] "r"(slot), [pair] "r"(&slot->pairs[pair_offset >> PAIR_SHIFT]),
+                                [main] "r"(expected->main), [spare] "r"(expected->spare),
+                                [new_main] "r"(new_pair->main), [new_spare] "r"(new_pair->spare),
+                                [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
+                                [field] "r"(rseq_address(fast.slot_field)),
+                                [stopped] "i"(offsetof(struct slot, stopped))
+                              : "memory", "cc"
+                              : slow);
+        return true;
+slow:
+        return false;
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Slots, sheaves, and the sequences that work on them.
+ *
+ * A slot is what the kernel would call a CPU: at any moment at most one running thread uses it.
+ * Slots come from restartable sequences (a slot per concurrency id or CPU) or, without rseq,
+ * from a fixed set of records behind locks.
+ *
+ * Invariants:
+ *  INV-1  A sheaf is owned by exactly one of: a pair of one slot, a stock, a barn, one thread's
+ *         slow path. Only pop and push work on a sheaf in a pair, and only on main.
+ *  INV-2  pop, push and replace act on the slot of the CPU they run on and commit with one
+ *         store. Aborted before it they have changed nothing that anybody reads, and the
+ *         caller retries; after it they are done.
+ *  INV-3  Whoever replaces a sheaf of a pair with something else owns it from the commit on.
+ *         replace compares the whole pair, so of two that try, one fails.
+ *  INV-4  Another CPU takes sheaves only by the drain protocol (percpu/drain.c): stop mark,
+ *         fence, exchange for cold, fence. Nothing replaces in a slot whose mark is set.
+ *  INV-5  The cold sheaf is empty and full at once and never written. A pair is cold in every
+ *         slot before its index can be seen; pair 0 is always cold.
+ */
+#ifndef KMEM_PERCPU_SLOT_H
+#define KMEM_PERCPU_SLOT_H
+
+#include "engine.h"
+
+enum {
+        SLOTS_MAX = 8192,       /* concurrency ids or CPU numbers 0..8191 */
+        CLASS_STEP_SHIFT = 3,   /* size class tables have an entry per 8 bytes */
+        CLASS_BYTES_MAX = 32768, /* largest size with a class */
+};
+
+struct sheaf {
+        uint32_t size;     /* objects present: object[0 .. size) */
+        uint32_t capacity; /* fixed while the sheaf is in a pair */
+        struct sheaf *next; /* in a stock or barn */
+        void *object[];
+};
+
+/* Both pointers are always valid; 16-byte aligned so that one store may commit both. */
+struct pair {
+        struct sheaf *main;
+        struct sheaf *spare;
+} __attribute__((aligned(16)));
+_Static_assert(sizeof(struct pair) == 1 << PAIR_SHIFT, "page map values are pair offsets");
+
+/* What a slot keeps for one cache besides the pair; made at the first slow path. */
+struct slot_cache {
+        struct engine_slot engine; /* its lock, the slot cache lock, protects the stock too */
+        struct sheaf *stock;       /* sheaves with objects */
+        uint32_t stock_size;       /* number of them */
+};
+
+struct slot {
+        struct lock lock;          /* locked slots only: held by whoever uses the pairs */
+        uint32_t id;
+        uint32_t stopped;          /* the stop mark of INV-4; written under drain_mutex */
+        uint64_t stock_bytes;      /* of all stocks of the slot; atomic adds */
+        struct pair drained;       /* scratch of the drainer, under drain_mutex */
+        struct slot_cache *caches[CACHES_MAX];
+        struct pair pairs[CACHES_MAX];
+};
+
+/* Tables in front of the page map: reached with the same base register as the map. */
+struct front {
+        uint16_t malloc_class[CLASS_BYTES_MAX >> CLASS_STEP_SHIFT];  /* pair offset by size */
+        uint16_t kmalloc_class[CLASS_BYTES_MAX >> CLASS_STEP_SHIFT];
+        struct slot *slots[SLOTS_MAX]; /* cold_slot where none was made yet */
+};
+_Static_assert(sizeof(struct front) <= HEAP_FRONT_BYTES, "the tables fit in front of the map");
+
+static KMEM_ALWAYS_INLINE struct front *front(void)
+{
+        return (struct front *)(void *)heap.map - 1;
+}
+
+/*
+ * What the fast paths read besides. All zero before initialisation, which sends every call to
+ * the slow path.
+ */
+struct fast {
+        size_t malloc_limit;  /* malloc sizes up to here may hit a class */
+        size_t heap_bytes;    /* heap.accessible_bytes, or 0: every free takes the slow path */
+        intptr_t rseq;        /* thread pointer to rseq area */
+        intptr_t slot_field;  /* thread pointer to the 32-bit slot number */
+};
+extern KMEM_HIDDEN struct fast fast;
+
+extern KMEM_HIDDEN struct sheaf cold_sheaf;
+extern KMEM_HIDDEN struct slot cold_slot;
+/* For threads that no slot can be given to: records only, its pairs stay cold. */
+extern KMEM_HIDDEN struct slot shared_slot;
+
+static inline bool sheaf_is_cold(const struct sheaf *sheaf)
+{
+        return sheaf == &cold_sheaf;
+}
+
+/* The area the kernel shares with a registered thread; the fields we read of it. */
+struct rseq_area {
+        uint32_t cpu_id_start;
+        int32_t cpu_id;       /* below 0: not registered */
+        uint64_t rseq_cs;
+        uint32_t flags;
+        uint32_t node_id;
+        uint32_t mm_cid;      /* concurrency id, where the kernel knows it */
+        uint32_t padding;
+} __attribute__((aligned(32)));
+_Static_assert(sizeof(struct rseq_area) == 32, "the area every kernel with rseq accepts");
+
+#if defined(__x86_64__)
+#include "percpu/rseq_x86_64.h"
+#elif defined(__aarch64__)
+#include "percpu/rseq_aarch64.h"
+#else
+#error "no restartable sequences for this architecture"
+#endif
+
+/* slots.c */
+
+/* Chooses the slot source; single-threaded. */
+KMEM_HIDDEN void slots_init(void);
+/* Whether slots come from restartable sequences. */
+KMEM_HIDDEN bool slots_are_rseq(void);
+/* The calling thread's slot at this moment, made if need be; shared_slot if it has none. */
+KMEM_HIDDEN struct slot *slot_current(void);
+/* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */
+KMEM_HIDDEN unsigned int slots_made_count(void);
+KMEM_HIDDEN struct slot *slot_made(unsigned int number);
+/* Makes the pair of an index cold in every slot, present and future (INV-5). */
+KMEM_HIDDEN void slots_publish_index(uint32_t index);
+/* Indexes from here on have never been published. */
+KMEM_HIDDEN uint32_t slots_index_end(void);
+/* What the slot keeps for a cache, made if need be; NULL without memory. */
+KMEM_HIDDEN struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache);
+/* Aborts sequences on all CPUs of the process; false if the kernel refuses. */
+KMEM_HIDDEN bool slots_fence(void);
+
+KMEM_HIDDEN void *locked_slot_pop(uint32_t pair_offset);
+KMEM_HIDDEN bool locked_slot_push(uint32_t pair_offset, void *object);
+KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,
+                              const struct pair *new_pair);
+
+/* Fork: locks of this file are taken before, dropped in the parent, reset in the child. */
+KMEM_HIDDEN void slots_fork_prepare(void);
+KMEM_HIDDEN void slots_fork_parent(void);
+KMEM_HIDDEN void slots_fork_child(void);
+
+static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
+{
+        return &slot->pairs[pair_offset >> PAIR_SHIFT];
+}
+
+/* Both pointers of a pair, read one after the other: good enough as what replace compares. */
+static inline struct pair slot_read_pair(struct slot *slot, uint32_t pair_offset)
+{
+        struct pair *pair = slot_pair(slot, pair_offset);
+
+        return (struct pair){.main = load_acquire(&pair->main), .spare = load_acquire(&pair->spare)};
+}
+
+#endif

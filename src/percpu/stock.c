@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "percpu/stock.h"
+
+#include "base/message.h"
+#include "base/options.h"
+#include "percpu/percpu.h"
+
+static uint64_t full_bytes(const struct kmem_cache *cache)
+{
+        return (uint64_t)cache->sheaf_capacity * cache->size;
+}
+
+struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+{
+        struct sheaf *sheaf;
+
+        /* Peek: a stale zero sends us to the barn. */
+        if (!load_relaxed(&record->stock_size))
+                return NULL;
+        lock_take(&record->engine.lock);
+        sheaf = record->stock;
+        if (sheaf) {
+                record->stock = sheaf->next;
+                store_relaxed(&record->stock_size, record->stock_size - 1);
+                sub_relaxed(&slot->stock_bytes, full_bytes(cache));
+                sheaf->next = NULL;
+        }
+        lock_drop(&record->engine.lock);
+        return sheaf;
+}
+
+bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+               struct sheaf *sheaf)
+{
+        bool room;
+
+        if (load_relaxed(&record->stock_size) >= cache->stock_max)
+                return false;
+        lock_take(&record->engine.lock);
+        room = record->stock_size < cache->stock_max &&
+               load_relaxed(&slot->stock_bytes) + full_bytes(cache) <= options.slot_cache_max;
+        if (room) {
+                sheaf->next = record->stock;
+                record->stock = sheaf;
+                store_relaxed(&record->stock_size, record->stock_size + 1);
+                add_relaxed(&slot->stock_bytes, full_bytes(cache));
+        }
+        lock_drop(&record->engine.lock);
+        return room;
+}
+
+/* S8-42: an object freed to the wrong cache goes to its own. */
+static void give_to_own_cache(struct kmem_cache *cache, struct slot *slot, void *object)
+{
+        struct kmem_cache *own = caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT];
+        struct slot_cache *record = slot_record(slot, own);
+
+        message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,
+                object, own->name);
+        if (record)
+                own->engine->give(own, &record->engine, &object, 1);
+}
+
+void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                  void **objects, unsigned int count)
+{
+        unsigned int kept = 0;
+
+        for (unsigned int i = 0; i < count; i++) {
+                uint16_t offset = heap_contains(objects[i])
+                                          ? load_relaxed(&heap.map[address_page(objects[i])])
+                                          : (uint16_t)cache->pair_offset;
+
+                if (likely(offset == cache->pair_offset || !offset))
+                        objects[kept++] = objects[i];
+                else
+                        give_to_own_cache(cache, slot, objects[i]);
+        }
+        if (kept)
+                cache->engine->give(cache, &record->engine, objects, kept);
+}
+
+void sheaf_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                struct sheaf *sheaf)
+{
+        objects_give(cache, slot, record, sheaf->object, sheaf->size);
+        sheaf->size = 0;
+}

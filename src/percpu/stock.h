@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the slow paths share about a slot's stock and about giving objects to the back end.
+ */
+#ifndef KMEM_PERCPU_STOCK_H
+#define KMEM_PERCPU_STOCK_H
+
+#include "percpu/barn.h"
+
+/* A sheaf with objects from the slot's stock, or NULL. */
+KMEM_HIDDEN struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot,
+                                     struct slot_cache *record);
+/* False if the stock or the slot (option slot_cache_max) has its fill. */
+KMEM_HIDDEN bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                           struct sheaf *sheaf);
+
+/* Gives objects to the back end; those of another cache go to that one, with a message. */
+KMEM_HIDDEN void objects_give(struct kmem_cache *cache, struct slot *slot,
+                              struct slot_cache *record, void **objects, unsigned int count);
+/* Empties a sheaf that belongs to the caller into the back end. */
+KMEM_HIDDEN void sheaf_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                            struct sheaf *sheaf);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Objects come back to slabs: detached free lists (S5-20) and the slow path of free (S1-31).
+ *
+ * Nothing is locked on entry. A chain of one slab's objects is built privately in the slab's
+ * table (SLUB-3) and pushed with one transition. Against: frees into the same slab by anybody,
+ * and its owner taking the whole list.
+ */
+#include "slub/slab.h"
+
+#include "base/options.h"
+
+enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
+
+/* Objects of one slab linked in its table: head .. tail, the tail's link not yet set. */
+struct chain {
+        struct page *slab;
+        uint32_t objects; /* of the slab */
+        uint32_t head;
+        uint32_t tail;
+        uint32_t count;
+};
+
+/*
+ * The slab and index of an object that is given back, checked: one of ours, start of an object,
+ * of the right cache, not free already. Wrong ones are reported and left alone: NULL.
+ */
+static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_t *index)
+{
+        struct page *slab = NULL;
+        const char *wrong = NULL;
+
+        *index = INDEX_END;
+        if (!heap_contains(object) || heap.map[address_page(object)] != cache->pair_offset)
+                wrong = "is not an object of this cache";
+        if (!wrong) {
+                slab = slab_of(cache, object);
+                *index = slab_index(cache, slab, slab_objects(slab), object);
+                if (*index == INDEX_END)
+                        wrong = "is inside an object (invalid object pointer)";
+                else if (slab_next(slab, slab_objects(slab), *index) != INDEX_IN_USE)
+                        wrong = "is free already (double free)";
+        }
+        if (likely(!wrong))
+                return slab;
+        if (options.bad_free == BAD_FREE_ABORT)
+                message_fatal("free of %p to cache \"%s\": it %s", object, cache->name, wrong);
+        message("free of %p to cache \"%s\": it %s; ignored", object, cache->name, wrong);
+        return NULL;
+}
+
+/*
+ * What follows a successful push under list_lock (S1-33). Returns true if the slab is to be
+ * discarded. Drops the lock.
+ */
+static bool finish_free_locked(struct kmem_cache *cache, struct engine_node *node,
+                               struct page *slab, struct slab_state before, bool now_empty,
+                               bool node_partial)
+{
+        bool discard = false;
+
+        if (before.head != INDEX_END && !node_partial) {
+                /* On a CPU partial list or in transit: its owner deals with it. */
+        } else if (now_empty && node->partial.length >= cache->min_partial) {
+                if (before.head != INDEX_END)
+                        node_remove_partial_locked(node, slab);
+                discard = true;
+        } else if (before.head == INDEX_END) {
+                node_add_partial_locked(node, slab, true); /* only without CPU partial lists */
+        }
+        lock_drop(&node->list_lock);
+        return discard;
+}
+
+/* Pushes a chain onto its slab's free list and moves the slab where that leads (S1-31). */
+static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
+                            const struct chain *chain)
+{
+        struct page *slab = chain->slab;
+        struct engine_node *node = slab_node(cache, slab);
+        uint64_t old = load_relaxed(&slab->state);
+        bool cpu_partial = cache->cpu_partial_slabs > 0;
+        struct slab_state before;
+        struct slab_state after;
+        bool locked;
+        bool was_node_partial = false;
+
+        for (;;) {
+                before = state_unpack(old);
+                check_or_die(before.inuse >= chain->count);
+                slab_set_next(slab, chain->objects, chain->tail, before.head);
+                after = before;
+                after.head = chain->head;
+                after.inuse = before.inuse - chain->count;
+                /*
+                 * The lock is needed if the slab may have to leave or join a node list. It is
+                 * taken before the swap: afterwards the slab could be gone.
+                 */
+                locked = !before.frozen &&
+                         (before.head == INDEX_END ? !cpu_partial : after.inuse == 0);
+                if (locked) {
+                        lock_take(&node->list_lock);
+                        was_node_partial = slab->node_partial;
+                }
+                if (slab_transition(slab, &old, after))
+                        break;
+                if (locked)
+                        lock_drop(&node->list_lock);
+        }
+        if (locked) {
+                if (finish_free_locked(cache, node, slab, before, after.inuse == 0,
+                                       was_node_partial))
+                        slab_discard(cache, slab);
+        } else if (!before.frozen && before.head == INDEX_END) {
+                slot_put_partial(cache, slot, slab, true);
+        }
+}
+
+/*
+ * Builds a chain from the end of the array: the last object and those of the same slab before
+ * it, until LOOK_AHEAD foreign ones have been seen (S5-21). Entries that went into the chain are
+ * replaced by later ones, so what is left is objects[0 .. result).
+ */
+static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsigned int count,
+                                struct chain *chain)
+{
+        unsigned int position = count - 1;
+        unsigned int left = count - 1;
+        unsigned int look_ahead = LOOK_AHEAD;
+        uint32_t index;
+
+        chain->count = 0;
+        chain->slab = checked_slab(cache, objects[position], &index);
+        if (!chain->slab)
+                return left;
+        chain->objects = slab_objects(chain->slab);
+        chain->head = chain->tail = index;
+        chain->count = 1;
+        /*
+         * The entry of an object in the chain is marked as listed at once, so that the same
+         * object twice in one batch is seen as a double free.
+         */
+        slab_set_next(chain->slab, chain->objects, index, INDEX_END);
+
+        while (position-- > 0) {
+                void *object = objects[position];
+
+                if (!heap_contains(object) || slab_of(cache, object) != chain->slab) {
+                        if (--look_ahead == 0)
+                                break;
+                        continue;
+                }
+                objects[position] = objects[--left];
+                if (!checked_slab(cache, object, &index))
+                        continue;
+                slab_set_next(chain->slab, chain->objects, index, chain->head);
+                chain->head = index;
+                chain->count++;
+        }
+        return left;
+}
+
+void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+               unsigned int count)
+{
+        add_relaxed(&slot->given, (uint64_t)count);
+        while (count) {
+                struct chain chain;
+
+                count = chain_build(cache, objects, count, &chain);
+                if (chain.count)
+                        slab_push_chain(cache, slot, &chain);
+        }
+}

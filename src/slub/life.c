@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Slabs come and go: new, deactivated, discarded, flushed, shrunk, torn down (S1-50 to S1-59).
+ */
+#include "slub/slab.h"
+
+static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects)
+{
+        void *table = metadata_alloc(slab_table_bytes(objects));
+        struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
+        struct page *slab;
+
+        if (!table)
+                return NULL;
+        slab = pages_alloc(order, NULL);
+        if (!slab) {
+                metadata_free(table, slab_table_bytes(objects));
+                return NULL;
+        }
+        slab->table = table;
+        slab->state = state_pack(state);
+        slab->node_partial = 0;
+        slab->next = 0;
+        slab->prev = 0;
+        store_release(&slab->kind, (uint8_t)PAGE_SLAB);
+        /* From here on free finds the cache by the page map. */
+        page_map_set(slab, order_pages(order), (uint16_t)cache->pair_offset);
+        add_relaxed(&slab_node(cache, slab)->slabs, 1);
+        add_relaxed(&slab_node(cache, slab)->objects, objects);
+        return slab;
+}
+
+/* A slab of the preferred order, else of the least one that holds an object (S1-50). */
+struct page *slab_new(struct kmem_cache *cache)
+{
+        struct page *slab = slab_new_order(cache, cache->order, cache->objects);
+
+        if (!slab && cache->min_order < cache->order)
+                slab = slab_new_order(cache, cache->min_order, cache->min_order_objects);
+        return slab;
+}
+
+/* Gives the pages back; the slab is empty, on no list, and nobody's (S1-76). */
+void slab_discard(struct kmem_cache *cache, struct page *slab)
+{
+        struct slab_state state = state_unpack(load_acquire(&slab->state));
+        size_t pages = order_pages(slab->order);
+
+        check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
+        sub_relaxed(&slab_node(cache, slab)->slabs, 1);
+        sub_relaxed(&slab_node(cache, slab)->objects, state.objects);
+        page_map_set(slab, pages, 0);
+        metadata_free(slab->table, slab_table_bytes(state.objects));
+        slab->table = NULL;
+        store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
+        pages_free(slab, pages);
+}
+
+/*
+ * Links the uncarved room in front of the CPU freelist, ascending, without touching object
+ * memory (SLUB-4); constructors run now, since the objects can be handed out afterwards.
+ */
+static void link_uncarved(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        struct page *slab = slot->slab;
+        uint32_t objects = slab_objects(slab);
+
+        for (uint32_t index = objects; index-- > slot->carved;) {
+                if (cache->ctor)
+                        cache->ctor(slab_object(cache, slab, index));
+                slab_set_next(slab, objects, index, slot->freelist);
+                slot->freelist = index;
+        }
+        slot->carved = objects;
+}
+
+/*
+ * Takes the CPU slab away from the slot, whose lock is held: splices the CPU freelist in front
+ * of the slab's list and unfreezes it in one transition (S1-51); only then is list_lock taken to
+ * link it, so a free in between finds it off all lists and leaves it (S1-53).
+ */
+void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        struct page *slab = slot->slab;
+        struct engine_node *node = slab_node(cache, slab);
+        uint32_t objects = slab_objects(slab);
+        uint64_t old = load_relaxed(&slab->state);
+        struct slab_state before;
+        struct slab_state after;
+        uint32_t free_count = 0;
+        uint32_t tail = INDEX_END;
+
+        debug_check(lock_is_held(&slot->lock));
+        link_uncarved(cache, slot);
+        for (uint32_t index = slot->freelist; index != INDEX_END;
+             index = slab_next(slab, objects, index)) {
+                tail = index;
+                free_count++;
+        }
+        do {
+                before = state_unpack(old);
+                after = before;
+                after.frozen = false;
+                after.inuse = before.inuse - free_count;
+                if (tail != INDEX_END) {
+                        slab_set_next(slab, objects, tail, before.head);
+                        after.head = slot->freelist;
+                }
+        } while (!slab_transition(slab, &old, after));
+        slot->slab = NULL;
+        slot->freelist = INDEX_END;
+
+        if (after.head == INDEX_END)
+                return; /* FULL: the next free moves it */
+        /* Racy by design (S1-35): the slab is ours alone, only the limit may be missed by one. */
+        if (after.inuse == 0 && load_relaxed(&node->partial.length) >= cache->min_partial) {
+                slab_discard(cache, slab);
+                return;
+        }
+        lock_take(&node->list_lock);
+        node_add_partial_locked(node, slab, before.head != INDEX_END);
+        lock_drop(&node->list_lock);
+}
+
+void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        uint32_t chain;
+
+        lock_take(&slot->lock);
+        if (slot->slab)
+                slab_deactivate(cache, slot);
+        chain = slot->partial;
+        slot->partial = 0;
+        lock_drop(&slot->lock);
+        node_put_chain(cache, chain);
+}
+
+/* Unlinks the empty slabs of a node and frees them. */
+static void node_free_empty(struct kmem_cache *cache, struct engine_node *node)
+{
+        uint32_t empty = 0;
+        struct page *slab;
+        struct page *next;
+
+        lock_take(&node->list_lock);
+        for (slab = page_list_first(&node->partial); slab; slab = next) {
+                next = page_list_next(slab);
+                if (state_unpack(load_relaxed(&slab->state)).inuse != 0)
+                        continue;
+                node_remove_partial_locked(node, slab);
+                slab->next = empty;
+                empty = page_number(slab);
+        }
+        lock_drop(&node->list_lock);
+        while (empty) {
+                slab = page_at(empty);
+                empty = slab->next;
+                slab->next = 0;
+                slab_discard(cache, slab);
+        }
+}
+
+enum { SHRINK_BUCKETS = 32 };
+
+/* Puts slabs with few free objects first, the fullest at the head (S1-57). */
+static void node_sort_partial(struct engine_node *node)
+{
+        struct page_list buckets[SHRINK_BUCKETS] = {0};
+        struct page *slab;
+        struct page *next;
+
+        lock_take(&node->list_lock);
+        for (slab = page_list_first(&node->partial); slab; slab = next) {
+                struct slab_state state = state_unpack(load_relaxed(&slab->state));
+                uint32_t free_objects = state.objects - state.inuse;
+
+                next = page_list_next(slab);
+                if (free_objects == 0 || free_objects > SHRINK_BUCKETS)
+                        continue;
+                page_list_remove(&node->partial, slab);
+                page_list_add_tail(&buckets[free_objects - 1], slab);
+        }
+        for (unsigned int bucket = SHRINK_BUCKETS; bucket-- > 0;) {
+                while ((slab = page_list_first(&buckets[bucket]))) {
+                        page_list_remove(&buckets[bucket], slab);
+                        page_list_add_head(&node->partial, slab);
+                }
+        }
+        lock_drop(&node->list_lock);
+}
+
+bool slub_shrink(struct kmem_cache *cache)
+{
+        bool remain = false;
+
+        for (unsigned int node = 0; node < NODES_MAX; node++) {
+                node_free_empty(cache, &cache->node[node]);
+                node_sort_partial(&cache->node[node]);
+                remain |= load_relaxed(&cache->node[node].slabs) != 0;
+        }
+        return remain;
+}
+
+/* Names the objects that are still in use in a slab, the first few of them (S8-08). */
+static void report_leftovers(struct kmem_cache *cache, struct page *slab)
+{
+        uint32_t objects = slab_objects(slab);
+        unsigned int shown = 0;
+
+        for (uint32_t index = 0; index < objects && shown < 8; index++)
+                if (slab_next(slab, objects, index) == INDEX_IN_USE) {
+                        void *object = slab_object(cache, slab, index);
+
+                        message("Object %p @offset=%zu", object, (size_t)index * cache->size);
+                        shown++;
+                }
+}
+
+bool slub_teardown(struct kmem_cache *cache)
+{
+        uint64_t slabs = 0;
+        uint64_t inuse = 0;
+
+        for (unsigned int node = 0; node < NODES_MAX; node++) {
+                node_free_empty(cache, &cache->node[node]);
+                slabs += load_relaxed(&cache->node[node].slabs);
+        }
+        if (!slabs)
+                return false;
+        message("BUG %s: Objects remaining on __kmem_cache_shutdown()", cache->name);
+        /* Full slabs are on no list, so the heap's descriptors are walked. */
+        for (uint32_t number = 1; number < heap.accessible_bytes >> PAGE_SHIFT; number++) {
+                struct page *slab = page_at(number);
+
+                if (load_relaxed(&slab->kind) != PAGE_SLAB ||
+                    heap.map[number] != cache->pair_offset)
+                        continue;
+                inuse += state_unpack(load_relaxed(&slab->state)).inuse;
+                report_leftovers(cache, slab);
+        }
+        message("kmem_cache_destroy %s: Slab cache still has objects: %lu in %lu slabs, leaked",
+                cache->name, (unsigned long)inuse, (unsigned long)slabs);
+        return true;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Figures of the SLUB back end, and the engine's table of operations.
+ */
+#include "slub/slab.h"
+
+void slub_report(struct kmem_cache *cache, struct engine_report *report)
+{
+        for (unsigned int number = 0; number < NODES_MAX; number++) {
+                struct engine_node *node = &cache->node[number];
+
+                lock_take(&node->list_lock);
+                for (struct page *slab = page_list_first(&node->partial); slab;
+                     slab = page_list_next(slab)) {
+                        struct slab_state state = state_unpack(load_relaxed(&slab->state));
+
+                        report->partial_free += state.objects - state.inuse;
+                }
+                report->partial_slabs += node->partial.length;
+                report->slabs += load_relaxed(&node->slabs);
+                report->objects += load_relaxed(&node->objects);
+                lock_drop(&node->list_lock);
+        }
+}
+
+void slub_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
+                      struct engine_report *report)
+{
+        (void)cache;
+        lock_take(&slot->lock);
+        if (slot->slab)
+                report->cpu_slabs++;
+        if (slot->partial)
+                report->cpu_slabs += page_at(slot->partial)->prev;
+        lock_drop(&slot->lock);
+        report->taken += load_relaxed(&slot->taken);
+        report->given += load_relaxed(&slot->given);
+}
+
+bool slub_is_object(const struct kmem_cache *cache, const void *address)
+{
+        const struct page *slab = slab_of(cache, address);
+
+        return slab_index(cache, slab, slab_objects(slab), address) != INDEX_END;
+}
+
+const struct engine slub_engine = {
+        .name = "slub",
+        .setup = slub_setup,
+        .take = slub_take,
+        .give = slub_give,
+        .flush_slot = slub_flush_slot,
+        .shrink = slub_shrink,
+        .teardown = slub_teardown,
+        .report = slub_report,
+        .report_slot = slub_report_slot,
+        .is_object = slub_is_object,
+};

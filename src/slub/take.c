@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Objects leave slabs: the slow path of allocation (S1-21), for a sheaf's worth at a time.
+ *
+ * Runs under the slot cache lock, which stands for the kernel's local lock. Others may free
+ * into every slab touched here meanwhile; nobody else takes from it (SLUB-2).
+ */
+#include "slub/slab.h"
+
+/*
+ * Where the objects go. The array is filled from its end, so that a sheaf, popped from its end,
+ * hands them out in the order in which they are taken here.
+ */
+struct batch {
+        void **objects;
+        unsigned int room; /* entries still free, at the front */
+};
+
+static void batch_add(struct batch *batch, void *object)
+{
+        batch->objects[--batch->room] = object;
+}
+
+/* From the CPU freelist, which belongs to the slot alone. */
+static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slot,
+                               struct batch *batch)
+{
+        struct page *slab = slot->slab;
+        uint32_t objects = slab_objects(slab);
+        uint32_t index = slot->freelist;
+
+        while (index != INDEX_END && batch->room) {
+                uint32_t next = slab_next(slab, objects, index);
+
+                slab_set_next(slab, objects, index, INDEX_IN_USE);
+                batch_add(batch, slab_object(cache, slab, index));
+                index = next;
+        }
+        slot->freelist = index;
+}
+
+/* From the uncarved room of the CPU slab: ascending, as a kernel's new slab (S4-30). */
+static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot,
+                            struct batch *batch)
+{
+        struct page *slab = slot->slab;
+        uint32_t objects = slab_objects(slab);
+        uint32_t end = slot->carved + min_of(objects - slot->carved, batch->room);
+
+        for (uint32_t index = slot->carved; index < end; index++) {
+                void *object = slab_object(cache, slab, index);
+
+                slab_set_next(slab, objects, index, INDEX_IN_USE);
+                if (cache->ctor)
+                        cache->ctor(object);
+                batch_add(batch, object);
+        }
+        slot->carved = end;
+}
+
+/*
+ * Takes the whole list of a slab and freezes it if that gave anything: S1-21 step 3 for the CPU
+ * slab, the delayed freeze (S1-42) for one that was just unlinked. A CPU slab whose list turns
+ * out empty is unfrozen by the same swap: it is FULL now and nobody's (T3).
+ */
+static uint32_t slab_take_list(struct page *slab)
+{
+        uint64_t old = load_acquire(&slab->state);
+        struct slab_state state;
+        struct slab_state new;
+
+        do {
+                state = state_unpack(old);
+                new = state;
+                new.head = INDEX_END;
+                new.inuse = state.objects;
+                new.frozen = state.head != INDEX_END;
+        } while (!slab_transition(slab, &old, new));
+        return state.head;
+}
+
+/* Makes an unlinked slab with free objects the CPU slab (T4, T6). */
+static void slot_install(struct engine_slot *slot, struct page *slab)
+{
+        slot->slab = slab;
+        slot->carved = slab_objects(slab);
+        slot->freelist = slab_take_list(slab);
+        debug_check(slot->freelist != INDEX_END);
+}
+
+/* Makes a fresh slab the CPU slab; nobody else can see it yet, so plain stores do (T8). */
+static void slot_install_new(struct engine_slot *slot, struct page *slab)
+{
+        struct slab_state state = state_unpack(slab->state);
+
+        state.inuse = state.objects;
+        state.frozen = true;
+        store_relaxed(&slab->state, state_pack(state));
+        slot->slab = slab;
+        slot->carved = 0;
+        slot->freelist = INDEX_END;
+}
+
+/*
+ * Gives the slot a CPU slab with objects to hand out: its own list again, a CPU partial slab, a
+ * node partial slab, a new one, in this order (S1-21, S12-04). False without memory, or when
+ * only a new slab would do and @fresh is not wanted.
+ */
+static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slot, bool fresh)
+{
+        struct page *slab;
+
+        if (slot->slab) {
+                slot->freelist = slab_take_list(slot->slab);
+                if (slot->freelist != INDEX_END)
+                        return true;
+                slot->slab = NULL;
+        }
+        slab = slot_take_partial(slot);
+        if (!slab)
+                slab = node_take_partial_locked_slot(cache, slot);
+        if (slab) {
+                slot_install(slot, slab);
+                return true;
+        }
+        if (!fresh)
+                return false;
+        slab = slab_new(cache);
+        if (!slab)
+                return false;
+        slot_install_new(slot, slab);
+        return true;
+}
+
+unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                       unsigned int count)
+{
+        struct batch batch = {.objects = objects, .room = count};
+        unsigned int taken;
+
+        lock_take(&slot->lock);
+        while (batch.room) {
+                if (slot->slab && slot->freelist != INDEX_END)
+                        take_from_freelist(cache, slot, &batch);
+                else if (slot->slab && slot->carved < slab_objects(slot->slab))
+                        take_by_carving(cache, slot, &batch);
+                /* A batch that is half full is worth more than a new slab for the rest. */
+                else if (!slot_reload_locked(cache, slot, batch.room * 2 > count))
+                        break;
+        }
+        taken = count - batch.room;
+        add_owned(&slot->taken, taken);
+        lock_drop(&slot->lock);
+
+        if (batch.room)
+                __builtin_memmove(objects, objects + batch.room, taken * sizeof(*objects));
+        return taken;
+}
