@@ -160,6 +160,11 @@ def table(title: str, results: dict[str, dict[str, Series]], *, nanoseconds: boo
 def bench_micro(rounds: int, json_file: Path | None) -> None:
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)
+    if json_file is not None:
+        try:
+            json_file.touch()  # a minute of measuring should not end in this error
+        except OSError as error:
+            raise KmemError(f"--json {json_file}: {error.strerror}") from None
     build()
     try:
         need_packages(*(peer.package for peer in PEERS if peer.package))

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem run`: the program starts as it would without, but for two variables."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KMEM = ROOT / "kmem"
+LIBRARY = ROOT / "build" / "src" / "libkmem-malloc.so"
+
+Result = subprocess.CompletedProcess[bytes]
+
+
+def kmem_run(*arguments: str | Path, **options) -> Result:
+    environment = {k: v for k, v in os.environ.items() if k not in ("KMEM_OPTIONS", "LD_PRELOAD")}
+    environment |= options.pop("env", {})
+    return subprocess.run(
+        [KMEM, "run", *arguments],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def shell(script: str, *before: str, **options) -> Result:
+    return kmem_run(*before, "--", "/bin/sh", "-c", script, **options)
+
+
+def assert_error(result: Result, status: int, *words: str) -> None:
+    """One line on standard error, nothing on standard output."""
+    message = result.stderr.decode()
+    assert result.returncode == status
+    assert result.stdout == b""
+    assert message.startswith("kmem: ")
+    assert message.count("\n") == 1
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 77, 255])
+def test_exit_code_is_the_programs(code: int) -> None:
+    result = shell(f"exit {code}")
+    assert (result.returncode, result.stdout, result.stderr) == (code, b"", b"")
+
+
+def test_death_by_signal_is_the_programs() -> None:
+    assert shell("kill -TERM $$").returncode == -signal.SIGTERM
+
+
+def test_streams_pass_through_unchanged() -> None:
+    data = bytes(range(256)) * 1000
+    result = shell("cat; echo problem >&2", input=data)
+    assert result.stdout == data
+    assert result.stderr == b"problem\n"
+
+
+def test_no_process_stays_in_between() -> None:
+    process = subprocess.Popen(
+        [KMEM, "run", "/bin/sh", "-c", "echo $$ $PPID"], stdout=subprocess.PIPE, text=True
+    )
+    output, _ = process.communicate(timeout=60)
+    assert output.split() == [str(process.pid), str(os.getpid())]
+
+
+def test_signals_reach_the_program_itself() -> None:
+    process = subprocess.Popen(
+        [KMEM, "run", "/bin/sh", "-c", "trap 'exit 42' TERM; echo ready; while :; do :; done"],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.terminate()
+    assert process.wait(timeout=60) == 42
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_signal_dispositions_are_inherited(ignored: bool) -> None:
+    action = signal.SIG_IGN if ignored else signal.SIG_DFL
+
+    def set_up() -> None:
+        signal.signal(signal.SIGPIPE, action)
+        signal.signal(signal.SIGINT, action)
+
+    def ignored_mask(*command: str | Path) -> str:
+        output = subprocess.run(
+            [*command, "grep", "SigIgn", "/proc/self/status"],
+            preexec_fn=set_up,
+            restore_signals=False,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return output.stdout
+
+    assert ignored_mask(KMEM, "run") == ignored_mask("env")
+
+
+def test_arguments_arrive_as_they_are() -> None:
+    arguments = ["", " ", "a b", "*", "--set", "--", "-x", "$HOME", "\\", "'\"", "\n", "ü"]
+    result = kmem_run("/usr/bin/printf", "%s\\0", *arguments)
+    assert result.stdout.decode().split("\0")[:-1] == arguments
+
+
+def test_options_of_the_program_are_not_ours() -> None:
+    assert kmem_run("/bin/echo", "--help-me", "--set").stdout == b"--help-me --set\n"
+
+
+def test_environment_is_kept_but_for_our_variables() -> None:
+    odd = {"a.b": "c", "BASH_FUNC_f%%": "() { echo hi; }", "EMPTY": "", "BASH_ENV": "/nonexistent"}
+    environment = {b"PATH": os.environb[b"PATH"], b"BYTES": b"\xff\xfe"}
+    environment |= {key.encode(): value.encode() for key, value in odd.items()}
+    result = subprocess.run(
+        [KMEM, "run", "/usr/bin/env", "-0"], env=environment, capture_output=True, check=True
+    )
+    seen = dict(entry.split(b"=", 1) for entry in result.stdout.split(b"\0") if entry)
+    assert seen.pop(b"LD_PRELOAD") == os.fsencode(LIBRARY)
+    assert b"KMEM_OPTIONS" not in seen
+    for added_by_shells in (b"PWD", b"SHLVL", b"OLDPWD", b"_"):
+        seen.pop(added_by_shells, None)
+    assert seen == environment
+
+
+def test_start_up_file_of_bash_is_not_read(tmp_path: Path) -> None:
+    start_up = tmp_path / "start-up"
+    start_up.write_text("echo intruder\n")
+    assert shell("echo hello", env={"BASH_ENV": str(start_up)}).stdout == b"hello\n"
+
+
+def test_library_goes_before_others_preloaded() -> None:
+    libc = "/lib/x86_64-linux-gnu/libc.so.6"
+    result = shell('echo "$LD_PRELOAD"', env={"LD_PRELOAD": libc})
+    assert result.stdout.decode().strip() == f"{LIBRARY}:{libc}"
+
+
+def options_seen(*before: str | Path, **options) -> tuple[str, str]:
+    """KMEM_OPTIONS and process id of the program."""
+    result = kmem_run(*before, "--", "/bin/sh", "-c", 'echo "$KMEM_OPTIONS" $$', **options)
+    value, _, pid = result.stdout.decode().strip().rpartition(" ")
+    return value, pid
+
+
+def test_set_is_appended_to_options() -> None:
+    options = ["--set", "slots=auto", "--set=slab_merge=0"]
+    environment = {"KMEM_OPTIONS": "bad_free=abort"}
+    value, _ = options_seen(*options, env=environment)
+    assert value == "bad_free=abort,slots=auto,slab_merge=0"
+
+
+def test_slabinfo_names_this_process_only(tmp_path: Path) -> None:
+    file = tmp_path / "table"
+    value, pid = options_seen("--slabinfo", file)
+    assert value == f"slabinfo={file},slabinfo_pid={pid}"
+
+
+def test_slabinfo_file_becomes_absolute(tmp_path: Path) -> None:
+    value, pid = options_seen("--slabinfo=table", cwd=tmp_path)
+    assert value == f"slabinfo={tmp_path}/table,slabinfo_pid={pid}"
+
+
+def test_slabinfo_dash_is_standard_error() -> None:
+    value, pid = options_seen("--slabinfo", "-")
+    assert value == f"slabinfo=-,slabinfo_pid={pid}"
+
+
+def test_slabinfo_with_pid_is_for_children_too(tmp_path: Path) -> None:
+    value, _ = options_seen("--slabinfo", tmp_path / "table.%p")
+    assert value == f"slabinfo={tmp_path}/table.%p"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["no program"]),
+        (["--"], ["no program"]),
+        (["--set", "slots=auto"], ["no program"]),
+        (["--set"], ["--set", "value"]),
+        (["--slabinfo"], ["--slabinfo", "value"]),
+        (["--slabinfo", ""], ["--slabinfo"]),
+        (["--slabinfo", "a,b", "true"], ["a,b", "comma"]),
+        (["--no-such-option", "true"], ["--no-such-option", "--set"]),
+        (["-x", "true"], ["-x"]),
+    ],
+)
+def test_bad_command_line(arguments: list[str], words: list[str]) -> None:
+    assert_error(kmem_run(*arguments), 2, *words)
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "./no-such", ""])
+def test_program_not_found(program: str) -> None:
+    assert_error(kmem_run(program), 127, f"{program}: not found")
+
+
+def test_program_not_executable(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("text\n")
+    assert_error(kmem_run(plain), 126, str(plain), "not executable")
+    assert_error(kmem_run("plain", env={"PATH": str(tmp_path)}), 126, "not executable")
+    assert_error(kmem_run(tmp_path), 126, "directory")
+
+
+def test_first_executable_in_path_wins(tmp_path: Path) -> None:
+    for folder, mode in (("a", 0o644), ("b", 0o755)):
+        (tmp_path / folder).mkdir()
+        tool = tmp_path / folder / "tool"
+        tool.write_text(f"#!/bin/sh\necho {folder}\n")
+        tool.chmod(mode)
+    path = f"{tmp_path}/a:{tmp_path}/b:{os.environ['PATH']}"
+    assert kmem_run("tool", env={"PATH": path}).stdout == b"b\n"
+
+
+def test_script_without_interpreter_runs_as_in_a_shell(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('echo "got $1"\n')
+    script.chmod(0o755)
+    assert kmem_run(script, "x").stdout == b"got x\n"
+
+
+def test_missing_library_says_what_to_do(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.so"
+    result = kmem_run("true", env={"KMEM_LIBRARY": str(missing)})
+    assert_error(result, 125, str(missing), "make")
+
+
+def test_library_path_that_cannot_be_preloaded(tmp_path: Path) -> None:
+    library = tmp_path / "a b.so"
+    library.touch()
+    assert_error(kmem_run("true", env={"KMEM_LIBRARY": str(library)}), 125, "space")
+
+
+def test_works_from_elsewhere_and_through_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "kmem"
+    link.symlink_to(KMEM)
+    done = subprocess.run(
+        ["kmem", "run", "sh", "-c", "pwd; echo $LD_PRELOAD"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(tmp_path), str(LIBRARY)]
+
+
+def test_start_up_starts_no_interpreter_of_ours(tmp_path: Path) -> None:
+    """The launcher runs one helper at most (readlink), never Python."""
+    traps = tmp_path / "bin"
+    traps.mkdir()
+    for name in ("python3", "python", "sh", "dpkg-query", "git", "make"):
+        (traps / name).write_text("#!/bin/bash\necho trapped >&2\nexit 99\n")
+        (traps / name).chmod(0o755)
+    result = kmem_run("/bin/echo", "ok", env={"PATH": f"{traps}:{os.environ['PATH']}"})
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"ok\n", b"")
+
+
+def test_module_hands_run_to_the_launcher_before_imports() -> None:
+    """`python -m kmem run` must not import the command line library first."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "kmem", "run", "/bin/echo", "ok"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "ok\n"
+    for heavy in ("typer", "rich", "click"):
+        assert heavy not in done.stderr
+
+
+def test_help() -> None:
+    result = kmem_run("--help")
+    assert result.returncode == 0
+    assert b"--slabinfo" in result.stdout
