@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Huge blocks: mapped, kept for reuse when freed, resized by mremap.
+ *
+ * HUGE-1  A mapping is in the table, or kept, or known to one thread only. It leaves the
+ *         table before it is unmapped and enters it after it was mapped, so an address is
+ *         never in the table twice. mremap does both at once and runs under huge_lock.
+ * HUGE-2  Kept mappings never raise the peak: before fresh memory is mapped, the oldest go
+ *         until blocks and kept mappings together stay within the most that blocks ever had.
+ */
+#include "page/huge.h"
+
+#include "base/message.h"
+#include "base/system.h"
+#include "page/huge_kept.h"
+#include "page/huge_table.h"
+
+/* A huge block that shrinks below this moves to the heap, where small steps are cheap. */
+static const size_t MOVE_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
+
+struct lock huge_lock;
+
+static size_t live_bytes; /* of blocks in the table; written under huge_lock */
+static size_t peak_bytes; /* the most that live_bytes ever was; under huge_lock */
+
+size_t victims_unmap(const struct huge_victims *victims)
+{
+        size_t bytes = 0;
+
+        for (unsigned int i = 0; i < victims->count; i++) {
+                system_unmap(victims->mapping[i].start, victims->mapping[i].bytes);
+                bytes += victims->mapping[i].bytes;
+        }
+        return bytes;
+}
+
+static void live_add_locked(size_t bytes)
+{
+        add_owned(&live_bytes, bytes);
+        peak_bytes = max_of(peak_bytes, live_bytes);
+}
+
+/* HUGE-2, before @bytes are added. */
+static void kept_make_room_locked(size_t bytes, struct huge_victims *victims)
+{
+        size_t live = live_bytes + bytes;
+
+        kept_limit_locked(peak_bytes > live ? peak_bytes - live : 0, victims);
+}
+
+/* More than is asked for is mapped to reach a large alignment, and trimmed at both ends. */
+static void *map_aligned(size_t bytes, size_t align)
+{
+        size_t slack = align > system_page_bytes() ? align - system_page_bytes() : 0;
+        uintptr_t start, aligned;
+
+        if (bytes + slack < bytes)
+                return NULL;
+        start = (uintptr_t)system_map(bytes + slack);
+        if (!start || slack == 0)
+                return (void *)start;
+        aligned = round_up(start, align);
+        if (aligned != start)
+                system_unmap((void *)start, aligned - start);
+        if (aligned - start != slack)
+                system_unmap((void *)(aligned + bytes), slack - (aligned - start));
+        return (void *)aligned;
+}
+
+/* A kept mapping made a block again, or NULL. */
+static void *huge_reuse_locked(size_t bytes, size_t align)
+{
+        void *start = kept_take_locked(&bytes, align);
+
+        if (start) {
+                huge_table_add_locked(start, bytes);
+                live_add_locked(bytes);
+        }
+        return start;
+}
+
+static void *huge_map(size_t bytes, size_t align)
+{
+        void *start = map_aligned(bytes, align);
+        bool added;
+
+        /* The limit that refused it counts kept mappings too. */
+        if (!start && huge_kept_drop(UINT64_MAX) != 0)
+                start = map_aligned(bytes, align);
+        if (!start)
+                return NULL;
+        lock_take(&huge_lock);
+        added = huge_table_reserve_locked();
+        if (added) {
+                huge_table_add_locked(start, bytes);
+                live_add_locked(bytes);
+        }
+        lock_drop(&huge_lock);
+        if (!added)
+                system_unmap(start, bytes);
+        return added ? start : NULL;
+}
+
+void *huge_alloc(size_t bytes, size_t align, bool zero)
+{
+        struct huge_victims victims = { .count = 0 };
+        void *start = NULL;
+
+        bytes = round_up(bytes, system_page_bytes());
+        lock_take(&huge_lock);
+        /* Clearing a kept mapping costs what mapping a fresh one costs. */
+        if (!zero && huge_table_reserve_locked())
+                start = huge_reuse_locked(bytes, align);
+        if (!start)
+                kept_make_room_locked(bytes, &victims);
+        lock_drop(&huge_lock);
+        victims_unmap(&victims);
+        return start ? start : huge_map(bytes, align);
+}
+
+size_t huge_size(const void *address)
+{
+        struct huge_block *block;
+        size_t bytes;
+
+        /* Whoever asks about a huge block was given it after it was counted. */
+        if (huge_table_length() == 0)
+                return 0;
+        lock_take(&huge_lock);
+        block = huge_table_find_locked(address);
+        bytes = block ? block->bytes : 0;
+        lock_drop(&huge_lock);
+        return bytes;
+}
+
+bool huge_free(void *address)
+{
+        struct huge_victims victims = { .count = 0 };
+        uint64_t now;
+        struct huge_block *block;
+
+        if (huge_table_length() == 0)
+                return false;
+        now = system_time_ms();
+        lock_take(&huge_lock);
+        block = huge_table_find_locked(address);
+        if (block) {
+                size_t bytes = block->bytes;
+
+                huge_table_remove_locked(block);
+                add_owned(&live_bytes, -bytes);
+                kept_expire_locked(now, &victims);
+                kept_add_locked(address, bytes, now, &victims);
+        }
+        lock_drop(&huge_lock);
+        victims_unmap(&victims);
+        return block != NULL;
+}
+
+/* The block moved or changed its size; its entry follows. */
+static void *huge_remap_locked(struct huge_block *block, size_t bytes)
+{
+        size_t old_bytes = block->bytes;
+        void *old_start = (void *)block->start;
+        void *start = system_remap(old_start, old_bytes, bytes);
+
+        if (!start)
+                return NULL;
+        if (start == old_start) {
+                block->bytes = bytes;
+        } else {
+                huge_table_remove_locked(block);
+                huge_table_add_locked(start, bytes);
+        }
+        add_owned(&live_bytes, -old_bytes);
+        live_add_locked(bytes);
+        return start;
+}
+
+void *huge_resize(void *address, size_t bytes)
+{
+        struct huge_victims victims = { .count = 0 };
+        struct huge_block *block;
+        void *start = NULL;
+
+        if (huge_table_length() == 0)
+                return NULL;
+        bytes = round_up(max_of(bytes, (size_t)1), system_page_bytes());
+        lock_take(&huge_lock);
+        block = huge_table_find_locked(address);
+        if (block && block->bytes == bytes)
+                start = address;
+        else if (block && (bytes >= MOVE_BYTES || block->bytes < HUGE_BYTES)) {
+                if (bytes > block->bytes)
+                        kept_make_room_locked(bytes - block->bytes, &victims);
+                start = huge_remap_locked(block, bytes);
+        }
+        lock_drop(&huge_lock);
+        victims_unmap(&victims);
+        return start;
+}
+
+uint64_t huge_kept_due(void)
+{
+        return kept_due();
+}
+
+size_t huge_kept_drop(uint64_t now)
+{
+        struct huge_victims victims = { .count = 0 };
+
+        if (kept_bytes() == 0)
+                return 0;
+        lock_take(&huge_lock);
+        kept_expire_locked(now, &victims);
+        lock_drop(&huge_lock);
+        return victims_unmap(&victims);
+}
+
+void huge_count(struct large_counts *counts)
+{
+        counts->huge_blocks = huge_table_length();
+        counts->huge_bytes = load_relaxed(&live_bytes);
+        counts->huge_kept_bytes = kept_bytes();
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Huge blocks: mappings of their own, outside the heap. large.h is what callers use.
+ */
+#ifndef KMEM_PAGE_HUGE_H
+#define KMEM_PAGE_HUGE_H
+
+#include "page/large.h"
+
+/* @bytes up to PTRDIFF_MAX and @align any power of two; NULL without memory. */
+KMEM_HIDDEN void *huge_alloc(size_t bytes, size_t align, bool zero);
+KMEM_HIDDEN size_t huge_size(const void *address);
+KMEM_HIDDEN bool huge_free(void *address);
+/* In place or by remapping; NULL if that is refused, or if the heap is a better place now. */
+KMEM_HIDDEN void *huge_resize(void *address, size_t bytes);
+
+/* When a kept mapping will be due, in ms; UINT64_MAX for none. No lock needed. */
+KMEM_HIDDEN uint64_t huge_kept_due(void);
+/* Gives back the kept mappings that are due, UINT64_MAX for all. Returns their bytes. */
+KMEM_HIDDEN size_t huge_kept_drop(uint64_t now);
+
+/* Fills the huge_* fields. */
+KMEM_HIDDEN void huge_count(struct large_counts *counts);
+
+#endif

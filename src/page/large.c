@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Large blocks from the heap, and the choice between heap and huge mappings.
+ *
+ * LARGE-1  The kind of the first page is PAGE_LARGE from the moment the block is handed out
+ *          until it is freed; one compare-and-swap ends it, so of two frees one fails. Any
+ *          address may be asked about: its descriptor is looked at only if the heap holds it
+ *          and it is the start of a page.
+ *
+ * Everything but the counters is ordered by whoever passes the pointer from thread to thread.
+ */
+#include "page/large.h"
+
+#include "base/system.h"
+#include "page/huge.h"
+
+#include <string.h>
+
+/* Clearing up to this much is done by writing; more is given back and comes in as zero. */
+static const size_t PURGE_BYTES = (size_t)1 << 20;
+
+static size_t heap_blocks; /* counters, added to without a lock */
+static size_t heap_bytes;
+
+/* The descriptor of a large block's start, or NULL. */
+static struct page *large_page(const void *address)
+{
+        struct page *page;
+
+        if (!heap_contains(address) || ((uintptr_t)address & (PAGE_SIZE - 1)) != 0)
+                return NULL;
+        page = page_at(address_page(address));
+        return load_acquire(&page->kind) == PAGE_LARGE ? page : NULL;
+}
+
+static void block_clear(void *start, size_t bytes)
+{
+        size_t system_page = system_page_bytes();
+        uintptr_t from = round_up((uintptr_t)start, system_page);
+        uintptr_t to = round_down((uintptr_t)start + bytes, system_page);
+
+        if (bytes < PURGE_BYTES || !system_purge((void *)from, to - from)) {
+                memset(start, 0, bytes);
+                return;
+        }
+        memset(start, 0, from - (uintptr_t)start);
+        memset((void *)to, 0, (uintptr_t)start + bytes - to);
+}
+
+static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
+{
+        bool is_zero;
+        struct page *page = pages_alloc_exact(pages, align_pages, &is_zero);
+
+        if (!page)
+                return NULL;
+        if (zero && !is_zero)
+                block_clear(page_address(page), pages << PAGE_SHIFT);
+        page->state = pages;
+        /* Pairs with the load in large_page when a bad pointer is looked up. */
+        store_release(&page->kind, PAGE_LARGE);
+        add_relaxed(&heap_blocks, 1);
+        add_relaxed(&heap_bytes, pages << PAGE_SHIFT);
+        return page_address(page);
+}
+
+void *large_alloc(size_t bytes, size_t align, bool zero)
+{
+        size_t align_pages = max_of(align >> PAGE_SHIFT, (size_t)1);
+        void *block = NULL;
+
+        if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX)
+                return NULL;
+        bytes = round_up(max_of(bytes, (size_t)1), PAGE_SIZE);
+        if (bytes < HUGE_BYTES && align_pages <= CHUNK_PAGES)
+                block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
+        return block ? block : huge_alloc(bytes, align, zero);
+}
+
+size_t large_size(const void *address)
+{
+        const struct page *page = large_page(address);
+
+        if (page)
+                return page->state << PAGE_SHIFT;
+        return heap_contains(address) ? 0 : huge_size(address);
+}
+
+bool large_free(void *address)
+{
+        struct page *page = large_page(address);
+        uint8_t expected = PAGE_LARGE;
+        size_t pages;
+
+        if (!page)
+                return !heap_contains(address) && huge_free(address);
+        pages = page->state;
+        if (!compare_swap_acquire(&page->kind, &expected, PAGE_UNUSED))
+                return false;
+        sub_relaxed(&heap_blocks, 1);
+        sub_relaxed(&heap_bytes, pages << PAGE_SHIFT);
+        pages_free(page, pages);
+        return true;
+}
+
+void *large_resize(void *address, size_t bytes)
+{
+        struct page *page = large_page(address);
+        size_t old_pages, pages;
+
+        if (bytes > PTRDIFF_MAX)
+                return NULL;
+        if (!page)
+                return heap_contains(address) ? NULL : huge_resize(address, bytes);
+        old_pages = page->state;
+        pages = max_of(pages_for(bytes), (size_t)1);
+        if (pages << PAGE_SHIFT >= HUGE_BYTES || !pages_resize(page, old_pages, pages))
+                return NULL;
+        page->state = pages;
+        add_relaxed(&heap_bytes, (pages - old_pages) << PAGE_SHIFT);
+        return address;
+}
+
+void large_count(struct large_counts *counts)
+{
+        counts->blocks = load_relaxed(&heap_blocks);
+        counts->bytes = load_relaxed(&heap_bytes);
+        huge_count(counts);
+}

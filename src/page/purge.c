@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Giving free pages back to the system, late and in runs.
+ *
+ * A block is taken off its list, purged without page_lock, and added again as clean, so other
+ * threads allocate meanwhile. One thread purges at a time (purge_lock); for the others
+ * pages_purge_due then has nothing to do.
+ *
+ * Time comes from freed blocks (zone.h). Lists are nearly sorted by it, the oldest at the
+ * tail; where they are not, a block waits one delay longer.
+ */
+#include "page/purge.h"
+
+#include "base/options.h"
+#include "base/system.h"
+#include "page/huge.h"
+#include "page/zone.h"
+
+enum {
+        PASS_PAGES = 8192, /* 32 MiB: one pass stays a matter of a few milliseconds */
+};
+
+struct lock purge_lock;
+
+void purge_wait(void)
+{
+        lock_take(&purge_lock);
+        lock_drop(&purge_lock);
+}
+
+/* Blocks below a system page hold no whole one. */
+static unsigned int least_order(void)
+{
+        return get_order(system_page_bytes());
+}
+
+/* The largest block that was free at @cutoff, with no more than @most touched pages. */
+static struct page *due_find_locked(unsigned int order_min, uint64_t cutoff, size_t most)
+{
+        for (unsigned int order = ORDER_MAX + 1; order-- > order_min;) {
+                uint32_t last = zone.touched[order].last;
+
+                if (last && block_time(page_at(last)) <= cutoff && page_at(last)->state <= most)
+                        return page_at(last);
+        }
+        return NULL;
+}
+
+/*
+ * Purges one free block; drops page_lock meanwhile. Returns how many touched pages it had. If
+ * the system refuses (locked memory), the block is as if freed at @retry_time.
+ */
+static size_t block_purge_locked(struct page *page, uint64_t retry_time)
+{
+        uint32_t number = page_number(page);
+        size_t pages = order_pages(page->order);
+        size_t touched = page->state;
+        bool purged;
+
+        page_locked_check();
+        block_remove_locked(page);
+        zone.limbo_pages += pages;
+        zone.limbo_touched_pages += touched;
+        lock_drop(&page_lock);
+
+        purged = system_purge(page_address(page), pages << PAGE_SHIFT);
+
+        lock_take(&page_lock);
+        zone.limbo_pages -= pages;
+        zone.limbo_touched_pages -= touched;
+        if (purged) {
+                touched_clear_locked(number, pages);
+                zone.purged_pages += touched;
+        }
+        range_add_locked(number, pages, retry_time);
+        return purged ? touched : 0;
+}
+
+/* When the next block will be due, UINT64_MAX if there is none. */
+static uint64_t next_due_locked(uint64_t delay)
+{
+        uint64_t next = UINT64_MAX;
+
+        for (unsigned int order = PURGE_ORDER; order <= ORDER_MAX; order++) {
+                uint32_t last = zone.touched[order].last;
+
+                if (last)
+                        next = min_of(next, block_time(page_at(last)) + delay);
+        }
+        return next;
+}
+
+static void blocks_purge_due(uint64_t now)
+{
+        uint64_t delay = min_of(options.purge_delay, (uint64_t)UINT32_MAX);
+        unsigned int order_min = max_of(least_order(), (unsigned int)PURGE_ORDER);
+        struct page *page = NULL;
+        size_t purged = 0;
+
+        if (now < delay || !lock_try(&purge_lock))
+                return;
+        lock_take(&page_lock);
+        while (purged < PASS_PAGES && (page = due_find_locked(order_min, now - delay, SIZE_MAX)))
+                purged += block_purge_locked(page, now + 1);
+        store_relaxed(&zone.purge_at, page ? now + 1 : next_due_locked(delay));
+        lock_drop(&page_lock);
+        lock_drop(&purge_lock);
+}
+
+void pages_purge_due(void)
+{
+        /* A stale time only makes this look a little later or find nothing. */
+        uint64_t due = min_of(load_relaxed(&zone.purge_at), huge_kept_due());
+        uint64_t now;
+
+        if (due == UINT64_MAX)
+                return;
+        now = system_time_ms();
+        if (now >= load_relaxed(&zone.purge_at))
+                blocks_purge_due(now);
+        if (now >= huge_kept_due())
+                huge_kept_drop(now);
+}
+
+size_t pages_purge_all(size_t keep_bytes)
+{
+        size_t keep = keep_bytes >> PAGE_SHIFT;
+        uint64_t now = system_time_ms();
+        size_t huge_bytes = huge_kept_drop(UINT64_MAX);
+        size_t purged = 0;
+
+        lock_take(&purge_lock);
+        lock_take(&page_lock);
+        while (zone.free_touched_pages > keep) {
+                size_t most = zone.free_touched_pages - keep;
+                struct page *page = due_find_locked(least_order(), now, most);
+
+                if (!page)
+                        break;
+                purged += block_purge_locked(page, now + 1);
+        }
+        lock_drop(&page_lock);
+        lock_drop(&purge_lock);
+        return (purged << PAGE_SHIFT) + huge_bytes;
+}

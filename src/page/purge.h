@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Purging, as the other files of page/ and fork handlers see it.
+ */
+#ifndef KMEM_PAGE_PURGE_H
+#define KMEM_PAGE_PURGE_H
+
+#include "page/page.h"
+
+/*
+ * Held while blocks are off the free lists to be purged. Between huge lock and page lock in
+ * the lock order; fork handlers take it, so that no block vanishes in the child.
+ */
+extern KMEM_HIDDEN struct lock purge_lock;
+
+/* Returns when no purge that was under way is still under way; page_lock is not held. */
+KMEM_HIDDEN void purge_wait(void);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The reservation and its frontier. One mapping without access holds
+ *
+ *   front | page map | descriptors | touched bits | free chunk bits | up to 4 MiB | heap
+ *
+ * and becomes accessible from the low end of each part: the heap a chunk at a time, the
+ * tables in larger steps ahead of it. Neighbouring ranges of equal access merge into one
+ * mapping, so their number stays constant however far the heap grows.
+ *
+ * RESERVE-1  Tables are accessible for every page below the frontier, rounded up.
+ * RESERVE-2  A refused commit changes nothing that anybody else can see.
+ */
+#include "base/options.h"
+#include "page/zone.h"
+
+struct heap heap;
+struct lock page_lock;
+struct zone zone;
+
+enum {
+        TABLE_STEP_PAGES = 32 * CHUNK_PAGES, /* tables grow for 128 MiB of heap at a time */
+        TABLE_ALIGN_SHIFT = 16,              /* the largest system page, so tables never share */
+};
+
+static const size_t CHUNK_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
+static const size_t HEAP_BYTES_DEFAULT = (size_t)1 << 40;
+static const size_t HEAP_BYTES_MAX = (size_t)1 << 43; /* page numbers are 32 bits, with room */
+static const size_t HEAP_BYTES_FLOOR = (size_t)64 << 20;
+static const size_t HEAP_BYTES_LEAST = (size_t)8 << 20; /* under an address space limit */
+
+/* Bytes of each table for a number of pages. A chunk bit is 1 bit for 1,024 pages. */
+static size_t map_bytes(size_t pages)
+{
+        return pages * sizeof(uint16_t);
+}
+
+static size_t descriptor_bytes(size_t pages)
+{
+        return pages * sizeof(struct page);
+}
+
+static size_t touched_bytes(size_t pages)
+{
+        return round_up((pages + 7) / 8, sizeof(uint64_t));
+}
+
+static size_t chunk_bytes(size_t pages)
+{
+        return round_up((pages / CHUNK_PAGES + 7) / 8, sizeof(uint64_t));
+}
+
+static size_t table_round(size_t bytes)
+{
+        return round_up(bytes, (size_t)1 << TABLE_ALIGN_SHIFT);
+}
+
+static size_t all_tables_bytes(size_t pages)
+{
+        return table_round(map_bytes(pages)) + table_round(descriptor_bytes(pages)) +
+               table_round(touched_bytes(pages)) + table_round(chunk_bytes(pages));
+}
+
+/* Also the room for aligning the start of the tables and of the heap. */
+static size_t reservation_bytes(size_t heap_bytes)
+{
+        return HEAP_FRONT_BYTES + all_tables_bytes(heap_bytes >> PAGE_SHIFT) + heap_bytes + CHUNK_BYTES +
+               ((size_t)1 << TABLE_ALIGN_SHIFT);
+}
+
+static size_t wanted_heap_bytes(void)
+{
+        size_t limit = system_address_space_limit();
+        size_t memory = system_memory_bytes();
+        size_t bytes = HEAP_BYTES_DEFAULT;
+
+        if (options.reserve != 0) {
+                bytes = (size_t)min_of(options.reserve, (uint64_t)HEAP_BYTES_MAX);
+        } else {
+                while (bytes < HEAP_BYTES_MAX && bytes / 4 < memory)
+                        bytes *= 2;
+                /* The program counts on most of its limit for mappings of its own. */
+                while (bytes > HEAP_BYTES_LEAST && reservation_bytes(bytes) > limit / 4)
+                        bytes = bytes / 8 * 7;
+        }
+        return max_of(round_down(bytes, CHUNK_BYTES), HEAP_BYTES_LEAST);
+}
+
+static void lay_out(uintptr_t start, size_t heap_bytes)
+{
+        size_t pages = heap_bytes >> PAGE_SHIFT;
+
+        start = table_round(start) + HEAP_FRONT_BYTES;
+        heap.map = (uint16_t *)start;
+        start += table_round(map_bytes(pages));
+        heap.pages = (struct page *)start;
+        start += table_round(descriptor_bytes(pages));
+        zone.touched_bits = (uint64_t *)start;
+        start += table_round(touched_bytes(pages));
+        zone.free_chunks = (uint64_t *)start;
+        start += table_round(chunk_bytes(pages));
+        heap.base = round_up(start, CHUNK_BYTES);
+        heap.reserved_bytes = heap_bytes;
+        zone.reserved = (uint32_t)pages;
+        zone.purge_at = UINT64_MAX;
+}
+
+bool pages_init(void)
+{
+        size_t heap_bytes = wanted_heap_bytes();
+        size_t least = min_of(heap_bytes, HEAP_BYTES_FLOOR);
+
+        /* A nearly used-up address space may still have room for the least of all. */
+        if (options.reserve == 0)
+                least = HEAP_BYTES_LEAST;
+        while (heap_bytes >= least) {
+                void *start = system_reserve(reservation_bytes(heap_bytes));
+
+                if (start) {
+                        lay_out((uintptr_t)start, heap_bytes);
+                        return system_commit((char *)heap.map - HEAP_FRONT_BYTES,
+                                             HEAP_FRONT_BYTES);
+                }
+                heap_bytes = round_down(heap_bytes / 2, CHUNK_BYTES);
+        }
+        return false;
+}
+
+/* Commits one table from where it is accessible to where it must be. */
+static bool table_commit(void *table, size_t old_bytes, size_t new_bytes)
+{
+        size_t from = round_up(old_bytes, system_page_bytes());
+        size_t to = round_up(new_bytes, system_page_bytes());
+
+        return from >= to || system_commit((char *)table + from, to - from);
+}
+
+static bool tables_commit_locked(size_t pages)
+{
+        size_t old = zone.table_pages;
+
+        /* Committing a range again does no harm, so a refusal half way needs no undoing. */
+        if (!table_commit(heap.map, map_bytes(old), map_bytes(pages)) ||
+            !table_commit(heap.pages, descriptor_bytes(old), descriptor_bytes(pages)) ||
+            !table_commit(zone.touched_bits, touched_bytes(old), touched_bytes(pages)) ||
+            !table_commit(zone.free_chunks, chunk_bytes(old), chunk_bytes(pages)))
+                return false;
+        zone.table_pages = (uint32_t)pages;
+        return true;
+}
+
+static bool tables_grow_locked(size_t pages)
+{
+        size_t ahead = min_of(round_up(pages, TABLE_STEP_PAGES), (size_t)zone.reserved);
+
+        if (pages <= zone.table_pages)
+                return true;
+        return tables_commit_locked(ahead) || tables_commit_locked(pages);
+}
+
+bool frontier_grow_locked(size_t chunks)
+{
+        uint32_t old = zone.frontier;
+        size_t pages = chunks * CHUNK_PAGES;
+        void *start = (void *)(heap.base + ((uintptr_t)old << PAGE_SHIFT));
+
+        page_locked_check();
+        if (pages > zone.reserved - old || !tables_grow_locked(old + pages) ||
+            !system_commit(start, pages << PAGE_SHIFT))
+                return false;
+
+        zone.frontier = old + (uint32_t)pages;
+        /* Whoever sees the new size may read map and descriptors: heap_contains. */
+        store_release(&heap.accessible_bytes, (size_t)zone.frontier << PAGE_SHIFT);
+        for (uint32_t first = old; first < zone.frontier; first += CHUNK_PAGES) {
+                /* Page 0 is put aside for good, so that 0 can mean "none" in links. */
+                uint32_t aside = first == 0;
+
+                range_add_locked(first + aside, CHUNK_PAGES - aside, 0);
+        }
+        return true;
+}

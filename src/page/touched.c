@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The touched bitmap (PAGE-4): a bit is set when its page is handed out and cleared when the
+ * page is purged. Runs are handled a word at a time; most words are all set or all clear.
+ */
+#include "page/zone.h"
+
+struct cut {
+        uint64_t *word;
+        uint64_t mask; /* bits of *word inside the run */
+        size_t pages;  /* their number */
+};
+
+/* The part of the run [first, first + count) that lies in the word of its first bit. */
+static struct cut first_cut(uint32_t first, size_t count)
+{
+        unsigned int bit = first % 64;
+        size_t pages = min_of(count, (size_t)(64 - bit));
+
+        return (struct cut){
+                .word = &zone.touched_bits[first / 64],
+                .mask = (~(uint64_t)0 >> (64 - pages)) << bit,
+                .pages = pages,
+        };
+}
+
+size_t touched_count_locked(uint32_t first, size_t count)
+{
+        size_t touched = 0;
+
+        page_locked_check();
+        while (count != 0) {
+                struct cut cut = first_cut(first, count);
+                uint64_t bits = *cut.word & cut.mask;
+
+                if (bits == cut.mask)
+                        touched += cut.pages;
+                else if (bits != 0)
+                        touched += (size_t)__builtin_popcountll(bits);
+                first += (uint32_t)cut.pages;
+                count -= cut.pages;
+        }
+        return touched;
+}
+
+void touched_set_locked(uint32_t first, size_t count)
+{
+        page_locked_check();
+        while (count != 0) {
+                struct cut cut = first_cut(first, count);
+
+                *cut.word |= cut.mask;
+                first += (uint32_t)cut.pages;
+                count -= cut.pages;
+        }
+}
+
+void touched_clear_locked(uint32_t first, size_t count)
+{
+        page_locked_check();
+        while (count != 0) {
+                struct cut cut = first_cut(first, count);
+
+                *cut.word &= ~cut.mask;
+                first += (uint32_t)cut.pages;
+                count -= cut.pages;
+        }
+}

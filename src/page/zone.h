@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the files of page/ share: the zone with its free lists, and the steps between
+ * reservation, buddy lists, spans and purging. Everything here runs under page_lock.
+ *
+ * A free block's descriptor: kind PAGE_FREE, order, state = pages of it that were touched,
+ * table = when it was freed (ms). A block that was split carries its time on to the parts;
+ * merged blocks keep the later time.
+ */
+#ifndef KMEM_PAGE_ZONE_H
+#define KMEM_PAGE_ZONE_H
+
+#include "base/message.h"
+#include "page/page.h"
+
+enum {
+        PURGE_ORDER = 4, /* smaller free blocks are purged only on request: 64 KiB a call */
+};
+
+/*
+ * Blocks with touched pages and blocks known to be zero are on lists of their own. Touched
+ * ones are used first, the newest first, because their pages are there already and probably
+ * in a cache; purging takes the oldest from the tail.
+ */
+struct zone {
+        struct page_list touched[ORDER_MAX + 1];
+        struct page_list clean[ORDER_MAX + 1];
+        uint32_t frontier;         /* pages made accessible, a multiple of CHUNK_PAGES */
+        uint32_t reserved;         /* pages there is address space for, same */
+        uint32_t table_pages;      /* pages the tables are accessible for */
+        uint64_t *touched_bits;    /* one bit a page: handed out since it was last purged */
+        uint64_t *free_chunks;     /* one bit a chunk: it is a free block of ORDER_MAX */
+        size_t free_pages;         /* on the lists */
+        size_t free_touched_pages; /* of those, touched */
+        size_t limbo_pages;        /* free, but off the lists while being purged */
+        size_t limbo_touched_pages;
+        size_t purged_pages;       /* cumulative */
+        size_t freed_since_check;  /* pages freed since pages_free last looked for due blocks */
+        uint64_t purge_at;         /* ms; no block is due before; read without the lock */
+};
+extern KMEM_HIDDEN struct zone zone;
+
+/* page_locked_check - for functions named *_locked. */
+#define page_locked_check() debug_check(lock_is_held(&page_lock))
+
+/* reserve.c: makes @chunks more chunks accessible, as free blocks; false and no change if refused. */
+KMEM_HIDDEN bool frontier_grow_locked(size_t chunks);
+
+/* touched.c */
+KMEM_HIDDEN size_t touched_count_locked(uint32_t first, size_t count);
+KMEM_HIDDEN void touched_set_locked(uint32_t first, size_t count);
+KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);
+
+/* buddy.c: a block of 2^@order pages off the lists, or 0 if there is none without growing. */
+KMEM_HIDDEN uint32_t block_take_locked(unsigned int order, uint64_t *time_freed);
+/* Takes a given free block off its list. */
+KMEM_HIDDEN void block_remove_locked(struct page *page);
+/* Adds any range of free pages as blocks, merging each with its free neighbours. */
+KMEM_HIDDEN void range_add_locked(uint32_t first, size_t count, uint64_t time_freed);
+
+/* span.c: @count pages in whole chunks, more than one; 0 if there is no room. */
+KMEM_HIDDEN uint32_t span_take_locked(size_t count);
+/* Takes the free pages [first, end) right behind a block; false and no change if any is used. */
+KMEM_HIDDEN bool range_take_locked(uint32_t first, uint32_t end);
+
+static inline uint64_t block_time(const struct page *page)
+{
+        return (uint64_t)(uintptr_t)page->table;
+}
+
+#endif
