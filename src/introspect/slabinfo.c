@@ -90,6 +90,21 @@ static bool expand_name(const char *name, char *expanded, size_t bytes)
         return true;
 }
 
+/*
+ * Standard error as it was at the start: many programs close theirs before they end. 100 is
+ * above the numbers that shells hand to programs.
+ */
+static int early_stderr = -1;
+
+static void slabinfo_init(void)
+{
+        int saved_errno = errno;
+
+        if (strcmp(options.slabinfo, "-") == 0)
+                early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+        errno = saved_errno;
+}
+
 void slabinfo_at_exit(void)
 {
         static uint32_t done;
@@ -102,7 +117,7 @@ void slabinfo_at_exit(void)
             add_relaxed(&done, 1) > 1)
                 return;
         if (strcmp(options.slabinfo, "-") == 0) {
-                slabinfo_write(STDERR_FILENO);
+                slabinfo_write(early_stderr >= 0 ? early_stderr : STDERR_FILENO);
         } else if (expand_name(options.slabinfo, name, sizeof(name))) {
                 file = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
                 if (file >= 0) {
@@ -113,6 +128,12 @@ void slabinfo_at_exit(void)
                 }
         }
         errno = saved_errno;
+}
+
+__attribute__((constructor)) static void at_start(void)
+{
+        if (heap_ready())
+                slabinfo_init();
 }
 
 __attribute__((destructor)) static void at_exit(void)
