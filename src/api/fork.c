@@ -10,6 +10,7 @@
 
 #include "base/metadata.h"
 #include "page/large.h"
+#include "page/purge.h"
 
 #include <pthread.h>
 
@@ -18,6 +19,7 @@ static void prepare(void)
         lock_take(&cache_mutex);
         percpu_fork_prepare();
         lock_take(&huge_lock);
+        lock_take(&purge_lock);
         lock_take(&page_lock);
         lock_take(&metadata_lock);
 }
@@ -26,6 +28,7 @@ static void parent(void)
 {
         lock_drop(&metadata_lock);
         lock_drop(&page_lock);
+        lock_drop(&purge_lock);
         lock_drop(&huge_lock);
         percpu_fork_parent();
         lock_drop(&cache_mutex);
@@ -35,6 +38,7 @@ static void child(void)
 {
         lock_reset(&metadata_lock);
         lock_reset(&page_lock);
+        lock_reset(&purge_lock);
         lock_reset(&huge_lock);
         percpu_fork_child();
         lock_reset(&cache_mutex);
