@@ -34,7 +34,7 @@ TIMED = BUILD / "bench" / "timed"
 PRELOADED_GLIBC = Allocator("glibc", library_folder() / "libc.so.6")
 AS_SHIPPED = Allocator("as shipped", None)
 
-SOURCE_FUNCTIONS = 220
+SOURCE_FUNCTIONS = 190
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def redis(folder: Path) -> Program:
     def measure(allocator: Allocator, extra: dict[str, str]) -> Sample:
         with redis_server(folder, allocator, extra) as (pid, path):
             command = ["/usr/bin/redis-benchmark", "-s", str(path), "-q"]
-            command += ["-n", "250000", "-r", "200000", "-d", "100", "-P", "16", "-c", "20"]
+            command += ["-n", "200000", "-r", "200000", "-d", "100", "-P", "16", "-c", "20"]
             command += ["-t", "set,get,lpush,hset,zadd"]
             start = time.monotonic()
             done = subprocess.run(
