@@ -3,7 +3,7 @@
  * Blocks by pointer: a block is an object of a cache or a large block, and its address tells
  * which (page map entry, else page descriptor, else the table of huge blocks).
  */
-#include "api/heap.h"
+#include "api/owner.h"
 
 #include "base/message.h"
 #include "base/options.h"
@@ -27,7 +27,7 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
         void *object;
 
         if (!heap_ready())
-                return NULL;
+                return heap_is_foreign() ? kmem_heap_owner.block_alloc(table, size, zero) : NULL;
         if (size > class_bytes_max())
                 return large_alloc(size, PAGE_SIZE, zero);
         cache = class_cache(table, size);
@@ -44,7 +44,7 @@ void *block_alloc_aligned(size_t size, size_t align)
         struct kmem_cache *cache = NULL;
 
         if (!heap_ready())
-                return NULL;
+                return heap_is_foreign() ? kmem_heap_owner.block_alloc_aligned(size, align) : NULL;
         if (size <= class_bytes_max() && align <= PAGE_SIZE)
                 cache = class_cache_aligned(max_of(size, (size_t)1), align);
         if (cache)
@@ -54,8 +54,11 @@ void *block_alloc_aligned(size_t size, size_t align)
 
 size_t block_bytes(const void *block)
 {
-        struct kmem_cache *cache = cache_of(block);
+        struct kmem_cache *cache;
 
+        if (!heap_ready())
+                return heap_is_foreign() ? kmem_heap_owner.block_bytes(block) : 0;
+        cache = cache_of(block);
         if (!cache)
                 return large_size(block);
         return cache->engine->is_object(cache, block) ? cache->object_size : 0;
@@ -79,6 +82,10 @@ void block_free_slow(void *block, const char *call)
 
         if (ZERO_OR_NULL_PTR(block))
                 return;
+        if (heap_is_foreign()) {
+                kmem_heap_owner.block_free(block, call);
+                return;
+        }
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
                 fast.heap_bytes = heap.accessible_bytes;
@@ -110,6 +117,8 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size)
 {
         struct kmem_cache *cache = cache_of(block);
 
+        if (heap_is_foreign())
+                return kmem_heap_owner.block_resize(table, block, old, size);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
                 if (size <= old && (size >= old / 2 || class_bytes(table, size) == old))

@@ -2,7 +2,7 @@
 /*
  * Caches are made, merged, shrunk and destroyed (S8-01 to S8-10, S4-40 to S4-46).
  */
-#include "api/heap.h"
+#include "api/owner.h"
 
 #include "base/message.h"
 #include "base/metadata.h"
@@ -142,6 +142,8 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
         struct kmem_cache *cache = NULL;
         int error = EINVAL;
 
+        if (heap_is_foreign())
+                return kmem_heap_owner.cache_create(name, size, given, flags);
         if (!wrong) {
                 check_usercopy(name, size, &args);
                 error = ENOMEM;
@@ -177,6 +179,10 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
 {
         if (!cache)
                 return;
+        if (heap_is_foreign()) {
+                kmem_heap_owner.cache_destroy(cache);
+                return;
+        }
         lock_take(&cache_mutex);
         if (--cache->references == 0) {
                 list_remove(&cache->list);
@@ -192,6 +198,8 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
 
 KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
 {
+        if (heap_is_foreign())
+                return kmem_heap_owner.cache_shrink(cache);
         if (!percpu_flush(cache))
                 message("kmem_cache_shrink(%s): the kernel refuses membarrier; only the sheaves "
                         "of the calling CPU were emptied",
@@ -221,12 +229,26 @@ static KMEM_COLD void *alloc_failed(struct kmem_cache *cache, gfp_t flags)
         return NULL;
 }
 
-KMEM_PUBLIC void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
+static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flags)
 {
-        void *object = percpu_alloc(cache);
+        void *object;
 
+        if (heap_is_foreign())
+                return kmem_heap_owner.cache_alloc(cache, flags);
+        object = percpu_alloc_slow(cache);
         if (unlikely(!object))
                 return alloc_failed(cache, flags);
+        if (flags & __GFP_ZERO)
+                memset(object, 0, cache->object_size);
+        return object;
+}
+
+KMEM_PUBLIC void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
+{
+        void *object = percpu_alloc_fast(cache->pair_offset);
+
+        if (unlikely(!object))
+                return cache_alloc_slow(cache, flags);
         if (unlikely(flags & __GFP_ZERO))
                 memset(object, 0, cache->object_size);
         return object;
@@ -243,6 +265,10 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
 
         if (!object)
                 return;
+        if (heap_is_foreign()) {
+                kmem_heap_owner.cache_free(cache, object);
+                return;
+        }
         own = heap_contains(object) ? caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT]
                                     : NULL;
         if (own && own != cache)

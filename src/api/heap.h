@@ -15,7 +15,10 @@ enum { HEAP_NEW, HEAP_READY };
 
 KMEM_HIDDEN bool heap_start(void);
 
-/* Sets the heap up on the first slow path of the process; false without memory for it. */
+/*
+ * Sets the heap up on the first slow path of the process; false without memory for it, or if
+ * another library of ours owns the heap (api/owner.h).
+ */
 static inline bool heap_ready(void)
 {
         return likely(load_acquire(&heap_state) == HEAP_READY) || heap_start();

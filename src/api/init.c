@@ -3,7 +3,7 @@
  * The start of the heap, on the first slow path of the process: possibly before libc's own
  * constructors, always with one thread or under the lock.
  */
-#include "api/heap.h"
+#include "api/owner.h"
 
 #include "base/message.h"
 #include "base/options.h"
@@ -15,6 +15,10 @@ bool heap_start(void)
 {
         bool registered_handlers = false;
 
+        if (heap_is_foreign()) {
+                slots_refuse();
+                return false;
+        }
         lock_take(&start_lock);
         if (heap_state == HEAP_NEW) {
                 system_init();

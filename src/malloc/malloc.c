@@ -12,7 +12,14 @@
 #include "base/system.h"
 
 #include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Not declared by libc's headers: gone from glibc, or newer than it. */
+void cfree(void *block);
+void free_sized(void *block, size_t size);
+void free_aligned_sized(void *block, size_t align, size_t size);
 
 static KMEM_COLD void *out_of_memory(void)
 {

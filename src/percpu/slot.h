@@ -120,6 +120,8 @@ _Static_assert(sizeof(struct rseq_area) == 32, "the area every kernel with rseq 
 
 /* Chooses the slot source; single-threaded. */
 KMEM_HIDDEN void slots_init(void);
+/* For a library that does not own the heap: every fast path goes slow from now on. */
+KMEM_HIDDEN void slots_refuse(void);
 /* Whether slots come from restartable sequences. */
 KMEM_HIDDEN bool slots_are_rseq(void);
 /* The calling thread's slot at this moment, made if need be; shared_slot if it has none. */

@@ -144,26 +144,28 @@ static struct slot *slot_make(uint32_t id)
         return slot;
 }
 
+void slots_refuse(void)
+{
+        fast.rseq = own_area_offset();
+        fast.slot_field = fast.rseq + (intptr_t)offsetof(struct rseq_area, mm_cid);
+}
+
 void slots_init(void)
 {
         unsigned int ids = SLOTS_MAX;
         int saved_errno = errno;
 
-        fast.rseq = own_area_offset();
-        fast.slot_field = fast.rseq + (intptr_t)offsetof(struct rseq_area, mm_cid);
-        if (options.slots != SLOTS_LOCKED)
+        slots_refuse();
+        if (options.slots != SLOTS_LOCKED && system_cpus(CPUS_POSSIBLE) <= SLOTS_MAX)
                 rseq_mode = rseq_init();
         if (!rseq_mode) {
-                fast.rseq = own_area_offset();
-                fast.slot_field = fast.rseq + (intptr_t)offsetof(struct rseq_area, mm_cid);
+                slots_refuse();
                 if (options.slots == SLOTS_RSEQ)
                         message("option slots=rseq: the kernel or libc refuses restartable "
                                 "sequences; using locked slots");
         }
         /* Ids are below the number of possible CPUs; the rest of the table is never read. */
         ids = min_of(ids, system_cpus(CPUS_POSSIBLE));
-        if (system_cpus(CPUS_POSSIBLE) > SLOTS_MAX)
-                rseq_mode = false;
         shared_slot.id = UINT32_MAX;
         slot_init_cold(&cold_slot, 0, published);
         slot_init_cold(&shared_slot, 0, published);

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "api/owner.h"
+
+const struct heap_operations kmem_heap_owner = {
+        .cache_create = kmem_cache_create_args,
+        .cache_destroy = kmem_cache_destroy,
+        .cache_shrink = kmem_cache_shrink,
+        .cache_alloc = kmem_cache_alloc,
+        .cache_free = kmem_cache_free,
+        .block_alloc = block_alloc,
+        .block_alloc_aligned = block_alloc_aligned,
+        .block_bytes = block_bytes,
+        .block_free = block_free_slow,
+        .block_resize = block_resize,
+};
+
+/* The same table under a name that always means this library's. */
+extern const struct heap_operations own_operations __attribute__((alias("kmem_heap_owner")));

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * One heap a process. libkmem.so and libkmem-malloc.so may both be loaded: a program linked with
+ * the one, run under the other. Both export kmem_heap_owner, and the dynamic linker binds every
+ * reference to the first that was loaded. The library whose own table that is owns the heap;
+ * the other starts none and passes each call on through the table.
+ *
+ * Only slow paths look: in the library without a heap no fast path ever hits.
+ */
+#ifndef KMEM_API_OWNER_H
+#define KMEM_API_OWNER_H
+
+#include "api/heap.h"
+
+struct heap_operations {
+        struct kmem_cache *(*cache_create)(const char *name, unsigned int size,
+                                           const struct kmem_cache_args *args, slab_flags_t flags);
+        void (*cache_destroy)(struct kmem_cache *cache);
+        int (*cache_shrink)(struct kmem_cache *cache);
+        void *(*cache_alloc)(struct kmem_cache *cache, gfp_t flags);
+        void (*cache_free)(struct kmem_cache *cache, void *object);
+        void *(*block_alloc)(enum class_table table, size_t size, bool zero);
+        void *(*block_alloc_aligned)(size_t size, size_t align);
+        size_t (*block_bytes)(const void *block);
+        void (*block_free)(void *block, const char *call);
+        void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size);
+};
+
+/* Of the library that was loaded first. */
+extern KMEM_PUBLIC const struct heap_operations kmem_heap_owner;
+/* Of this library. */
+extern KMEM_HIDDEN const struct heap_operations own_operations;
+
+static inline bool heap_is_foreign(void)
+{
+        return &kmem_heap_owner != &own_operations;
+}
+
+#endif
