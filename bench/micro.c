@@ -44,7 +44,7 @@ enum {
         LIVE = 64, /* objects held during a test */
 };
 
-static const unsigned int sizes[] = { 16, 64, 256, 1024 };
+static const unsigned int sizes[] = {16, 64, 256, 1024};
 
 /* Pointers, so that one program serves allocators that have only malloc. */
 static struct {
@@ -183,13 +183,13 @@ struct test {
 };
 
 static const struct test tests[] = {
-        { "malloc_pair_empty", MALLOC, false, true },
-        { "malloc_pair", MALLOC, false, false },
-        { "malloc_burst", MALLOC, true, false },
-        { "kmalloc_pair_empty", KMALLOC, false, true },
-        { "kmalloc_pair", KMALLOC, false, false },
-        { "kmem_cache_pair_empty", KMEM_CACHE, false, true },
-        { "kmem_cache_pair", KMEM_CACHE, false, false },
+        {"malloc_pair_empty", MALLOC, false, true},
+        {"malloc_pair", MALLOC, false, false},
+        {"malloc_burst", MALLOC, true, false},
+        {"kmalloc_pair_empty", KMALLOC, false, true},
+        {"kmalloc_pair", KMALLOC, false, false},
+        {"kmem_cache_pair_empty", KMEM_CACHE, false, true},
+        {"kmem_cache_pair", KMEM_CACHE, false, false},
 };
 
 static double sample(const struct test *test, const struct object_source *source)
@@ -229,7 +229,7 @@ static void run_round(void)
                 if (test->family != MALLOC && !calls.cache_create)
                         continue;
                 for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
-                        struct object_source source = { test->family, sizes[k], caches[k] };
+                        struct object_source source = {test->family, sizes[k], caches[k]};
 
                         dprintf(STDOUT_FILENO, "%s/%u %.3f\n", test->name, sizes[k],
                                 sample(test, &source));
