@@ -180,4 +180,7 @@ def bench_micro(rounds: int, json_file: Path | None) -> None:
     heading = f"median (minimum) of {rounds} rounds"
     console.print(table(f"TSC cycles an operation, {heading}", results, nanoseconds=False))
     console.print(table(f"ns an operation, {heading}", results, nanoseconds=True))
+    if "mimalloc" in results:
+        ours, theirs = (results[name]["malloc_burst/64"].median for name in ("libkmem", "mimalloc"))
+        console.print(f"malloc_burst/64, libkmem / mimalloc: {ours / theirs:.3f}")
     console.print("An operation is one allocation and one free; bench/micro.c says more.")
