@@ -7,13 +7,14 @@
 
 #include "base/message.h"
 #include "base/options.h"
+#include "introspect/slabinfo.h"
 
 uint32_t heap_state;
 static struct lock start_lock;
 
 bool heap_start(void)
 {
-        bool registered_handlers = false;
+        bool started = false;
 
         if (heap_is_foreign()) {
                 slots_refuse();
@@ -27,13 +28,15 @@ bool heap_start(void)
                         slots_init();
                         classes_init();
                         store_release(&heap_state, HEAP_READY);
-                        registered_handlers = true;
+                        started = true;
                 }
         }
         lock_drop(&start_lock);
         /* After the state, because registering may allocate. */
-        if (registered_handlers)
+        if (started) {
                 fork_init();
+                slabinfo_init();
+        }
         return load_acquire(&heap_state) == HEAP_READY;
 }
 

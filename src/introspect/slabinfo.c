@@ -96,7 +96,7 @@ static bool expand_name(const char *name, char *expanded, size_t bytes)
  */
 static int early_stderr = -1;
 
-static void slabinfo_init(void)
+void slabinfo_init(void)
 {
         int saved_errno = errno;
 
@@ -128,12 +128,6 @@ void slabinfo_at_exit(void)
                 }
         }
         errno = saved_errno;
-}
-
-__attribute__((constructor)) static void at_start(void)
-{
-        if (heap_ready())
-                slabinfo_init();
 }
 
 __attribute__((destructor)) static void at_exit(void)

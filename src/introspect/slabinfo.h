@@ -13,6 +13,8 @@
 
 /* Writes the table to a file descriptor. Allocates nothing. */
 KMEM_HIDDEN void slabinfo_write(int file);
+/* Remembers where standard error goes; called when the heap starts. */
+KMEM_HIDDEN void slabinfo_init(void);
 /* Writes it as option slabinfo says, once; called when the process ends. */
 KMEM_HIDDEN void slabinfo_at_exit(void);
 
