@@ -100,8 +100,8 @@ struct kmem_cache;
  *   and shown, and prevents merging.
  * @freeptr_offset, @use_freeptr_offset: accepted for SLAB_TYPESAFE_BY_RCU caches and checked as
  *   in S4-05; free lists are kept outside objects, so the offset is otherwise without effect.
- * @ctor: run once on each object when it is carved from its slab (S8-31), not on each
- *   allocation; objects are to be freed in constructed state.
+ * @ctor: run once on each object when its slab is made (S8-31), not on each allocation;
+ *   objects are to be freed in constructed state. It may allocate, but not from this cache.
  */
 struct kmem_cache_args {
         unsigned int align;

@@ -33,28 +33,35 @@ static void stop_slots(unsigned int count, uint32_t stopped)
                 store_release(&slot_made(number)->stopped, stopped);
 }
 
-/* Step 3 for one slot. Owners load main and spare one at a time, so two stores do. */
-static void exchange_for_cold(struct slot *slot, uint32_t pair_offset)
+/*
+ * Step 3 for one slot. Owners load main and spare one at a time, so two stores do. A slot without
+ * a record for the cache has never had a sheaf of it.
+ */
+static void exchange_for_cold(struct slot *slot, struct kmem_cache *cache)
 {
-        struct pair *pair = slot_pair(slot, pair_offset);
+        struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+        struct pair *pair = slot_pair(slot, cache->pair_offset);
 
-        slot->drained = *pair;
+        if (!record)
+                return;
+        record->drained = *pair;
         store_release(&pair->main, &cold_sheaf);
         store_release(&pair->spare, &cold_sheaf);
 }
 
-/* Takes the pair of every slot into slot->drained; false if the kernel refuses fences. */
-static bool detach_rseq(uint32_t pair_offset)
+/*
+ * Takes the pairs of the first @count slots into record->drained; false if the kernel refuses
+ * fences.
+ */
+static bool detach_rseq(struct kmem_cache *cache, unsigned int count)
 {
-        /* Slots made later than this are left alone: they have no mark. */
-        unsigned int count = slots_made_count();
         bool fenced;
 
         stop_slots(count, 1);
         fenced = slots_fence();
         if (fenced) {
                 for (unsigned int number = 0; number < count; number++)
-                        exchange_for_cold(slot_made(number), pair_offset);
+                        exchange_for_cold(slot_made(number), cache);
                 /* The kernel has granted the first; refusing now would leave sheaves shared. */
                 check_or_die(slots_fence());
         }
@@ -62,30 +69,26 @@ static bool detach_rseq(uint32_t pair_offset)
         return fenced;
 }
 
-static void detach_locked(uint32_t pair_offset)
+static void detach_locked(struct kmem_cache *cache, unsigned int count)
 {
-        for (unsigned int number = 0; number < slots_made_count(); number++) {
+        for (unsigned int number = 0; number < count; number++) {
                 struct slot *slot = slot_made(number);
 
                 lock_take(&slot->lock);
-                exchange_for_cold(slot, pair_offset);
+                exchange_for_cold(slot, cache);
                 lock_drop(&slot->lock);
         }
 }
 
 /* Without fences: only the calling thread's own slot, by an ordinary replace. */
-static void detach_own(uint32_t pair_offset)
+static void detach_own(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(slot, cache);
+        struct pair pair = slot_read_pair(slot, cache->pair_offset);
 
-        for (unsigned int number = 0; number < slots_made_count(); number++)
-                slot_made(number)->drained = cold_pair;
-        if (slot != &shared_slot) {
-                struct pair pair = slot_read_pair(slot, pair_offset);
-
-                if (slot_replace(slot, pair_offset, &pair, &cold_pair))
-                        slot->drained = pair;
-        }
+        if (record && slot_replace(slot, cache->pair_offset, &pair, &cold_pair))
+                record->drained = pair;
 }
 
 static void empty_sheaf(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
@@ -97,7 +100,7 @@ static void empty_sheaf(struct kmem_cache *cache, struct slot *slot, struct slot
         sheaf_free(sheaf);
 }
 
-/* Everything a slot holds of the cache but its pair, which is in slot->drained. */
+/* Everything a slot holds of the cache but its pair, and what was detached of that. */
 static void empty_slot(struct kmem_cache *cache, struct slot *slot)
 {
         struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
@@ -105,37 +108,48 @@ static void empty_slot(struct kmem_cache *cache, struct slot *slot)
 
         if (!record)
                 return;
-        if (slot != &shared_slot) {
-                empty_sheaf(cache, slot, record, slot->drained.main);
-                empty_sheaf(cache, slot, record, slot->drained.spare);
-                slot->drained = cold_pair;
-        }
+        empty_sheaf(cache, slot, record, record->drained.main);
+        empty_sheaf(cache, slot, record, record->drained.spare);
+        record->drained = cold_pair;
         while ((sheaf = stock_take(cache, slot, record)))
                 empty_sheaf(cache, slot, record, sheaf);
         cache->engine->flush_slot(cache, &record->engine);
 }
 
+/* Empties the slots that exist now; drain_mutex is held. False if others' could not be taken. */
+static bool flush_slots_locked(struct kmem_cache *cache)
+{
+        /* Slots made later than this are left alone: they have no mark. */
+        unsigned int count = slots_made_count();
+        bool complete = true;
+
+        if (!slots_are_rseq()) {
+                detach_locked(cache, count);
+        } else if (!detach_rseq(cache, count)) {
+                complete = false;
+                detach_own(cache);
+        }
+        for (unsigned int number = 0; number < count; number++)
+                empty_slot(cache, slot_made(number));
+        empty_slot(cache, &shared_slot);
+        return complete;
+}
+
 bool percpu_flush(struct kmem_cache *cache)
 {
-        bool complete = true;
         struct slot_cache *record;
         struct sheaf *sheaf;
+        bool complete;
 
         percpu_after_fork();
         lock_take(&drain_mutex);
-        if (!slots_are_rseq())
-                detach_locked(cache->pair_offset);
-        else if (!detach_rseq(cache->pair_offset)) {
-                complete = false;
-                detach_own(cache->pair_offset);
-        }
+        complete = flush_slots_locked(cache);
         record = slot_record(&shared_slot, cache);
-        if (record)
+        if (record) {
                 while ((sheaf = barn_take_any(cache->barn)))
                         empty_sheaf(cache, &shared_slot, record, sheaf);
-        for (unsigned int number = 0; number < slots_made_count(); number++)
-                empty_slot(cache, slot_made(number));
-        empty_slot(cache, &shared_slot);
+                empty_slot(cache, &shared_slot);
+        }
         lock_drop(&drain_mutex);
         return complete;
 }
@@ -167,30 +181,20 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
 }
 
 /*
- * A forked child has one thread. Slots of other CPUs may never be used again by it, so their
- * sheaves go to the barns. Sheaves that vanished threads held in slow paths are lost; they count
- * as in use.
+ * Slots that only vanished threads used may never be used again by a forked child, so at its
+ * first slow path all slots are emptied; it may have threads again by then. Sheaves that vanished
+ * threads held in slow paths are lost; they count as in use.
  */
 void collect_orphans(void)
 {
         lock_take(&drain_mutex);
-        if (load_relaxed(&slots_orphaned) && slots_are_rseq()) {
-                struct slot *own = slot_current();
+        if (load_relaxed(&slots_orphaned) && slots_are_rseq())
+                for (uint32_t index = 1; index < slots_index_end(); index++) {
+                        struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
 
-                for (unsigned int number = 0; number < slots_made_count(); number++) {
-                        struct slot *slot = slot_made(number);
-
-                        for (uint32_t index = 1; slot != own && index < slots_index_end(); index++) {
-                                struct kmem_cache *cache = caches_by_index[index];
-                                struct slot_cache *record = slot->caches[index];
-
-                                if (!cache || !record)
-                                        continue;
-                                exchange_for_cold(slot, cache->pair_offset);
-                                empty_slot(cache, slot);
-                        }
+                        if (cache)
+                                flush_slots_locked(cache);
                 }
-        }
         store_relaxed(&slots_orphaned, false);
         lock_drop(&drain_mutex);
 }

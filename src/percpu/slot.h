@@ -49,6 +49,7 @@ struct slot_cache {
         struct engine_slot engine; /* its lock, the slot cache lock, protects the stock too */
         struct sheaf *stock;       /* sheaves with objects */
         uint32_t stock_size;       /* number of them */
+        struct pair drained;       /* scratch of the drainer, under drain_mutex */
 };
 
 struct slot {
@@ -56,7 +57,6 @@ struct slot {
         uint32_t id;
         uint32_t stopped;          /* the stop mark of INV-4; written under drain_mutex */
         uint64_t stock_bytes;      /* of all stocks of the slot; atomic adds */
-        struct pair drained;       /* scratch of the drainer, under drain_mutex */
         struct slot_cache *caches[CACHES_MAX];
         struct pair pairs[CACHES_MAX];
 };

@@ -223,6 +223,7 @@ struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache)
                 record = metadata_alloc(sizeof(*record));
                 if (record) {
                         record->engine.freelist = ENGINE_NO_OBJECT;
+                        record->drained = (struct pair){&cold_sheaf, &cold_sheaf};
                         store_release(place, record);
                 }
         }

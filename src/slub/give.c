@@ -163,12 +163,15 @@ static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsign
 void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                unsigned int count)
 {
-        add_relaxed(&slot->given, (uint64_t)count);
+        uint64_t given = 0;
+
         while (count) {
                 struct chain chain;
 
                 count = chain_build(cache, objects, count, &chain);
+                given += chain.count;
                 if (chain.count)
                         slab_push_chain(cache, slot, &chain);
         }
+        add_relaxed(&slot->given, given);
 }

@@ -4,6 +4,13 @@
  */
 #include "slub/slab.h"
 
+/* Once an object, when its slab is made (S8-31): no lock is held, so constructors may allocate. */
+static void construct_objects(struct kmem_cache *cache, struct page *slab, uint32_t objects)
+{
+        for (uint32_t index = 0; cache->ctor && index < objects; index++)
+                cache->ctor(slab_object(cache, slab, index));
+}
+
 static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects)
 {
         void *table = metadata_alloc(slab_table_bytes(objects));
@@ -22,6 +29,7 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
         slab->node_partial = 0;
         slab->next = 0;
         slab->prev = 0;
+        construct_objects(cache, slab, objects);
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
         /* From here on free finds the cache by the page map. */
         page_map_set(slab, order_pages(order), (uint16_t)cache->pair_offset);
@@ -58,16 +66,14 @@ void slab_discard(struct kmem_cache *cache, struct page *slab)
 
 /*
  * Links the uncarved room in front of the CPU freelist, ascending, without touching object
- * memory (SLUB-4); constructors run now, since the objects can be handed out afterwards.
+ * memory (SLUB-4).
  */
-static void link_uncarved(struct kmem_cache *cache, struct engine_slot *slot)
+static void link_uncarved(struct engine_slot *slot)
 {
         struct page *slab = slot->slab;
         uint32_t objects = slab_objects(slab);
 
         for (uint32_t index = objects; index-- > slot->carved;) {
-                if (cache->ctor)
-                        cache->ctor(slab_object(cache, slab, index));
                 slab_set_next(slab, objects, index, slot->freelist);
                 slot->freelist = index;
         }
@@ -91,7 +97,7 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
         uint32_t tail = INDEX_END;
 
         debug_check(lock_is_held(&slot->lock));
-        link_uncarved(cache, slot);
+        link_uncarved(slot);
         for (uint32_t index = slot->freelist; index != INDEX_END;
              index = slab_next(slab, objects, index)) {
                 tail = index;
@@ -194,7 +200,9 @@ bool slub_shrink(struct kmem_cache *cache)
         bool remain = false;
 
         for (unsigned int node = 0; node < NODES_MAX; node++) {
-                node_free_empty(cache, &cache->node[node]);
+                /* Pages of type-safe slabs stay (slub_setup). */
+                if (!(cache->flags & SLAB_TYPESAFE_BY_RCU))
+                        node_free_empty(cache, &cache->node[node]);
                 node_sort_partial(&cache->node[node]);
                 remain |= load_relaxed(&cache->node[node].slabs) != 0;
         }

@@ -135,7 +135,8 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
         uint32_t number = address_page(address);
         struct page *slab = page_at(number & ~(uint32_t)(order_pages(cache->order) - 1));
 
-        if (likely(load_relaxed(&slab->kind) == PAGE_SLAB && slab->order == cache->order))
+        /* Acquire: the order is the one that was written before the kind (slab_new_order). */
+        if (likely(load_acquire(&slab->kind) == PAGE_SLAB && slab->order == cache->order))
                 return slab;
         return page_at(number & ~(uint32_t)(order_pages(cache->min_order) - 1));
 }

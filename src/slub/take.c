@@ -51,8 +51,6 @@ static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot,
                 void *object = slab_object(cache, slab, index);
 
                 slab_set_next(slab, objects, index, INDEX_IN_USE);
-                if (cache->ctor)
-                        cache->ctor(object);
                 batch_add(batch, object);
         }
         slot->carved = end;
@@ -102,6 +100,25 @@ static void slot_install_new(struct engine_slot *slot, struct page *slab)
 }
 
 /*
+ * A new CPU slab. It is made without the slot cache lock, because constructors may allocate; if
+ * the slot got another CPU slab meanwhile, that one is deactivated (S1-21 step 7).
+ */
+static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        struct page *slab;
+
+        lock_drop(&slot->lock);
+        slab = slab_new(cache);
+        lock_take(&slot->lock);
+        if (!slab)
+                return false;
+        if (slot->slab)
+                slab_deactivate(cache, slot);
+        slot_install_new(slot, slab);
+        return true;
+}
+
+/*
  * Gives the slot a CPU slab with objects to hand out: its own list again, a CPU partial slab, a
  * node partial slab, a new one, in this order (S1-21, S12-04). False without memory, or when
  * only a new slab would do and @fresh is not wanted.
@@ -123,13 +140,7 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                 slot_install(slot, slab);
                 return true;
         }
-        if (!fresh)
-                return false;
-        slab = slab_new(cache);
-        if (!slab)
-                return false;
-        slot_install_new(slot, slab);
-        return true;
+        return fresh && slot_new_slab_locked(cache, slot);
 }
 
 unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
