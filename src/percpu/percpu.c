@@ -144,12 +144,6 @@ static void *pop_again(struct kmem_cache *cache)
                                 : locked_slot_pop(cache->pair_offset);
 }
 
-static bool push_again(struct kmem_cache *cache, void *object)
-{
-        return slots_are_rseq() ? rseq_push(cache->pair_offset, object)
-                                : locked_slot_push(cache->pair_offset, object);
-}
-
 /* One object straight from the back end: caches without sheaves, threads without a slot. */
 static void *alloc_one(struct kmem_cache *cache, struct slot_cache *record)
 {
@@ -197,8 +191,9 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
 }
 
 /*
- * Whether the object is on top of the sheaf it would go to: free twice in a row. The object was
- * popped before its owner had it, so a stale size cannot show it here.
+ * Whether the object is on top of a sheaf that is in a pair. The object was popped before its
+ * owner had it, and a push stores the object before the size, so what is read here without a lock
+ * never shows it there unless it has been freed since.
  */
 static bool is_on_top(const struct pair *pair, const void *object)
 {
@@ -208,10 +203,24 @@ static bool is_on_top(const struct pair *pair, const void *object)
                load_relaxed(&pair->main->object[size - 1]) == object;
 }
 
+/* The push again, after something may have changed. */
+static enum push_result push_again(struct kmem_cache *cache, struct slot *slot, void *object)
+{
+        struct pair pair;
+
+        if (!slots_are_rseq())
+                return locked_slot_push(cache->pair_offset, object);
+        if (rseq_push(cache->pair_offset, object))
+                return PUSH_DONE;
+        pair = slot_read_pair(slot, cache->pair_offset);
+        return is_on_top(&pair, object) ? PUSH_ON_TOP : PUSH_FULL;
+}
+
 bool percpu_free_slow(struct kmem_cache *cache, void *object)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(slot, cache);
+        enum push_result pushed;
         struct sheaf *sheaf;
         struct pair pair;
 
@@ -224,13 +233,12 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 objects_give(cache, slot, record, &object, 1);
                 return true;
         }
+        pushed = push_again(cache, slot, object);
+        if (pushed != PUSH_FULL)
+                return pushed == PUSH_DONE;
         pair = slot_read_pair(slot, cache->pair_offset);
-        if (unlikely(is_on_top(&pair, object)))
-                return false;
-        if (!slots_are_rseq() && locked_slot_push(cache->pair_offset, object))
-                return true;
         if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
-            take_turns(slot, cache, &pair) && push_again(cache, object))
+            take_turns(slot, cache, &pair) && push_again(cache, slot, object) == PUSH_DONE)
                 return true;
         sheaf = barn_take_empty(cache);
         if (unlikely(!sheaf)) {

@@ -139,7 +139,14 @@ KMEM_HIDDEN struct slot_cache *slot_record(struct slot *slot, struct kmem_cache 
 KMEM_HIDDEN bool slots_fence(void);
 
 KMEM_HIDDEN void *locked_slot_pop(uint32_t pair_offset);
-KMEM_HIDDEN bool locked_slot_push(uint32_t pair_offset, void *object);
+
+enum push_result {
+        PUSH_DONE,
+        PUSH_FULL,
+        PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
+};
+KMEM_HIDDEN enum push_result locked_slot_push(uint32_t pair_offset, void *object);
+
 KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,
                               const struct pair *new_pair);
 

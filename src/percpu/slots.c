@@ -273,22 +273,24 @@ void *locked_slot_pop(uint32_t pair_offset)
         return object;
 }
 
-bool locked_slot_push(uint32_t pair_offset, void *object)
+enum push_result locked_slot_push(uint32_t pair_offset, void *object)
 {
-        bool pushed = false;
+        enum push_result result = PUSH_FULL;
         struct slot *slot;
         struct sheaf *main;
 
         if (!made_count)
-                return false;
+                return PUSH_FULL;
         slot = locked_slot_take();
         main = slot_pair(slot, pair_offset)->main;
-        if (main->size < main->capacity && (!main->size || main->object[main->size - 1] != object)) {
+        if (main->size && main->object[main->size - 1] == object) {
+                result = PUSH_ON_TOP;
+        } else if (main->size < main->capacity) {
                 main->object[main->size++] = object;
-                pushed = true;
+                result = PUSH_DONE;
         }
         lock_drop(&slot->lock);
-        return pushed;
+        return result;
 }
 
 /* In a locked slot a pair is replaced under the lock; the stop mark is the drainer's lock. */
