@@ -35,6 +35,7 @@ struct engine_slot {
         struct page *slab;   /* CPU slab or NULL */
         uint64_t taken;      /* objects that left the back end through this slot, cumulative */
         uint64_t given;      /* objects that came back through it, cumulative */
+        void *engine_data;   /* whatever else the back end keeps, NULL at first */
 };
 
 /* Slabs of one cache on one NUMA node (S1-05). */
@@ -72,6 +73,7 @@ struct kmem_cache {
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
         struct engine_node node[NODES_MAX];
 
+        void *engine_data;         /* whatever else the back end keeps, NULL at first */
         struct barn *barn;
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */
@@ -128,5 +130,13 @@ struct engine {
 };
 
 extern KMEM_HIDDEN const struct engine slub_engine;
+
+/* In the order of option engine's values. */
+static inline const struct engine *engine_by_number(uint64_t number)
+{
+        static const struct engine *const engines[] = {&slub_engine};
+
+        return engines[number];
+}
 
 #endif

@@ -27,6 +27,14 @@ static const slab_flags_t never_merge = SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE
 static const slab_flags_t merge_same =
         SLAB_RECLAIM_ACCOUNT | SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_ACCOUNT;
 
+static const struct engine *chosen_engine(const char *name)
+{
+        uint64_t number;
+
+        return options_for_cache(name, OPTION_ENGINE, &number) ? engine_by_number(number)
+                                                               : &slub_engine;
+}
+
 int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
                       slab_flags_t flags, struct kmem_cache **made)
 {
@@ -42,7 +50,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->ctor = args->ctor;
         cache->useroffset = args->usersize ? args->useroffset : 0;
         cache->usersize = args->usersize;
-        cache->engine = &slub_engine;
+        cache->engine = chosen_engine(name);
         cache->references = 1;
         error = cache->engine->setup(cache);
         if (!error)

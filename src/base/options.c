@@ -39,7 +39,6 @@ struct setting {
 #define PLACE(field) offsetof(struct options, field)
 
 static const struct setting settings[] = {
-        {"engine", KIND_CHOICE, "slub", 0, 0, PLACE(engine)},
         {"slots", KIND_CHOICE, "auto rseq locked", 0, 0, PLACE(slots)},
         {"classes", KIND_CHOICE, "fine kernel", 0, 0, PLACE(classes)},
         {"slab_merge", KIND_NUMBER, NULL, 0, 1, PLACE(slab_merge)},
@@ -59,6 +58,7 @@ static const struct setting settings[] = {
 
 /* Settings that each cache may have for itself. */
 static const struct setting cache_settings[CACHE_OPTIONS] = {
+        [OPTION_ENGINE] = {"engine", KIND_CHOICE, "slub", 0, 0, 0},
         [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, 1022, 0},
         [OPTION_MIN_PARTIAL] = {"min_partial", KIND_NUMBER, NULL, 0, UINT32_MAX, 0},
         [OPTION_CPU_PARTIAL] = {"cpu_partial", KIND_NUMBER, NULL, 0, 65535, 0},

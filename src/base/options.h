@@ -15,7 +15,6 @@ enum free_check { CHECK_DRAIN, CHECK_SHEAF };
 enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
 
 struct options {
-        uint64_t engine;             /* enum engine_id */
         uint64_t slots;              /* enum slot_source */
         uint64_t classes;            /* enum size_classes */
         uint64_t slab_merge;         /* 0 or 1 */
@@ -36,6 +35,7 @@ extern KMEM_HIDDEN struct options options;
 
 /* Options that may be set for all caches or for one. */
 enum cache_option {
+        OPTION_ENGINE,         /* position in the list of engines, engine_by_number */
         OPTION_SHEAF_CAPACITY, /* objects a sheaf holds; 0: no sheaves */
         OPTION_MIN_PARTIAL,
         OPTION_CPU_PARTIAL,
