@@ -185,13 +185,14 @@ static unsigned int quota_read(void)
         for (char *line = text; *line != '\0';) {
                 char *end = strchrnul(line, '\n');
                 char *controllers = memchr(line, ':', (size_t)(end - line));
-                char *path = controllers ? memchr(controllers + 1, ':',
-                                                  (size_t)(end - controllers - 1)) : NULL;
+                char *path = controllers
+                                     ? memchr(controllers + 1, ':', (size_t)(end - controllers - 1))
+                                     : NULL;
                 unsigned int quota = 0;
 
                 if (path && path == controllers + 1)
-                        quota = quota_of_group("/sys/fs/cgroup", path + 1,
-                                               (size_t)(end - path - 1), true);
+                        quota = quota_of_group("/sys/fs/cgroup", path + 1, (size_t)(end - path - 1),
+                                               true);
                 else if (path && names_cpu_controller(controllers + 1, path))
                         quota = quota_of_group("/sys/fs/cgroup/cpu", path + 1,
                                                (size_t)(end - path - 1), false);
@@ -205,7 +206,7 @@ static unsigned int quota_read(void)
 /* CPUs of the calling thread's mask, and the highest number + 1; both 0 if refused. */
 static void affinity_read(unsigned int *count, unsigned int *limit)
 {
-        uint64_t mask[AFFINITY_WORDS] = { 0 };
+        uint64_t mask[AFFINITY_WORDS] = {0};
 
         *count = 0;
         *limit = 0;

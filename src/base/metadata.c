@@ -23,10 +23,10 @@
 #include <string.h>
 
 enum {
-        STEPS_SHIFT = 2,    /* four classes a doubling */
-        BLOCK_SHIFT = 16,   /* the largest block from the frontier is 64 KiB */
-        LIMIT_SHIFT = 40,   /* larger requests are refused */
-        SMALL_CLASSES = 3,  /* 16, 32 and 48 bytes */
+        STEPS_SHIFT = 2,   /* four classes a doubling */
+        BLOCK_SHIFT = 16,  /* the largest block from the frontier is 64 KiB */
+        LIMIT_SHIFT = 40,  /* larger requests are refused */
+        SMALL_CLASSES = 3, /* 16, 32 and 48 bytes */
         CLASSES = SMALL_CLASSES + ((LIMIT_SHIFT - 6) << STEPS_SHIFT) + 1,
         SMALL_RUN_BYTES = 3072, /* a multiple of 16, 32, 48 and 64 */
 };
@@ -184,8 +184,7 @@ void metadata_free(void *block, size_t bytes)
                 return;
         class = size_class(max_of(bytes, (size_t)1), &rounded);
         /* Mapped alone, so the rest of the last system page is ours too (META-2). */
-        if (rounded > BLOCK_MAX &&
-            !system_purge(block, round_up(rounded, system_page_bytes())))
+        if (rounded > BLOCK_MAX && !system_purge(block, round_up(rounded, system_page_bytes())))
                 memset(block, 0, rounded);
 
         lock_take(&metadata_lock);

@@ -26,12 +26,12 @@ static struct {
         /* What callers see who come before system_init. */
         .page_bytes = 4096,
         .memory_bytes = (size_t)1 << 30,
-        .cpus = { 1, 1, 1, 1 },
+        .cpus = {1, 1, 1, 1},
 };
 
 void system_init(void)
 {
-        struct sysinfo info = { 0 };
+        struct sysinfo info = {0};
         size_t page_bytes = getauxval(AT_PAGESZ);
 
         if (is_power_of_two(page_bytes) && page_bytes >= PAGE_SIZE)
@@ -53,7 +53,7 @@ size_t system_memory_bytes(void)
 
 uint64_t system_time_ms(void)
 {
-        struct timespec now = { 0 };
+        struct timespec now = {0};
 
         /* Cannot fail on any kernel that runs us, so errno stays as it is. */
         clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -135,9 +135,8 @@ void *system_remap(void *start, size_t old_bytes, size_t new_bytes)
 
 bool system_commit(void *start, size_t bytes)
 {
-        return !system_call_failed(system_call(SYS_mprotect, (long)start,
-                                               (long)round_to_system(bytes),
-                                               PROT_READ | PROT_WRITE));
+        return !system_call_failed(system_call(
+                SYS_mprotect, (long)start, (long)round_to_system(bytes), PROT_READ | PROT_WRITE));
 }
 
 bool system_purge(void *start, size_t bytes)

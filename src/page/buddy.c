@@ -39,8 +39,8 @@ static bool is_free_block(uint32_t number, unsigned int order)
 static void purge_schedule_locked(uint64_t time_freed)
 {
         if (load_relaxed(&zone.purge_at) == UINT64_MAX)
-                store_relaxed(&zone.purge_at, time_freed + min_of(options.purge_delay,
-                                                                  (uint64_t)UINT32_MAX));
+                store_relaxed(&zone.purge_at,
+                              time_freed + min_of(options.purge_delay, (uint64_t)UINT32_MAX));
 }
 
 /*

@@ -103,7 +103,7 @@ static void *huge_map(size_t bytes, size_t align)
 
 void *huge_alloc(size_t bytes, size_t align, bool zero)
 {
-        struct huge_victims victims = { .count = 0 };
+        struct huge_victims victims = {.count = 0};
         void *start = NULL;
 
         bytes = round_up(bytes, system_page_bytes());
@@ -135,7 +135,7 @@ size_t huge_size(const void *address)
 
 bool huge_free(void *address)
 {
-        struct huge_victims victims = { .count = 0 };
+        struct huge_victims victims = {.count = 0};
         uint64_t now;
         struct huge_block *block;
 
@@ -179,7 +179,7 @@ static void *huge_remap_locked(struct huge_block *block, size_t bytes)
 
 void *huge_resize(void *address, size_t bytes)
 {
-        struct huge_victims victims = { .count = 0 };
+        struct huge_victims victims = {.count = 0};
         struct huge_block *block;
         void *start = NULL;
 
@@ -207,7 +207,7 @@ uint64_t huge_kept_due(void)
 
 size_t huge_kept_drop(uint64_t now)
 {
-        struct huge_victims victims = { .count = 0 };
+        struct huge_victims victims = {.count = 0};
 
         if (kept_bytes() == 0)
                 return 0;

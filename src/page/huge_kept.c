@@ -17,7 +17,7 @@ struct kept {
 
 static struct kept kept[KEPT_MAX];
 static unsigned int length;
-static size_t total_bytes;            /* written under huge_lock */
+static size_t total_bytes;             /* written under huge_lock */
 static uint64_t next_due = UINT64_MAX; /* same */
 
 static void due_update_locked(void)
@@ -75,7 +75,7 @@ void kept_limit_locked(size_t bytes, struct huge_victims *victims)
 
 void kept_add_locked(void *start, size_t bytes, uint64_t now, struct huge_victims *victims)
 {
-        struct kept added = { .start = start, .bytes = bytes, .time_freed = now };
+        struct kept added = {.start = start, .bytes = bytes, .time_freed = now};
 
         if (bytes > options.huge_cache_max) {
                 victim_add(victims, added);

@@ -63,7 +63,7 @@ void huge_table_add_locked(void *start, size_t bytes)
 {
         debug_check(lock_is_held(&huge_lock));
         check_or_die(length + 1 < capacity);
-        entry_put((struct huge_block){ .start = (uintptr_t)start, .bytes = bytes });
+        entry_put((struct huge_block){.start = (uintptr_t)start, .bytes = bytes});
         add_owned(&length, 1);
 }
 
@@ -97,7 +97,7 @@ void huge_table_remove_locked(struct huge_block *block)
                         hole = index;
                 }
         }
-        entries[hole] = (struct huge_block){ 0 };
+        entries[hole] = (struct huge_block){0};
         add_owned(&length, (size_t)-1);
 }
 

@@ -14,8 +14,8 @@
 #include "page/purge.h"
 
 enum {
-        CHECK_PAGES = 256,   /* freed between two looks for blocks that are due */
-        AT_ONCE_PAGES = 16,  /* with purge_delay 0, frees from this size on purge at once */
+        CHECK_PAGES = 256,  /* freed between two looks for blocks that are due */
+        AT_ONCE_PAGES = 16, /* with purge_delay 0, frees from this size on purge at once */
 };
 
 static uint32_t block_take_growing_locked(unsigned int order, uint64_t *time_freed)

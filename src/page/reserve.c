@@ -64,8 +64,8 @@ static size_t all_tables_bytes(size_t pages)
 /* Also the room for aligning the start of the tables and of the heap. */
 static size_t reservation_bytes(size_t heap_bytes)
 {
-        return HEAP_FRONT_BYTES + all_tables_bytes(heap_bytes >> PAGE_SHIFT) + heap_bytes + CHUNK_BYTES +
-               ((size_t)1 << TABLE_ALIGN_SHIFT);
+        return HEAP_FRONT_BYTES + all_tables_bytes(heap_bytes >> PAGE_SHIFT) + heap_bytes +
+               CHUNK_BYTES + ((size_t)1 << TABLE_ALIGN_SHIFT);
 }
 
 static size_t wanted_heap_bytes(void)
@@ -118,8 +118,7 @@ bool pages_init(void)
 
                 if (start) {
                         lay_out((uintptr_t)start, heap_bytes);
-                        return system_commit((char *)heap.map - HEAP_FRONT_BYTES,
-                                             HEAP_FRONT_BYTES);
+                        return system_commit((char *)heap.map - HEAP_FRONT_BYTES, HEAP_FRONT_BYTES);
                 }
                 heap_bytes = round_down(heap_bytes / 2, CHUNK_BYTES);
         }

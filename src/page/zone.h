@@ -34,9 +34,9 @@ struct zone {
         size_t free_touched_pages; /* of those, touched */
         size_t limbo_pages;        /* free, but off the lists while being purged */
         size_t limbo_touched_pages;
-        size_t purged_pages;       /* cumulative */
-        size_t freed_since_check;  /* pages freed since pages_free last looked for due blocks */
-        uint64_t purge_at;         /* ms; no block is due before; read without the lock */
+        size_t purged_pages;      /* cumulative */
+        size_t freed_since_check; /* pages freed since pages_free last looked for due blocks */
+        uint64_t purge_at;        /* ms; no block is due before; read without the lock */
 };
 extern KMEM_HIDDEN struct zone zone;
 

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A model of the page layer: who owns each page, beside the real thing, and a walk of all
+ * lists, bits and descriptors that compares the two.
+ */
+#ifndef KMEM_TESTS_PAGE_MODEL_H
+#define KMEM_TESTS_PAGE_MODEL_H
+
+#include "page/page.h"
+
+/* Owner of each page, 0 for none; large enough for the heaps that tests reserve. */
+enum { MODEL_PAGES = 1 << 17 };
+extern uint32_t model_owner[MODEL_PAGES];
+
+/* Writes the owner into each page, and checks that it is still there. */
+void model_take(struct page *page, size_t count, uint32_t owner);
+void model_check(struct page *page, size_t count, uint32_t owner);
+/* Checks, and forgets the pages. */
+void model_drop(struct page *page, size_t count, uint32_t owner);
+
+bool range_is_zero(const void *start, size_t bytes);
+
+/* PAGE-1 to PAGE-4, BUDDY-1 to BUDDY-3 and the counters; pages of no owner must be free. */
+void model_check_all(void);
+
+#endif

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Large and huge blocks: content, sizes, resizing, reuse of freed mappings, refusals, and
+ * addresses that are no large block's.
+ */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "base/message.h"
+#include "base/options.h"
+#include "page/huge.h"
+#include "page/huge_kept.h"
+#include "page/huge_table.h"
+#include "page/large.h"
+#include "page/purge.h"
+#include "page/zone.h"
+#include "random.h"
+#include "system_wrap.h"
+
+static const size_t MIB = (size_t)1 << 20;
+
+enum { HEAP_BYTES = 128 << 20 };
+
+static bool heap_renew(size_t reserve)
+{
+        if (heap.map)
+                system_unmap(heap.map, heap.base + heap.reserved_bytes - (uintptr_t)heap.map);
+        memset(&heap, 0, sizeof(heap));
+        memset(&zone, 0, sizeof(zone));
+        options.reserve = reserve;
+        return pages_init();
+}
+
+static int start(void **state)
+{
+        (void)state;
+        system_wrap_allow_all();
+        options.purge_delay = 100;
+        options.huge_cache_max = 64 << 20;
+        huge_kept_drop(UINT64_MAX);
+        return heap_renew(HEAP_BYTES) ? 0 : -1;
+}
+
+static struct large_counts counts_now(void)
+{
+        struct large_counts counts;
+
+        large_count(&counts);
+        return counts;
+}
+
+/* Each page of a block carries a value of its own. */
+static uint64_t mark_of(uint32_t owner, size_t page)
+{
+        return ((uint64_t)owner << 32 | page) + 1;
+}
+
+static void fill(void *block, size_t bytes, uint32_t owner)
+{
+        for (size_t offset = 0; offset + 8 <= bytes; offset += PAGE_SIZE)
+                *(uint64_t *)((char *)block + offset) = mark_of(owner, offset >> PAGE_SHIFT);
+}
+
+static bool is_filled(const void *block, size_t bytes, uint32_t owner)
+{
+        for (size_t offset = 0; offset + 8 <= bytes; offset += PAGE_SIZE)
+                if (*(const uint64_t *)((const char *)block + offset) !=
+                    mark_of(owner, offset >> PAGE_SHIFT))
+                        return false;
+        return true;
+}
+
+static bool is_zero(const void *block, size_t bytes)
+{
+        const uint64_t *word = block;
+        uint64_t any = 0;
+
+        for (size_t i = 0; i < bytes / 8; i++)
+                any |= word[i];
+        return any == 0;
+}
+
+static void test_sizes(void **state)
+{
+        const size_t sizes[] = {0,       1,       4095,         4096,     4097,         100000,
+                                4 * MIB, 5000000, 32 * MIB - 1, 32 * MIB, 32 * MIB + 1, 70 * MIB};
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+                char *block = large_alloc(sizes[i], 1, true);
+                size_t rounded = round_up(max_of(sizes[i], (size_t)1), PAGE_SIZE);
+
+                assert_non_null(block);
+                assert_int_equal(heap_contains(block), rounded < HUGE_BYTES);
+                if (heap_contains(block))
+                        assert_int_equal(large_size(block), rounded);
+                else
+                        assert_int_equal(large_size(block), round_up(rounded, system_page_bytes()));
+                assert_true(is_zero(block, rounded));
+                memset(block, 1, rounded);
+                assert_true(large_free(block));
+                assert_false(large_free(block));
+                assert_int_equal(large_size(block), 0);
+        }
+        assert_int_equal(counts_now().blocks, 0);
+        assert_int_equal(counts_now().bytes, 0);
+        assert_int_equal(counts_now().huge_blocks, 0);
+        assert_int_equal(counts_now().huge_bytes, 0);
+}
+
+static void test_impossible_sizes(void **state)
+{
+        void *block = large_alloc(10000, 1, false);
+        void *huge = large_alloc(40 * MIB, 1, false);
+        const size_t sizes[] = {SIZE_MAX,       SIZE_MAX - 4096,    (size_t)PTRDIFF_MAX + 1,
+                                PTRDIFF_MAX,    PTRDIFF_MAX - 4096, SIZE_MAX / 4,
+                                (size_t)1 << 50};
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+                assert_null(large_alloc(sizes[i], 1, false));
+                assert_null(large_alloc(sizes[i], (size_t)1 << 62, true));
+                assert_null(large_resize(block, sizes[i]));
+                assert_null(large_resize(huge, sizes[i]));
+        }
+        assert_null(large_alloc(1, (size_t)1 << 63, false));
+        assert_null(large_alloc(1, (size_t)1 << 62, false));
+        assert_int_equal(large_size(block), round_up(10000, PAGE_SIZE));
+        assert_int_equal(large_size(huge), 40 * MIB);
+        assert_true(large_free(block));
+        assert_true(large_free(huge));
+}
+
+static void test_alignment(void **state)
+{
+        (void)state;
+        for (size_t align = 1; align <= 256 * MIB; align *= 2) {
+                for (size_t bytes = 5000; bytes < 100 * MIB; bytes *= 20) {
+                        char *block = large_alloc(bytes, align, false);
+
+                        assert_non_null(block);
+                        assert_int_equal((uintptr_t)block & (align - 1), 0);
+                        fill(block, bytes, 1);
+                        assert_true(is_filled(block, bytes, 1));
+                        assert_true(large_free(block));
+                }
+        }
+        /* Aligned blocks leave no mapping behind beside those kept. */
+        huge_kept_drop(UINT64_MAX);
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+}
+
+static void test_addresses_of_nobody(void **state)
+{
+        char local;
+        char *block = large_alloc(100000, 1, false);
+        char *huge = large_alloc(40 * MIB, 1, false);
+        struct page *slab = pages_alloc(3, NULL);
+        const void *nobody[] = {NULL,
+                                &local,
+                                (void *)1,
+                                (void *)UINTPTR_MAX,
+                                block + 1,
+                                block + PAGE_SIZE,
+                                huge + 1,
+                                huge + PAGE_SIZE,
+                                page_address(slab),
+                                (char *)page_address(slab) + PAGE_SIZE,
+                                (void *)heap.base,
+                                (void *)(heap.base - PAGE_SIZE),
+                                (void *)(heap.base + heap.accessible_bytes - PAGE_SIZE),
+                                (void *)(heap.base + heap.accessible_bytes),
+                                (void *)(heap.base + heap.reserved_bytes)};
+
+        (void)state;
+        slab->kind = PAGE_SLAB;
+        for (size_t i = 0; i < sizeof(nobody) / sizeof(nobody[0]); i++) {
+                assert_int_equal(large_size(nobody[i]), 0);
+                assert_false(large_free((void *)(uintptr_t)nobody[i]));
+                assert_null(large_resize((void *)(uintptr_t)nobody[i], 5000));
+        }
+        assert_true(large_free(block));
+        assert_true(large_free(huge));
+        assert_false(large_free(huge));
+        pages_free(slab, 8);
+}
+
+static void test_resize_in_the_heap(void **state)
+{
+        char *block = large_alloc(50000, 1, false);
+
+        (void)state;
+        fill(block, 50000, 3);
+        assert_ptr_equal(large_resize(block, 20 * MIB), block);
+        assert_int_equal(large_size(block), 20 * MIB);
+        assert_true(is_filled(block, 50000, 3));
+        fill(block, 20 * MIB, 3);
+        assert_ptr_equal(large_resize(block, 0), block);
+        assert_int_equal(large_size(block), PAGE_SIZE);
+        assert_true(is_filled(block, PAGE_SIZE, 3));
+        assert_int_equal(counts_now().bytes, PAGE_SIZE);
+        /* Growing into a huge block needs a copy. */
+        assert_null(large_resize(block, HUGE_BYTES));
+        assert_true(large_free(block));
+}
+
+static void test_resize_huge(void **state)
+{
+        char *block = large_alloc(40 * MIB, 1, false);
+        char *wall;
+
+        (void)state;
+        fill(block, 40 * MIB, 4);
+        for (size_t bytes = 48 * MIB; bytes < 300 * MIB; bytes += 50 * MIB) {
+                size_t old_bytes = large_size(block);
+
+                block = large_resize(block, bytes);
+                assert_non_null(block);
+                assert_int_equal(large_size(block), bytes);
+                assert_true(is_filled(block, old_bytes, 4));
+                fill(block, bytes, 4);
+                /* In the way of growth at this address, so that the block must move. */
+                wall = mmap(block + bytes, PAGE_SIZE, PROT_READ,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+                (void)wall;
+        }
+        assert_ptr_equal(large_resize(block, 33 * MIB), block);
+        assert_ptr_equal(large_resize(block, 8 * MIB), block);
+        assert_true(is_filled(block, 8 * MIB, 4));
+        assert_int_equal(counts_now().huge_bytes, 8 * MIB);
+        system_wrap.calls_left[CALL_REMAP] = 0;
+        assert_null(large_resize(block, 80 * MIB));
+        assert_int_equal(large_size(block), 8 * MIB);
+        assert_true(is_filled(block, 8 * MIB, 4));
+        system_wrap_allow_all();
+        assert_ptr_equal(large_resize(block, 30 * MIB), block);
+        assert_ptr_equal(large_resize(block, 40 * MIB), block);
+        /* A small rest is better off in the heap. */
+        assert_null(large_resize(block, 100000));
+        assert_true(large_free(block));
+}
+
+static size_t maps_made(void)
+{
+        return system_wrap.calls_made[CALL_MAP];
+}
+
+static void test_freed_mappings_are_used_again(void **state)
+{
+        char *block = large_alloc(40 * MIB, 1, false);
+        char *again;
+        size_t made;
+
+        (void)state;
+        fill(block, 40 * MIB, 1);
+        assert_true(large_free(block));
+        assert_int_equal(counts_now().huge_kept_bytes, 40 * MIB);
+        made = maps_made();
+        again = large_alloc(33 * MIB, 1, false);
+        assert_ptr_equal(again, block);
+        assert_int_equal(maps_made(), made);
+        assert_int_equal(large_size(again), 40 * MIB);
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+        assert_true(large_free(again));
+
+        /* Neither a much larger one nor a smaller one fits, and cleared memory is fresh. */
+        again = large_alloc(40 * MIB, 1, true);
+        assert_int_equal(maps_made(), made + 1);
+        assert_true(is_zero(again, 40 * MIB));
+        assert_true(large_free(again));
+        assert_non_null(again = large_alloc(42 * MIB, 1, false));
+        assert_int_equal(maps_made(), made + 2);
+        assert_true(large_free(again));
+}
+
+static void test_kept_mappings_are_bounded(void **state)
+{
+        char *blocks[40];
+
+        (void)state;
+        for (int i = 0; i < 40; i++)
+                assert_non_null(blocks[i] = large_alloc(40 * MIB, 1, false));
+        for (int i = 0; i < 40; i++)
+                assert_true(large_free(blocks[i]));
+        assert_int_equal(counts_now().huge_kept_bytes, 40 * MIB);
+        /* The newest was kept. */
+        assert_non_null(blocks[0] = large_alloc(40 * MIB, 1, false));
+        assert_ptr_equal(blocks[0], blocks[39]);
+        assert_true(large_free(blocks[0]));
+
+        options.huge_cache_max = 0;
+        assert_non_null(blocks[0] = large_alloc(40 * MIB, 1, false));
+        assert_true(large_free(blocks[0]));
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+
+        /* By number too. */
+        options.huge_cache_max = (uint64_t)40 << 30;
+        for (int i = 0; i < 40; i++)
+                assert_non_null(blocks[i] = large_alloc(40 * MIB, 1, false));
+        for (int i = 0; i < 40; i++)
+                assert_true(large_free(blocks[i]));
+        assert_int_equal(counts_now().huge_kept_bytes, KEPT_MAX * 40 * MIB);
+        assert_int_equal(huge_kept_drop(UINT64_MAX), KEPT_MAX * 40 * MIB);
+}
+
+static void test_kept_mappings_expire(void **state)
+{
+        char *first = large_alloc(33 * MIB, 1, false);
+        char *second = large_alloc(33 * MIB, 1, false);
+
+        (void)state;
+        options.huge_cache_max = 100 << 20;
+        assert_true(large_free(first));
+        system_wrap.now_ms += 60;
+        assert_true(large_free(second));
+        assert_int_equal(counts_now().huge_kept_bytes, 66 * MIB);
+        system_wrap.now_ms += 60;
+        pages_purge_due();
+        assert_int_equal(counts_now().huge_kept_bytes, 33 * MIB);
+        assert_true(pages_purge_all(0) >= 33 * MIB);
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+}
+
+/* HUGE-2: what is kept goes before blocks and kept mappings exceed the most ever in use. */
+static void test_keeping_does_not_raise_the_peak(void **state)
+{
+        size_t most = 0;
+        char *old = large_alloc(33 * MIB, 1, false);
+
+        (void)state;
+        options.huge_cache_max = (uint64_t)4 << 30;
+        for (size_t bytes = 50 * MIB; bytes < 900 * MIB; bytes += bytes / 2) {
+                struct large_counts counts;
+                char *new = large_alloc(bytes, 1, false);
+
+                assert_non_null(new);
+                counts = counts_now();
+                most = max_of(most, counts.huge_bytes);
+                assert_true(counts.huge_bytes + counts.huge_kept_bytes <= max_of(most, 1600 * MIB));
+                assert_true(large_free(old));
+                old = new;
+        }
+        assert_true(large_free(old));
+}
+
+/* Without heap, and without mappings: separate mappings of any size, then NULL. */
+static void test_heap_used_up(void **state)
+{
+        enum { COUNT = 300 };
+        static char *blocks[COUNT];
+        size_t in_heap = 0;
+
+        (void)state;
+        assert_true(heap_renew(8 << 20));
+        for (int i = 0; i < COUNT; i++) {
+                blocks[i] = large_alloc(100000, 1, i % 2);
+                assert_non_null(blocks[i]);
+                if (i % 2)
+                        assert_true(is_zero(blocks[i], 100000));
+                fill(blocks[i], 100000, (uint32_t)i + 1);
+                in_heap += heap_contains(blocks[i]);
+        }
+        assert_true(in_heap > 30 && in_heap < 90);
+        assert_int_equal(counts_now().huge_blocks, COUNT - in_heap);
+        for (int i = 0; i < COUNT; i++)
+                assert_true(is_filled(blocks[i], 100000, (uint32_t)i + 1));
+
+        system_wrap.calls_left[CALL_MAP] = 0;
+        assert_null(large_alloc(100000, 1, false));
+        assert_null(large_alloc(40 * MIB, 1, false));
+        assert_null(large_alloc(40 * MIB, 64 * MIB, true));
+        system_wrap_allow_all();
+
+        /* Such blocks change their size like all huge ones, small as they are. */
+        blocks[COUNT - 1] = large_resize(blocks[COUNT - 1], 2 * MIB);
+        assert_non_null(blocks[COUNT - 1]);
+        assert_true(is_filled(blocks[COUNT - 1], 100000, COUNT));
+        for (int i = 0; i < COUNT; i++)
+                assert_true(large_free(blocks[i]));
+        assert_int_equal(counts_now().huge_blocks, 0);
+        assert_int_equal(counts_now().blocks, 0);
+}
+
+/* Kept mappings are given up before an allocation fails. */
+static void test_kept_mappings_yield(void **state)
+{
+        char *block = large_alloc(40 * MIB, 1, false);
+
+        (void)state;
+        assert_true(large_free(block));
+        assert_int_equal(counts_now().huge_kept_bytes, 40 * MIB);
+        system_wrap.calls_left[CALL_COMMIT] = 0;
+        system_wrap.calls_left[CALL_MAP] = 0;
+        assert_null(large_alloc(100000, 1, false));
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+}
+
+/* Addresses side by side, and others far apart, of which no two are the same. */
+static void *table_address(size_t which)
+{
+        uintptr_t near = (uintptr_t)1 << 45 | which << PAGE_SHIFT;
+        uintptr_t far = (uintptr_t)1 << 46 | which << 30;
+
+        return (void *)(which % 2 ? near : far);
+}
+
+/* The table under blocks that come and go in a random order. */
+static void test_table(void **state)
+{
+        enum { STARTS = 3000 };
+        static bool present[STARTS];
+        struct random random = {77};
+        size_t length = huge_table_length();
+
+        (void)state;
+        lock_take(&huge_lock);
+        for (int i = 0; i < 200000; i++) {
+                size_t which = 1 + random_below(&random, STARTS - 1);
+                void *address = table_address(which);
+                struct huge_block *block = huge_table_find_locked(address);
+
+                assert_int_equal(block != NULL, present[which]);
+                if (block) {
+                        assert_int_equal(block->bytes, which);
+                        huge_table_remove_locked(block);
+                        length--;
+                } else {
+                        assert_true(huge_table_reserve_locked());
+                        huge_table_add_locked(address, which);
+                        length++;
+                }
+                present[which] = !present[which];
+                assert_int_equal(huge_table_length(), length);
+        }
+        for (size_t which = 1; which < STARTS; which++)
+                if (present[which])
+                        huge_table_remove_locked(huge_table_find_locked(table_address(which)));
+        lock_drop(&huge_lock);
+}
+
+enum { BLOCKS = 24, STEPS = 1500, SIZE_SHIFT_MAX = 26 };
+
+struct held {
+        char *block;
+        size_t bytes;
+        uint32_t owner;
+};
+
+/* One random operation; sizes from a page to 64 MiB, every block checked before it changes. */
+static void random_step(struct random *random, struct held *one, uint32_t owner)
+{
+        size_t shift = 12 + random_below(random, SIZE_SHIFT_MAX - 12);
+        size_t bytes = ((size_t)1 << shift) + random_below(random, (size_t)1 << shift);
+        char *resized;
+
+        if (!one->block) {
+                size_t align = (size_t)1 << random_below(random, 14);
+                bool zero = random_below(random, 2);
+
+                one->block = large_alloc(bytes, align, zero);
+                check_or_die(one->block && ((uintptr_t)one->block & (align - 1)) == 0);
+                check_or_die(large_size(one->block) >= bytes);
+                check_or_die(!zero || is_zero(one->block, bytes));
+                one->bytes = bytes;
+        } else if (random_below(random, 2)) {
+                check_or_die(is_filled(one->block, one->bytes, one->owner));
+                check_or_die(large_free(one->block));
+                one->block = NULL;
+                return;
+        } else {
+                check_or_die(is_filled(one->block, one->bytes, one->owner));
+                resized = large_resize(one->block, bytes);
+                if (!resized)
+                        return;
+                check_or_die(is_filled(resized, min_of(bytes, one->bytes), one->owner));
+                check_or_die(large_size(resized) >= bytes);
+                one->block = resized;
+                one->bytes = bytes;
+        }
+        one->owner = owner;
+        fill(one->block, one->bytes, owner);
+}
+
+static void *random_thread(void *argument)
+{
+        uint32_t thread = (uint32_t)(uintptr_t)argument;
+        struct random random = {thread};
+        struct held held[BLOCKS] = {{0}};
+
+        for (uint32_t i = 0; i < STEPS; i++) {
+                random_step(&random, &held[random_below(&random, BLOCKS)], thread << 16 | i);
+                if (random_below(&random, 8) == 0)
+                        add_relaxed(&system_wrap.now_ms, 5);
+                if (random_below(&random, 200) == 0)
+                        pages_purge_all(random_below(&random, 64 * MIB));
+        }
+        for (int i = 0; i < BLOCKS; i++)
+                if (held[i].block)
+                        check_or_die(large_free(held[i].block));
+        return NULL;
+}
+
+static void test_random_threads(void **state)
+{
+        pthread_t threads[3];
+        struct page_counts counts;
+
+        (void)state;
+        for (uintptr_t i = 0; i < 3; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, random_thread, (void *)(i + 1)),
+                                 0);
+        for (int i = 0; i < 3; i++)
+                pthread_join(threads[i], NULL);
+        system_wrap.now_ms += 1;
+        pages_purge_all(0);
+        assert_int_equal(counts_now().blocks, 0);
+        assert_int_equal(counts_now().bytes, 0);
+        assert_int_equal(counts_now().huge_blocks, 0);
+        assert_int_equal(counts_now().huge_bytes, 0);
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+        pages_count(&counts);
+        assert_int_equal(counts.used_pages, 1);
+        assert_int_equal(counts.free_touched_pages, 0);
+}
+
+/* Two threads free the same block: exactly one of them is told that it was one. */
+enum { RACES = 20000 };
+static void *race_block[RACES];
+static uint32_t race_step, race_wins;
+
+static void *race_thread(void *argument)
+{
+        (void)argument;
+        for (int i = 0; i < RACES; i++) {
+                add_relaxed(&race_step, 1);
+                while (load_relaxed(&race_step) < 2u * ((unsigned int)i + 1))
+                        sched_yield();
+                if (large_free(race_block[i]))
+                        add_relaxed(&race_wins, 1);
+        }
+        return NULL;
+}
+
+static void test_double_free_race(void **state)
+{
+        pthread_t threads[2];
+
+        (void)state;
+        for (int i = 0; i < RACES; i++)
+                assert_non_null(race_block[i] = large_alloc(PAGE_SIZE, 1, false));
+        for (int i = 0; i < 2; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, race_thread, NULL), 0);
+        for (int i = 0; i < 2; i++)
+                pthread_join(threads[i], NULL);
+        assert_int_equal(race_wins, RACES);
+        assert_int_equal(counts_now().blocks, 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup(test_sizes, start),
+                cmocka_unit_test_setup(test_impossible_sizes, start),
+                cmocka_unit_test_setup(test_alignment, start),
+                cmocka_unit_test_setup(test_addresses_of_nobody, start),
+                cmocka_unit_test_setup(test_resize_in_the_heap, start),
+                cmocka_unit_test_setup(test_resize_huge, start),
+                cmocka_unit_test_setup(test_freed_mappings_are_used_again, start),
+                cmocka_unit_test_setup(test_kept_mappings_are_bounded, start),
+                cmocka_unit_test_setup(test_kept_mappings_expire, start),
+                cmocka_unit_test_setup(test_keeping_does_not_raise_the_peak, start),
+                cmocka_unit_test_setup(test_heap_used_up, start),
+                cmocka_unit_test_setup(test_kept_mappings_yield, start),
+                cmocka_unit_test_setup(test_table, start),
+                cmocka_unit_test_setup(test_random_threads, start),
+                cmocka_unit_test_setup(test_double_free_race, start),
+        };
+
+        system_init();
+        return cmocka_run_group_tests_name("large", tests, NULL, NULL);
+}

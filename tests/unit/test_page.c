@@ -1,0 +1,673 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The page layer against a model: who owns each page is kept beside it, every page carries
+ * its owner, and all lists and bits are walked again and again.
+ */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "base/options.h"
+#include "page/purge.h"
+#include "page/zone.h"
+#include "page_model.h"
+#include "random.h"
+#include "system_wrap.h"
+
+enum {
+        HEAP_BYTES = 256 << 20,
+        HEAP_PAGES = HEAP_BYTES >> PAGE_SHIFT,
+        BLOCKS = 400, /* live at once in the random test */
+        OPERATIONS = 60000,
+        CHECK_EVERY = 1000,
+};
+
+struct block {
+        struct page *page; /* NULL: none */
+        size_t count;
+        uint32_t owner;
+};
+
+/* An empty heap; the address space of the one before is given back. */
+static bool heap_renew(size_t reserve)
+{
+        if (heap.map)
+                system_unmap(heap.map, heap.base + heap.reserved_bytes - (uintptr_t)heap.map);
+        memset(&heap, 0, sizeof(heap));
+        memset(&zone, 0, sizeof(zone));
+        memset(model_owner, 0, sizeof(model_owner));
+        options.reserve = reserve;
+        return pages_init();
+}
+
+static int heap_start(void **state)
+{
+        (void)state;
+        system_wrap_allow_all();
+        options.purge_delay = 100;
+        return heap_renew(HEAP_BYTES) ? 0 : -1;
+}
+
+static struct page *alloc_zero_checked(size_t count, size_t align, unsigned int order, bool exact)
+{
+        bool zero = false;
+        struct page *page =
+                exact ? pages_alloc_exact(count, align, &zero) : pages_alloc(order, &zero);
+
+        if (!page)
+                return NULL;
+        assert_int_equal(page->kind, PAGE_UNUSED);
+        assert_int_equal(page->state, 0);
+        assert_null(page->table);
+        assert_int_equal(page->next, 0);
+        assert_int_equal(page->prev, 0);
+        assert_int_equal(page->slot, 0);
+        assert_int_equal(page_number(page) % align, 0);
+        if (zero)
+                assert_true(range_is_zero(page_address(page), count << PAGE_SHIFT));
+        return page;
+}
+
+static void test_starts_empty(void **state)
+{
+        struct page_counts counts;
+
+        (void)state;
+        assert_int_equal(heap.base % ((size_t)CHUNK_PAGES << PAGE_SHIFT), 0);
+        assert_int_equal(heap.accessible_bytes, 0);
+        assert_int_equal(heap.reserved_bytes, HEAP_BYTES);
+        assert_false(heap_contains((void *)heap.base));
+        assert_false(heap_contains(NULL));
+        pages_count(&counts);
+        assert_int_equal(counts.accessible_pages, 0);
+        assert_int_equal(counts.used_pages, 0);
+}
+
+static void test_orders(void **state)
+{
+        (void)state;
+        for (unsigned int order = 0; order <= ORDER_MAX; order++) {
+                struct page *page =
+                        alloc_zero_checked(order_pages(order), order_pages(order), order, false);
+
+                assert_non_null(page);
+                assert_int_equal(page->order, order);
+                assert_true(heap_contains(page_address(page)));
+                assert_ptr_equal(page_at(address_page(page_address(page))), page);
+                model_take(page, order_pages(order), order + 1);
+                model_check_all();
+        }
+}
+
+/* Blocks freed in any order merge back to whole chunks. */
+static void test_merging(void **state)
+{
+        enum { COUNT = 2 * CHUNK_PAGES };
+        static struct page *pages[COUNT];
+        struct random random = {42};
+        struct page_counts counts;
+
+        (void)state;
+        for (size_t i = 0; i < COUNT; i++)
+                pages[i] = pages_alloc(0, NULL);
+        for (size_t left = COUNT; left != 0; left--) {
+                size_t i = random_below(&random, left);
+
+                pages_free(pages[i], 1);
+                pages[i] = pages[left - 1];
+        }
+        model_check_all();
+        pages_count(&counts);
+        assert_int_equal(counts.used_pages, 1);
+        /* Three chunks were needed; only the first, which holds page 0, is not whole. */
+        assert_int_equal(zone.touched[ORDER_MAX].length + zone.clean[ORDER_MAX].length, 2);
+}
+
+static void test_exact_gives_back_the_tail(void **state)
+{
+        struct page_counts before, after;
+        struct page *page;
+
+        (void)state;
+        pages_free(pages_alloc(0, NULL), 1);
+        for (size_t count = 1; count < 3 * CHUNK_PAGES; count += 1 + count / 3) {
+                pages_count(&before);
+                page = alloc_zero_checked(count, 1, 0, true);
+                assert_non_null(page);
+                pages_count(&after);
+                assert_int_equal(after.used_pages - before.used_pages, count);
+                model_take(page, count, 7);
+                model_check_all();
+                model_drop(page, count, 7);
+                pages_free(page, count);
+                model_check_all();
+        }
+        assert_null(pages_alloc_exact(0, 1, NULL));
+        assert_null(pages_alloc_exact(SIZE_MAX, 1, NULL));
+        assert_null(pages_alloc_exact(HEAP_PAGES + 1, 1, NULL));
+}
+
+static void test_resize(void **state)
+{
+        struct page *page = pages_alloc_exact(100, 1, NULL);
+        struct page *behind;
+
+        (void)state;
+        assert_true(pages_resize(page, 100, 100));
+        assert_false(pages_resize(page, 100, 0));
+        assert_true(pages_resize(page, 100, 3 * CHUNK_PAGES));
+        model_take(page, 3 * CHUNK_PAGES, 1);
+        model_check_all();
+        assert_false(pages_resize(page, 3 * CHUNK_PAGES, HEAP_PAGES + 1));
+        assert_false(pages_resize(page, 3 * CHUNK_PAGES, SIZE_MAX));
+
+        model_drop(page, 3 * CHUNK_PAGES, 1);
+        assert_true(pages_resize(page, 3 * CHUNK_PAGES, 5));
+        model_take(page, 5, 1);
+        model_check_all();
+
+        /* Something in the way. */
+        model_drop(page, 5, 1);
+        assert_true(pages_resize(page, 5, 8));
+        behind = page + 8;
+        assert_true(pages_resize(page, 8, 9));
+        pages_free(page, 8);
+        page = pages_alloc_exact(8, 1, NULL);
+        assert_ptr_equal(page, behind - 8);
+        assert_false(pages_resize(page, 8, 9));
+        pages_free(behind, 1);
+        assert_true(pages_resize(page, 8, 9));
+        model_take(page, 9, 2);
+        model_check_all();
+}
+
+/* A hole of two chunks between used ones serves a span of two, and not one of three. */
+static void test_spans_fill_holes(void **state)
+{
+        struct page *chunk[8];
+        struct page *span, *longer;
+
+        (void)state;
+        for (int i = 0; i < 8; i++) {
+                chunk[i] = pages_alloc(ORDER_MAX, NULL);
+                model_take(chunk[i], CHUNK_PAGES, (uint32_t)i + 1);
+        }
+        for (int i = 3; i < 5; i++) {
+                model_drop(chunk[i], CHUNK_PAGES, (uint32_t)i + 1);
+                pages_free(chunk[i], CHUNK_PAGES);
+        }
+        model_check_all();
+        longer = pages_alloc_exact(2 * CHUNK_PAGES + 1, 1, NULL);
+        assert_ptr_equal(longer, chunk[7] + CHUNK_PAGES);
+        model_take(longer, 2 * CHUNK_PAGES + 1, 100);
+        span = pages_alloc_exact(CHUNK_PAGES + 1, CHUNK_PAGES, NULL);
+        assert_ptr_equal(span, chunk[3]);
+        model_take(span, CHUNK_PAGES + 1, 101);
+        model_check_all();
+}
+
+/* A free chunk at the frontier becomes the beginning of a longer span. */
+static void test_span_from_the_frontier(void **state)
+{
+        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        uint32_t frontier = zone.frontier;
+        struct page *span;
+
+        (void)state;
+        pages_free(chunk, CHUNK_PAGES);
+        span = pages_alloc_exact(4 * CHUNK_PAGES, 1, NULL);
+        assert_ptr_equal(span, chunk);
+        assert_int_equal(zone.frontier, frontier + 3 * CHUNK_PAGES);
+        model_take(span, 4 * CHUNK_PAGES, 1);
+        model_check_all();
+}
+
+/* Half of each chunk used: no span fits, everything up to half a chunk does. */
+static void test_fragmented_chunks(void **state)
+{
+        enum { HALVES = 2 * (HEAP_PAGES / CHUNK_PAGES) - 2 };
+        static struct page *half[HALVES];
+        size_t made = 0;
+
+        (void)state;
+        while (made < HALVES && (half[made] = pages_alloc(ORDER_MAX - 1, NULL)))
+                made++;
+        for (size_t i = 0; i < made; i++) {
+                if (page_number(half[i]) & CHUNK_PAGES / 2)
+                        model_take(half[i], CHUNK_PAGES / 2, 1);
+                else
+                        pages_free(half[i], CHUNK_PAGES / 2);
+        }
+        for (struct page *rest; (rest = pages_alloc(ORDER_MAX, NULL));)
+                model_take(rest, CHUNK_PAGES, 2);
+        assert_int_equal(zone.frontier, HEAP_PAGES);
+        assert_null(pages_alloc_exact(CHUNK_PAGES + 1, 1, NULL));
+        assert_null(pages_alloc_exact(CHUNK_PAGES / 2 + 1, 1, NULL));
+        model_check_all();
+        assert_non_null(half[0] = pages_alloc(ORDER_MAX - 1, NULL));
+        model_take(half[0], CHUNK_PAGES / 2, 3);
+        model_check_all();
+}
+
+static void test_map(void **state)
+{
+        struct page *page = pages_alloc(3, NULL);
+
+        (void)state;
+        page_map_set(page, 8, 48);
+        for (uint32_t i = 0; i < 8; i++)
+                assert_int_equal(heap.map[page_number(page) + i], 48);
+        assert_int_equal(heap.map[page_number(page) + 8], 0);
+        page_map_set(page, 8, 0);
+        pages_free(page, 8);
+}
+
+/* One random operation on one of the blocks. */
+static void random_step(struct random *random, struct block *block, uint32_t owner)
+{
+        size_t count = random_below(random, 10) ? 1 + random_below(random, 64)
+                                                : 1 + random_below(random, 3 * CHUNK_PAGES);
+        size_t kind = random_below(random, 8);
+
+        if (!block->page && kind < 4) {
+                unsigned int order = (unsigned int)random_below(random, ORDER_MAX + 1);
+
+                block->count = order_pages(order);
+                block->page = alloc_zero_checked(block->count, block->count, order, false);
+        } else if (!block->page) {
+                size_t align = (size_t)1 << random_below(random, 5);
+
+                block->count = count;
+                block->page = alloc_zero_checked(count, align, 0, true);
+        } else if (kind < 5) {
+                model_drop(block->page, block->count, block->owner);
+                pages_free(block->page, block->count);
+                block->page = NULL;
+                return;
+        } else if (kind < 6) {
+                /* The lower part goes, the upper part becomes a block. */
+                size_t part = random_below(random, block->count);
+
+                if (part == 0)
+                        return;
+                model_drop(block->page, part, block->owner);
+                pages_free(block->page, part);
+                block->page += part;
+                block->count -= part;
+                return;
+        } else {
+                model_drop(block->page, block->count, block->owner);
+                if (pages_resize(block->page, block->count, count))
+                        block->count = count;
+        }
+        block->owner = owner;
+        if (block->page)
+                model_take(block->page, block->count, owner);
+}
+
+static void test_random(void **state)
+{
+        static struct block blocks[BLOCKS];
+        struct random random = {20240501};
+
+        (void)state;
+        memset(blocks, 0, sizeof(blocks));
+        for (uint32_t i = 1; i <= OPERATIONS; i++) {
+                random_step(&random, &blocks[random_below(&random, BLOCKS)], i);
+                if (random_below(&random, 16) == 0)
+                        system_wrap.now_ms += random_below(&random, 100);
+                if (random_below(&random, 64) == 0)
+                        pages_purge_due();
+                if (random_below(&random, 2048) == 0)
+                        pages_purge_all(random_below(&random, 64 << 20));
+                if (i % CHECK_EVERY == 0)
+                        model_check_all();
+                /* Times of plenty and of want. */
+                system_wrap.calls_left[CALL_COMMIT] = i / 5000 % 2 ? 0 : SIZE_MAX;
+                system_wrap.calls_left[CALL_PURGE] = i / 3000 % 3 ? SIZE_MAX : 0;
+        }
+        for (size_t i = 0; i < BLOCKS; i++)
+                if (blocks[i].page) {
+                        model_drop(blocks[i].page, blocks[i].count, blocks[i].owner);
+                        pages_free(blocks[i].page, blocks[i].count);
+                }
+        system_wrap_allow_all();
+        system_wrap.now_ms += 1;
+        pages_purge_all(0);
+        model_check_all();
+        assert_int_equal(zone.free_touched_pages, 0);
+        assert_int_equal(zone.free_pages, zone.frontier - 1);
+}
+
+/* Each commit of a growing heap is refused in turn; what was there before stays usable. */
+static void test_refused_commits(void **state)
+{
+        (void)state;
+        for (size_t granted = 0; granted < 12; granted++) {
+                struct page *page;
+                size_t calls;
+
+                heap_start(NULL);
+                system_wrap.calls_left[CALL_COMMIT] = granted;
+                calls = system_wrap.calls_made[CALL_COMMIT];
+                page = pages_alloc_exact(5 * CHUNK_PAGES + 17, 1, NULL);
+                if (page)
+                        model_take(page, 5 * CHUNK_PAGES + 17, 1);
+                model_check_all();
+                calls = system_wrap.calls_made[CALL_COMMIT] - calls;
+                assert_true(page ? calls <= granted : calls > granted);
+                assert_true(granted < 11 || page);
+
+                system_wrap_allow_all();
+                page = pages_alloc_exact(5 * CHUNK_PAGES + 17, 1, NULL);
+                assert_non_null(page);
+                model_take(page, 5 * CHUNK_PAGES + 17, 2);
+                model_check_all();
+        }
+}
+
+/* The tables may be refused for 128 MiB ahead and granted for what is needed. */
+static void test_tables_fall_back_to_the_need(void **state)
+{
+        struct page *page;
+
+        (void)state;
+        system_wrap.calls_left[CALL_COMMIT] = 0;
+        assert_null(pages_alloc(0, NULL));
+        assert_int_equal(zone.table_pages, 0);
+        system_wrap_allow_all();
+        page = pages_alloc(0, NULL);
+        assert_non_null(page);
+        assert_int_equal(zone.table_pages, 32 * CHUNK_PAGES);
+}
+
+static void test_reservation_used_up(void **state)
+{
+        struct page *page;
+        size_t chunks = 0;
+
+        (void)state;
+        while ((page = pages_alloc(ORDER_MAX, NULL))) {
+                model_take(page, CHUNK_PAGES, 1);
+                chunks++;
+        }
+        assert_int_equal(chunks, HEAP_PAGES / CHUNK_PAGES - 1);
+        while ((page = pages_alloc(0, NULL)))
+                model_take(page, 1, 2);
+        model_check_all();
+        assert_int_equal(zone.free_pages, 0);
+}
+
+static size_t resident_pages(const void *start, size_t bytes)
+{
+        static unsigned char resident[HEAP_PAGES];
+        size_t count = 0;
+
+        assert_int_equal(mincore((void *)(uintptr_t)start, bytes, resident), 0);
+        for (size_t i = 0; i < bytes / system_page_bytes(); i++)
+                count += resident[i] & 1;
+        return count * (system_page_bytes() / PAGE_SIZE);
+}
+
+static void test_purge_all_gives_memory_back(void **state)
+{
+        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        struct page *small = pages_alloc(0, NULL);
+        void *start = page_address(chunk);
+        bool zero;
+
+        (void)state;
+        memset(start, 1, order_bytes(ORDER_MAX));
+        memset(page_address(small), 1, PAGE_SIZE);
+        pages_free(chunk, CHUNK_PAGES);
+        assert_int_equal(resident_pages(start, order_bytes(ORDER_MAX)), CHUNK_PAGES);
+
+        /* What is to be kept is kept. */
+        assert_int_equal(pages_purge_all(order_bytes(ORDER_MAX)), 0);
+        assert_int_equal(resident_pages(start, order_bytes(ORDER_MAX)), CHUNK_PAGES);
+        assert_int_equal(pages_purge_all(0), order_bytes(ORDER_MAX));
+        assert_int_equal(resident_pages(start, order_bytes(ORDER_MAX)), 0);
+        assert_int_equal(zone.purged_pages, CHUNK_PAGES);
+        assert_int_equal(pages_purge_all(0), 0);
+
+        pages_free(small, 1);
+        assert_int_equal(pages_purge_all(0), system_page_bytes() == PAGE_SIZE ? PAGE_SIZE : 0);
+        model_check_all();
+
+        assert_ptr_equal(pages_alloc(ORDER_MAX, &zero), chunk);
+        assert_true(zero);
+        model_take(chunk, CHUNK_PAGES, 1);
+}
+
+static void test_purge_waits_for_the_delay(void **state)
+{
+        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        struct page *small = pages_alloc_exact(PURGE_ORDER, 1, NULL);
+        struct page *again;
+        bool zero;
+
+        (void)state;
+        pages_free(chunk, CHUNK_PAGES);
+        pages_free(small, PURGE_ORDER);
+        system_wrap.now_ms += 99;
+        pages_purge_due();
+        assert_int_equal(zone.purged_pages, 0);
+        /* Memory freed lately is used again, and is not known to be zero. */
+        again = pages_alloc(ORDER_MAX, &zero);
+        assert_ptr_equal(again, chunk);
+        assert_false(zero);
+        pages_free(again, CHUNK_PAGES);
+        system_wrap.now_ms += 99;
+        pages_purge_due();
+        assert_int_equal(zone.purged_pages, 0);
+        system_wrap.now_ms += 1;
+        pages_purge_due();
+        assert_int_equal(zone.purged_pages >= CHUNK_PAGES, 1);
+        assert_int_equal(zone.purge_at, UINT64_MAX);
+        model_check_all();
+}
+
+static void test_purge_at_once(void **state)
+{
+        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        struct page *run = pages_alloc(PURGE_ORDER, NULL);
+
+        (void)state;
+        options.purge_delay = 0;
+        pages_free(run, order_pages(PURGE_ORDER));
+        assert_int_equal(zone.purged_pages, order_pages(PURGE_ORDER));
+        pages_free(chunk, CHUNK_PAGES);
+        assert_int_equal(zone.free_touched_pages, 0);
+        model_check_all();
+}
+
+/* Freeing looks for due blocks by itself, so that no thread of ours is needed. */
+static void test_frees_purge(void **state)
+{
+        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+
+        (void)state;
+        pages_free(chunk, CHUNK_PAGES);
+        system_wrap.now_ms += 100;
+        for (int i = 0; i < 256; i++)
+                pages_free(pages_alloc(0, NULL), 1);
+        assert_true(zone.purged_pages >= CHUNK_PAGES);
+        model_check_all();
+}
+
+/* Locked memory cannot be purged: nothing is lost, and it is tried again later only. */
+static void test_refused_purge(void **state)
+{
+        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        size_t calls;
+
+        (void)state;
+        pages_free(chunk, CHUNK_PAGES);
+        system_wrap.calls_left[CALL_PURGE] = 0;
+        system_wrap.now_ms += 100;
+        calls = system_wrap.calls_made[CALL_PURGE];
+        pages_purge_due();
+        pages_purge_due();
+        assert_int_equal(system_wrap.calls_made[CALL_PURGE] - calls, 1);
+        assert_int_equal(pages_purge_all(0), 0);
+        assert_int_equal(zone.free_touched_pages, CHUNK_PAGES);
+        model_check_all();
+        system_wrap_allow_all();
+        system_wrap.now_ms += 101;
+        pages_purge_due();
+        assert_int_equal(zone.free_touched_pages, 0);
+        model_check_all();
+}
+
+/*
+ * Threads that together want exactly all chunks there are, while another purges all the
+ * time: a chunk that is being purged must never make an allocation fail.
+ */
+enum { THREADS = 4, THREAD_ROUNDS = 3000, THREAD_CHUNKS = 15 };
+
+static bool threads_stop;
+
+static void *purge_thread(void *argument)
+{
+        (void)argument;
+        while (!load_relaxed(&threads_stop)) {
+                add_relaxed(&system_wrap.now_ms, 1);
+                pages_purge_all(0);
+        }
+        return NULL;
+}
+
+static void *chunk_thread(void *argument)
+{
+        uint32_t owner = (uint32_t)(uintptr_t)argument;
+        struct page *held[THREAD_CHUNKS];
+        size_t most = (size_t)(owner == 1 ? THREAD_CHUNKS % THREADS : 0) + THREAD_CHUNKS / THREADS;
+
+        for (int round = 0; round < THREAD_ROUNDS; round++) {
+                for (size_t i = 0; i < most; i++) {
+                        held[i] = pages_alloc(ORDER_MAX, NULL);
+                        check_or_die(held[i]);
+                        *(uint32_t *)page_address(held[i]) = owner;
+                }
+                for (size_t i = 0; i < most; i++) {
+                        check_or_die(*(uint32_t *)page_address(held[i]) == owner);
+                        pages_free(held[i], CHUNK_PAGES);
+                }
+        }
+        return NULL;
+}
+
+static void test_purging_never_refuses(void **state)
+{
+        pthread_t threads[THREADS];
+        pthread_t purger;
+
+        (void)state;
+        assert_true(heap_renew(64 << 20));
+        threads_stop = false;
+        assert_int_equal(pthread_create(&purger, NULL, purge_thread, NULL), 0);
+        for (uintptr_t i = 0; i < THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, chunk_thread, (void *)(i + 1)),
+                                 0);
+        for (int i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        store_relaxed(&threads_stop, true);
+        pthread_join(purger, NULL);
+        assert_int_equal(zone.limbo_pages, 0);
+        model_check_all();
+}
+
+/* The whole reservation stays within a quarter of the limit. */
+static int child_address_space_limit(void)
+{
+        struct rlimit limit = {.rlim_cur = (rlim_t)4 << 30, .rlim_max = (rlim_t)4 << 30};
+        size_t total;
+
+        child_check(setrlimit(RLIMIT_AS, &limit) == 0);
+        child_check(heap_renew(0));
+        total = heap.base + heap.reserved_bytes - (uintptr_t)heap.map;
+        child_check(total <= (size_t)1 << 30);
+        child_check(heap.reserved_bytes >= (size_t)512 << 20);
+        child_check(pages_alloc(0, NULL));
+        return 0;
+}
+
+static void test_address_space_limit(void **state)
+{
+        (void)state;
+        skip_if_sanitized();
+        run_in_child(child_address_space_limit);
+}
+
+/* Real refusals by the system: writable memory is limited, address space is not. */
+static int child_data_limit(void)
+{
+        struct rlimit limit = {.rlim_cur = (rlim_t)96 << 20, .rlim_max = (rlim_t)96 << 20};
+        struct page *page;
+        size_t chunks = 0;
+
+        child_check(setrlimit(RLIMIT_DATA, &limit) == 0);
+        while ((page = pages_alloc(ORDER_MAX, NULL))) {
+                *(char *)page_address(page) = 1;
+                chunks++;
+        }
+        if (chunks == HEAP_PAGES / CHUNK_PAGES - 1) {
+                dprintf(STDERR_FILENO, "# RLIMIT_DATA is not enforced here\n");
+                return 77;
+        }
+        child_check(chunks > 2 && chunks < 24);
+        child_check((page = pages_alloc(ORDER_MAX - 1, NULL)) != NULL);
+        pages_free(page, CHUNK_PAGES / 2);
+        return 0;
+}
+
+static void test_data_limit(void **state)
+{
+        (void)state;
+        skip_if_sanitized();
+        run_in_child(child_data_limit);
+}
+
+static void test_default_reservation(void **state)
+{
+        (void)state;
+        assert_true(heap_renew(0));
+        assert_true(heap.reserved_bytes >= (size_t)64 << 20);
+        assert_int_equal(heap.reserved_bytes % ((size_t)CHUNK_PAGES << PAGE_SHIFT), 0);
+        assert_non_null(pages_alloc(0, NULL));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup(test_starts_empty, heap_start),
+                cmocka_unit_test_setup(test_orders, heap_start),
+                cmocka_unit_test_setup(test_merging, heap_start),
+                cmocka_unit_test_setup(test_exact_gives_back_the_tail, heap_start),
+                cmocka_unit_test_setup(test_resize, heap_start),
+                cmocka_unit_test_setup(test_spans_fill_holes, heap_start),
+                cmocka_unit_test_setup(test_span_from_the_frontier, heap_start),
+                cmocka_unit_test_setup(test_fragmented_chunks, heap_start),
+                cmocka_unit_test_setup(test_map, heap_start),
+                cmocka_unit_test_setup(test_random, heap_start),
+                cmocka_unit_test_setup(test_refused_commits, heap_start),
+                cmocka_unit_test_setup(test_tables_fall_back_to_the_need, heap_start),
+                cmocka_unit_test_setup(test_reservation_used_up, heap_start),
+                cmocka_unit_test_setup(test_purge_all_gives_memory_back, heap_start),
+                cmocka_unit_test_setup(test_purge_waits_for_the_delay, heap_start),
+                cmocka_unit_test_setup(test_purge_at_once, heap_start),
+                cmocka_unit_test_setup(test_frees_purge, heap_start),
+                cmocka_unit_test_setup(test_refused_purge, heap_start),
+                cmocka_unit_test_setup(test_purging_never_refuses, heap_start),
+                cmocka_unit_test_setup(test_address_space_limit, heap_start),
+                cmocka_unit_test_setup(test_data_limit, heap_start),
+                cmocka_unit_test_setup(test_default_reservation, heap_start),
+        };
+
+        system_init();
+        return cmocka_run_group_tests_name("page", tests, NULL, NULL);
+}
