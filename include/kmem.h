@@ -165,6 +165,25 @@ void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags) __attribute__((ma
 void kmem_cache_free(struct kmem_cache *cache, void *object);
 
 /*
+ * kmem_cache_alloc_bulk - take several objects of one cache at once (S5-01)
+ * @count: how many; 0 is allowed
+ * @objects: receives the pointers; its content is undefined if the call fails
+ *
+ * All or nothing: returns @count, or 0 with errno ENOMEM.
+ */
+int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects);
+
+/*
+ * kmem_cache_free_bulk - give several objects back at once (S5-02)
+ * @cache: the cache of all of them, or NULL: each is of any cache, or a large block
+ * @objects: garbage afterwards (S5-06); NULL entries are skipped (S5-07)
+ */
+void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
+
+/* Exactly kmem_cache_free_bulk(NULL, count, objects) (S5-03). */
+void kfree_bulk(size_t count, void **objects);
+
+/*
  * kmem_cache_shrink - give back all slabs without objects (S1-57)
  *
  * Empties the sheaves of all CPUs first. Returns 0 if no slab remains, else 1. Where the kernel

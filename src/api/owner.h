@@ -19,6 +19,9 @@ struct heap_operations {
         int (*cache_shrink)(struct kmem_cache *cache);
         void *(*cache_alloc)(struct kmem_cache *cache, gfp_t flags);
         void (*cache_free)(struct kmem_cache *cache, void *object);
+        int (*cache_alloc_bulk)(struct kmem_cache *cache, gfp_t flags, size_t count,
+                                void **objects);
+        void (*cache_free_bulk)(struct kmem_cache *cache, size_t count, void **objects);
         void *(*block_alloc)(enum class_table table, size_t size, bool zero);
         void *(*block_alloc_aligned)(size_t size, size_t align);
         size_t (*block_bytes)(const void *block);

@@ -24,14 +24,14 @@ enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 256 << 10, STOCK_MAX = 4, BARN_FULL_
 
 /*
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
- * of a power of two: 62 objects up to 512 bytes, 30 up to 1 KiB, 14 up to 2 KiB, 6 up to 8 KiB,
- * then 2. The kernel's numbers (S13-03) make bursts of 32 objects above 256 bytes miss.
+ * of a power of two: 126 objects up to 256 bytes, 62 up to 512, 30 up to 1 KiB, 14 up to 2 KiB,
+ * 6 up to 8 KiB, then 2. The kernel's numbers (S13-03) make bursts of 32 objects above 256 bytes miss.
  */
 static uint32_t default_capacity(uint32_t size)
 {
         uint32_t words = 1u << (fls((32u << 10) / size | 1) - 1);
 
-        return min_of(max_of(words, size <= 8192 ? 8u : 4u), 64u) - 2;
+        return min_of(max_of(words, size <= 8192 ? 8u : 4u), 128u) - 2;
 }
 
 static uint32_t free_index(void)
@@ -80,16 +80,17 @@ void percpu_retire(struct kmem_cache *cache)
         store_release(&caches_by_index[index], NULL);
 }
 
-/*
- * A sheaf with objects that belongs to the caller: from the stock, the barn, the back end, in
- * this order. NULL without memory.
- */
-static struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
 {
         struct sheaf *sheaf = stock_take(cache, slot, record);
 
-        if (!sheaf)
-                sheaf = barn_take_full(cache->barn);
+        return sheaf ? sheaf : barn_take_full(cache->barn);
+}
+
+struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+{
+        struct sheaf *sheaf = take_full(cache, slot, record);
+
         if (sheaf)
                 return sheaf;
         sheaf = barn_take_empty(cache);
@@ -102,9 +103,8 @@ static struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct 
         return NULL;
 }
 
-/* Puts away a sheaf that belongs to the caller: stock, barn, or back end. */
-static void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                     struct sheaf *sheaf)
+void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+              struct sheaf *sheaf)
 {
         if (sheaf_is_cold(sheaf))
                 return;
@@ -116,7 +116,7 @@ static void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_ca
         barn_put_empty(cache, sheaf);
 }
 
-static bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
+bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
 {
         struct pair swapped = {.main = pair->spare, .spare = pair->main};
 

@@ -111,6 +111,25 @@ slow:
         return false;
 }
 
+/* Several at a time one by one: each is a sequence of its own. */
+static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
+{
+        unsigned int taken = 0;
+
+        while (taken < count && (objects[taken] = rseq_pop(pair_offset)))
+                taken++;
+        return taken;
+}
+
+static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, uint64_t count)
+{
+        unsigned int taken = 0;
+
+        while (taken < count && objects[taken] && rseq_push(pair_offset, objects[taken]))
+                taken++;
+        return taken;
+}
+
 static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                                 const struct pair *expected, const struct pair *new_pair)
 {

@@ -157,6 +157,130 @@ slow:
         return false;
 }
 
+/*
+ * Pop up to @count (1 or more) of the newest objects into an array. Returns how many; 0 where
+ * rseq_pop gives NULL. Reads and commits as pop does, with size - n. The array is the caller's: an
+ * aborted copy into it is begun anew. Against: as pop.
+ */
+static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
+{
+        uint64_t work;
+        uint64_t size;
+        uint64_t taken;
+        uint64_t source;
+        uint64_t index;
+        uint64_t next;
+
+        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
+                              "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
+                              "movl (%[work]), %k[size]\n\t"
+                              "testl %k[size], %k[size]\n\t"
+                              "jz %l[slow]\n\t"
+                              "movq %[size], %[taken]\n\t"
+                              "cmpq %[count], %[taken]\n\t"
+                              "cmovaq %[count], %[taken]\n\t"
+                              "subq %[taken], %[size]\n\t"
+                              "leaq %c[first](%[work],%[size],8), %[source]\n\t"
+                              "xorl %k[index], %k[index]\n\t"
+                              "jmp 7f\n"
+                              "6:\tmovups -32(%[source],%[next],8), %%xmm0\n\t"
+                              "movups -16(%[source],%[next],8), %%xmm1\n\t"
+                              "movups %%xmm0, -32(%[objects],%[next],8)\n\t"
+                              "movups %%xmm1, -16(%[objects],%[next],8)\n\t"
+                              "movq %[next], %[index]\n"
+                              "7:\tleaq 4(%[index]), %[next]\n\t"
+                              "cmpq %[taken], %[next]\n\t"
+                              "jbe 6b\n\t"
+                              "jmp 9f\n"
+                              "8:\tmovq (%[source],%[index],8), %[next]\n\t"
+                              "movq %[next], (%[objects],%[index],8)\n\t"
+                              "incq %[index]\n"
+                              "9:\tcmpq %[taken], %[index]\n\t"
+                              "jb 8b\n\t"
+                              "movl %k[size], (%[work])" RSEQ_END
+                              : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
+                                [source] "=&r"(source), [index] "=&r"(index), [next] "=&r"(next)
+                              : [objects] "r"(objects), [count] "r"(count),
+                                [offset] "r"(pair_offset), [map] "r"(heap.map),
+                                [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
+                                [slots] "i"(FRONT_OFFSET(slots)),
+                                [pairs] "i"(offsetof(struct slot, pairs)),
+                                [first] "i"(offsetof(struct sheaf, object))
+                              : "memory", "cc", "xmm0", "xmm1"
+                              : slow);
+        return (unsigned int)taken;
+slow:
+        return 0;
+}
+
+/*
+ * Push up to @count (1 or more) objects of an array. Returns how many; 0 where rseq_push gives
+ * false, but for the double free, and also if one of them is NULL: all addresses of a heap have
+ * bits in common, so the conjunction of several is 0 only if one is.
+ * Writes above size, which nobody reads before the commit: the store of size + n. Aborted before
+ * it: nothing changed. Against: as push.
+ */
+static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, uint64_t count)
+{
+        uint64_t work;
+        uint64_t size;
+        uint64_t taken;
+        uint64_t target;
+        uint64_t index;
+        uint64_t next;
+
+        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
+                              "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
+                              "movl (%[work]), %k[size]\n\t"
+                              "movl 4(%[work]), %k[taken]\n\t"
+                              "subl %k[size], %k[taken]\n\t"
+                              "jbe %l[slow]\n\t"
+                              "cmpq %[count], %[taken]\n\t"
+                              "cmovaq %[count], %[taken]\n\t"
+                              "leaq %c[first](%[work],%[size],8), %[target]\n\t"
+                              "addl %k[taken], %k[size]\n\t"
+                              "xorl %k[index], %k[index]\n\t"
+                              "pcmpeqd %%xmm2, %%xmm2\n\t"
+                              "jmp 7f\n"
+                              "6:\tmovups -32(%[objects],%[next],8), %%xmm0\n\t"
+                              "movups -16(%[objects],%[next],8), %%xmm1\n\t"
+                              "movups %%xmm0, -32(%[target],%[next],8)\n\t"
+                              "movups %%xmm1, -16(%[target],%[next],8)\n\t"
+                              "pand %%xmm0, %%xmm2\n\t"
+                              "pand %%xmm1, %%xmm2\n\t"
+                              "movq %[next], %[index]\n"
+                              "7:\tleaq 4(%[index]), %[next]\n\t"
+                              "cmpq %[taken], %[next]\n\t"
+                              "jbe 6b\n\t"
+                              "jmp 9f\n"
+                              "8:\tmovq (%[objects],%[index],8), %[next]\n\t"
+                              "movq %[next], (%[target],%[index],8)\n\t"
+                              "testq %[next], %[next]\n\t"
+                              "jz %l[slow]\n\t"
+                              "incq %[index]\n"
+                              "9:\tcmpq %[taken], %[index]\n\t"
+                              "jb 8b\n\t"
+                              "movhlps %%xmm2, %%xmm0\n\t"
+                              "pand %%xmm2, %%xmm0\n\t"
+                              "movq %%xmm0, %[next]\n\t"
+                              "testq %[next], %[next]\n\t"
+                              "jz %l[slow]\n\t"
+                              "movl %k[size], (%[work])" RSEQ_END
+                              : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
+                                [target] "=&r"(target), [index] "=&r"(index), [next] "=&r"(next)
+                              : [objects] "r"(objects), [count] "r"(count),
+                                [offset] "r"(pair_offset), [map] "r"(heap.map),
+                                [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
+                                [slots] "i"(FRONT_OFFSET(slots)),
+                                [pairs] "i"(offsetof(struct slot, pairs)),
+                                [first] "i"(offsetof(struct sheaf, object))
+                              : "memory", "cc", "xmm0", "xmm1", "xmm2"
+                              : slow);
+        return (unsigned int)taken;
+slow:
+        return 0;
+}
+
 static inline void *thread_pointer(void)
 {
         void *pointer;

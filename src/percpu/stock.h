@@ -21,4 +21,18 @@ KMEM_HIDDEN void objects_give(struct kmem_cache *cache, struct slot *slot,
 KMEM_HIDDEN void sheaf_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                             struct sheaf *sheaf);
 
+/* percpu.c: what refill and drain share with the bulk calls */
+
+/* A sheaf with objects from the stock or the barn, which is the caller's then; or NULL. */
+KMEM_HIDDEN struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot,
+                                    struct slot_cache *record);
+/* The same, filled by the back end if there is none; NULL only without memory. */
+KMEM_HIDDEN struct sheaf *refill(struct kmem_cache *cache, struct slot *slot,
+                                 struct slot_cache *record);
+/* Puts away a sheaf that belongs to the caller: stock, barn, or back end. */
+KMEM_HIDDEN void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                          struct sheaf *sheaf);
+/* Makes the spare sheaf the main one and the other way round. */
+KMEM_HIDDEN bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair);
+
 #endif

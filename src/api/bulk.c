@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The bulk calls (S5). Counts beyond 32 bits are done in pieces.
+ */
+#include "api/owner.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+enum { PIECE = 1 << 20 }; /* objects in one call to the per-CPU layer */
+
+static void clear_objects(struct kmem_cache *cache, void **objects, size_t count)
+{
+        for (size_t i = 0; i < count; i++)
+                memset(objects[i], 0, cache->object_size);
+}
+
+static KMEM_COLD int alloc_bulk_failed(struct kmem_cache *cache, void **objects, size_t taken)
+{
+        kmem_cache_free_bulk(cache, taken, objects);
+        errno = ENOMEM;
+        return 0;
+}
+
+KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
+                                      void **objects)
+{
+        size_t taken = 0;
+
+        if (unlikely(heap_is_foreign()))
+                return kmem_heap_owner.cache_alloc_bulk(cache, flags, count, objects);
+        if (unlikely(count > INT_MAX))
+                return alloc_bulk_failed(cache, objects, 0);
+        while (taken < count) {
+                unsigned int piece = (unsigned int)min_of(count - taken, (size_t)PIECE);
+                unsigned int got = percpu_alloc_bulk(cache, objects + taken, piece);
+
+                taken += got;
+                if (unlikely(got < piece))
+                        return alloc_bulk_failed(cache, objects, taken);
+        }
+        if (unlikely(flags & __GFP_ZERO))
+                clear_objects(cache, objects, count);
+        return (int)count;
+}
+
+static void free_same_cache(struct kmem_cache *cache, size_t count, void **objects)
+{
+        while (count) {
+                unsigned int piece = (unsigned int)min_of(count, (size_t)PIECE);
+
+                percpu_free_bulk(cache, objects, piece);
+                objects += piece;
+                count -= piece;
+        }
+}
+
+/* The page map entry of an object that is looked up by address, 0 if that needs the slow path. */
+static inline uint32_t map_entry(const void *object)
+{
+        uintptr_t offset = (uintptr_t)object - heap.base;
+
+        return likely(offset < fast.heap_bytes) ? heap.map[offset >> PAGE_SHIFT] : 0;
+}
+
+/* Neighbours of the same cache go together; large blocks, NULL and strangers one by one. */
+static void free_any_cache(size_t count, void **objects)
+{
+        size_t first = 0;
+
+        while (first < count) {
+                uint32_t entry = map_entry(objects[first]);
+                size_t end = first + 1;
+
+                if (unlikely(!entry)) {
+                        block_free(objects[first], "kfree_bulk");
+                        first = end;
+                        continue;
+                }
+                while (end < count && map_entry(objects[end]) == entry)
+                        end++;
+                free_same_cache(caches_by_index[entry >> PAIR_SHIFT], end - first,
+                                objects + first);
+                first = end;
+        }
+}
+
+KMEM_PUBLIC void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
+{
+        if (unlikely(heap_is_foreign()))
+                kmem_heap_owner.cache_free_bulk(cache, count, objects);
+        else if (cache)
+                free_same_cache(cache, count, objects);
+        else
+                free_any_cache(count, objects);
+}
+
+KMEM_PUBLIC void kfree_bulk(size_t count, void **objects)
+{
+        kmem_cache_free_bulk(NULL, count, objects);
+}

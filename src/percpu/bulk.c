@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Many objects at once: pointers move between the array and the main sheaf in one sequence; what
+ * is beyond goes sheaf by sheaf, and what is beyond those straight to or from the back end.
+ */
+#include "percpu/percpu.h"
+
+#include "percpu/drain.h"
+#include "percpu/stock.h"
+
+#include <string.h>
+
+/* Locked slots take single steps: each locks its slot for an object. */
+static unsigned int pop_some(struct kmem_cache *cache, void **objects, unsigned int count)
+{
+        unsigned int taken = 0;
+
+        if (slots_are_rseq())
+                return rseq_pop_bulk(cache->pair_offset, objects, count);
+        while (taken < count && (objects[taken] = locked_slot_pop(cache->pair_offset)))
+                taken++;
+        return taken;
+}
+
+static unsigned int push_some(struct kmem_cache *cache, void **objects, unsigned int count)
+{
+        unsigned int pushed = 0;
+
+        if (slots_are_rseq())
+                return rseq_push_bulk(cache->pair_offset, objects, count);
+        while (pushed < count && objects[pushed] &&
+               locked_slot_push(cache->pair_offset, objects[pushed]) == PUSH_DONE)
+                pushed++;
+        return pushed;
+}
+
+/*
+ * Objects for a request that the main sheaf does not cover: a whole sheaf from stock or barn, or
+ * as many as are wanted from the back end. 0 without memory.
+ */
+static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
+                              struct slot_cache *record, void **objects, unsigned int count)
+{
+        struct sheaf *sheaf;
+        unsigned int taken;
+
+        if (!cache->sheaf_capacity || slot == &shared_slot)
+                return cache->engine->take(cache, &record->engine, objects, count);
+        sheaf = take_full(cache, slot, record);
+        if (!sheaf)
+                return cache->engine->take(cache, &record->engine, objects, count);
+        taken = min_of(sheaf->size, count);
+        sheaf->size -= taken;
+        memcpy(objects, &sheaf->object[sheaf->size], taken * sizeof(*objects));
+        put_away(cache, slot, record, sheaf);
+        return taken;
+}
+
+static KMEM_NOINLINE unsigned int alloc_bulk_slow(struct kmem_cache *cache, void **objects,
+                                                  unsigned int count)
+{
+        struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(slot, cache);
+        unsigned int taken = 0;
+
+        percpu_after_fork();
+        while (record && taken < count) {
+                unsigned int wanted = count - taken;
+                unsigned int got = 0;
+
+                /* Fewer than half a sheaf are worth a refill, which leaves the rest installed. */
+                if (wanted * 2 < cache->sheaf_capacity) {
+                        objects[taken] = percpu_alloc_slow(cache);
+                        got = objects[taken] != NULL;
+                        if (got && wanted > 1)
+                                got += pop_some(cache, objects + taken + 1, wanted - 1);
+                } else {
+                        struct pair pair = slot_read_pair(slot, cache->pair_offset);
+
+                        if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair))
+                                got = pop_some(cache, objects + taken, wanted);
+                        if (!got)
+                                got = take_many(cache, slot, record, objects + taken, wanted);
+                }
+                if (!got)
+                        break;
+                taken += got;
+        }
+        return taken;
+}
+
+/* Up to here single sequences are quicker than one that copies. */
+enum { SINGLES_MAX = 2 };
+
+unsigned int percpu_alloc_bulk(struct kmem_cache *cache, void **objects, unsigned int count)
+{
+        unsigned int taken = 0;
+
+        if (count <= SINGLES_MAX)
+                while (taken < count && (objects[taken] = rseq_pop(cache->pair_offset)))
+                        taken++;
+        else
+                taken = rseq_pop_bulk(cache->pair_offset, objects, count);
+        if (unlikely(taken < count))
+                taken += alloc_bulk_slow(cache, objects + taken, count - taken);
+        return taken;
+}
+
+/* Objects for which the main sheaf has no room: as a whole sheaf, or to the back end. */
+static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                      void **objects, unsigned int count)
+{
+        struct sheaf *sheaf = NULL;
+
+        if (cache->sheaf_capacity && slot != &shared_slot && count == cache->sheaf_capacity)
+                sheaf = barn_take_empty(cache);
+        if (!sheaf) {
+                objects_give(cache, slot, record, objects, count);
+                return;
+        }
+        memcpy(sheaf->object, objects, count * sizeof(*objects));
+        sheaf->size = count;
+        put_away(cache, slot, record, sheaf);
+}
+
+/* Moves the entries that are not NULL to the front; returns how many there are. */
+static unsigned int squeeze(void **objects, unsigned int count)
+{
+        unsigned int kept = 0;
+
+        for (unsigned int i = 0; i < count; i++)
+                if (objects[i])
+                        objects[kept++] = objects[i];
+        return kept;
+}
+
+static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **objects,
+                                         unsigned int count)
+{
+        struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(slot, cache);
+        unsigned int given = 0;
+
+        percpu_after_fork();
+        count = squeeze(objects, count);
+        while (record && given < count) {
+                unsigned int left = count - given;
+                struct pair pair = slot_read_pair(slot, cache->pair_offset);
+                unsigned int got = 0;
+
+                if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
+                    take_turns(slot, cache, &pair))
+                        got = push_some(cache, objects + given, left);
+                if (!got && left >= cache->sheaf_capacity) {
+                        got = cache->sheaf_capacity ? cache->sheaf_capacity : left;
+                        give_many(cache, slot, record, objects + given, got);
+                } else if (!got) {
+                        /* One object the long way makes room for the others. */
+                        if (!percpu_free_slow(cache, objects[given]))
+                                objects_give(cache, slot, record, &objects[given], 1);
+                        got = 1;
+                        if (left > 1)
+                                got += push_some(cache, objects + given + 1, left - 1);
+                }
+                given += got;
+        }
+}
+
+void percpu_free_bulk(struct kmem_cache *cache, void **objects, unsigned int count)
+{
+        unsigned int pushed = 0;
+
+        if (count <= SINGLES_MAX)
+                while (pushed < count && objects[pushed] &&
+                       rseq_push(cache->pair_offset, objects[pushed]))
+                        pushed++;
+        else
+                pushed = rseq_push_bulk(cache->pair_offset, objects, count);
+        if (unlikely(pushed < count))
+                free_bulk_slow(cache, objects + pushed, count - pushed);
+}
