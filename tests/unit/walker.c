@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "walker.h"
+
+#include "percpu/percpu.h"
+#include "slub/slab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ensure(condition, page)                                                                    \
+        do {                                                                                       \
+                if (!(condition))                                                                  \
+                        broken(#condition, __LINE__, page);                                        \
+        } while (0)
+
+static void broken(const char *what, int line, const struct page *page)
+{
+        struct slab_state state = state_unpack(page->state);
+
+        fprintf(stderr,
+                "walker: %s (line %d): page %u kind %u order %u map 0x%x head %u inuse %u "
+                "objects %u frozen %d node_partial %u next %u prev %u\n",
+                what, line, page_number(page), page->kind, page->order, heap.map[page_number(page)],
+                state.head, state.inuse, state.objects, state.frozen, page->node_partial,
+                page->next, page->prev);
+        abort();
+}
+
+/* What was found on lists and in CPU records about one slab. */
+enum place { PLACE_NONE, PLACE_CPU, PLACE_CPU_PARTIAL, PLACE_NODE_PARTIAL };
+
+static uint8_t *place_of_page;
+
+static void set_place(const struct page *slab, enum place place)
+{
+        ensure(slab->kind == PAGE_SLAB, slab);
+        ensure(place_of_page[page_number(slab)] == PLACE_NONE, slab); /* S1-71, S1-75 */
+        place_of_page[page_number(slab)] = (uint8_t)place;
+}
+
+static void visit_chain(const struct engine_slot *slot)
+{
+        uint32_t number = slot->partial;
+        uint32_t length = number ? page_at(number)->prev : 0;
+
+        for (; number; number = page_at(number)->next, length--) {
+                ensure(page_at(number)->prev == length, page_at(number)); /* S1-73 */
+                set_place(page_at(number), PLACE_CPU_PARTIAL);
+        }
+        if (length) {
+                fprintf(stderr, "walker: CPU partial chain is %u shorter than its head says\n",
+                        length);
+                abort();
+        }
+}
+
+static void visit_node(const struct engine_node *node)
+{
+        size_t length = 0;
+        uint32_t previous = 0;
+
+        for (const struct page *slab = page_list_first(&node->partial); slab;
+             slab = page_list_next(slab)) {
+                ensure(slab->prev == previous, slab);
+                previous = page_number(slab);
+                length++;
+                set_place(slab, PLACE_NODE_PARTIAL);
+        }
+        if (length != node->partial.length) { /* S1-72 */
+                fprintf(stderr, "walker: node list has %zu slabs, its length says %zu\n", length,
+                        node->partial.length);
+                abort();
+        }
+}
+
+static const struct engine_slot *find_cpu_record(const struct kmem_cache *cache,
+                                                 const struct page *slab)
+{
+        for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
+                struct slot_cache *record = slot->caches[cache_index(cache)];
+
+                if (record && record->engine.slab == slab)
+                        return &record->engine;
+        }
+        return NULL;
+}
+
+static uint32_t list_length(const struct page *slab, uint32_t objects, uint32_t head)
+{
+        uint32_t length = 0;
+
+        for (uint32_t index = head; index != INDEX_END; index = slab_next(slab, objects, index)) {
+                ensure(index < objects, slab);
+                ensure(length < objects, slab); /* no cycle */
+                length++;
+        }
+        return length;
+}
+
+static uint32_t in_use_entries(const struct page *slab, uint32_t objects, uint32_t carved)
+{
+        uint32_t entries = 0;
+
+        for (uint32_t index = 0; index < carved; index++)
+                entries += slab_next(slab, objects, index) == INDEX_IN_USE;
+        return entries;
+}
+
+static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
+                       struct walk_counts *counts)
+{
+        struct slab_state state = state_unpack(slab->state);
+        enum place place = (enum place)place_of_page[page_number(slab)];
+        uint32_t listed = list_length(slab, state.objects, state.head);
+        uint32_t expected_in_use = state.inuse;
+        uint32_t carved = state.objects;
+        uint32_t entries;
+
+        ensure(slab->order == cache->order || slab->order == cache->min_order, slab);
+        ensure(state.objects ==
+                       (slab->order == cache->order ? cache->objects : cache->min_order_objects),
+               slab);
+        for (size_t page = 0; page < order_pages(slab->order); page++)
+                ensure(heap.map[page_number(slab) + page] == cache->pair_offset, slab);
+        ensure(state.inuse + listed == state.objects, slab);               /* S1-70 */
+        ensure(state.frozen == (place == PLACE_CPU), slab);                /* S1-71 */
+        ensure(slab->node_partial == (place == PLACE_NODE_PARTIAL), slab); /* S1-72 */
+        if (place == PLACE_NODE_PARTIAL || place == PLACE_CPU_PARTIAL)
+                ensure(listed > 0, slab); /* S1-74 */
+        if (place == PLACE_NONE)
+                ensure(listed == 0, slab); /* FULL, else it is lost: S1-75 */
+        if (place == PLACE_CPU) {
+                const struct engine_slot *slot = find_cpu_record(cache, slab);
+                uint32_t on_cpu_freelist = list_length(slab, state.objects, slot->freelist);
+
+                ensure(slot->carved <= state.objects, slab);
+                carved = slot->carved;
+                ensure(expected_in_use >= on_cpu_freelist + state.objects - carved, slab);
+                expected_in_use -= on_cpu_freelist + state.objects - carved;
+        }
+        entries = in_use_entries(slab, state.objects, carved);
+        ensure(entries == expected_in_use, slab); /* SLUB-3 */
+        counts->slabs++;
+        counts->slab_pages += order_pages(slab->order);
+        counts->inuse += expected_in_use;
+        counts->cpu_slabs += place == PLACE_CPU;
+        counts->cpu_partial += place == PLACE_CPU_PARTIAL;
+        counts->node_partial += place == PLACE_NODE_PARTIAL;
+        counts->full += place == PLACE_NONE;
+}
+
+static void find_places(void)
+{
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                const struct kmem_cache *cache = caches_by_index[index];
+
+                if (!cache)
+                        continue;
+                for (unsigned int node = 0; node < NODES_MAX; node++)
+                        visit_node(&cache->node[node]);
+                for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                        struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
+                        struct slot_cache *record = slot->caches[index];
+
+                        if (!record)
+                                continue;
+                        visit_chain(&record->engine);
+                        if (record->engine.slab)
+                                set_place(record->engine.slab, PLACE_CPU);
+                }
+        }
+}
+
+/* S1-75: the node's counters are the sums over its slabs. */
+static void check_sums(const uint64_t *slabs, const uint64_t *objects)
+{
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                const struct kmem_cache *cache = caches_by_index[index];
+
+                if (!cache || (slabs[index] == cache->node[0].slabs &&
+                               objects[index] == cache->node[0].objects))
+                        continue;
+                fprintf(stderr,
+                        "walker: cache %s counts %lu slabs, %lu objects; there are %lu, %lu\n",
+                        cache->name, (unsigned long)cache->node[0].slabs,
+                        (unsigned long)cache->node[0].objects, (unsigned long)slabs[index],
+                        (unsigned long)objects[index]);
+                abort();
+        }
+}
+
+void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
+{
+        uint32_t end = (uint32_t)(heap.accessible_bytes >> PAGE_SHIFT);
+        static uint64_t slabs[CACHES_MAX];
+        static uint64_t objects[CACHES_MAX];
+        struct walk_counts others = {0};
+
+        *counts = (struct walk_counts){0};
+        __builtin_memset(slabs, 0, sizeof(slabs));
+        __builtin_memset(objects, 0, sizeof(objects));
+        place_of_page = metadata_alloc(end + 1); /* not malloc: that may be the heap we walk */
+        if (!place_of_page)
+                abort();
+        find_places();
+        for (uint32_t number = 1; number < end; number++) {
+                const struct page *page = page_at(number);
+                const struct kmem_cache *owner;
+
+                if (page->kind == PAGE_LARGE) {
+                        ensure(heap.map[number] == 0, page);
+                        counts->large_pages += page->state;
+                        number += (uint32_t)page->state - 1;
+                        continue;
+                }
+                if (page->kind != PAGE_SLAB) {
+                        ensure(heap.map[number] == 0, page); /* PAGE-3 */
+                        continue;
+                }
+                owner = caches_by_index[heap.map[number] >> PAIR_SHIFT];
+                ensure(owner != NULL, page);
+                visit_slab(owner, page, !cache || owner == cache ? counts : &others);
+                slabs[cache_index(owner)]++;
+                objects[cache_index(owner)] += slab_objects(page);
+                number += (uint32_t)order_pages(page->order) - 1;
+        }
+        check_sums(slabs, objects);
+        metadata_free(place_of_page, end + 1);
+        place_of_page = NULL;
+}
