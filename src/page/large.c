@@ -11,13 +11,7 @@
  */
 #include "page/large.h"
 
-#include "base/system.h"
 #include "page/huge.h"
-
-#include <string.h>
-
-/* Clearing up to this much is done by writing; more is given back and comes in as zero. */
-static const size_t PURGE_BYTES = (size_t)1 << 20;
 
 static size_t heap_blocks; /* counters, added to without a lock */
 static size_t heap_bytes;
@@ -33,29 +27,13 @@ static struct page *large_page(const void *address)
         return load_acquire(&page->kind) == PAGE_LARGE ? page : NULL;
 }
 
-static void block_clear(void *start, size_t bytes)
-{
-        size_t system_page = system_page_bytes();
-        uintptr_t from = round_up((uintptr_t)start, system_page);
-        uintptr_t to = round_down((uintptr_t)start + bytes, system_page);
-
-        if (bytes < PURGE_BYTES || !system_purge((void *)from, to - from)) {
-                memset(start, 0, bytes);
-                return;
-        }
-        memset(start, 0, from - (uintptr_t)start);
-        memset((void *)to, 0, (uintptr_t)start + bytes - to);
-}
-
 static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
 {
-        bool is_zero;
-        struct page *page = pages_alloc_exact(pages, align_pages, &is_zero);
+        struct page *page = zero ? pages_alloc_zeroed(pages, align_pages)
+                                 : pages_alloc_exact(pages, align_pages, NULL);
 
         if (!page)
                 return NULL;
-        if (zero && !is_zero)
-                block_clear(page_address(page), pages << PAGE_SHIFT);
         page->state = pages;
         /* Pairs with the load in large_page when a bad pointer is looked up. */
         store_release(&page->kind, PAGE_LARGE);

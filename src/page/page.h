@@ -139,6 +139,8 @@ KMEM_HIDDEN struct page *pages_alloc(unsigned int order, bool *zero);
  * two, at most CHUNK_PAGES). The room up to the next power of two stays free.
  */
 KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
+/* As pages_alloc_exact, but the block reads as zero: only pages touched before are cleared. */
+KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
 /*

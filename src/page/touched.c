@@ -66,3 +66,13 @@ void touched_clear_locked(uint32_t first, size_t count)
                 count -= cut.pages;
         }
 }
+
+void touched_copy_locked(uint32_t first, size_t count, struct touched_bits *bits)
+{
+        const uint64_t *word = &zone.touched_bits[first / 64];
+
+        page_locked_check();
+        bits->shift = first % 64;
+        for (size_t i = 0; i * 64 < bits->shift + count; i++)
+                bits->word[i] = word[i];
+}

@@ -51,6 +51,21 @@ KMEM_HIDDEN size_t touched_count_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_set_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);
 
+/* A copy of the bits of a block below 32 MiB. */
+enum { BITS_PAGES = 8192 };
+struct touched_bits {
+        uint64_t word[BITS_PAGES / 64 + 1]; /* from the word of the first page on */
+        unsigned int shift;                 /* bit of the first page in word[0] */
+};
+KMEM_HIDDEN void touched_copy_locked(uint32_t first, size_t count, struct touched_bits *bits);
+
+/* Whether the page @index behind the first was touched. */
+static inline bool touched_bit(const struct touched_bits *bits, size_t index)
+{
+        index += bits->shift;
+        return (bits->word[index / 64] >> (index % 64)) & 1;
+}
+
 /* buddy.c: a block of 2^@order pages off the lists, or 0 if there is none without growing. */
 KMEM_HIDDEN uint32_t block_take_locked(unsigned int order, uint64_t *time_freed);
 /* Takes a given free block off its list. */

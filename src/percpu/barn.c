@@ -29,6 +29,7 @@ static void list_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf
 
 void sheaf_free(struct sheaf *sheaf)
 {
+        store_relaxed(&sheaf->size, 0);
         metadata_free(sheaf, sheaf_bytes(sheaf->capacity));
 }
 

@@ -154,12 +154,6 @@ bool percpu_flush(struct kmem_cache *cache)
         return complete;
 }
 
-static uint64_t sheaf_objects(const struct sheaf *sheaf)
-{
-        /* A sheaf that is being changed may be read torn between pointers, never beyond. */
-        return min_of(load_relaxed(&sheaf->size), load_relaxed(&sheaf->capacity));
-}
-
 void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint64_t *resting)
 {
         *resting = barn_objects(cache->barn);
@@ -169,7 +163,7 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
                 struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
                 struct pair pair = slot_read_pair(slot, cache->pair_offset);
 
-                *resting += sheaf_objects(pair.main) + sheaf_objects(pair.spare);
+                *resting += sheaf_peek(cache, pair.main) + sheaf_peek(cache, pair.spare);
                 if (!record)
                         continue;
                 lock_take(&record->engine.lock);

@@ -195,12 +195,11 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
  * owner had it, and a push stores the object before the size, so what is read here without a lock
  * never shows it there unless it has been freed since.
  */
-static bool is_on_top(const struct pair *pair, const void *object)
+static bool is_on_top(struct kmem_cache *cache, const struct pair *pair, const void *object)
 {
-        uint32_t size = load_relaxed(&pair->main->size);
+        uint32_t size = sheaf_peek(cache, pair->main);
 
-        return size && size <= pair->main->capacity &&
-               load_relaxed(&pair->main->object[size - 1]) == object;
+        return size && load_relaxed(&pair->main->object[size - 1]) == object;
 }
 
 /* The push again, after something may have changed. */
@@ -213,7 +212,7 @@ static enum push_result push_again(struct kmem_cache *cache, struct slot *slot, 
         if (rseq_push(cache->pair_offset, object))
                 return PUSH_DONE;
         pair = slot_read_pair(slot, cache->pair_offset);
-        return is_on_top(&pair, object) ? PUSH_ON_TOP : PUSH_FULL;
+        return is_on_top(cache, &pair, object) ? PUSH_ON_TOP : PUSH_FULL;
 }
 
 bool percpu_free_slow(struct kmem_cache *cache, void *object)
@@ -256,9 +255,9 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         return true;
 }
 
-static bool sheaf_holds(const struct sheaf *sheaf, const void *object)
+static bool sheaf_holds(struct kmem_cache *cache, const struct sheaf *sheaf, const void *object)
 {
-        uint32_t size = min_of(load_relaxed(&sheaf->size), load_relaxed(&sheaf->capacity));
+        uint32_t size = sheaf_peek(cache, sheaf);
 
         for (uint32_t i = 0; i < size; i++)
                 if (load_relaxed(&sheaf->object[i]) == object)
@@ -268,7 +267,18 @@ static bool sheaf_holds(const struct sheaf *sheaf, const void *object)
 
 bool percpu_holds(struct kmem_cache *cache, const void *object)
 {
-        struct pair pair = slot_read_pair(slot_current(), cache->pair_offset);
+        struct slot *slot = slot_current();
+        struct pair pair;
+        struct pair again;
+        bool holds;
 
-        return sheaf_holds(pair.main, object) || sheaf_holds(pair.spare, object);
+        if (!slots_are_rseq())
+                lock_take(&slot->lock);
+        pair = slot_read_pair(slot, cache->pair_offset);
+        holds = sheaf_holds(cache, pair.main, object) || sheaf_holds(cache, pair.spare, object);
+        /* A sheaf that left the pair meanwhile may be anybody's. */
+        again = slot_read_pair(slot, cache->pair_offset);
+        if (!slots_are_rseq())
+                lock_drop(&slot->lock);
+        return holds && pair.main == again.main && pair.spare == again.spare;
 }

@@ -59,17 +59,18 @@ static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
 
         __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
                               "ldr %[work], [%[work], %[pair]]\n\t"
-                              "ldr %w[size], [%[work]]\n\t"
+                              "ldr %w[size], [%[work], #%c[count_at]]\n\t"
                               "cbz %w[size], %l[slow]\n\t"
                               "sub %w[size], %w[size], #1\n\t"
                               "add %[object], %[work], #%c[first]\n\t"
                               "ldr %[object], [%[object], %[size], lsl #3]\n\t"
-                              "str %w[size], [%[work]]" RSEQ_END
+                              "str %w[size], [%[work], #%c[count_at]]" RSEQ_END
                               : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)
                               : [pair] "r"(pair_offset + offsetof(struct slot, pairs)),
                                 [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
                                 [field] "r"(rseq_address(fast.slot_field)),
-                                [first] "i"(offsetof(struct sheaf, object))
+                                [first] "i"(offsetof(struct sheaf, object)),
+                                [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc"
                               : slow);
         if (!object)
@@ -87,7 +88,7 @@ static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
 
         __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
                               "ldr %[work], [%[work], %[pair]]\n\t"
-                              "ldp %w[size], %w[place], [%[work]]\n\t"
+                              "ldp %w[size], %w[place], [%[work], #%c[count_at]]\n\t"
                               "cmp %w[size], %w[place]\n\t"
                               "b.hs %l[slow]\n\t"
                               "add %[place], %[work], %[size], lsl #3\n\t"
@@ -95,15 +96,17 @@ static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
                               "cmp %[size], %[object]\n\t"
                               "b.eq %l[slow]\n\t"
                               "str %[object], [%[place], #%c[first]]\n\t"
-                              "ldr %w[size], [%[work]]\n\t"
+                              "ldr %w[size], [%[work], #%c[count_at]]\n\t"
                               "add %w[size], %w[size], #1\n\t"
+                              "add %[work], %[work], #%c[count_at]\n\t"
                               "stlr %w[size], [%[work]]" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [place] "=&r"(place)
                               : [object] "r"(object),
                                 [pair] "r"(pair_offset + offsetof(struct slot, pairs)),
                                 [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
                                 [field] "r"(rseq_address(fast.slot_field)),
-                                [first] "i"(offsetof(struct sheaf, object))
+                                [first] "i"(offsetof(struct sheaf, object)),
+                                [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc"
                               : slow);
         return true;

@@ -63,17 +63,18 @@ static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
 
         __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
                               "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
-                              "movl (%[work]), %k[size]\n\t"
+                              "movl %c[count_at](%[work]), %k[size]\n\t"
                               "subl $1, %k[size]\n\t"
                               "jb %l[slow]\n\t"
                               "movq %c[first](%[work],%[size],8), %[object]\n\t"
-                              "movl %k[size], (%[work])" RSEQ_END
+                              "movl %k[size], %c[count_at](%[work])" RSEQ_END
                               : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)
                               : [offset] "r"(pair_offset), [map] "r"(heap.map),
                                 [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
                                 [slots] "i"(FRONT_OFFSET(slots)),
                                 [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object))
+                                [first] "i"(offsetof(struct sheaf, object)),
+                                [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc"
                               : slow);
         if (!object)
@@ -86,8 +87,8 @@ slow:
 /*
  * Push an object onto the slot's main sheaf; false if it is full, cold, the thread has no slot,
  * or the object is the newest in the sheaf already (a double free).
- * Reads: slot, main, size, capacity, object[size - 1]; for size 0 that is the link of the sheaf,
- * which is never an object. Writes object[size], which nobody reads before the commit.
+ * Reads: slot, main, size, capacity, object[size - 1]; for size 0 that is size and
+ * capacity, which as an address is no object's. Writes object[size], which nobody reads before the commit.
  * Commits: the increment of size in memory, one instruction. Aborted before it: nothing changed.
  * Against: as pop.
  */
@@ -98,19 +99,20 @@ static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
 
         __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
                               "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
-                              "movl (%[work]), %k[size]\n\t"
-                              "cmpl 4(%[work]), %k[size]\n\t"
+                              "movl %c[count_at](%[work]), %k[size]\n\t"
+                              "cmpl %c[count_at]+4(%[work]), %k[size]\n\t"
                               "jae %l[slow]\n\t"
                               "cmpq %[object], %c[first]-8(%[work],%[size],8)\n\t"
                               "je %l[slow]\n\t"
                               "movq %[object], %c[first](%[work],%[size],8)\n\t"
-                              "incl (%[work])" RSEQ_END
+                              "incl %c[count_at](%[work])" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size)
                               : [object] "r"(object), [offset] "r"(pair_offset),
                                 [map] "r"(heap.map), [rseq] "r"(fast.rseq),
                                 [field] "r"(fast.slot_field), [slots] "i"(FRONT_OFFSET(slots)),
                                 [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object))
+                                [first] "i"(offsetof(struct sheaf, object)),
+                                [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc"
                               : slow);
         return true;
@@ -173,7 +175,7 @@ static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, u
 
         __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
                               "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
-                              "movl (%[work]), %k[size]\n\t"
+                              "movl %c[count_at](%[work]), %k[size]\n\t"
                               "testl %k[size], %k[size]\n\t"
                               "jz %l[slow]\n\t"
                               "movq %[size], %[taken]\n\t"
@@ -197,7 +199,7 @@ static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, u
                               "incq %[index]\n"
                               "9:\tcmpq %[taken], %[index]\n\t"
                               "jb 8b\n\t"
-                              "movl %k[size], (%[work])" RSEQ_END
+                              "movl %k[size], %c[count_at](%[work])" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [source] "=&r"(source), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
@@ -205,7 +207,8 @@ static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, u
                                 [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
                                 [slots] "i"(FRONT_OFFSET(slots)),
                                 [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object))
+                                [first] "i"(offsetof(struct sheaf, object)),
+                                [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc", "xmm0", "xmm1"
                               : slow);
         return (unsigned int)taken;
@@ -231,8 +234,8 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
 
         __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
                               "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
-                              "movl (%[work]), %k[size]\n\t"
-                              "movl 4(%[work]), %k[taken]\n\t"
+                              "movl %c[count_at](%[work]), %k[size]\n\t"
+                              "movl %c[count_at]+4(%[work]), %k[taken]\n\t"
                               "subl %k[size], %k[taken]\n\t"
                               "jbe %l[slow]\n\t"
                               "cmpq %[count], %[taken]\n\t"
@@ -265,7 +268,7 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
                               "movq %%xmm0, %[next]\n\t"
                               "testq %[next], %[next]\n\t"
                               "jz %l[slow]\n\t"
-                              "movl %k[size], (%[work])" RSEQ_END
+                              "movl %k[size], %c[count_at](%[work])" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [target] "=&r"(target), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
@@ -273,7 +276,8 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
                                 [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
                                 [slots] "i"(FRONT_OFFSET(slots)),
                                 [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object))
+                                [first] "i"(offsetof(struct sheaf, object)),
+                                [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc", "xmm0", "xmm1", "xmm2"
                               : slow);
         return (unsigned int)taken;

@@ -30,10 +30,14 @@ enum {
         CLASS_BYTES_MAX = 32768, /* largest size with a class */
 };
 
+/*
+ * The link comes first: the metadata arena keeps its own there when a sheaf is freed, so a slow
+ * path that peeks at a sheaf which is gone reads a size that was one (sheaf_free leaves 0).
+ */
 struct sheaf {
-        uint32_t size;     /* objects present: object[0 .. size) */
-        uint32_t capacity; /* fixed while the sheaf is in a pair */
         struct sheaf *next; /* in a stock or barn */
+        uint32_t size;      /* objects present: object[0 .. size) */
+        uint32_t capacity;  /* fixed while the sheaf is in a pair */
         void *object[];
 };
 
@@ -158,6 +162,15 @@ KMEM_HIDDEN void slots_fork_child(void);
 static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
 {
         return &slot->pairs[pair_offset >> PAIR_SHIFT];
+}
+
+/*
+ * The size of a sheaf that is somebody else's: a hint, within bounds even if the sheaf has been
+ * freed and its memory reused.
+ */
+static inline uint32_t sheaf_peek(const struct kmem_cache *cache, const struct sheaf *sheaf)
+{
+        return min_of(load_relaxed(&sheaf->size), cache->sheaf_capacity);
 }
 
 /* Both pointers of a pair, read one after the other: good enough as what replace compares. */
