@@ -194,6 +194,28 @@ int kmem_cache_shrink(struct kmem_cache *cache);
 /* Usable bytes of an object: the size given, grown by aliases (S8-10). */
 unsigned int kmem_cache_size(struct kmem_cache *cache);
 
+/*
+ * kmem_cache_create with a region of the object that may be copied to and from users (S8-01).
+ */
+struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsigned int size,
+                                              unsigned int align, slab_flags_t flags,
+                                              unsigned int useroffset, unsigned int usersize,
+                                              void (*ctor)(void *object));
+
+#define NUMA_NO_NODE (-1)
+
+/*
+ * kmem_cache_alloc that prefers a NUMA node (S8-20). A node without memory, and NUMA_NO_NODE, is
+ * no wish at all; there is one node so far.
+ */
+void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
+        __attribute__((malloc));
+
+struct list_lru;
+/* kmem_cache_alloc; the list is accepted and ignored. */
+void *kmem_cache_alloc_lru(struct kmem_cache *cache, struct list_lru *lru, gfp_t flags)
+        __attribute__((malloc));
+
 /* ---- kmalloc ----------------------------------------------------------------------------- */
 
 /*
@@ -211,6 +233,55 @@ void *kmalloc_array(size_t count, size_t size, gfp_t flags)
 /* kmalloc_array with __GFP_ZERO. */
 void *kcalloc(size_t count, size_t size, gfp_t flags) __attribute__((malloc, alloc_size(1, 2)));
 
+/* The same on a wished node, as kmem_cache_alloc_node. */
+void *kmalloc_node(size_t size, gfp_t flags, int node) __attribute__((malloc, alloc_size(1)));
+void *kzalloc_node(size_t size, gfp_t flags, int node) __attribute__((malloc, alloc_size(1)));
+void *kmalloc_array_node(size_t count, size_t size, gfp_t flags, int node)
+        __attribute__((malloc, alloc_size(1, 2)));
+void *kcalloc_node(size_t count, size_t size, gfp_t flags, int node)
+        __attribute__((malloc, alloc_size(1, 2)));
+
+/* The bytes that a block of @size would have; 0 for 0, @size if it is too large (S8-22). */
+size_t kmalloc_size_roundup(size_t size);
+
+/*
+ * kvmalloc family: in the kernel, memory that need not be contiguous. Here all memory is, so
+ * these are kmalloc's twins, and kvfree and kfree are the same.
+ */
+static inline void *kvmalloc(size_t size, gfp_t flags)
+{
+        return kmalloc(size, flags);
+}
+
+static inline void *kvzalloc(size_t size, gfp_t flags)
+{
+        return kmalloc(size, flags | __GFP_ZERO);
+}
+
+static inline void *kvmalloc_node(size_t size, gfp_t flags, int node)
+{
+        return kmalloc_node(size, flags, node);
+}
+
+static inline void *kvmalloc_array(size_t count, size_t size, gfp_t flags)
+{
+        return kmalloc_array(count, size, flags);
+}
+
+static inline void *kvcalloc(size_t count, size_t size, gfp_t flags)
+{
+        return kmalloc_array(count, size, flags | __GFP_ZERO);
+}
+
+/*
+ * Copies of memory and strings, from kmalloc; NULL with ENOMEM. kmemdup_nul adds a final zero
+ * byte; kstrndup copies at most @most characters. NULL strings give NULL.
+ */
+void *kmemdup(const void *source, size_t bytes, gfp_t flags) __attribute__((malloc));
+char *kmemdup_nul(const char *source, size_t bytes, gfp_t flags) __attribute__((malloc));
+char *kstrdup(const char *source, gfp_t flags) __attribute__((malloc));
+char *kstrndup(const char *source, size_t most, gfp_t flags) __attribute__((malloc));
+
 /*
  * krealloc - change the size of a block (S8-26)
  *
@@ -219,6 +290,10 @@ void *kcalloc(size_t count, size_t size, gfp_t flags) __attribute__((malloc, all
  * a new block with the old content. On failure NULL, and the old block stays valid.
  */
 void *krealloc(const void *block, size_t size, gfp_t flags) __attribute__((alloc_size(2)));
+
+/* krealloc to @count objects of @size bytes; NULL with ENOMEM if the product overflows. */
+void *krealloc_array(const void *block, size_t count, size_t size, gfp_t flags)
+        __attribute__((alloc_size(2, 3)));
 
 /* Usable bytes of a block, 0 for NULL and ZERO_SIZE_PTR (S8-27). */
 size_t ksize(const void *block);
@@ -232,6 +307,11 @@ size_t ksize(const void *block);
 void kfree(const void *block);
 /* Clears the whole block (ksize bytes) first; NULL is allowed. */
 void kfree_sensitive(const void *block);
+
+static inline void kvfree(const void *block)
+{
+        kfree(block);
+}
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -183,6 +183,22 @@ KMEM_PUBLIC struct kmem_cache *(kmem_cache_create)(const char *name, unsigned in
         return kmem_cache_create_args(name, size, &args, flags);
 }
 
+KMEM_PUBLIC struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsigned int size,
+                                                          unsigned int align, slab_flags_t flags,
+                                                          unsigned int useroffset,
+                                                          unsigned int usersize,
+                                                          void (*ctor)(void *object))
+{
+        struct kmem_cache_args args = {
+                .align = align,
+                .useroffset = useroffset,
+                .usersize = usersize,
+                .ctor = ctor,
+        };
+
+        return kmem_cache_create_args(name, size, &args, flags);
+}
+
 KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
 {
         if (!cache)

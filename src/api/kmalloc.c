@@ -122,3 +122,22 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 memset((char *)block + size, 0, old - size);
         return block;
 }
+
+KMEM_PUBLIC void *krealloc_array(const void *block, size_t count, size_t size, gfp_t flags)
+{
+        size_t bytes;
+
+        if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
+                return kmalloc_failed(SIZE_MAX, flags);
+        return krealloc(block, bytes, flags);
+}
+
+KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
+{
+        size_t bytes;
+
+        if (size == 0 || size > KMALLOC_MAX_SIZE || !heap_ready())
+                return size;
+        bytes = class_bytes(CLASS_KMALLOC, size);
+        return bytes ? bytes : round_up(size, PAGE_SIZE);
+}
