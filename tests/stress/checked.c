@@ -282,3 +282,21 @@ void *checked_realloc(void *object, size_t size, unsigned int owner)
         checked_claim(moved, kind, size, owner);
         return moved;
 }
+
+/* A bulk allocation and a bulk free of one named cache's objects. */
+void checked_bulk(uint64_t random, unsigned int owner)
+{
+        unsigned int number = (unsigned int)(random % NAMED_CACHES);
+        size_t count = 1 + (random >> 8) % BULK_MAX;
+        void *objects[BULK_MAX];
+
+        if (kmem_cache_alloc_bulk(caches[number], GFP_KERNEL, count, objects) != (int)count)
+                fail("no memory for %zu objects of %s", count, cache_kinds[number].name);
+        for (size_t i = 0; i < count; i++)
+                checked_claim(objects[i], KIND_CACHE + number, cache_kinds[number].size, owner);
+        for (size_t i = 0; i < count; i++)
+                checked_release(objects[i]);
+        if (random >> 16 & 1)
+                objects[count / 2] = (kmem_cache_free(caches[number], objects[count / 2]), NULL);
+        kmem_cache_free_bulk(random >> 17 & 1 ? caches[number] : NULL, count, objects);
+}

@@ -21,7 +21,7 @@ enum kind {
         KINDS = KIND_BRIEF,
 };
 
-enum { NAMED_CACHES = 8, CHECKED_BYTES_MAX = 60000 };
+enum { NAMED_CACHES = 8, CHECKED_BYTES_MAX = 60000, BULK_MAX = 150 };
 
 /* Prints a line and aborts. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn, cold));
@@ -43,6 +43,9 @@ void checked_verify(const void *object);
 void checked_free(void *object, uint64_t random);
 /* krealloc or realloc; objects of named caches come back unchanged. */
 void *checked_realloc(void *object, size_t size, unsigned int owner);
+
+/* Takes, checks and gives back up to BULK_MAX objects by the bulk calls. */
+void checked_bulk(uint64_t random, unsigned int owner);
 
 /* Writes and checks the pattern of an object that some other allocation gave. */
 void checked_claim(void *object, enum kind kind, size_t size, unsigned int owner);

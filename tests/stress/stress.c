@@ -124,6 +124,8 @@ static void mixed_step(struct worker *self)
         unsigned int choice = (unsigned int)(random & 15);
 
         random >>= 8;
+        if (choice == 15 && random % 8 == 0)
+                checked_bulk(random >> 8, self->id);
         /* Grow and shrink in long waves, so that sheaves, slabs and lists fill and empty. */
         if (self->held_count < HELD_MAX &&
             (self->held_count == 0 || choice < (self->random >> 60 & 1 ? 9u : 5u)))
