@@ -136,7 +136,8 @@ KMEM_HIDDEN bool pages_init(void);
 KMEM_HIDDEN struct page *pages_alloc(unsigned int order, bool *zero);
 /*
  * Exactly @count pages (1 or more, beyond a chunk too), aligned to @align_pages (a power of
- * two, at most CHUNK_PAGES). The room up to the next power of two stays free.
+ * two, at most CHUNK_PAGES). The room up to the next power of two stays free. NULL also where
+ * only the last quarter of the reservation is left, which is kept for slabs.
  */
 KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 /* As pages_alloc_exact, but the block reads as zero: only pages touched before are cleared. */

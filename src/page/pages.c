@@ -20,36 +20,36 @@ enum {
         AT_ONCE_PAGES = 16, /* with purge_delay 0, frees from this size on purge at once */
 };
 
-static uint32_t block_take_growing_locked(unsigned int order, uint64_t *time_freed)
+static uint32_t block_take_growing_locked(unsigned int order, uint32_t limit, uint64_t *time_freed)
 {
         uint32_t number = block_take_locked(order, time_freed);
 
         /* Twice at most: the first chunk of all holds no block of ORDER_MAX. */
-        while (number == 0 && frontier_grow_locked(1))
+        while (number == 0 && frontier_grow_locked(1, limit))
                 number = block_take_locked(order, time_freed);
         return number;
 }
 
 /* @count pages out of a block of 2^@order, or out of whole chunks. 0 if there are none. */
-static uint32_t range_find_locked(size_t count, unsigned int order)
+static uint32_t range_find_locked(size_t count, unsigned int order, uint32_t limit)
 {
         uint64_t time_freed;
         uint32_t first;
 
         if (count > CHUNK_PAGES)
                 return span_take_locked(count);
-        first = block_take_growing_locked(order, &time_freed);
+        first = block_take_growing_locked(order, limit, &time_freed);
         if (first != 0 && count < order_pages(order))
                 range_add_locked(first + (uint32_t)count, order_pages(order) - count, time_freed);
         return first;
 }
 
 /* As range_find_locked, but drops the lock and tries again while that may help. */
-static uint32_t range_find_waiting_locked(size_t count, unsigned int order)
+static uint32_t range_find_waiting_locked(size_t count, unsigned int order, uint32_t limit)
 {
         uint32_t first;
 
-        while (!(first = range_find_locked(count, order))) {
+        while (!(first = range_find_locked(count, order, limit))) {
                 bool in_limbo = zone.limbo_pages != 0;
                 bool given_back;
 
@@ -65,14 +65,14 @@ static uint32_t range_find_waiting_locked(size_t count, unsigned int order)
 }
 
 /* @bits: receives the touched bits of up to BITS_PAGES pages as they were, or NULL. */
-static struct page *range_alloc(size_t count, unsigned int order, bool *zero,
+static struct page *range_alloc(size_t count, unsigned int order, uint32_t limit, bool *zero,
                                 struct touched_bits *bits)
 {
         struct page *page = NULL;
         uint32_t first;
 
         lock_take(&page_lock);
-        first = range_find_waiting_locked(count, order);
+        first = range_find_waiting_locked(count, order, limit);
         if (first != 0) {
                 if (zero)
                         *zero = touched_count_locked(first, count) == 0;
@@ -96,7 +96,7 @@ static struct page *range_alloc(size_t count, unsigned int order, bool *zero,
 struct page *pages_alloc(unsigned int order, bool *zero)
 {
         check_or_die(order <= ORDER_MAX);
-        return range_alloc(order_pages(order), order, zero, NULL);
+        return range_alloc(order_pages(order), order, zone.reserved, zero, NULL);
 }
 
 /* Blocks are aligned to their size, so a larger block serves a larger alignment. */
@@ -113,7 +113,7 @@ struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
 {
         if (count == 0 || count > zone.reserved)
                 return NULL;
-        return range_alloc(count, exact_order(count, align_pages), zero, NULL);
+        return range_alloc(count, exact_order(count, align_pages), zone.large_limit, zero, NULL);
 }
 
 struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
@@ -125,7 +125,8 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
 
         if (count == 0 || count > zone.reserved)
                 return NULL;
-        page = range_alloc(count, exact_order(count, align_pages), &zero, few ? &bits : NULL);
+        page = range_alloc(count, exact_order(count, align_pages), zone.large_limit, &zero,
+                           few ? &bits : NULL);
         if (!page || zero)
                 return page;
         /*

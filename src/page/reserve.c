@@ -102,6 +102,11 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         heap.base = round_up(start, CHUNK_BYTES);
         heap.reserved_bytes = heap_bytes;
         zone.reserved = (uint32_t)pages;
+        /*
+         * Large blocks have another place to go when the reservation runs out, slabs have not:
+         * the last quarter of it is theirs.
+         */
+        zone.large_limit = (uint32_t)round_down(pages - pages / 4, CHUNK_PAGES);
         zone.purge_at = UINT64_MAX;
 }
 
@@ -157,14 +162,14 @@ static bool tables_grow_locked(size_t pages)
         return tables_commit_locked(ahead) || tables_commit_locked(pages);
 }
 
-bool frontier_grow_locked(size_t chunks)
+bool frontier_grow_locked(size_t chunks, uint32_t limit)
 {
         uint32_t old = zone.frontier;
         size_t pages = chunks * CHUNK_PAGES;
         void *start = (void *)(heap.base + ((uintptr_t)old << PAGE_SHIFT));
 
         page_locked_check();
-        if (pages > zone.reserved - old || !tables_grow_locked(old + pages) ||
+        if (old >= limit || pages > limit - old || !tables_grow_locked(old + pages) ||
             !system_commit(start, pages << PAGE_SHIFT))
                 return false;
 

@@ -54,12 +54,13 @@ uint32_t span_take_locked(size_t count)
                 start = run_find_locked(chunks);
         /* Page 0 makes chunk 0 never free, so a run never starts there but in an empty heap. */
         if (start == 0) {
-                if (limit != 0 || !frontier_grow_locked(1))
+                if (limit != 0 || !frontier_grow_locked(1, zone.large_limit))
                         return 0;
                 start = 1;
                 limit = 1;
         }
-        if (limit - start < chunks && !frontier_grow_locked(chunks - (limit - start)))
+        if (limit - start < chunks &&
+            !frontier_grow_locked(chunks - (limit - start), zone.large_limit))
                 return 0;
         if (!range_take_locked(start * CHUNK_PAGES, start * CHUNK_PAGES + (uint32_t)count))
                 return 0;
@@ -73,7 +74,8 @@ static bool range_is_free_locked(uint32_t first, uint32_t end)
                 struct page *page;
 
                 if (first == zone.frontier)
-                        return frontier_grow_locked((end - first + CHUNK_PAGES - 1) / CHUNK_PAGES);
+                        return frontier_grow_locked((end - first + CHUNK_PAGES - 1) / CHUNK_PAGES,
+                                                    zone.large_limit);
                 page = page_at(first);
                 if (load_relaxed(&page->kind) != PAGE_FREE)
                         return false;

@@ -27,6 +27,7 @@ struct zone {
         struct page_list clean[ORDER_MAX + 1];
         uint32_t frontier;         /* pages made accessible, a multiple of CHUNK_PAGES */
         uint32_t reserved;         /* pages there is address space for, same */
+        uint32_t large_limit;      /* exact ranges and spans leave the frontier below, same */
         uint32_t table_pages;      /* pages the tables are accessible for */
         uint64_t *touched_bits;    /* one bit a page: handed out since it was last purged */
         uint64_t *free_chunks;     /* one bit a chunk: it is a free block of ORDER_MAX */
@@ -43,8 +44,11 @@ extern KMEM_HIDDEN struct zone zone;
 /* page_locked_check - for functions named *_locked. */
 #define page_locked_check() debug_check(lock_is_held(&page_lock))
 
-/* reserve.c: makes @chunks more chunks accessible, as free blocks; false and no change if refused. */
-KMEM_HIDDEN bool frontier_grow_locked(size_t chunks);
+/*
+ * reserve.c: makes @chunks more chunks accessible, as free blocks, but none beyond page @limit;
+ * false and no change if that or the system refuses.
+ */
+KMEM_HIDDEN bool frontier_grow_locked(size_t chunks, uint32_t limit);
 
 /* touched.c */
 KMEM_HIDDEN size_t touched_count_locked(uint32_t first, size_t count);

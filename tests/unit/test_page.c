@@ -72,6 +72,17 @@ static struct page *alloc_zero_checked(size_t count, size_t align, unsigned int 
         return page;
 }
 
+static size_t resident_pages(const void *start, size_t bytes)
+{
+        static unsigned char resident[HEAP_PAGES];
+        size_t count = 0;
+
+        assert_int_equal(mincore((void *)(uintptr_t)start, bytes, resident), 0);
+        for (size_t i = 0; i < bytes / system_page_bytes(); i++)
+                count += resident[i] & 1;
+        return count * (system_page_bytes() / PAGE_SIZE);
+}
+
 static void test_starts_empty(void **state)
 {
         struct page_counts counts;
@@ -149,6 +160,45 @@ static void test_exact_gives_back_the_tail(void **state)
         assert_null(pages_alloc_exact(0, 1, NULL));
         assert_null(pages_alloc_exact(SIZE_MAX, 1, NULL));
         assert_null(pages_alloc_exact(HEAP_PAGES + 1, 1, NULL));
+}
+
+/* Only what was touched is cleared; the rest of the block stays without memory. */
+static void test_zeroed(void **state)
+{
+        struct page *holes, *page;
+
+        (void)state;
+        /* The first chunk is used up, so that all that follows comes from the second. */
+        for (unsigned int order = 0; order < ORDER_MAX; order++)
+                model_take(pages_alloc(order, NULL), order_pages(order), 3);
+        holes = pages_alloc(ORDER_MAX, NULL);
+        pages_free(holes, CHUNK_PAGES);
+        pages_purge_all(0);
+        for (size_t i = 0; i < 3; i++) {
+                assert_ptr_equal(pages_alloc_exact(100 * i + 1, 1, NULL), holes);
+                memset(page_address(holes), 0xff, (100 * i + 1) << PAGE_SHIFT);
+                pages_free(holes, 100 * i + 1);
+        }
+        assert_int_equal(zone.free_touched_pages, 201);
+        page = pages_alloc_zeroed(CHUNK_PAGES - 1, 1);
+        assert_ptr_equal(page, holes);
+        assert_true(resident_pages(page_address(page), order_bytes(ORDER_MAX)) < 300);
+        assert_true(range_is_zero(page_address(page), (CHUNK_PAGES - 1) << PAGE_SHIFT));
+        model_take(page, CHUNK_PAGES - 1, 1);
+        model_check_all();
+        assert_null(pages_alloc_zeroed(0, 1));
+        assert_null(pages_alloc_zeroed(SIZE_MAX, 1));
+
+        /* Blocks that begin in the middle of a word of bits, and spans beyond the copy. */
+        for (size_t count = 3; count < 12000; count = count * 3 + 1) {
+                page = pages_alloc_exact(count, 1, NULL);
+                memset(page_address(page), 0xff, count << PAGE_SHIFT);
+                pages_free(page, count);
+                page = pages_alloc_zeroed(count, 1);
+                assert_true(range_is_zero(page_address(page), count << PAGE_SHIFT));
+                model_take(page, count, 2);
+        }
+        model_check_all();
 }
 
 static void test_resize(void **state)
@@ -251,6 +301,58 @@ static void test_fragmented_chunks(void **state)
         assert_non_null(half[0] = pages_alloc(ORDER_MAX - 1, NULL));
         model_take(half[0], CHUNK_PAGES / 2, 3);
         model_check_all();
+}
+
+/* When the reservation runs out, its last quarter serves slabs and no large blocks. */
+static void test_last_quarter_is_for_slabs(void **state)
+{
+        struct page *page;
+
+        (void)state;
+        while ((page = pages_alloc_exact(3 * CHUNK_PAGES / 2, 1, NULL)))
+                model_take(page, 3 * CHUNK_PAGES / 2, 1);
+        while ((page = pages_alloc_exact(1, 1, NULL)))
+                model_take(page, 1, 2);
+        assert_int_equal(zone.frontier, HEAP_PAGES / 4 * 3);
+        assert_int_equal(zone.free_pages, 0);
+        while ((page = pages_alloc(0, NULL)))
+                model_take(page, 1, 3);
+        assert_int_equal(zone.frontier, HEAP_PAGES);
+        model_check_all();
+}
+
+static size_t mappings_count(void)
+{
+        FILE *maps = fopen("/proc/self/maps", "r");
+        size_t lines = 0;
+        int character;
+
+        assert_non_null(maps);
+        while ((character = fgetc(maps)) != EOF)
+                lines += character == '\n';
+        fclose(maps);
+        return lines;
+}
+
+/* However far the heap grows, and whatever is purged inside it. */
+static void test_mappings_stay_few(void **state)
+{
+        size_t before;
+        struct page *page;
+
+        (void)state;
+        model_take(pages_alloc(0, NULL), 1, 1);
+        before = mappings_count();
+        for (int i = 0; i < 40; i++) {
+                assert_non_null(page = pages_alloc(ORDER_MAX, NULL));
+                model_take(page, CHUNK_PAGES, 2);
+                if (i % 3 == 0) {
+                        model_drop(page, CHUNK_PAGES, 2);
+                        pages_free(page, CHUNK_PAGES);
+                        pages_purge_all(0);
+                }
+        }
+        assert_true(mappings_count() <= before + 1);
 }
 
 static void test_map(void **state)
@@ -400,17 +502,6 @@ static void test_reservation_used_up(void **state)
                 model_take(page, 1, 2);
         model_check_all();
         assert_int_equal(zone.free_pages, 0);
-}
-
-static size_t resident_pages(const void *start, size_t bytes)
-{
-        static unsigned char resident[HEAP_PAGES];
-        size_t count = 0;
-
-        assert_int_equal(mincore((void *)(uintptr_t)start, bytes, resident), 0);
-        for (size_t i = 0; i < bytes / system_page_bytes(); i++)
-                count += resident[i] & 1;
-        return count * (system_page_bytes() / PAGE_SIZE);
 }
 
 static void test_purge_all_gives_memory_back(void **state)
@@ -648,10 +739,13 @@ int main(void)
                 cmocka_unit_test_setup(test_orders, heap_start),
                 cmocka_unit_test_setup(test_merging, heap_start),
                 cmocka_unit_test_setup(test_exact_gives_back_the_tail, heap_start),
+                cmocka_unit_test_setup(test_zeroed, heap_start),
                 cmocka_unit_test_setup(test_resize, heap_start),
                 cmocka_unit_test_setup(test_spans_fill_holes, heap_start),
                 cmocka_unit_test_setup(test_span_from_the_frontier, heap_start),
                 cmocka_unit_test_setup(test_fragmented_chunks, heap_start),
+                cmocka_unit_test_setup(test_last_quarter_is_for_slabs, heap_start),
+                cmocka_unit_test_setup(test_mappings_stay_few, heap_start),
                 cmocka_unit_test_setup(test_map, heap_start),
                 cmocka_unit_test_setup(test_random, heap_start),
                 cmocka_unit_test_setup(test_refused_commits, heap_start),
