@@ -210,7 +210,7 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
         lock_take(&cache_mutex);
         if (--cache->references == 0) {
                 list_remove(&cache->list);
-                percpu_flush(cache);
+                percpu_flush(cache, true);
                 /* With leftovers the record leaks too: frees of them may still come. */
                 if (!cache->engine->teardown(cache)) {
                         percpu_retire(cache);
@@ -224,7 +224,7 @@ KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
 {
         if (heap_is_foreign())
                 return kmem_heap_owner.cache_shrink(cache);
-        if (!percpu_flush(cache))
+        if (!percpu_flush(cache, false))
                 message("kmem_cache_shrink(%s): the kernel refuses membarrier; only the sheaves "
                         "of the calling CPU were emptied",
                         cache->name);

@@ -45,7 +45,7 @@ size_t heap_trim(size_t keep)
         list_for_each(node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 
-                percpu_flush(cache);
+                percpu_flush(cache, false);
                 cache->engine->shrink(cache);
         }
         lock_drop(&cache_mutex);

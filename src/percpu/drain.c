@@ -116,14 +116,26 @@ static void empty_slot(struct kmem_cache *cache, struct slot *slot)
         cache->engine->flush_slot(cache, &record->engine);
 }
 
+/*
+ * Destroy needs no fences: the caller promises that nobody uses the cache, so no pop, push or
+ * replace of its pairs runs or will run.
+ */
+static void detach_unused(struct kmem_cache *cache, unsigned int count)
+{
+        for (unsigned int number = 0; number < count; number++)
+                exchange_for_cold(slot_made(number), cache);
+}
+
 /* Empties the slots that exist now; drain_mutex is held. False if others' could not be taken. */
-static bool flush_slots_locked(struct kmem_cache *cache)
+static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
 {
         /* Slots made later than this are left alone: they have no mark. */
         unsigned int count = slots_made_count();
         bool complete = true;
 
-        if (!slots_are_rseq()) {
+        if (unused) {
+                detach_unused(cache, count);
+        } else if (!slots_are_rseq()) {
                 detach_locked(cache, count);
         } else if (!detach_rseq(cache, count)) {
                 complete = false;
@@ -135,7 +147,7 @@ static bool flush_slots_locked(struct kmem_cache *cache)
         return complete;
 }
 
-bool percpu_flush(struct kmem_cache *cache)
+bool percpu_flush(struct kmem_cache *cache, bool unused)
 {
         struct slot_cache *record;
         struct sheaf *sheaf;
@@ -143,7 +155,7 @@ bool percpu_flush(struct kmem_cache *cache)
 
         percpu_after_fork();
         lock_take(&drain_mutex);
-        complete = flush_slots_locked(cache);
+        complete = flush_slots_locked(cache, unused);
         record = slot_record(&shared_slot, cache);
         if (record) {
                 while ((sheaf = barn_take_any(cache->barn)))
@@ -178,6 +190,7 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
  * Slots that only vanished threads used may never be used again by a forked child, so at its
  * first slow path all slots are emptied; it may have threads again by then. Sheaves that vanished
  * threads held in slow paths are lost; they count as in use.
+ * A cache cannot vanish under this: destroy flushes first, and that waits for drain_mutex.
  */
 void collect_orphans(void)
 {
@@ -187,7 +200,7 @@ void collect_orphans(void)
                         struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
 
                         if (cache)
-                                flush_slots_locked(cache);
+                                flush_slots_locked(cache, false);
                 }
         store_relaxed(&slots_orphaned, false);
         lock_drop(&drain_mutex);

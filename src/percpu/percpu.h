@@ -36,9 +36,10 @@ KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
 
 /*
  * Empties all sheaves of a cache, of all slots and the barn, into the back end, and flushes what
- * the slots hold there. False if other slots' sheaves could not be taken (no membarrier).
+ * the slots hold there. @unused: nobody uses the cache any more (destroy), so no fences are
+ * needed. False if other slots' sheaves could not be taken (no membarrier).
  */
-KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache);
+KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
 
 /* The cache's figures with objects resting in sheaves counted in *resting. */
 KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,
