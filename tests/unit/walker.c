@@ -31,6 +31,18 @@ enum place { PLACE_NONE, PLACE_CPU, PLACE_CPU_PARTIAL, PLACE_NODE_PARTIAL };
 
 static uint8_t *place_of_page;
 
+static const struct kmem_cache *own_cache;
+static const struct engine_slot *own_slots;
+static unsigned int own_slot_count;
+
+void walk_own_slots(const struct kmem_cache *cache, const struct engine_slot *slots,
+                    unsigned int count)
+{
+        own_cache = cache;
+        own_slots = slots;
+        own_slot_count = count;
+}
+
 static void set_place(const struct page *slab, enum place place)
 {
         ensure(slab->kind == PAGE_SLAB, slab);
@@ -76,6 +88,9 @@ static void visit_node(const struct engine_node *node)
 static const struct engine_slot *find_cpu_record(const struct kmem_cache *cache,
                                                  const struct page *slab)
 {
+        for (unsigned int number = 0; number < own_slot_count; number++)
+                if (own_slots[number].slab == slab)
+                        return &own_slots[number];
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
                 struct slot_cache *record = slot->caches[cache_index(cache)];
@@ -150,6 +165,13 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         counts->full += place == PLACE_NONE;
 }
 
+static void visit_cpu_record(const struct engine_slot *slot)
+{
+        visit_chain(slot);
+        if (slot->slab)
+                set_place(slot->slab, PLACE_CPU);
+}
+
 static void find_places(void)
 {
         for (uint32_t index = 1; index < slots_index_end(); index++) {
@@ -163,12 +185,12 @@ static void find_places(void)
                         struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
                         struct slot_cache *record = slot->caches[index];
 
-                        if (!record)
-                                continue;
-                        visit_chain(&record->engine);
-                        if (record->engine.slab)
-                                set_place(record->engine.slab, PLACE_CPU);
+                        if (record)
+                                visit_cpu_record(&record->engine);
                 }
+                for (unsigned int number = 0; cache == own_cache && number < own_slot_count;
+                     number++)
+                        visit_cpu_record(&own_slots[number]);
         }
 }
 

@@ -19,6 +19,10 @@ struct walk_counts {
         uint64_t inuse; /* objects that are neither on a list nor uncarved */
 };
 
+/* CPU records that belong to no slot: a test's own. Count 0 forgets them. */
+void walk_own_slots(const struct kmem_cache *cache, const struct engine_slot *slots,
+                    unsigned int count);
+
 /* Dies with a message if an invariant is broken. @cache: count only its slabs; NULL: all. */
 void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts);
 

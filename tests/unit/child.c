@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
+#include "child.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEADLINE_S = 120 };
+
+static bool in_child;
+static long refused_call = -1;
+
+void check_failed(const char *text, const char *file, int line)
+{
+        fprintf(stderr, "%s:%d: check failed: %s\n", file, line, text);
+        if (in_child)
+                _exit(1);
+        _fail(file, line);
+        abort();
+}
+
+void check_numbers(uint64_t a, uint64_t b, const char *text, const char *file, int line)
+{
+        char message[400];
+
+        if (a == b)
+                return;
+        snprintf(message, sizeof(message), "%s: %lu, %lu", text, (unsigned long)a,
+                 (unsigned long)b);
+        check_failed(message, file, line);
+}
+
+void child_main(int argc, char **argv, const struct child_case *cases, size_t count)
+{
+        if (argc != 3 || strcmp(argv[1], "--child") != 0)
+                return;
+        in_child = true;
+        alarm(DEADLINE_S);
+        for (size_t i = 0; i < count; i++)
+                if (strcmp(cases[i].name, argv[2]) == 0) {
+                        cases[i].run();
+                        exit(0);
+                }
+        fprintf(stderr, "no case %s\n", argv[2]);
+        _exit(2);
+}
+
+void child_refuse_system_call(long number)
+{
+        refused_call = number;
+}
+
+/* Before exec, so that the library meets it from the start. */
+static void install_filter(void)
+{
+        struct sock_filter code[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused_call, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+                _exit(CHILD_SKIP);
+}
+
+static void become(const char *name, const char *options, int output)
+{
+        char *arguments[] = {(char *)"/proc/self/exe", (char *)"--child", (char *)name, NULL};
+
+        dup2(output, STDOUT_FILENO);
+        dup2(output, STDERR_FILENO);
+        if (options)
+                setenv("KMEM_OPTIONS", options, 1);
+        if (refused_call >= 0)
+                install_filter();
+        execv("/proc/self/exe", arguments);
+        _exit(126);
+}
+
+/* More than fits is read and dropped, so that the child does not wait for room. */
+static void read_all(int input, char *text, size_t bytes)
+{
+        char rest[512];
+        size_t used = 0;
+        ssize_t got;
+
+        do {
+                bool room = used + 1 < bytes;
+
+                got = read(input, room ? text + used : rest,
+                           room ? bytes - 1 - used : sizeof(rest));
+                if (room && got > 0)
+                        used += (size_t)got;
+        } while (got > 0 || (got < 0 && errno == EINTR));
+        text[used] = '\0';
+}
+
+void child_run(const char *name, const char *options, struct child_result *result)
+{
+        int ends[2];
+        pid_t child;
+
+        assert_int_equal(pipe(ends), 0);
+        fflush(NULL);
+        child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+                become(name, options, ends[1]);
+        close(ends[1]);
+        read_all(ends[0], result->output, sizeof(result->output));
+        close(ends[0]);
+        assert_int_equal(waitpid(child, &result->status, 0), child);
+}
+
+static void explain(const char *name, const char *options, const struct child_result *result)
+{
+        fprintf(stderr, "child %s with KMEM_OPTIONS=%s: wait status 0x%x, output:\n%s\n", name,
+                options ? options : "(inherited)", (unsigned int)result->status, result->output);
+}
+
+static bool ended_well(const char *name, const char *options, struct child_result *result)
+{
+        child_run(name, options, result);
+        if (WIFEXITED(result->status) && WEXITSTATUS(result->status) == CHILD_SKIP) {
+                fprintf(stderr, "%s\n", result->output);
+                skip();
+        }
+        if (result->status == 0)
+                return true;
+        explain(name, options, result);
+        return false;
+}
+
+void child_passes(const char *name, const char *options)
+{
+        static struct child_result result;
+
+        assert_true(ended_well(name, options, &result));
+}
+
+void child_prints(const char *name, const char *options, const char *text)
+{
+        static struct child_result result;
+        bool well = ended_well(name, options, &result);
+
+        if (well && strstr(result.output, text))
+                return;
+        explain(name, options, &result);
+        fprintf(stderr, "expected: %s\n", text);
+        fail();
+}
+
+void child_aborts(const char *name, const char *options, const char *text)
+{
+        static struct child_result result;
+
+        child_run(name, options, &result);
+        if (WIFSIGNALED(result.status) && WTERMSIG(result.status) == SIGABRT &&
+            strstr(result.output, text))
+                return;
+        explain(name, options, &result);
+        fprintf(stderr, "expected: SIGABRT and %s\n", text);
+        fail();
+}
