@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The programs that these tests run, and the Debian packages that hold them.
+
+What is missing is installed once, all of it in one call, at the first test that lacks something.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from dropin import ROOT, SYSTEM_PATH
+
+
+@dataclass(frozen=True)
+class Need:
+    """A program is there when all its commands are found and all its files exist."""
+
+    packages: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def missing(self) -> list[str]:
+        commands = [name for name in self.commands if locate(name) is None]
+        return commands + [name for name in self.files if not Path(name).exists()]
+
+
+POSTGRES = Path("/usr/lib/postgresql/15/bin")
+
+NEEDS = {
+    "python": Need(
+        ("python3", "libpython3.11-testsuite"),
+        files=("/usr/bin/python3.11", "/usr/lib/python3.11/test/test_json/__init__.py"),
+    ),
+    "sqlite3": Need(("sqlite3",), ("sqlite3",)),
+    "redis": Need(
+        ("redis-server", "redis-tools"), ("redis-server", "redis-benchmark", "redis-check-rdb")
+    ),
+    "postgresql": Need(
+        ("postgresql-15",),
+        files=tuple(str(POSTGRES / name) for name in ("initdb", "postgres", "pgbench", "psql")),
+    ),
+    "gcc": Need(("gcc", "g++", "make"), ("gcc", "g++", "make")),
+    "java": Need(("default-jdk-headless",), ("java", "javac")),
+    "cargo": Need(("cargo", "rustc"), files=("/usr/bin/cargo", "/usr/bin/rustc")),
+    "perl": Need(("perl",), ("perl",)),
+    "bash": Need(("bash", "coreutils", "gawk"), ("bash", "sort", "gawk")),
+    "git": Need(("git",), ("git",)),
+    "node": Need(("nodejs",), ("node",)),
+    "stress-ng": Need(("stress-ng",), ("stress-ng",)),
+}
+
+
+def locate(name: str) -> Path | None:
+    """The command of that name: Debian's if there is one, else the caller's own."""
+    found = shutil.which(name, path=SYSTEM_PATH) or shutil.which(name, path=os.environ.get("PATH"))
+    return Path(found) if found else None
+
+
+def command(name: str) -> Path:
+    """The path of a command that require() has seen to."""
+    found = locate(name)
+    assert found is not None, f"{name} is not installed"
+    return found
+
+
+@functools.cache
+def install_missing() -> str:
+    """Installs what any of the programs lacks; returns why that failed, or nothing."""
+    packages = [name for need in NEEDS.values() if need.missing() for name in need.packages]
+    done = subprocess.run(
+        [ROOT / "scripts" / "debian-packages", *packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return "" if done.returncode == 0 else " ".join(done.stderr.split())[-400:]
+
+
+def require(name: str) -> None:
+    """Makes sure that a program is installed, or skips the test and says why."""
+    need = NEEDS[name]
+    if not need.missing():
+        return
+    reason = install_missing()
+    if missing := need.missing():
+        pytest.skip(f"{name}: missing {', '.join(missing)}; {reason or 'not in its packages'}")

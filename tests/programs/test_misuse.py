@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Pointers that are not ours: one line that names the pointer and the call, then the end of the
+program, or, by option, none of its business."""
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dropin import DEFAULT, LOCKED, DropIn, Finished
+from settings import under
+
+Build = Callable[..., Path]
+
+MISUSES = [
+    "on-stack",
+    "global",
+    "own-mapping",
+    "unmapped",
+    "interior-small",
+    "interior-large",
+    "interior-large-page",
+    "interior-huge",
+    "double-small",
+    "double-later",
+    "double-large",
+    "double-huge",
+    "kfree-on-stack",
+    "kfree-interior-large",
+    "kfree-double-small",
+    "kfree-double-large",
+    "realloc-on-stack",
+    "realloc-interior-large",
+]
+# Found only when the caches give the object back, when nobody knows who freed it.
+FOUND_LATER = {"interior-small", "double-later"}
+
+both_slot_sources = under(DEFAULT, LOCKED, quick=(DEFAULT, LOCKED))
+each_misuse = pytest.mark.parametrize("misuse", MISUSES)
+
+
+def call_of(misuse: str) -> str:
+    """The call that the program misuses, as the line is to name it."""
+    first = misuse.split("-")[0]
+    return first if first in ("kfree", "realloc") else "free"
+
+
+def expect_one_line(finished: Finished, misuse: str) -> None:
+    """Standard error is one line with the pointer that the program printed first."""
+    pointer = finished.stdout.splitlines()[0]
+    assert len(finished.messages()) == 1, finished.describe()
+    assert finished.stderr.splitlines() == finished.messages(), finished.describe()
+    line = finished.messages()[0]
+    assert re.search(rf"{pointer}\b", line), line
+    if misuse not in FOUND_LATER:
+        assert re.search(rf"\b{call_of(misuse)}\b", line), line
+
+
+def run(dropin: DropIn, build: Build, misuse: str) -> Finished:
+    return dropin.attempt([build("misuse", "misuse.c"), misuse])
+
+
+@both_slot_sources
+@each_misuse
+def test_reported_and_ended(dropin: DropIn, build: Build, misuse: str) -> None:
+    finished = run(dropin, build, misuse)
+    assert finished.status == -signal.SIGABRT, finished.describe()
+    assert "survived" not in finished.stdout
+    expect_one_line(finished, misuse)
+
+
+@both_slot_sources
+@each_misuse
+def test_reported_and_ignored(dropin: DropIn, build: Build, misuse: str) -> None:
+    ignoring = dropin.under(dropin.setting.with_options("bad_free=ignore"))
+    finished = run(ignoring, build, misuse)
+    assert finished.status == 0, finished.describe()
+    assert finished.stdout.endswith("survived\n")
+    expect_one_line(finished, misuse)
+
+
+@both_slot_sources
+def test_block_of_libc_is_handed_to_libc(dropin: DropIn, build: Build) -> None:
+    to_libc = dropin.under(dropin.setting.with_options("bad_free=libc"))
+    finished = run(to_libc, build, "libc-block")
+    assert finished.status == 0, finished.describe()
+    assert finished.stdout.endswith("survived\n")
+
+
+def test_right_use_is_silent(dropin: DropIn, build: Build) -> None:
+    finished = run(dropin, build, "none")
+    assert (finished.status, finished.stdout, finished.stderr) == (0, "survived\n", "")

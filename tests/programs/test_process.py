@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What happens around a heap: fork, threads that libc does not know, limits, loading, early and
+late calls. Each test is a small program of the folder c/ that checks itself and prints `ok`."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dropin import (
+    DEFAULT,
+    INPUTS,
+    LIBRARIES,
+    LOCKED,
+    ROOT,
+    UNREGISTERED,
+    DropIn,
+    Finished,
+    Plain,
+    check_status,
+    wait,
+)
+from needs import require
+from settings import under
+from slabtable import read_table
+
+Build = Callable[..., Path]
+
+THREADS = ("-pthread",)
+HEADERS = (f"-I{ROOT / 'include'}",)
+everywhere = under(DEFAULT, LOCKED, UNREGISTERED, quick=(DEFAULT, LOCKED, UNREGISTERED))
+one_quick = under(DEFAULT, LOCKED, UNREGISTERED, quick=(DEFAULT,))
+
+
+def expect_ok(finished: Finished) -> None:
+    assert finished.stdout.splitlines()[-1:] == ["ok"], finished.describe()
+    assert finished.stderr == "", finished.describe()
+
+
+def skip_as_told(finished: Finished) -> None:
+    """Programs say with status 77 what they lack."""
+    if finished.status == 77:
+        pytest.skip(finished.stdout.strip())
+
+
+@everywhere
+def test_fork_while_threads_allocate(dropin: DropIn, build: Build) -> None:
+    program = build("fork_threads", "fork_threads.c", flags=THREADS)
+    expect_ok(dropin.run([program], minimum=1000, processes=61))
+
+
+@everywhere
+def test_starting_programs_while_threads_allocate(dropin: DropIn, build: Build) -> None:
+    program = build("spawn_threads", "spawn_threads.c", flags=THREADS)
+    expect_ok(dropin.run([program], minimum=500, processes=41))
+
+
+@everywhere
+def test_python_subprocess_while_threads_allocate(dropin: DropIn) -> None:
+    require("python")
+    script = INPUTS / "subprocess_threads.py"
+    expect_ok(
+        dropin.run(
+            ["/usr/bin/python3", script],
+            minimum=10_000,
+            processes=30,
+            environment={"PYTHONMALLOC": "malloc"},
+        )
+    )
+
+
+@everywhere
+def test_child_of_vfork_allocates(dropin: DropIn, build: Build) -> None:
+    program = build("vfork_allocates", "vfork_allocates.c")
+    expect_ok(dropin.run([program], minimum=200))
+
+
+@everywhere
+def test_threads_made_by_clone(dropin: DropIn, build: Build) -> None:
+    program = build("raw_clone", "raw_clone.c", flags=THREADS)
+    process, read = dropin.launch([program])
+    ended = wait(process)
+    skip_as_told(ended)
+    check_status(ended)
+    expect_ok(dropin.check(ended, read, minimum=500))
+
+
+@everywhere
+@pytest.mark.skipif(os.geteuid() != 0, reason="mlockall of a heap needs root (RLIMIT_MEMLOCK)")
+def test_locked_memory(dropin: DropIn, build: Build) -> None:
+    program = build("locked_memory", "locked_memory.c", flags=THREADS)
+    expect_ok(dropin.run([program, "256"], minimum=500))
+
+
+@everywhere
+def test_whole_usable_size_under_fortify(dropin: DropIn, build: Build) -> None:
+    program = build("usable_size", "usable_size.c", flags=("-D_FORTIFY_SOURCE=3",))
+    expect_ok(dropin.run([program], minimum=4000))
+
+
+@everywhere
+def test_every_stage_of_a_life(dropin: DropIn, build: Build, plain: Plain) -> None:
+    library = build("libearly_late.so", "early_late_library.c", flags=("-shared", "-fPIC"))
+    program = build(
+        "early_late",
+        "early_late.c",
+        flags=THREADS,
+        libraries=(str(library), f"-Wl,-rpath,{library.parent}"),
+    )
+    expected = plain.run([program])
+    finished = dropin.run([program], minimum=100)
+    assert finished.stdout == expected.stdout
+    assert finished.stdout.startswith("preinit\n")
+    assert finished.stdout.endswith("library destructor\n")
+    assert finished.stderr == ""
+
+
+@everywhere
+def test_deep_bound_library(dropin: DropIn, build: Build) -> None:
+    library = build("libdeepbind.so", "deepbind_library.c", flags=("-shared", "-fPIC"))
+    program = build("deepbind", "deepbind.c")
+    expect_ok(dropin.run([program, library], minimum=50))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("libkmem.so",),
+        ("libkmem-malloc.so",),
+        ("libkmem.so", "libkmem-malloc.so"),
+        ("libkmem-malloc.so", "libkmem.so"),
+    ],
+    ids="+".join,
+)
+@pytest.mark.parametrize("options", ["", pytest.param("slots=locked", marks=pytest.mark.full)])
+def test_opened_and_closed_under_signals(
+    plain: Plain, build: Build, library: Path, names: tuple[str, ...], options: str
+) -> None:
+    program = build("dlopen_library", "dlopen_library.c", flags=(*THREADS, *HEADERS))
+    finished = plain.run(
+        [program, *(LIBRARIES / name for name in names)],
+        environment={"KMEM_OPTIONS": options} if options else {},
+    )
+    expect_ok(finished)
+
+
+@everywhere
+def test_one_heap_a_process(dropin: DropIn, build: Build, library: Path) -> None:
+    program = build("one_heap", "one_heap.c", flags=HEADERS)
+    expect_ok(dropin.run([program, LIBRARIES / "libkmem.so"], minimum=50))
+
+
+@pytest.mark.parametrize("options", ["", "slots=locked"])
+def test_static_program(
+    plain: Plain, build: Build, library: Path, tmp_path: Path, options: str
+) -> None:
+    program = build(
+        "static_threads",
+        "static_threads.c",
+        flags=("-static", *THREADS, *HEADERS),
+        libraries=(str(LIBRARIES / "libkmem.a"),),
+    )
+    table = tmp_path / "table"
+    joined = ",".join(filter(None, (f"slabinfo={table}.%p", options)))
+    finished = plain.run([program], environment={"KMEM_OPTIONS": joined})
+    expect_ok(finished)
+    tables = sorted(tmp_path.glob("table.*"))
+    assert len(tables) == 21, "one table for each process was to be written"
+    assert all(read_table(path).handed_out >= 200 for path in tables)
+
+
+MIB_PER_STEP = re.compile(r"^(\d+) bytes: (\d+) MiB$", re.MULTILINE)
+
+
+def least_taken(finished: Finished) -> int:
+    """MiB that could be taken in the leanest of the steps; each follows on freeing everything."""
+    steps = [int(mib) for _, mib in MIB_PER_STEP.findall(finished.stdout)]
+    assert len(steps) == 8, finished.describe()
+    return min(steps)
+
+
+@everywhere
+def test_no_memory_left_under_a_limit_from_the_start(dropin: DropIn, build: Build) -> None:
+    program = build("exhaust", "exhaust.c")
+    limited = dropin.under(dropin.setting.with_address_space(512 << 20))
+    finished = limited.run([program, "none", "2000"], minimum=10_000)
+    expect_ok(finished)
+    # The heap reserves a part of what the limit leaves; small objects live there.
+    assert 64 <= least_taken(finished) <= 512, finished.describe()
+
+
+@pytest.mark.parametrize("resource", ["data", "space"])
+@one_quick
+def test_no_memory_left_under_a_later_limit(dropin: DropIn, build: Build, resource: str) -> None:
+    program = build("exhaust", "exhaust.c")
+    finished = dropin.run([program, resource, "240"], minimum=10_000)
+    expect_ok(finished)
+    assert least_taken(finished) <= 240
+    if resource == "data":
+        assert least_taken(finished) >= 60, finished.describe()

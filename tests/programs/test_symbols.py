@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Every symbol of the malloc family, in C and in C++, by programs that check the results."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dropin import DEFAULT, LIMITED, LOCKED, UNREGISTERED, DropIn
+from settings import under
+
+Build = Callable[..., Path]
+
+everywhere = under(
+    DEFAULT, LOCKED, UNREGISTERED, LIMITED, quick=(DEFAULT, LOCKED, UNREGISTERED, LIMITED)
+)
+
+
+@everywhere
+def test_c_symbols(dropin: DropIn, build: Build) -> None:
+    program = build("symbols", "symbols.c")
+    finished = dropin.run([program, "all"], minimum=3_000)
+    assert (finished.stdout, finished.stderr) == ("ok\n", "")
+
+
+@everywhere
+def test_cpp_operators(dropin: DropIn, build: Build) -> None:
+    program = build("operators", "operators.cpp", flags=("-pthread",))
+    finished = dropin.run([program], minimum=3_000)
+    assert (finished.stdout, finished.stderr) == ("ok\n", "")
