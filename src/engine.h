@@ -75,6 +75,7 @@ struct kmem_cache {
 
         void *engine_data;         /* whatever else the back end keeps, NULL at first */
         struct barn *barn;
+        uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];

@@ -15,6 +15,9 @@
 /* libc's own free, for option bad_free=libc; glibc exports it under this name. */
 extern void __libc_free(void *block) __attribute__((weak));
 
+/* Smaller objects would waste most of a mapping of their own. */
+enum { MAPPED_ALONE_BYTES = 2048 };
+
 static struct kmem_cache *cache_of(const void *block)
 {
         return heap_contains(block) ? caches_by_index[heap.map[address_page(block)] >> PAIR_SHIFT]
@@ -34,8 +37,12 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
         if (!cache)
                 return NULL;
         object = percpu_alloc(cache);
+        /* What does not fit the reservation any more may find room outside it. */
+        if (unlikely(!object) && size >= MAPPED_ALONE_BYTES)
+                return large_alloc(size, PAGE_SIZE, zero);
+        /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
         if (object && zero)
-                memset(object, 0, size);
+                memset(object, 0, table == CLASS_KMALLOC ? cache->object_size : size);
         return object;
 }
 
@@ -64,13 +71,18 @@ size_t block_bytes(const void *block)
         return cache->engine->is_object(cache, block) ? cache->object_size : 0;
 }
 
+bool belongs_to_libc(const void *block)
+{
+        return options.bad_free == BAD_FREE_LIBC && !heap_contains(block);
+}
+
 void report_bad_free(const char *call, void *block, const char *wrong)
 {
-        if (options.bad_free == BAD_FREE_LIBC && __libc_free) {
+        if (belongs_to_libc(block) && __libc_free) {
                 __libc_free(block);
                 return;
         }
-        if (options.bad_free == BAD_FREE_ABORT)
+        if (options.bad_free != BAD_FREE_IGNORE)
                 message_fatal("%s(%p): %s", call, block, wrong);
         message("%s(%p): %s; ignored", call, block, wrong);
 }
@@ -116,6 +128,7 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
 void *block_resize(enum class_table table, void *block, size_t old, size_t size)
 {
         struct kmem_cache *cache = cache_of(block);
+        void *moved;
 
         if (heap_is_foreign())
                 return kmem_heap_owner.block_resize(table, block, old, size);
@@ -129,5 +142,7 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size)
                 if (resized)
                         return resized;
         }
-        return resize_by_copy(table, block, old, size);
+        moved = resize_by_copy(table, block, old, size);
+        /* A block that was to shrink stays if there is no memory for a smaller one. */
+        return moved || size > old ? moved : block;
 }

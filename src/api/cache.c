@@ -35,6 +35,22 @@ static const struct engine *chosen_engine(const char *name)
                                                                : &slub_engine;
 }
 
+static uint64_t births; /* under cache_mutex */
+
+/* The newest cache older than @birth, 0 for the newest of all; NULL at the end. */
+struct kmem_cache *cache_before_locked(uint64_t birth)
+{
+        struct list *node;
+
+        list_for_each(node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                if (!birth || cache->birth < birth)
+                        return cache;
+        }
+        return NULL;
+}
+
 int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
                       slab_flags_t flags, struct kmem_cache **made)
 {
@@ -52,6 +68,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->usersize = args->usersize;
         cache->engine = chosen_engine(name);
         cache->references = 1;
+        cache->birth = ++births;
         error = cache->engine->setup(cache);
         if (!error)
                 error = percpu_setup(cache);
@@ -150,8 +167,11 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
         struct kmem_cache *cache = NULL;
         int error = EINVAL;
 
-        if (heap_is_foreign())
+        if (heap_is_foreign()) {
+                /* Before our constructor ran: no fast path may run on an area nobody set up. */
+                slots_refuse();
                 return kmem_heap_owner.cache_create(name, size, given, flags);
+        }
         if (!wrong) {
                 check_usercopy(name, size, &args);
                 error = ENOMEM;
@@ -237,7 +257,7 @@ KMEM_PUBLIC unsigned int kmem_cache_size(struct kmem_cache *cache)
 }
 
 /* S8-46, at most ten lines a process. */
-static KMEM_COLD void *alloc_failed(struct kmem_cache *cache, gfp_t flags)
+KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
 {
         static uint32_t warned;
 
@@ -261,7 +281,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
                 return kmem_heap_owner.cache_alloc(cache, flags);
         object = percpu_alloc_slow(cache);
         if (unlikely(!object))
-                return alloc_failed(cache, flags);
+                return cache_alloc_failed(cache, flags);
         if (flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);
         return object;

@@ -9,13 +9,25 @@
 #include "api/heap.h"
 
 #include "base/metadata.h"
+#include "introspect/slabinfo.h"
 #include "page/large.h"
 #include "page/purge.h"
 
 #include <pthread.h>
 
+/*
+ * glibc locks its list of streams after all handlers have run, and a stream's owner may be waiting
+ * for us, and a holder of the list for that stream. So the list comes first: the lock counts its
+ * owner's claims, and fork takes it again.
+ */
+extern void _IO_list_lock(void) __attribute__((weak));
+extern void _IO_list_unlock(void) __attribute__((weak));
+extern void _IO_list_resetlock(void) __attribute__((weak));
+
 static void prepare(void)
 {
+        if (&_IO_list_lock)
+                _IO_list_lock();
         lock_take(&cache_mutex);
         percpu_fork_prepare();
         lock_take(&huge_lock);
@@ -32,6 +44,8 @@ static void parent(void)
         lock_drop(&huge_lock);
         percpu_fork_parent();
         lock_drop(&cache_mutex);
+        if (&_IO_list_unlock)
+                _IO_list_unlock();
 }
 
 static void child(void)
@@ -42,9 +56,19 @@ static void child(void)
         lock_reset(&huge_lock);
         percpu_fork_child();
         lock_reset(&cache_mutex);
+        if (&_IO_list_resetlock)
+                _IO_list_resetlock();
+        slabinfo_claim();
 }
 
 void fork_init(void)
 {
         pthread_atfork(prepare, parent, child);
+}
+
+bool heap_locks_free(void)
+{
+        return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&huge_lock) &&
+               !lock_is_held(&purge_lock) && !lock_is_held(&page_lock) &&
+               !lock_is_held(&metadata_lock);
 }

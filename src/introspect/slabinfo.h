@@ -15,6 +15,10 @@
 KMEM_HIDDEN void slabinfo_write(int file);
 /* Remembers where standard error goes; called when the heap starts. */
 KMEM_HIDDEN void slabinfo_init(void);
+/* Whether option slabinfo is set. */
+KMEM_HIDDEN bool slabinfo_is_wanted(void);
+/* Makes the calling process the one that writes; called in a forked child too. */
+KMEM_HIDDEN void slabinfo_claim(void);
 /* Writes it as option slabinfo says, once; called when the process ends. */
 KMEM_HIDDEN void slabinfo_at_exit(void);
 

@@ -5,6 +5,8 @@
  */
 #include "percpu/percpu.h"
 
+#include "base/message.h"
+#include "base/options.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
 
@@ -28,7 +30,7 @@ static unsigned int push_some(struct kmem_cache *cache, void **objects, unsigned
 
         if (slots_are_rseq())
                 return rseq_push_bulk(cache->pair_offset, objects, count);
-        while (pushed < count && objects[pushed] &&
+        while (pushed < count &&
                locked_slot_push(cache->pair_offset, objects[pushed]) == PUSH_DONE)
                 pushed++;
         return pushed;
@@ -123,15 +125,14 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
         put_away(cache, slot, record, sheaf);
 }
 
-/* Moves the entries that are not NULL to the front; returns how many there are. */
-static unsigned int squeeze(void **objects, unsigned int count)
+static KMEM_COLD void report_double_free(struct kmem_cache *cache, void *object)
 {
-        unsigned int kept = 0;
-
-        for (unsigned int i = 0; i < count; i++)
-                if (objects[i])
-                        objects[kept++] = objects[i];
-        return kept;
+        if (options.bad_free == BAD_FREE_IGNORE)
+                message("kmem_cache_free_bulk(%s, %p): free already (double free); ignored",
+                        cache->name, object);
+        else
+                message_fatal("kmem_cache_free_bulk(%s, %p): free already (double free)",
+                              cache->name, object);
 }
 
 static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **objects,
@@ -142,7 +143,10 @@ static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **object
         unsigned int given = 0;
 
         percpu_after_fork();
-        count = squeeze(objects, count);
+        if (unlikely(!record))
+                message("kmem_cache_free_bulk(%s): no memory for the slot's record; %u objects "
+                        "are lost",
+                        cache->name, count);
         while (record && given < count) {
                 unsigned int left = count - given;
                 struct pair pair = slot_read_pair(slot, cache->pair_offset);
@@ -157,7 +161,7 @@ static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **object
                 } else if (!got) {
                         /* One object the long way makes room for the others. */
                         if (!percpu_free_slow(cache, objects[given]))
-                                objects_give(cache, slot, record, &objects[given], 1);
+                                report_double_free(cache, objects[given]);
                         got = 1;
                         if (left > 1)
                                 got += push_some(cache, objects + given + 1, left - 1);
@@ -171,8 +175,8 @@ void percpu_free_bulk(struct kmem_cache *cache, void **objects, unsigned int cou
         unsigned int pushed = 0;
 
         if (count <= SINGLES_MAX)
-                while (pushed < count && objects[pushed] &&
-                       rseq_push(cache->pair_offset, objects[pushed]))
+                while (pushed < count &&
+                       rseq_push(cache->pair_offset, objects[pushed]) == PUSH_DONE)
                         pushed++;
         else
                 pushed = rseq_push_bulk(cache->pair_offset, objects, count);

@@ -140,6 +140,7 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
         } else if (!detach_rseq(cache, count)) {
                 complete = false;
                 detach_own(cache);
+                count = slots_made_count(); /* the own slot may be new */
         }
         for (unsigned int number = 0; number < count; number++)
                 empty_slot(cache, slot_made(number));
@@ -225,6 +226,20 @@ static void each_lock(void (*act)(struct lock *))
                         act(&cache->node[node].list_lock);
                 act(&cache->barn->lock);
         }
+}
+
+static bool any_held;
+
+static void look(struct lock *lock)
+{
+        any_held |= lock_is_held(lock);
+}
+
+bool percpu_locks_free(void)
+{
+        any_held = lock_is_held(&drain_mutex);
+        each_lock(look);
+        return !any_held;
 }
 
 void percpu_fork_prepare(void)

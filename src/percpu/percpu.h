@@ -25,7 +25,7 @@ KMEM_HIDDEN bool percpu_free_slow(struct kmem_cache *cache, void *object);
 
 /*
  * Many objects at once (percpu/bulk.c). The first returns how many it got, fewer than asked only
- * without memory. The second ignores NULL entries and leaves garbage in the array.
+ * without memory. The second takes addresses in the heap only and leaves garbage in the array.
  */
 KMEM_HIDDEN unsigned int percpu_alloc_bulk(struct kmem_cache *cache, void **objects,
                                            unsigned int count);
@@ -45,6 +45,9 @@ KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
 KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,
                                uint64_t *resting);
 
+/* Whether none of the locks that the fork handlers take is held. One caller at a time. */
+KMEM_HIDDEN bool percpu_locks_free(void);
+
 /* Fork handlers of this layer and the back ends; see api/fork.c for their order. */
 KMEM_HIDDEN void percpu_fork_prepare(void);
 KMEM_HIDDEN void percpu_fork_parent(void);
@@ -61,7 +64,7 @@ static KMEM_ALWAYS_INLINE void *percpu_alloc_fast(uint64_t pair_offset)
 
 static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *object)
 {
-        return rseq_push(pair_offset, object);
+        return rseq_push(pair_offset, object) == PUSH_DONE;
 }
 
 static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)

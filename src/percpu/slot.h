@@ -112,6 +112,12 @@ struct rseq_area {
 } __attribute__((aligned(32)));
 _Static_assert(sizeof(struct rseq_area) == 32, "the area every kernel with rseq accepts");
 
+enum push_result {
+        PUSH_DONE,
+        PUSH_FULL,
+        PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
+};
+
 #if defined(__x86_64__)
 #include "percpu/rseq_x86_64.h"
 #elif defined(__aarch64__)
@@ -143,12 +149,6 @@ KMEM_HIDDEN struct slot_cache *slot_record(struct slot *slot, struct kmem_cache 
 KMEM_HIDDEN bool slots_fence(void);
 
 KMEM_HIDDEN void *locked_slot_pop(uint32_t pair_offset);
-
-enum push_result {
-        PUSH_DONE,
-        PUSH_FULL,
-        PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
-};
 KMEM_HIDDEN enum push_result locked_slot_push(uint32_t pair_offset, void *object);
 
 KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,
