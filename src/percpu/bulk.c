@@ -58,8 +58,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         return taken;
 }
 
-static KMEM_NOINLINE unsigned int alloc_bulk_slow(struct kmem_cache *cache, void **objects,
-                                                  unsigned int count)
+unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(slot, cache);
@@ -91,23 +90,6 @@ static KMEM_NOINLINE unsigned int alloc_bulk_slow(struct kmem_cache *cache, void
         return taken;
 }
 
-/* Up to here single sequences are quicker than one that copies. */
-enum { SINGLES_MAX = 2 };
-
-unsigned int percpu_alloc_bulk(struct kmem_cache *cache, void **objects, unsigned int count)
-{
-        unsigned int taken = 0;
-
-        if (count <= SINGLES_MAX)
-                while (taken < count && (objects[taken] = rseq_pop(cache->pair_offset)))
-                        taken++;
-        else
-                taken = rseq_pop_bulk(cache->pair_offset, objects, count);
-        if (unlikely(taken < count))
-                taken += alloc_bulk_slow(cache, objects + taken, count - taken);
-        return taken;
-}
-
 /* Objects for which the main sheaf has no room: as a whole sheaf, or to the back end. */
 static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                       void **objects, unsigned int count)
@@ -135,8 +117,7 @@ static KMEM_COLD void report_double_free(struct kmem_cache *cache, void *object)
                               cache->name, object);
 }
 
-static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **objects,
-                                         unsigned int count)
+void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(slot, cache);
@@ -168,18 +149,4 @@ static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **object
                 }
                 given += got;
         }
-}
-
-void percpu_free_bulk(struct kmem_cache *cache, void **objects, unsigned int count)
-{
-        unsigned int pushed = 0;
-
-        if (count <= SINGLES_MAX)
-                while (pushed < count &&
-                       rseq_push(cache->pair_offset, objects[pushed]) == PUSH_DONE)
-                        pushed++;
-        else
-                pushed = rseq_push_bulk(cache->pair_offset, objects, count);
-        if (unlikely(pushed < count))
-                free_bulk_slow(cache, objects + pushed, count - pushed);
 }

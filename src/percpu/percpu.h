@@ -24,12 +24,14 @@ KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
 KMEM_HIDDEN bool percpu_free_slow(struct kmem_cache *cache, void *object);
 
 /*
- * Many objects at once (percpu/bulk.c). The first returns how many it got, fewer than asked only
- * without memory. The second takes addresses in the heap only and leaves garbage in the array.
+ * The slow halves of the bulk calls (percpu/bulk.c). The first returns how many objects it got,
+ * fewer than asked only without memory. The second takes addresses in the heap only and leaves
+ * garbage in the array.
  */
-KMEM_HIDDEN unsigned int percpu_alloc_bulk(struct kmem_cache *cache, void **objects,
-                                           unsigned int count);
-KMEM_HIDDEN void percpu_free_bulk(struct kmem_cache *cache, void **objects, unsigned int count);
+KMEM_HIDDEN unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects,
+                                                unsigned int count);
+KMEM_HIDDEN void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects,
+                                       unsigned int count);
 
 /* Whether the calling thread's slot has the object in a sheaf: for option check=sheaf. */
 KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
