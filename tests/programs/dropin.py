@@ -100,8 +100,12 @@ def start(
     environment: Mapping[str, str],
     address_space: int = 0,
 ) -> subprocess.Popen[str]:
-    """Starts a program in its own session, so that stop() reaches all of its children."""
-    limits = ["prlimit", "--core=0"]
+    """Starts a program in its own session, so that stop() reaches all of its children.
+
+    Signals that our own parent ignored, as shells do for what runs in the background, are reset.
+    """
+    signals = ["env", "--default-signal=HUP,INT,QUIT"]
+    limits = [*signals, "prlimit", "--core=0"]
     if address_space:
         limits.append(f"--as={address_space}")
     return subprocess.Popen(
