@@ -128,6 +128,19 @@ void slabinfo_claim(void)
         store_relaxed(&writer, system_process_id());
 }
 
+/* Says at the start that the table cannot be written: at the end nobody may be listening. */
+static void check_file(void)
+{
+        int file = open(options.slabinfo, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+
+        if (file < 0) {
+                message("slabinfo: cannot write %s: error %d", options.slabinfo, errno);
+                options.slabinfo[0] = '\0';
+                return;
+        }
+        close(file);
+}
+
 void slabinfo_init(void)
 {
         int saved_errno = errno;
@@ -135,6 +148,9 @@ void slabinfo_init(void)
         slabinfo_claim();
         if (strcmp(options.slabinfo, "-") == 0)
                 early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+        else if (options.slabinfo[0] && !strstr(options.slabinfo, "%p") &&
+                 (!options.slabinfo_pid || options.slabinfo_pid == system_process_id()))
+                check_file();
         errno = saved_errno;
 }
 
