@@ -17,6 +17,13 @@ struct slob_counts slob_counts;
 static struct page *page_new(unsigned int list)
 {
         struct slob_marks *marks = metadata_alloc(sizeof(*marks));
+        const struct page_state whole = {
+                .free_units = PAGE_UNITS,
+                .first = 0,
+                .fragments = 1,
+                .room = PAGE_UNITS,
+                .malloc_room = PAGE_UNITS,
+        };
         struct page *page;
 
         if (!marks)
@@ -28,7 +35,7 @@ static struct page *page_new(unsigned int list)
         }
         page->table = marks;
         page->slot = list;
-        page_set_free(page, PAGE_UNITS, 0);
+        page_set_state(page, whole);
         block_write(page, 0, PAGE_UNITS, PAGE_UNITS);
         store_release(&page->kind, (uint8_t)PAGE_SLAB);
         page_map_set(page, 1, (uint16_t)slob_shared.pair_offset);
@@ -65,13 +72,13 @@ static struct page *list_take_locked(struct page_list *list, const struct slob_r
                 struct page *prev = page->prev ? page_at(page->prev) : NULL;
 
                 *at = PAGE_UNITS;
-                if (page_free_units(page) >= units)
+                if (page_state(page).free_units >= units)
                         *at = slob_take_locked(page, request);
                 if (*at == PAGE_UNITS) {
                         slob_counts.page_scans++;
                         continue;
                 }
-                if (!page_free_units(page))
+                if (!page_state(page).free_units)
                         slob_list_remove_locked(page);
                 rotate_after(list, page, prev);
                 return page;
@@ -86,7 +93,7 @@ static void take_from_new_locked(struct page *page, const struct slob_request *r
         slob_counts.pages++;
         *at = slob_take_locked(page, request);
         check_or_die(*at != PAGE_UNITS);
-        if (page_free_units(page))
+        if (page_state(page).free_units)
                 slob_list_add_locked(page);
 }
 
@@ -202,7 +209,7 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
         struct slob_marks *marks = page->table;
         uint32_t at = (uint32_t)((uintptr_t)start & (PAGE_SIZE - 1)) / SLOB_UNIT;
         uint32_t units = slob_units(bytes);
-        uint32_t free_units = page_free_units(page);
+        uint32_t free_units = page_state(page).free_units;
         struct slob_gap gap = slob_gap_locked(page, at);
 
         *empty = NULL;

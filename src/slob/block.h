@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A free block, as written into the free memory itself (S7-02), and a page's own two figures.
+ * A free block, as written into the free memory itself (S7-02), and a page's own figures.
  *
  * A block of two units or more holds its size in the first unit and the offset of the next free
  * block in the second. A block of one unit holds that offset negated. Offsets count units from
@@ -17,20 +17,35 @@ struct free_block {
         uint32_t next;
 };
 
-static inline uint32_t page_free_units(const struct page *page)
+/*
+ * What `state` in the descriptor of a SLOB page holds, each in 12 bits. The rooms are bounds: the
+ * units from the first start in a free block that some request could use to the block's end. No
+ * free block has more; they are exact after a search in vain.
+ */
+struct page_state {
+        uint32_t free_units;
+        uint32_t first;       /* offset of the first free block, PAGE_UNITS if the page is full */
+        uint32_t fragments;   /* free blocks */
+        uint32_t room;        /* behind multiples of 8 bytes, where every block starts */
+        uint32_t malloc_room; /* for blocks of kmalloc aligned to 16 bytes or more */
+};
+
+static inline struct page_state page_state(const struct page *page)
 {
-        return (uint32_t)(page->state & 0xffff);
+        return (struct page_state){
+                .free_units = (uint32_t)(page->state & 0xfff),
+                .first = (uint32_t)(page->state >> 12 & 0xfff),
+                .fragments = (uint32_t)(page->state >> 24 & 0xfff),
+                .room = (uint32_t)(page->state >> 36 & 0xfff),
+                .malloc_room = (uint32_t)(page->state >> 48 & 0xfff),
+        };
 }
 
-/* Offset of the first free block, PAGE_UNITS if the page is full. */
-static inline uint32_t page_first_free(const struct page *page)
+static inline void page_set_state(struct page *page, struct page_state state)
 {
-        return (uint32_t)(page->state >> 16);
-}
-
-static inline void page_set_free(struct page *page, uint32_t units, uint32_t first)
-{
-        page->state = units | (uint64_t)first << 16;
+        page->state = state.free_units | (uint64_t)state.first << 12 |
+                      (uint64_t)state.fragments << 24 | (uint64_t)state.room << 36 |
+                      (uint64_t)state.malloc_room << 48;
 }
 
 /*

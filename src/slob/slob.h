@@ -7,10 +7,10 @@
  * lists under one lock, which is what makes it slow.
  *
  * A SLOB page is one page with descriptor kind PAGE_SLAB and the page map entry of slob_shared.
- * Its descriptor holds in `state` the free units and the offset of the first free block, in
- * `table` the marks of what starts where, in `slot` the number of its list, and in
- * `node_partial` whether it is on that list. An object of a page or more has a block of pages of
- * its own instead, with the same kind and entry but no table; `slot` is then the cache's index.
+ * Its descriptor holds in `state` how much is free and where (block.h), in `table` the marks of
+ * what starts where, in `slot` the number of its list, and in `node_partial` whether it is on that
+ * list. An object of a page or more has a block of pages of its own instead, with the same kind
+ * and entry but no table; `slot` is then the cache's index.
  *
  * Invariants, all under slob_lock:
  *  SLOB-1  Free blocks and handed-out blocks tile a SLOB page without gaps. Free blocks are

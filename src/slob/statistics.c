@@ -12,8 +12,8 @@
 static void count_page(const struct page *page, struct slob_list_figures *figures)
 {
         figures->pages++;
-        figures->unused += page_free_units(page) * SLOB_UNIT;
-        for (uint32_t at = page_first_free(page); at != PAGE_UNITS;) {
+        figures->unused += page_state(page).free_units * SLOB_UNIT;
+        for (uint32_t at = page_state(page).first; at != PAGE_UNITS;) {
                 struct free_block block = block_read(page, at);
 
                 figures->fragments++;
