@@ -77,7 +77,7 @@ static inline void block_write(struct page *page, uint32_t at, uint32_t units, u
         int16_t *unit = (int16_t *)page_address(page) + at;
 
         if (units == 1) {
-                unit[0] = (int16_t)-(int32_t)next;
+                unit[0] = (int16_t)(-(int32_t)next);
         } else {
                 unit[0] = (int16_t)units;
                 unit[1] = (int16_t)next;

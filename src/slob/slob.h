@@ -36,31 +36,31 @@
 #include "kmem.h"
 
 enum {
-        SLOB_UNIT = 2,                  /* bytes; block sizes and offsets count units (S7-01) */
-        PAGE_UNITS = 4096 / SLOB_UNIT,  /* as an offset: none, or the end of a page's list */
-        SLOB_ALIGN = 8,                 /* the slab minimum alignment (S4-21) */
-        KMALLOC_HEADER = 8,             /* bytes in front of a kmalloc block (S7-40) */
+        SLOB_UNIT = 2,                 /* bytes; block sizes and offsets count units (S7-01) */
+        PAGE_UNITS = 4096 / SLOB_UNIT, /* as an offset: none, or the end of a page's list */
+        SLOB_ALIGN = 8,                /* the slab minimum alignment (S4-21) */
+        KMALLOC_HEADER = 8,            /* bytes in front of a kmalloc block (S7-40) */
         SLOB_LISTS_MAX = 9,
 };
 
 /* What SLOB keeps for a cache besides its record. Under slob_lock. */
 struct slob_cache {
-        uint64_t taken;    /* objects handed out, cumulative */
-        uint64_t given;    /* objects that came back, cumulative */
-        uint64_t bytes;    /* in its blocks, headers, rounding and idle objects included */
-        void *idle;        /* SLAB_TYPESAFE_BY_RCU: freed objects, kept for this cache alone */
-        uint16_t number;   /* kmalloc caches: what the header says */
+        uint64_t taken;  /* objects handed out, cumulative */
+        uint64_t given;  /* objects that came back, cumulative */
+        uint64_t bytes;  /* in its blocks, headers, rounding and idle objects included */
+        void *idle;      /* SLAB_TYPESAFE_BY_RCU: freed objects, kept for this cache alone */
+        uint16_t number; /* kmalloc caches: what the header says */
 };
 
 /* Counters of section 7.6. Bytes are bytes, never units (S7-52). Under slob_lock. */
 struct slob_counts {
-        uint64_t pages;             /* SLOB pages */
-        uint64_t allocs;            /* blocks handed out from SLOB pages, cumulative */
-        uint64_t frees;             /* blocks that came back to them, cumulative */
-        uint64_t allocated;         /* bytes in handed-out blocks, headers and rounding included */
-        uint64_t page_scans;        /* pages looked at that could not serve a request */
-        uint64_t block_scans;       /* free blocks looked at for a request */
-        uint64_t kmallocs;          /* blocks of kmalloc from SLOB pages, cumulative */
+        uint64_t pages;       /* SLOB pages */
+        uint64_t allocs;      /* blocks handed out from SLOB pages, cumulative */
+        uint64_t frees;       /* blocks that came back to them, cumulative */
+        uint64_t allocated;   /* bytes in handed-out blocks, headers and rounding included */
+        uint64_t page_scans;  /* pages looked at that could not serve a request */
+        uint64_t block_scans; /* free blocks looked at for a request */
+        uint64_t kmallocs;    /* blocks of kmalloc from SLOB pages, cumulative */
         uint64_t kmalloc_frees;
         uint64_t kmalloc_allocated; /* bytes they were asked for, cumulative */
         uint64_t kmalloc_overhead;  /* bytes of header and rounding on top, cumulative */

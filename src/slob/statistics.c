@@ -17,8 +17,7 @@ static void count_page(const struct page *page, struct slob_list_figures *figure
                 struct free_block block = block_read(page, at);
 
                 figures->fragments++;
-                figures->biggest =
-                        max_of(figures->biggest, (uint64_t)block.units * SLOB_UNIT);
+                figures->biggest = max_of(figures->biggest, (uint64_t)block.units * SLOB_UNIT);
                 at = block.next;
         }
 }
@@ -47,8 +46,8 @@ void slob_statistics(struct slob_statistics *statistics)
         large_count(&large);
         statistics->full_pages = statistics->counts.pages - listed;
         statistics->big = statistics->counts.big_objects + large.handed_out;
-        statistics->big_pages = statistics->counts.big_pages +
-                                ((large.bytes + large.huge_bytes) >> PAGE_SHIFT);
+        statistics->big_pages =
+                statistics->counts.big_pages + ((large.bytes + large.huge_bytes) >> PAGE_SHIFT);
         statistics->total = statistics->counts.pages + statistics->big_pages;
         statistics->used = pages_for(statistics->counts.allocated) + statistics->big_pages;
 }
@@ -56,8 +55,9 @@ void slob_statistics(struct slob_statistics *statistics)
 /* The mail's names where it or its successor has some. */
 static const char *list_name(unsigned int lists, unsigned int list)
 {
-        static const char *const names[][3] = {
-                {"counted"}, {"small list", "big list"}, {"small list", "medium list", "large list"}};
+        static const char *const names[][3] = {{"counted"},
+                                               {"small list", "big list"},
+                                               {"small list", "medium list", "large list"}};
 
         return lists <= 3 ? names[lists - 1][list] : "list";
 }
@@ -96,14 +96,15 @@ void slob_report(int file)
                 print(file, "# slob: %s pages %lu unused %lu biggest %lu fragments %lu\n",
                       list_name(now.lists, i), now.list[i].pages, now.list[i].unused,
                       now.list[i].biggest, now.list[i].fragments);
-        print(file, "# slob: slob pages %lu full %lu allocs %lu frees %lu active %lu allocated %lu\n",
+        print(file,
+              "# slob: slob pages %lu full %lu allocs %lu frees %lu active %lu allocated %lu\n",
               counts->pages, now.full_pages, counts->allocs, counts->frees,
               counts->allocs - counts->frees, counts->allocated);
         print(file, "# slob: page scans %lu block scans %lu\n", counts->page_scans,
               counts->block_scans);
         print(file, "# slob: kmallocs %lu active %lu allocated %lu overhead %lu\n",
-              counts->kmallocs, counts->kmallocs - counts->kmalloc_frees,
-              counts->kmalloc_allocated, counts->kmalloc_overhead);
+              counts->kmallocs, counts->kmallocs - counts->kmalloc_frees, counts->kmalloc_allocated,
+              counts->kmalloc_overhead);
         print(file, "# slob: bigpages %lu active %lu\n", now.big, now.big_pages);
         print(file, "# slob: total %lu used %lu\n", now.total, now.used);
 }

@@ -20,11 +20,11 @@ struct slob_statistics {
         unsigned int lists;
         struct slob_list_figures list[SLOB_LISTS_MAX];
         struct slob_counts counts;
-        uint64_t full_pages;       /* SLOB pages on no list */
-        uint64_t big;              /* blocks of whole pages handed out, cumulative */
-        uint64_t big_pages;        /* pages of those that live */
-        uint64_t total;            /* pages: SLOB's and big ones */
-        uint64_t used;             /* pages the same bytes would fill without fragments */
+        uint64_t full_pages; /* SLOB pages on no list */
+        uint64_t big;        /* blocks of whole pages handed out, cumulative */
+        uint64_t big_pages;  /* pages of those that live */
+        uint64_t total;      /* pages: SLOB's and big ones */
+        uint64_t used;       /* pages the same bytes would fill without fragments */
 };
 
 /* Exact, at one moment: walks all free blocks under slob_lock. */

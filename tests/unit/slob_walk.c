@@ -75,9 +75,9 @@ static void walk_blocks(const struct page *page, const uint8_t *map, struct slob
                 assert_true(mark_get(marks->start, at / GRANULE_UNITS));
                 do {
                         end++;
-                } while (end < PAGE_UNITS && !map[end] &&
-                         !(end % GRANULE_UNITS == 0 &&
-                           mark_get(marks->start, end / GRANULE_UNITS)));
+                } while (
+                        end < PAGE_UNITS && !map[end] &&
+                        !(end % GRANULE_UNITS == 0 && mark_get(marks->start, end / GRANULE_UNITS)));
                 if (mark_get(marks->kmalloc, at / GRANULE_UNITS)) {
                         uint32_t size;
 

@@ -9,11 +9,11 @@
 
 struct slob_walk {
         size_t pages;
-        size_t blocks;      /* handed out */
+        size_t blocks; /* handed out */
         size_t free_bytes;
         size_t fragments;
-        size_t biggest;     /* bytes */
-        size_t touching;    /* free blocks that touch the one behind them */
+        size_t biggest;  /* bytes */
+        size_t touching; /* free blocks that touch the one behind them */
 };
 
 /* Fails the test with the page's number where an invariant does not hold. Nobody may allocate. */

@@ -58,8 +58,8 @@ void *__wrap_metadata_alloc(size_t bytes)
 static const struct size_list one_list = {.count = 0};
 static const struct size_list mail_lists = {.count = 1, .sizes = {300}};
 static const struct size_list merged_lists = {.count = 2, .sizes = {256, 1024}};
-static const struct size_list many_lists = {
-        .count = 8, .sizes = {16, 32, 64, 128, 256, 512, 1024, 2048}};
+static const struct size_list many_lists = {.count = 8,
+                                            .sizes = {16, 32, 64, 128, 256, 512, 1024, 2048}};
 
 static void use_lists(const struct size_list *lists)
 {
@@ -451,8 +451,8 @@ static void kmalloc_blocks(void **state)
 /* S7-42 */
 static void ksizes(void **state)
 {
-        static const size_t sizes[][2] = {{1, 2}, {2, 2}, {5, 6}, {4087, 4088}, {4088, 4096},
-                                          {5000, 8192}, {40000, 40960}};
+        static const size_t sizes[][2] = {{1, 2},       {2, 2},       {5, 6},        {4087, 4088},
+                                          {4088, 4096}, {5000, 8192}, {40000, 40960}};
         struct kmem_cache *cache = cache_new("ksizes", 64, 0, 0, NULL);
         void *object = alloc(cache);
 
@@ -902,11 +902,15 @@ static void statistics_add_up(void **state)
 
 static void report_lines(void **state)
 {
-        static const char *const words[] = {
-                "# slob: small list pages 1 unused ", "# slob: big list pages 1 unused ",
-                "# slob: slob pages 2 full 0 allocs ", "# slob: page scans ",
-                " block scans ", "# slob: kmallocs ", " overhead ", "# slob: bigpages ",
-                "# slob: total 2 used 1\n"};
+        static const char *const words[] = {"# slob: small list pages 1 unused ",
+                                            "# slob: big list pages 1 unused ",
+                                            "# slob: slob pages 2 full 0 allocs ",
+                                            "# slob: page scans ",
+                                            " block scans ",
+                                            "# slob: kmallocs ",
+                                            " overhead ",
+                                            "# slob: bigpages ",
+                                            "# slob: total 2 used 1\n"};
         char text[2048];
         FILE *file = tmpfile();
         void *small, *big;
@@ -938,14 +942,18 @@ static const struct {
         unsigned int size;
         unsigned int align;
         slab_flags_t flags;
-} cache_kinds[CACHES] = {
-        {1, 0, 0}, {12, 0, 0}, {56, 64, 0}, {250, 0, SLAB_HWCACHE_ALIGN},
-        {1030, 0, SLAB_TYPESAFE_BY_RCU}, {2000, 512, 0}, {4100, 0, 0}};
+} cache_kinds[CACHES] = {{1, 0, 0},
+                         {12, 0, 0},
+                         {56, 64, 0},
+                         {250, 0, SLAB_HWCACHE_ALIGN},
+                         {1030, 0, SLAB_TYPESAFE_BY_RCU},
+                         {2000, 512, 0},
+                         {4100, 0, 0}};
 
 struct live {
         unsigned char *block; /* NULL: none */
         size_t size;
-        int cache;            /* -1: by size */
+        int cache; /* -1: by size */
         unsigned char fill;
 };
 
@@ -1159,15 +1167,36 @@ static void threads(void **state)
 int main(int count, char **arguments)
 {
         const struct CMUnitTest tests[] = {
-                CASE(units), CASE(first_fit), CASE(rotation), CASE(rotation_when_full),
-                CASE(zeroed), CASE(empty_page), CASE(merging), CASE(list_choice),
-                CASE(lists_apart), CASE(kmalloc_blocks), CASE(ksizes), CASE(malloc_alignment),
-                CASE(cache_layout), CASE(constructors), CASE(old_bugs), CASE(silence),
-                CASE(typesafe), CASE(kfree_of_objects), CASE(wrong_pointers),
-                CASE(other_engines), CASE(abortions), CASE(every_failure),
-                CASE(statistics_add_up), CASE(report_lines), CASE(random_default),
-                CASE(random_mail), CASE(random_one_list), CASE(random_many_lists),
-                CASE(random_compat), CASE(threads),
+                CASE(units),
+                CASE(first_fit),
+                CASE(rotation),
+                CASE(rotation_when_full),
+                CASE(zeroed),
+                CASE(empty_page),
+                CASE(merging),
+                CASE(list_choice),
+                CASE(lists_apart),
+                CASE(kmalloc_blocks),
+                CASE(ksizes),
+                CASE(malloc_alignment),
+                CASE(cache_layout),
+                CASE(constructors),
+                CASE(old_bugs),
+                CASE(silence),
+                CASE(typesafe),
+                CASE(kfree_of_objects),
+                CASE(wrong_pointers),
+                CASE(other_engines),
+                CASE(abortions),
+                CASE(every_failure),
+                CASE(statistics_add_up),
+                CASE(report_lines),
+                CASE(random_default),
+                CASE(random_mail),
+                CASE(random_one_list),
+                CASE(random_many_lists),
+                CASE(random_compat),
+                CASE(threads),
         };
 
         (void)count;
