@@ -733,6 +733,41 @@ static void other_engines(void **state)
         kmem_cache_destroy(there);
 }
 
+/* S5-32, S5-33: one by one; all or nothing; strangers go home. */
+static void bulk_calls(void **state)
+{
+        struct kmem_cache *cache = cache_new("bulk", 1000, 0, 0, NULL);
+        struct kmem_cache *there = (kmem_cache_create)("slub-cache", 64, 0, 0, NULL);
+        void *objects[50], *blocks[20], *mixed[4];
+
+        (void)state;
+        assert_int_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL | __GFP_ZERO, 50, objects), 50);
+        assert_int_equal(inuse(cache), 50);
+        kmem_cache_free_bulk(cache, 49, objects);
+        assert_int_equal(inuse(cache), 1);
+        fail_after = 4;
+        assert_int_equal(kmem_cache_alloc_bulk(cache, GFP_NOWAIT, 49, objects), 0);
+        fail_after = -1;
+        assert_int_equal(inuse(cache), 1);
+
+        for (size_t i = 0; i < array_size(blocks); i++)
+                blocks[i] = i % 5 ? kmalloc(i * 300, GFP_KERNEL) : NULL;
+        kfree_bulk(array_size(blocks), blocks);
+
+        mixed[0] = objects[49];
+        mixed[1] = alloc(there);
+        mixed[2] = NULL;
+        mixed[3] = alloc(cache);
+        assert_reported(kfree_bulk(1, mixed), "only kmem_cache_free takes");
+        capture_start();
+        kmem_cache_free_bulk(cache, 4, mixed);
+        capture_end("wrong slab cache");
+        assert_int_equal(inuse(cache), 0);
+        kmem_cache_shrink(there);
+        kmem_cache_destroy(there);
+        kmem_cache_destroy(cache);
+}
+
 /* The process must end with a line that holds the words. */
 static void assert_aborts(void (*act)(void), const char *words)
 {
@@ -1187,6 +1222,7 @@ int main(int count, char **arguments)
                 CASE(kfree_of_objects),
                 CASE(wrong_pointers),
                 CASE(other_engines),
+                CASE(bulk_calls),
                 CASE(abortions),
                 CASE(every_failure),
                 CASE(statistics_add_up),
