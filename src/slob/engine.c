@@ -50,10 +50,6 @@ static int slob_setup(struct kmem_cache *cache)
         own = metadata_alloc(sizeof(*own));
         if (!own)
                 return ENOMEM;
-        if (cache->flags & SLAB_KMALLOC && !slob_kmalloc_setup(own)) {
-                metadata_free(own, sizeof(*own));
-                return ENOSPC;
-        }
         cache->engine_data = own;
         return 0;
 }
@@ -62,8 +58,6 @@ static int slob_setup(struct kmem_cache *cache)
 static bool slob_teardown(struct kmem_cache *cache)
 {
         slob_free_idle(cache);
-        if (cache->flags & SLAB_KMALLOC)
-                slob_kmalloc_undo(slob_cache(cache));
         metadata_free(cache->engine_data, sizeof(struct slob_cache));
         cache->engine_data = NULL;
         return false;

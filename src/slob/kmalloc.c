@@ -22,23 +22,28 @@ _Static_assert(KMALLOC_HEADER == SLOB_ALIGN, "kmalloc memory starts a granule be
 
 enum { OWNERS_MAX = 128 };
 
-/* Caches of the size classes, which are never destroyed; written under cache_mutex. */
+/*
+ * Caches of the size classes by the number in a header, given when they first serve; they are
+ * never destroyed. 0 is no number. Under slob_lock.
+ */
 static struct slob_cache *owners[OWNERS_MAX];
-static uint16_t owner_count;
+static uint16_t last_owner;
 
-bool slob_kmalloc_setup(struct slob_cache *owner)
+/* False when there are too many, which takes more size classes than there are. */
+static bool number_owner(struct slob_cache *owner)
 {
-        if (owner_count == OWNERS_MAX)
-                return false;
-        owner->number = owner_count;
-        owners[owner_count++] = owner;
-        return true;
-}
+        bool numbered = load_relaxed(&owner->number) != 0;
 
-void slob_kmalloc_undo(struct slob_cache *owner)
-{
-        check_or_die(owner->number == owner_count - 1 && owner->taken == 0);
-        owners[--owner_count] = NULL;
+        if (likely(numbered))
+                return true;
+        lock_take(&slob_lock);
+        if (!owner->number && last_owner + 1 < OWNERS_MAX) {
+                owners[++last_owner] = owner;
+                store_relaxed(&owner->number, last_owner);
+        }
+        numbered = owner->number != 0;
+        lock_drop(&slob_lock);
+        return numbered;
 }
 
 static uint16_t header_check(const struct header *header)
@@ -62,12 +67,14 @@ static void *small_alloc(struct kmem_cache *cache, size_t size, size_t align)
                 .header = KMALLOC_HEADER,
                 .owner = slob_cache(cache),
         };
-        struct header *header = slob_alloc(&request);
+        struct header *header = NULL;
 
+        if (number_owner(request.owner))
+                header = slob_alloc(&request);
         if (!header)
                 return NULL;
         header->size = (uint32_t)size;
-        header->owner = slob_cache(cache)->number;
+        header->owner = load_relaxed(&request.owner->number);
         header->check = header_check(header);
         return header + 1;
 }

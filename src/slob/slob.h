@@ -49,7 +49,7 @@ struct slob_cache {
         uint64_t given;  /* objects that came back, cumulative */
         uint64_t bytes;  /* in its blocks, headers, rounding and idle objects included */
         void *idle;      /* SLAB_TYPESAFE_BY_RCU: freed objects, kept for this cache alone */
-        uint16_t number; /* kmalloc caches: what the header says */
+        uint16_t number; /* of a size class that has served: what headers say; set once */
 };
 
 /* Counters of section 7.6. Bytes are bytes, never units (S7-52). Under slob_lock. */
@@ -155,10 +155,6 @@ KMEM_HIDDEN uint32_t slob_footer_bytes(void);
 
 /* kmalloc.c */
 
-/* Numbers a cache of a size class for the headers; false when there are too many. */
-KMEM_HIDDEN bool slob_kmalloc_setup(struct slob_cache *owner);
-/* Such caches are never destroyed: undoes the last set-up only, when the cache's failed later. */
-KMEM_HIDDEN void slob_kmalloc_undo(struct slob_cache *owner);
 /* The engine's alloc_bytes and block_bytes. */
 KMEM_HIDDEN void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool zero);
 KMEM_HIDDEN size_t slob_block_bytes(const void *address);

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void count_page(const struct page *page, struct slob_list_figures *figures)
 {
@@ -75,7 +74,7 @@ static void print(int file, const char *format, ...)
         length = vsnprintf(line, sizeof(line), format, arguments);
         va_end(arguments);
         while (length > 0 && written < (size_t)length) {
-                ssize_t result = write(file, line + written, (size_t)length - written);
+                long result = system_write(file, line + written, (size_t)length - written);
 
                 if (result <= 0)
                         return;
