@@ -95,6 +95,10 @@ struct engine_report {
         uint64_t cpu_slabs;        /* CPU slabs and CPU partial slabs */
         uint64_t taken;            /* objects handed to the per-CPU layer, cumulative */
         uint64_t given;            /* objects it gave back, cumulative */
+        /* Only where objects of one cache differ in size; else they are objects times stride. */
+        bool has_bytes;
+        uint64_t bytes_inuse;
+        uint64_t bytes_free;
 };
 
 /*
@@ -103,6 +107,12 @@ struct engine_report {
  */
 struct engine {
         const char *name;
+        /*
+         * NULL if each cache has pages of its own. Else the caches of the back end share their
+         * pages: this record stands in the page map for all of them, and given to `give` it
+         * means that the caller does not know the cache. Such caches have no sheaves.
+         */
+        struct kmem_cache *shared;
         /* Computes layout and defaults from object_size, align and flags. Returns 0 or an errno. */
         int (*setup)(struct kmem_cache *cache);
         /*
@@ -115,6 +125,14 @@ struct engine {
         /* Takes objects back. Wrong ones are reported and left out. @objects is clobbered. */
         void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                      unsigned int count);
+        /*
+         * Only where kmalloc and malloc get blocks of exact sizes, else NULL: memory for @size
+         * bytes (not 0), counted as an object of @cache, the cache of a size class. @align is a
+         * power of two up to a page, or 0 for the back end's own rule for kmalloc.
+         */
+        void *(*alloc_bytes)(struct kmem_cache *cache, size_t size, size_t align, bool zero);
+        /* With it: usable bytes of the block that starts at the address, 0 if none does. */
+        size_t (*block_bytes)(const void *address);
         /* Puts what the slot holds (CPU slab, CPU partial list) on the node lists. */
         void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
         /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
@@ -131,11 +149,15 @@ struct engine {
 };
 
 extern KMEM_HIDDEN const struct engine slub_engine;
+extern KMEM_HIDDEN const struct engine slob_engine;
+
+/* The one lock of the slob back end (S7-03), here for fork. */
+extern KMEM_HIDDEN struct lock slob_lock;
 
 /* In the order of option engine's values. */
 static inline const struct engine *engine_by_number(uint64_t number)
 {
-        static const struct engine *const engines[] = {&slub_engine};
+        static const struct engine *const engines[] = {&slub_engine, &slob_engine};
 
         return engines[number];
 }

@@ -51,6 +51,22 @@ struct kmem_cache *cache_before_locked(uint64_t birth)
         return NULL;
 }
 
+/* Before the first cache of a back end whose caches share pages: what stands for those. */
+static int share_pages_locked(const struct engine *engine)
+{
+        struct kmem_cache *shared = engine->shared;
+        int error;
+
+        if (!shared || shared->pair_offset)
+                return 0;
+        error = percpu_setup(shared);
+        if (error)
+                return error;
+        shared->birth = ++births;
+        list_add(&shared->list, &cache_list);
+        return 0;
+}
+
 int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
                       slab_flags_t flags, struct kmem_cache **made)
 {
@@ -68,10 +84,15 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->usersize = args->usersize;
         cache->engine = chosen_engine(name);
         cache->references = 1;
+        error = share_pages_locked(cache->engine);
         cache->birth = ++births;
-        error = cache->engine->setup(cache);
         if (!error)
+                error = cache->engine->setup(cache);
+        if (!error) {
                 error = percpu_setup(cache);
+                if (error)
+                        cache->engine->teardown(cache);
+        }
         if (error) {
                 metadata_free(cache, sizeof(*cache));
                 return error;
@@ -134,6 +155,8 @@ static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int 
 
                 if (cache->flags & (never_merge | SLAB_KMALLOC) || cache->ctor || cache->usersize)
                         continue;
+                if (cache->engine != &slub_engine)
+                        continue;
                 if ((cache->flags ^ flags) & merge_same)
                         continue;
                 if (rounded > cache->size || cache->size - rounded >= sizeof(void *) ||
@@ -147,7 +170,7 @@ static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int 
 static int create_locked(const char *name, unsigned int size, const struct kmem_cache_args *args,
                          slab_flags_t flags, struct kmem_cache **cache)
 {
-        if (is_mergeable(args, flags)) {
+        if (is_mergeable(args, flags) && chosen_engine(name) == &slub_engine) {
                 *cache = find_mergeable_locked(size, args->align, flags);
                 if (*cache) {
                         (*cache)->references++;
@@ -315,6 +338,11 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
         }
         own = heap_contains(object) ? caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT]
                                     : NULL;
+        if (own && own == cache->engine->shared) {
+                /* The pages do not tell the cache, so the caller's word counts. */
+                percpu_free_slow(cache, object);
+                return;
+        }
         if (own && own != cache)
                 message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s",
                         cache->name, object, own->name);

@@ -46,6 +46,7 @@ KMEM_HIDDEN struct kmem_cache *cache_before_locked(uint64_t birth);
 
 /* Which of the two tables: kmalloc has classes below the 16 bytes of malloc's alignment. */
 enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
+enum { MALLOC_ALIGN = 16 };
 
 KMEM_HIDDEN void classes_init(void);
 /* The cache for a size from 1 to class_bytes_max(), or NULL without memory. */

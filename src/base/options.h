@@ -13,6 +13,13 @@ enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
 enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
+enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
+
+/* Ascending numbers of bytes. */
+struct size_list {
+        uint32_t count;
+        uint32_t sizes[8];
+};
 
 struct options {
         uint64_t slots;              /* enum slot_source */
@@ -29,6 +36,8 @@ struct options {
         uint64_t bad_free;           /* enum bad_free */
         uint64_t check;              /* enum free_check */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
+        uint64_t slob_compat;        /* enum slob_compat */
+        struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
         char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
 };
 extern KMEM_HIDDEN struct options options;

@@ -5,6 +5,7 @@
 #include "base/message.h"
 #include "base/options.h"
 #include "introspect/totals.h"
+#include "slob/statistics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +88,7 @@ void slabinfo_write(int file)
         print(file, "# pages: %zu used, %zu free, %zu of them touched\n", totals.pages.used_pages,
               totals.pages.free_pages, totals.pages.free_touched_pages);
         print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
+        slob_report(file);
 }
 
 /* Copies the file name with %p replaced by the process id; false if it does not fit. */

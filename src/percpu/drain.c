@@ -226,6 +226,7 @@ static void each_lock(void (*act)(struct lock *))
                         act(&cache->node[node].list_lock);
                 act(&cache->barn->lock);
         }
+        act(&slob_lock);
 }
 
 static bool any_held;

@@ -56,9 +56,12 @@ int percpu_setup(struct kmem_cache *cache)
         cache->barn = metadata_alloc(sizeof(*cache->barn));
         if (!cache->barn)
                 return ENOMEM;
-        cache->sheaf_capacity = options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity)
-                                        ? (uint32_t)capacity
-                                        : default_capacity(cache->size);
+        if (cache->engine->shared)
+                cache->sheaf_capacity = 0;
+        else if (options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity))
+                cache->sheaf_capacity = (uint32_t)capacity;
+        else
+                cache->sheaf_capacity = default_capacity(cache->size);
         bytes = max_of((uint64_t)cache->sheaf_capacity * cache->size, 1ul);
         cache->stock_max = (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
         cache->barn->full_max =

@@ -242,6 +242,10 @@ void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
                 }
                 owner = caches_by_index[heap.map[number] >> PAIR_SHIFT];
                 ensure(owner != NULL, page);
+                if (owner->engine != &slub_engine) {
+                        number += (uint32_t)order_pages(page->order) - 1;
+                        continue;
+                }
                 visit_slab(owner, page, !cache || owner == cache ? counts : &others);
                 slabs[cache_index(owner)]++;
                 objects[cache_index(owner)] += slab_objects(page);
