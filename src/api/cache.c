@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct lock cache_mutex;
 struct list cache_list = {&cache_list, &cache_list};
 
 static const slab_flags_t permitted_flags =
@@ -141,7 +140,7 @@ static bool is_mergeable(const struct kmem_cache_args *args, slab_flags_t flags)
 }
 
 /* The oldest cache that may stand for a new one, or NULL (S4-42). */
-static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int align,
+static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int size, unsigned int align,
                                                 slab_flags_t flags)
 {
         struct kmem_cache probe = {.object_size = size, .align = align, .flags = flags};
@@ -155,7 +154,7 @@ static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int 
 
                 if (cache->flags & (never_merge | SLAB_KMALLOC) || cache->ctor || cache->usersize)
                         continue;
-                if (cache->engine != &slub_engine)
+                if (cache->engine != chosen_engine(name))
                         continue;
                 if ((cache->flags ^ flags) & merge_same)
                         continue;
@@ -170,8 +169,8 @@ static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int 
 static int create_locked(const char *name, unsigned int size, const struct kmem_cache_args *args,
                          slab_flags_t flags, struct kmem_cache **cache)
 {
-        if (is_mergeable(args, flags) && chosen_engine(name) == &slub_engine) {
-                *cache = find_mergeable_locked(size, args->align, flags);
+        if (is_mergeable(args, flags) && !chosen_engine(name)->shared) {
+                *cache = find_mergeable_locked(name, size, args->align, flags);
                 if (*cache) {
                         (*cache)->references++;
                         (*cache)->object_size = max_of((*cache)->object_size, size);
@@ -205,7 +204,8 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 }
                 if (!error)
                         return cache;
-                wrong = error == EINVAL   ? "the object is too large for a slab"
+                wrong = error == EINVAL || error == E2BIG
+                                ? "the object is too large for a slab"
                         : error == ENOSPC ? "4095 caches exist"
                                           : "out of memory";
         }

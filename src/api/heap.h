@@ -26,7 +26,6 @@ static inline bool heap_ready(void)
 
 /* cache.c */
 
-extern KMEM_HIDDEN struct lock cache_mutex; /* set of caches; outermost of all locks */
 extern KMEM_HIDDEN struct list cache_list;  /* newest first; under cache_mutex */
 
 /* A cache without checks of name and flags and without merging. Under cache_mutex; else errno. */

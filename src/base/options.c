@@ -20,6 +20,7 @@ struct options options = {
 #endif
         .order_cpus = CPUS_USABLE,
         .slub_max_order = 3,
+        .slab_max_order = SLAB_MAX_ORDER_AUTO,
         .slot_cache_max = 1 << 20,
         .purge_delay = 100,
         .huge_cache_max = 64 << 20,
@@ -47,6 +48,8 @@ static const struct setting settings[] = {
         {"slub_min_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_min_order)},
         {"slub_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_max_order)},
         {"slub_min_objects", KIND_NUMBER, NULL, 0, 32767, PLACE(slub_min_objects)},
+        {"slab_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slab_max_order)},
+        {"noaliencache", KIND_NUMBER, NULL, 0, 1, PLACE(noaliencache)},
         {"slot_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(slot_cache_max)},
         {"reserve", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(reserve)},
         {"purge_delay", KIND_NUMBER, NULL, 0, 3600000, PLACE(purge_delay)},
@@ -61,10 +64,13 @@ static const struct setting settings[] = {
 
 /* Settings that each cache may have for itself. */
 static const struct setting cache_settings[CACHE_OPTIONS] = {
-        [OPTION_ENGINE] = {"engine", KIND_CHOICE, "slub slob", 0, 0, 0},
+        [OPTION_ENGINE] = {"engine", KIND_CHOICE, "slub slob slab", 0, 0, 0},
         [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, 1022, 0},
         [OPTION_MIN_PARTIAL] = {"min_partial", KIND_NUMBER, NULL, 0, UINT32_MAX, 0},
         [OPTION_CPU_PARTIAL] = {"cpu_partial", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, 1024, 0},
 };
 
 enum { CACHE_VALUES_MAX = 64, PATTERN_BYTES = 48, TEXT_BYTES = 4096 };
@@ -232,7 +238,7 @@ static void set_for_cache(const char *pattern, enum cache_option option, const c
 
 static void report_unknown(const char *name)
 {
-        char known[448] = "";
+        char known[500] = "";
 
         for (size_t i = 0; i < array_size(settings); i++) {
                 strcat(known, settings[i].name);

@@ -21,6 +21,8 @@ struct size_list {
         uint32_t sizes[8];
 };
 
+enum { SLAB_MAX_ORDER_AUTO = 0xff };
+
 struct options {
         uint64_t slots;              /* enum slot_source */
         uint64_t classes;            /* enum size_classes */
@@ -29,6 +31,8 @@ struct options {
         uint64_t slub_min_order;     /* S3-02 */
         uint64_t slub_max_order;
         uint64_t slub_min_objects;   /* 0: from the CPU count */
+        uint64_t slab_max_order;     /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
+        uint64_t noaliencache;       /* 0 or 1 (S9-24) */
         uint64_t slot_cache_max;     /* bytes of free objects a slot may hold in stocks */
         uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */
         uint64_t purge_delay;        /* ms until free pages go back to the system */
@@ -48,6 +52,9 @@ enum cache_option {
         OPTION_SHEAF_CAPACITY, /* objects a sheaf holds; 0: no sheaves */
         OPTION_MIN_PARTIAL,
         OPTION_CPU_PARTIAL,
+        OPTION_LIMIT,          /* the tunables of engine slab (S6-51) */
+        OPTION_BATCHCOUNT,
+        OPTION_SHARED,
         CACHE_OPTIONS,
 };
 

@@ -79,8 +79,11 @@ void slabinfo_write(int file)
                       "%6lu\n",
                       line.name, (unsigned long)line.totals.inuse,
                       (unsigned long)line.totals.report.objects, line.size, line.objects,
-                      1 << line.order, 0, 0, 0, (unsigned long)line.totals.report.slabs,
-                      (unsigned long)line.totals.report.slabs, 0ul);
+                      1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
+                      line.totals.report.shared,
+                      (unsigned long)(line.totals.report.slabs - line.totals.report.free_slabs),
+                      (unsigned long)line.totals.report.slabs,
+                      (unsigned long)line.totals.report.shared_objects);
         heap_total(&totals);
         print(file, "# large blocks: %zu of %zu bytes, huge: %zu of %zu bytes\n",
               totals.large.blocks, totals.large.bytes, totals.large.huge_blocks,

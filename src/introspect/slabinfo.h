@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The table of /proc/slabinfo, version 2.1 (S9-10, S9-11).
+ * The table of /proc/slabinfo, version 2.1 (S9-10, S9-11, S6-70).
  *
  * active_objs counts the objects that the program holds: unlike the kernel's it leaves out free
  * objects in CPU slabs and sheaves, which are known exactly here. After the table come comment

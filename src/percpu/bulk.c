@@ -58,6 +58,15 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         return taken;
 }
 
+/*
+ * A slot's one array is refilled and flushed as by single calls (S5-30): batch by batch, and the
+ * pointers in between move in sequences.
+ */
+static bool goes_by_array(const struct kmem_cache *cache)
+{
+        return cache->engine->caching == CACHING_ARRAY && cache->sheaf_capacity;
+}
+
 unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         struct slot *slot = slot_current();
@@ -70,7 +79,7 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 unsigned int got = 0;
 
                 /* Fewer than half a sheaf are worth a refill, which leaves the rest installed. */
-                if (wanted * 2 < cache->sheaf_capacity) {
+                if (wanted * 2 < cache->sheaf_capacity || goes_by_array(cache)) {
                         objects[taken] = percpu_alloc_slow(cache);
                         got = objects[taken] != NULL;
                         if (got && wanted > 1)
@@ -136,7 +145,7 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                 if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
                     take_turns(slot, cache, &pair))
                         got = push_some(cache, objects + given, left);
-                if (!got && left >= cache->sheaf_capacity) {
+                if (!got && left >= cache->sheaf_capacity && !goes_by_array(cache)) {
                         got = cache->sheaf_capacity ? cache->sheaf_capacity : left;
                         give_many(cache, slot, record, objects + given, got);
                 } else if (!got) {

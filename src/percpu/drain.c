@@ -222,6 +222,8 @@ static void each_lock(void (*act)(struct lock *))
                         if (record)
                                 act(&record->engine.lock);
                 }
+                if (cache->engine->each_lock)
+                        cache->engine->each_lock(cache, act);
                 for (unsigned int node = 0; node < NODES_MAX; node++)
                         act(&cache->node[node].list_lock);
                 act(&cache->barn->lock);

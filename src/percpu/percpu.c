@@ -12,11 +12,13 @@
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "percpu/array.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
 
 #include <errno.h>
 
+struct lock cache_mutex;
 struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Bytes of free objects that one cache's stock in a slot, and its barn, may hold. */
@@ -56,11 +58,12 @@ int percpu_setup(struct kmem_cache *cache)
         cache->barn = metadata_alloc(sizeof(*cache->barn));
         if (!cache->barn)
                 return ENOMEM;
-        if (cache->engine->shared)
+        if (cache->engine->caching == CACHING_NONE)
                 cache->sheaf_capacity = 0;
-        else if (options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity))
+        else if (cache->engine->caching == CACHING_SHEAVES &&
+                 options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity))
                 cache->sheaf_capacity = (uint32_t)capacity;
-        else
+        else if (cache->engine->caching == CACHING_SHEAVES)
                 cache->sheaf_capacity = default_capacity(cache->size);
         bytes = max_of((uint64_t)cache->sheaf_capacity * cache->size, 1ul);
         cache->stock_max = (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
@@ -180,6 +183,8 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                 if (likely(object))
                         return object;
         }
+        if (cache->engine->caching == CACHING_ARRAY)
+                return array_alloc(cache, slot, record);
         pair = slot_read_pair(slot, cache->pair_offset);
         /* The size may be stale; then the pop finds nothing and a refill follows. */
         if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair)) {
@@ -229,6 +234,10 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         pushed = push_again(cache, object);
         if (pushed != PUSH_FULL)
                 return pushed == PUSH_DONE;
+        if (cache->engine->caching == CACHING_ARRAY) {
+                array_free(cache, slot, record, object);
+                return true;
+        }
         pair = slot_read_pair(slot, cache->pair_offset);
         if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
             take_turns(slot, cache, &pair) && push_again(cache, object) == PUSH_DONE)

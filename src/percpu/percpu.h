@@ -7,6 +7,8 @@
 
 #include "percpu/slot.h"
 
+/* The set of caches; outermost of all locks. */
+extern KMEM_HIDDEN struct lock cache_mutex;
 /* All caches by index; NULL where none is. Written under cache_mutex. */
 extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
 

@@ -53,6 +53,7 @@ struct slot_cache {
         struct engine_slot engine; /* its lock, the slot cache lock, protects the stock too */
         struct sheaf *stock;       /* sheaves with objects */
         uint32_t stock_size;       /* number of them */
+        uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         struct pair drained;       /* scratch of the drainer, under drain_mutex */
 };
 
@@ -61,6 +62,8 @@ struct slot {
         uint32_t id;
         uint32_t stopped;          /* the stop mark of INV-4; written under drain_mutex */
         uint64_t stock_bytes;      /* of all stocks of the slot; atomic adds */
+        uint64_t reap_time;        /* ms, when its arrays are looked at next; written under
+                                      cache_mutex, read without it */
         struct slot_cache *caches[CACHES_MAX];
         struct pair pairs[CACHES_MAX];
 };

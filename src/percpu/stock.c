@@ -61,8 +61,8 @@ static void give_to_own_cache(struct kmem_cache *cache, struct slot *slot, void 
                 own->engine->give(own, &record->engine, &object, 1);
 }
 
-void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                  void **objects, unsigned int count)
+unsigned int objects_keep_own(struct kmem_cache *cache, struct slot *slot, void **objects,
+                              unsigned int count)
 {
         const struct kmem_cache *mapped = cache->engine->shared ? cache->engine->shared : cache;
         unsigned int kept = 0;
@@ -77,6 +77,14 @@ void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache
                 else
                         give_to_own_cache(cache, slot, objects[i]);
         }
+        return kept;
+}
+
+void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                  void **objects, unsigned int count)
+{
+        unsigned int kept = objects_keep_own(cache, slot, objects, count);
+
         if (kept)
                 cache->engine->give(cache, &record->engine, objects, kept);
 }
