@@ -207,7 +207,10 @@ void collect_orphans(void)
         lock_drop(&drain_mutex);
 }
 
-/* Calls a function on every lock of the caches, outermost first. */
+/*
+ * Calls a function on every lock of the caches, outermost first, and on those of locked slots:
+ * a pair may be replaced with the slot cache lock held, so they come after all of those.
+ */
 static void each_lock(void (*act)(struct lock *))
 {
         for (uint32_t index = 1; index < slots_index_end(); index++) {
@@ -228,6 +231,8 @@ static void each_lock(void (*act)(struct lock *))
                         act(&cache->node[node].list_lock);
                 act(&cache->barn->lock);
         }
+        for (unsigned int number = 0; !slots_are_rseq() && number < slots_made_count(); number++)
+                act(&slot_made(number)->lock);
         act(&slob_lock);
 }
 

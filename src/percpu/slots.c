@@ -366,16 +366,10 @@ bool slots_fence(void)
 void slots_fork_prepare(void)
 {
         lock_take(&slots_lock);
-        if (!rseq_mode)
-                for (unsigned int number = 0; number < made_count; number++)
-                        lock_take(&made[number]->lock);
 }
 
 void slots_fork_parent(void)
 {
-        if (!rseq_mode)
-                for (unsigned int number = 0; number < made_count; number++)
-                        lock_drop(&made[number]->lock);
         lock_drop(&slots_lock);
 }
 
