@@ -115,8 +115,8 @@ void walk_slab_cache(struct kmem_cache *cache, struct walk_slab_counts *counts)
 
                 free_objects = check_list(cache, number, &data->full, cache->objects,
                                           cache->objects, counts);
-                free_objects += check_list(cache, number, &node->partial, 1, cache->objects - 1,
-                                           counts);
+                free_objects +=
+                        check_list(cache, number, &node->partial, 1, cache->objects - 1, counts);
                 free_objects += check_list(cache, number, &data->free, 0, 0, counts);
                 slabs = data->full.length + node->partial.length + data->free.length;
                 ensure(data->free_objects == free_objects, NULL); /* SLAB-4 */
@@ -127,7 +127,7 @@ void walk_slab_cache(struct kmem_cache *cache, struct walk_slab_counts *counts)
                 counts->free += data->free.length;
                 check_array(cache, number, data->shared, counts);
                 for (uint32_t here = 0; here < NODES_MAX; here++)
-                        check_array(cache, number,
-                                    slab_data(cache)->node[here].alien[number], counts);
+                        check_array(cache, number, slab_data(cache)->node[here].alien[number],
+                                    counts);
         }
 }

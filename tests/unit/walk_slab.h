@@ -12,9 +12,9 @@ struct walk_slab_counts {
         uint64_t full;
         uint64_t partial;
         uint64_t free;
-        uint64_t active;      /* objects handed out as far as slabs know */
-        uint64_t arrays;      /* of them, in shared and alien arrays */
-        bool above_limit;     /* a node has free slabs and more free objects than its limit */
+        uint64_t active;  /* objects handed out as far as slabs know */
+        uint64_t arrays;  /* of them, in shared and alien arrays */
+        bool above_limit; /* a node has free slabs and more free objects than its limit */
 };
 
 /* Dies with a message if an invariant is broken. */
