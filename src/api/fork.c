@@ -6,9 +6,11 @@
  * handlers may allocate.
  */
 #define _GNU_SOURCE
-#include "api/heap.h"
+#include "api/rcu.h"
 
 #include "base/metadata.h"
+#include "base/rcu.h"
+#include "page/deferred.h"
 #include "page/large.h"
 #include "page/purge.h"
 
@@ -16,8 +18,13 @@
 
 static void prepare(void)
 {
+        call_rcu_fork_prepare();
+        kfree_rcu_fork_prepare();
         lock_take(&cache_mutex);
         percpu_fork_prepare();
+        lock_take(&release_lock);
+        lock_take(&deferred_lock);
+        rcu_fork_prepare();
         lock_take(&huge_lock);
         lock_take(&purge_lock);
         lock_take(&page_lock);
@@ -30,8 +37,13 @@ static void parent(void)
         lock_drop(&page_lock);
         lock_drop(&purge_lock);
         lock_drop(&huge_lock);
+        rcu_fork_parent();
+        lock_drop(&deferred_lock);
+        lock_drop(&release_lock);
         percpu_fork_parent();
         lock_drop(&cache_mutex);
+        kfree_rcu_fork_parent();
+        call_rcu_fork_parent();
 }
 
 static void child(void)
@@ -40,8 +52,13 @@ static void child(void)
         lock_reset(&page_lock);
         lock_reset(&purge_lock);
         lock_reset(&huge_lock);
+        rcu_fork_child();
+        lock_reset(&deferred_lock);
+        lock_reset(&release_lock);
         percpu_fork_child();
         lock_reset(&cache_mutex);
+        kfree_rcu_fork_child();
+        call_rcu_fork_child();
 }
 
 void fork_init(void)

@@ -9,6 +9,7 @@
 #include "slub/slab.h"
 
 #include "base/options.h"
+#include "page/deferred.h"
 
 enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
 
@@ -174,4 +175,5 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
                         slab_push_chain(cache, slot, &chain);
         }
         add_relaxed(&slot->given, given);
+        pages_release_deferred();
 }
