@@ -534,6 +534,13 @@ void kfree_rcu_barrier(void);
 bool kmem_rcu_set_domain(void (*request)(uint64_t number));
 void kmem_rcu_domain_done(uint64_t number);
 
+/*
+ * In libkmem-urcu.so (and -bp, -mb, -qsbr: one for each flavour of liburcu): always true. The
+ * library works by being loaded; a program that calls this is sure to load it when linked with
+ * --as-needed.
+ */
+bool kmem_urcu_is_loaded(void);
+
 #ifdef __cplusplus
 } /* extern "C" */
 
