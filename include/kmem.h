@@ -102,6 +102,7 @@ struct kmem_cache;
  *   in S4-05; free lists are kept outside objects, so the offset is otherwise without effect.
  * @ctor: run once on each object when its slab is made (S8-31), not on each allocation;
  *   objects are to be freed in constructed state. It may allocate, but not from this cache.
+ *   Engine slob keeps nothing constructed and runs it on each allocation (S7-44).
  */
 struct kmem_cache_args {
         unsigned int align;
@@ -140,8 +141,8 @@ struct kmem_cache *kmem_cache_create_args(const char *name, unsigned int size,
  *
  * NULL is allowed. If the cache has aliases only one is taken away. All objects must have been
  * freed and nobody may use the cache any more; objects that remain are reported on standard
- * error, and their slabs leak. Waits for blocks given to kfree_rcu and, with
- * SLAB_TYPESAFE_BY_RCU, until no reader can look at the cache's pages any more.
+ * error, and their slabs leak; engine slob does not notice them (S7-45). Waits for blocks given to
+ * kfree_rcu and, with SLAB_TYPESAFE_BY_RCU, until no reader can look at the cache's pages any more.
  */
 void kmem_cache_destroy(struct kmem_cache *cache);
 
@@ -223,7 +224,8 @@ void *kmem_cache_alloc_lru(struct kmem_cache *cache, struct list_lru *lru, gfp_t
  * kmalloc - memory by size (S8-22)
  *
  * Returns memory aligned to 8 or, from 16 bytes on, 16 (power-of-two sizes of the kernel's size
- * classes: to the size, up to 4096), ZERO_SIZE_PTR for size 0, or NULL with errno ENOMEM.
+ * classes: to the size, up to 4096; with engine slob 8, and power-of-two sizes to the size),
+ * ZERO_SIZE_PTR for size 0, or NULL with errno ENOMEM.
  */
 void *kmalloc(size_t size, gfp_t flags) __attribute__((malloc, alloc_size(1)));
 /* kmalloc with __GFP_ZERO. */
@@ -302,7 +304,8 @@ size_t ksize(const void *block);
 /*
  * kfree - give back memory of kmalloc, kmem_cache_alloc or the malloc family
  *
- * NULL and ZERO_SIZE_PTR are ignored. Any other pointer that is not the start of a block is
+ * NULL and ZERO_SIZE_PTR are ignored. Objects of caches of engine slob, whose size only
+ * kmem_cache_free knows (S5-32), and any other pointer that is not the start of a block are
  * reported with its address, and the process aborts (option bad_free: abort, ignore, libc).
  */
 void kfree(const void *block);

@@ -12,9 +12,13 @@
 #include "base/lock.h"
 #include "page/page.h"
 
+/* NUMA nodes with lists of their own. Tests build with more. */
+#ifndef NODES_MAX
+#define NODES_MAX 1
+#endif
+
 enum {
         CACHES_MAX = 4096,      /* indexes 1..4095; index 0 is "no cache" */
-        NODES_MAX = 1,          /* NUMA nodes with lists of their own */
         PAIR_SHIFT = 4,         /* a pair of sheaf pointers is 16 bytes */
         CACHE_NAME_BYTES = 48,
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
@@ -73,8 +77,13 @@ struct kmem_cache {
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
         struct engine_node node[NODES_MAX];
 
+        /* slab (S6-04); objects, order and reciprocal serve it too */
+        uint32_t batchcount;       /* objects that a refill or a flush of an array moves */
+        uint32_t shared;           /* capacity of a node's shared array, in batchcounts */
+
         void *engine_data;         /* whatever else the back end keeps, NULL at first */
         struct barn *barn;
+        uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];
@@ -94,6 +103,22 @@ struct engine_report {
         uint64_t cpu_slabs;        /* CPU slabs and CPU partial slabs */
         uint64_t taken;            /* objects handed to the per-CPU layer, cumulative */
         uint64_t given;            /* objects it gave back, cumulative */
+        /* Only where objects of one cache differ in size; else they are objects times stride. */
+        bool has_bytes;
+        uint64_t bytes_inuse;
+        uint64_t bytes_free;
+        uint64_t free_slabs;       /* slab: slabs without an object in use, kept on a list */
+        uint64_t shared_objects;   /* slab: free objects in shared arrays */
+        uint32_t limit;            /* slab: the tunables; 0 in other engines */
+        uint32_t batchcount;
+        uint32_t shared;
+};
+
+/* What a slot keeps in front of a back end. */
+enum engine_caching {
+        CACHING_SHEAVES, /* two sheaves, a stock and a barn */
+        CACHING_ARRAY,   /* one array, refilled and flushed in part (S6-01) */
+        CACHING_NONE,    /* nothing: every call goes to the back end */
 };
 
 /*
@@ -102,23 +127,57 @@ struct engine_report {
  */
 struct engine {
         const char *name;
-        /* Computes layout and defaults from object_size, align and flags. Returns 0 or an errno. */
+        enum engine_caching caching;
+        /*
+         * NULL if each cache has pages of its own. Else the caches of the back end share their
+         * pages: this record stands in the page map for all of them, and given to `give` it
+         * means that the caller does not know the cache. Such caches have CACHING_NONE.
+         */
+        struct kmem_cache *shared;
+        /*
+         * Computes layout and defaults from object_size, align and flags; with CACHING_ARRAY also
+         * sheaf_capacity. Returns 0 or an errno.
+         */
         int (*setup)(struct kmem_cache *cache);
         /*
          * Hands out up to @count objects; returns how many, 0 only without memory. They fill
-         * the front of @objects; the last one stored is the first in allocation order, so that
-         * a sheaf, popped from its end, hands them out in the back end's order.
+         * the front of @objects so that a sheaf, popped from its end, hands them out in the back
+         * end's order.
          */
         unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                              unsigned int count);
         /* Takes objects back. Wrong ones are reported and left out. @objects is clobbered. */
         void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                      unsigned int count);
+        /*
+         * Only where kmalloc and malloc get blocks of exact sizes, else NULL: memory for @size
+         * bytes (not 0), counted as an object of @cache, the cache of a size class. @align is a
+         * power of two up to a page, or 0 for the back end's own rule for kmalloc.
+         */
+        void *(*alloc_bytes)(struct kmem_cache *cache, size_t size, size_t align, bool zero);
+        /* With it: usable bytes of the block that starts at the address, 0 if none does. */
+        size_t (*block_bytes)(const void *address);
+        /*
+         * CACHING_ARRAY only. flush_count: how many objects now leave an array that is full.
+         * flush: takes these back; unlike give, it may keep them in a shared array. reap: what
+         * is due at times on the caller's node (S6-60). take, give and flush of such an engine
+         * leave the slot cache lock alone, so they may be called with it held, except take of a
+         * cache with a constructor.
+         */
+        unsigned int (*flush_count)(struct kmem_cache *cache);
+        void (*flush)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                      unsigned int count);
+        void (*reap)(struct kmem_cache *cache, uint64_t now_ms);
+        /* Calls a function on locks of the cache besides those declared here; may be NULL. */
+        void (*each_lock)(struct kmem_cache *cache, void (*act)(struct lock *));
         /* Puts what the slot holds (CPU slab, CPU partial list) on the node lists. */
         void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
         /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
         bool (*shrink)(struct kmem_cache *cache);
-        /* Last call for a cache: frees empty slabs, reports what is left; true if slabs remain. */
+        /*
+         * Last call for a cache: frees empty slabs and what setup made, and reports what is left;
+         * true if slabs remain, and then everything stays for frees that may still come.
+         */
         bool (*teardown)(struct kmem_cache *cache);
         /* Adds the cache's node figures to @report. */
         void (*report)(struct kmem_cache *cache, struct engine_report *report);
@@ -130,13 +189,26 @@ struct engine {
 };
 
 extern KMEM_HIDDEN const struct engine slub_engine;
+extern KMEM_HIDDEN const struct engine slob_engine;
+
+/* The one lock of the slob back end (S7-03), here for fork. */
+extern KMEM_HIDDEN struct lock slob_lock;
+extern KMEM_HIDDEN const struct engine slab_engine;
 
 /* In the order of option engine's values. */
 static inline const struct engine *engine_by_number(uint64_t number)
 {
-        static const struct engine *const engines[] = {&slub_engine};
+        static const struct engine *const engines[] = {&slub_engine, &slob_engine, &slab_engine};
 
         return engines[number];
 }
+
+/* engine.c: what back ends share */
+
+/* Alignment of a cache's objects: what was asked for, HWCACHE_ALIGN and the word (S4-20). */
+KMEM_HIDDEN uint32_t engine_align(const struct kmem_cache *cache);
+/* Reports an object that cannot be given back, as option bad_free says. */
+KMEM_HIDDEN void engine_bad_free(const struct kmem_cache *cache, const void *object,
+                                 const char *wrong);
 
 #endif

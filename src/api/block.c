@@ -15,10 +15,19 @@
 /* libc's own free, for option bad_free=libc; glibc exports it under this name. */
 extern void __libc_free(void *block) __attribute__((weak));
 
+/* Smaller objects would waste most of a mapping of their own. */
+enum { MAPPED_ALONE_BYTES = 2048 };
+
 static struct kmem_cache *cache_of(const void *block)
 {
         return heap_contains(block) ? caches_by_index[heap.map[address_page(block)] >> PAIR_SHIFT]
                                     : NULL;
+}
+
+/* Bytes that malloc's alignment asks for; kmalloc's rule is the engine's. */
+static size_t exact_align(enum class_table table)
+{
+        return table == CLASS_MALLOC ? MALLOC_ALIGN : 0;
 }
 
 void *block_alloc(enum class_table table, size_t size, bool zero)
@@ -33,9 +42,15 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
         cache = class_cache(table, size);
         if (!cache)
                 return NULL;
+        if (cache->engine->alloc_bytes)
+                return cache->engine->alloc_bytes(cache, size, exact_align(table), zero);
         object = percpu_alloc(cache);
+        /* What does not fit the reservation any more may find room outside it. */
+        if (unlikely(!object) && size >= MAPPED_ALONE_BYTES)
+                return large_alloc(size, PAGE_SIZE, zero);
+        /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
         if (object && zero)
-                memset(object, 0, size);
+                memset(object, 0, table == CLASS_KMALLOC ? cache->object_size : size);
         return object;
 }
 
@@ -47,6 +62,8 @@ void *block_alloc_aligned(size_t size, size_t align)
                 return heap_is_foreign() ? kmem_heap_owner.block_alloc_aligned(size, align) : NULL;
         if (size <= class_bytes_max() && align <= PAGE_SIZE)
                 cache = class_cache_aligned(max_of(size, (size_t)1), align);
+        if (cache && cache->engine->alloc_bytes)
+                return cache->engine->alloc_bytes(cache, max_of(size, (size_t)1), align, false);
         if (cache)
                 return percpu_alloc(cache);
         return large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), false);
@@ -61,16 +78,23 @@ size_t block_bytes(const void *block)
         cache = cache_of(block);
         if (!cache)
                 return large_size(block);
+        if (cache->engine->block_bytes)
+                return cache->engine->block_bytes(block);
         return cache->engine->is_object(cache, block) ? cache->object_size : 0;
+}
+
+bool belongs_to_libc(const void *block)
+{
+        return options.bad_free == BAD_FREE_LIBC && !heap_contains(block);
 }
 
 void report_bad_free(const char *call, void *block, const char *wrong)
 {
-        if (options.bad_free == BAD_FREE_LIBC && __libc_free) {
+        if (belongs_to_libc(block) && __libc_free) {
                 __libc_free(block);
                 return;
         }
-        if (options.bad_free == BAD_FREE_ABORT)
+        if (options.bad_free != BAD_FREE_IGNORE)
                 message_fatal("%s(%p): %s", call, block, wrong);
         message("%s(%p): %s; ignored", call, block, wrong);
 }
@@ -92,7 +116,8 @@ void block_free_slow(void *block, const char *call)
         if (!cache) {
                 if (!large_free(block))
                         report_bad_free(call, block, "not the start of a block of this heap");
-        } else if (options.check == CHECK_SHEAF && !cache->engine->is_object(cache, block)) {
+        } else if (options.check == CHECK_SHEAF && cache->sheaf_capacity &&
+                   !cache->engine->is_object(cache, block)) {
                 report_bad_free(call, block, "inside an object, not at its start");
         } else if (options.check == CHECK_SHEAF && percpu_holds(cache, block)) {
                 report_bad_free(call, block, "free already (double free)");
@@ -106,7 +131,8 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
 {
         void *moved = block_alloc(table, size, false);
 
-        if (moved) {
+        /* Not the NULL and header that slob_compat=2.6.24 makes of a failure. */
+        if (!ZERO_OR_NULL_PTR(moved)) {
                 memcpy(moved, block, min_of(old, size));
                 block_free(block, "realloc");
         }
@@ -116,6 +142,7 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
 void *block_resize(enum class_table table, void *block, size_t old, size_t size)
 {
         struct kmem_cache *cache = cache_of(block);
+        void *moved;
 
         if (heap_is_foreign())
                 return kmem_heap_owner.block_resize(table, block, old, size);
@@ -129,5 +156,7 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size)
                 if (resized)
                         return resized;
         }
-        return resize_by_copy(table, block, old, size);
+        moved = resize_by_copy(table, block, old, size);
+        /* A block that was to shrink stays if there is no memory for a smaller one. */
+        return moved || size > old ? moved : block;
 }

@@ -4,7 +4,6 @@
  */
 #include "api/owner.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
 
@@ -16,44 +15,106 @@ static void clear_objects(struct kmem_cache *cache, void **objects, size_t count
                 memset(objects[i], 0, cache->object_size);
 }
 
-static KMEM_COLD int alloc_bulk_failed(struct kmem_cache *cache, void **objects, size_t taken)
+static KMEM_COLD int alloc_bulk_failed(struct kmem_cache *cache, gfp_t flags, void **objects,
+                                       size_t taken)
 {
         kmem_cache_free_bulk(cache, taken, objects);
-        errno = ENOMEM;
+        cache_alloc_failed(cache, flags);
         return 0;
 }
 
-KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
-                                      void **objects)
+/* What the sheaf did not cover of a request: @taken objects are there already. */
+static KMEM_NOINLINE int alloc_bulk_rest(struct kmem_cache *cache, gfp_t flags, size_t count,
+                                         void **objects, size_t taken)
 {
-        size_t taken = 0;
-
-        if (unlikely(heap_is_foreign()))
+        if (heap_is_foreign())
                 return kmem_heap_owner.cache_alloc_bulk(cache, flags, count, objects);
-        if (unlikely(count > INT_MAX))
-                return alloc_bulk_failed(cache, objects, 0);
+        if (count > INT_MAX)
+                return alloc_bulk_failed(cache, flags, objects, taken);
         while (taken < count) {
                 unsigned int piece = (unsigned int)min_of(count - taken, (size_t)PIECE);
-                unsigned int got = percpu_alloc_bulk(cache, objects + taken, piece);
+                unsigned int got = percpu_alloc_bulk_slow(cache, objects + taken, piece);
 
                 taken += got;
-                if (unlikely(got < piece))
-                        return alloc_bulk_failed(cache, objects, taken);
+                if (got < piece)
+                        return alloc_bulk_failed(cache, flags, objects, taken);
         }
+        if (flags & __GFP_ZERO)
+                clear_objects(cache, objects, count);
+        return (int)count;
+}
+
+static KMEM_NOINLINE int alloc_many(struct kmem_cache *cache, gfp_t flags, size_t count,
+                                    void **objects)
+{
+        unsigned int taken = 0;
+
+        if (likely(count <= PIECE))
+                taken = rseq_pop_bulk(cache->pair_offset, objects, count);
+        if (unlikely(taken < count))
+                return alloc_bulk_rest(cache, flags, count, objects, taken);
         if (unlikely(flags & __GFP_ZERO))
                 clear_objects(cache, objects, count);
         return (int)count;
 }
 
-static void free_same_cache(struct kmem_cache *cache, size_t count, void **objects)
+/* One object takes the short way of a single call, whose registers need no saving. */
+KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
+                                      void **objects)
 {
+        if (count == 1 && likely(!(flags & __GFP_ZERO))) {
+                void *object = percpu_alloc_fast(cache->pair_offset);
+
+                if (likely(object)) {
+                        objects[0] = object;
+                        return 1;
+                }
+        }
+        return alloc_many(cache, flags, count, objects);
+}
+
+/*
+ * Whether every entry may go the fast way: NULL and addresses outside the reservation may not, and
+ * none may while check=sheaf is on. The disjunction of all distances from the base has no bit above
+ * the reservation's if and only if none of them has; the loop has no branches, two objects a step.
+ */
+__attribute__((optimize("tree-vectorize"))) static bool all_in_heap(size_t count, void **objects)
+{
+        uintptr_t distances = 0;
+
+        for (size_t i = 0; i < count; i++)
+                distances |= (uintptr_t)objects[i] - heap.base;
+        return distances >> fls(heap.reserved_bytes - 1) == 0 && fast.heap_bytes != 0;
+}
+
+/* What the sheaf had no room for, in pieces; strangers among them one by one. */
+static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count, void **objects)
+{
+        if (heap_is_foreign()) {
+                kmem_heap_owner.cache_free_bulk(cache, count, objects);
+                return;
+        }
         while (count) {
                 unsigned int piece = (unsigned int)min_of(count, (size_t)PIECE);
 
-                percpu_free_bulk(cache, objects, piece);
+                if (likely(all_in_heap(piece, objects)))
+                        percpu_free_bulk_slow(cache, objects, piece);
+                else
+                        for (unsigned int i = 0; i < piece; i++)
+                                kmem_cache_free(cache, objects[i]);
                 objects += piece;
                 count -= piece;
         }
+}
+
+static KMEM_NOINLINE void free_same_cache(struct kmem_cache *cache, size_t count, void **objects)
+{
+        unsigned int pushed = 0;
+
+        if (likely(count <= PIECE) && likely(all_in_heap(count, objects)))
+                pushed = rseq_push_bulk(cache->pair_offset, objects, count);
+        if (unlikely(pushed < count))
+                free_bulk_rest(cache, count - pushed, objects + pushed);
 }
 
 /* The page map entry of an object that is looked up by address, 0 if that needs the slow path. */
@@ -65,38 +126,46 @@ static inline uint32_t map_entry(const void *object)
 }
 
 /* Neighbours of the same cache go together; large blocks, NULL and strangers one by one. */
-static void free_any_cache(size_t count, void **objects)
+static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
 {
         size_t first = 0;
 
         while (first < count) {
                 uint32_t entry = map_entry(objects[first]);
                 size_t end = first + 1;
+                unsigned int run;
+                unsigned int pushed;
 
                 if (unlikely(!entry)) {
                         block_free(objects[first], "kfree_bulk");
                         first = end;
                         continue;
                 }
-                while (end < count && map_entry(objects[end]) == entry)
+                while (end < count && end - first < PIECE && map_entry(objects[end]) == entry)
                         end++;
-                free_same_cache(caches_by_index[entry >> PAIR_SHIFT], end - first,
-                                objects + first);
+                run = (unsigned int)(end - first);
+                pushed = rseq_push_bulk(entry, objects + first, run);
+                if (unlikely(pushed < run))
+                        percpu_free_bulk_slow(caches_by_index[entry >> PAIR_SHIFT],
+                                              objects + first + pushed, run - pushed);
                 first = end;
         }
 }
 
 KMEM_PUBLIC void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
 {
-        if (unlikely(heap_is_foreign()))
-                kmem_heap_owner.cache_free_bulk(cache, count, objects);
-        else if (cache)
-                free_same_cache(cache, count, objects);
+        if (!cache)
+                kfree_bulk(count, objects);
+        else if (count == 1)
+                kmem_cache_free(cache, objects[0]);
         else
-                free_any_cache(count, objects);
+                free_same_cache(cache, count, objects);
 }
 
 KMEM_PUBLIC void kfree_bulk(size_t count, void **objects)
 {
-        kmem_cache_free_bulk(NULL, count, objects);
+        if (count == 1)
+                block_free(objects[0], "kfree_bulk");
+        else
+                free_any_cache(count, objects);
 }

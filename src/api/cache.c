@@ -8,13 +8,13 @@
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "base/rcu.h"
 #include "page/deferred.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct lock cache_mutex;
 struct list cache_list = {&cache_list, &cache_list};
 
 static const slab_flags_t permitted_flags =
@@ -37,6 +37,38 @@ static const struct engine *chosen_engine(const char *name)
                                                                : &slub_engine;
 }
 
+static uint64_t births; /* under cache_mutex */
+
+/* The newest cache older than @birth, 0 for the newest of all; NULL at the end. */
+struct kmem_cache *cache_before_locked(uint64_t birth)
+{
+        struct list *node;
+
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                if (!birth || cache->birth < birth)
+                        return cache;
+        }
+        return NULL;
+}
+
+/* Before the first cache of a back end whose caches share pages: what stands for those. */
+static int share_pages_locked(const struct engine *engine)
+{
+        struct kmem_cache *shared = engine->shared;
+        int error;
+
+        if (!shared || shared->pair_offset)
+                return 0;
+        error = percpu_setup(shared);
+        if (error)
+                return error;
+        shared->birth = ++births;
+        list_add(&shared->list, &cache_list);
+        return 0;
+}
+
 int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
                       slab_flags_t flags, struct kmem_cache **made)
 {
@@ -54,9 +86,15 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->usersize = args->usersize;
         cache->engine = chosen_engine(name);
         cache->references = 1;
-        error = cache->engine->setup(cache);
+        error = share_pages_locked(cache->engine);
+        cache->birth = ++births;
         if (!error)
+                error = cache->engine->setup(cache);
+        if (!error) {
                 error = percpu_setup(cache);
+                if (error)
+                        cache->engine->teardown(cache);
+        }
         if (error) {
                 metadata_free(cache, sizeof(*cache));
                 return error;
@@ -105,8 +143,8 @@ static bool is_mergeable(const struct kmem_cache_args *args, slab_flags_t flags)
 }
 
 /* The oldest cache that may stand for a new one, or NULL (S4-42). */
-static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int align,
-                                                slab_flags_t flags)
+static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int size,
+                                                unsigned int align, slab_flags_t flags)
 {
         struct kmem_cache probe = {.object_size = size, .align = align, .flags = flags};
         struct list *node;
@@ -118,6 +156,8 @@ static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int 
                 uint32_t rounded = (uint32_t)round_up(round_up(size, sizeof(void *)), probe.align);
 
                 if (cache->flags & (never_merge | SLAB_KMALLOC) || cache->ctor || cache->usersize)
+                        continue;
+                if (cache->engine != chosen_engine(name))
                         continue;
                 if ((cache->flags ^ flags) & merge_same)
                         continue;
@@ -132,8 +172,8 @@ static struct kmem_cache *find_mergeable_locked(unsigned int size, unsigned int 
 static int create_locked(const char *name, unsigned int size, const struct kmem_cache_args *args,
                          slab_flags_t flags, struct kmem_cache **cache)
 {
-        if (is_mergeable(args, flags)) {
-                *cache = find_mergeable_locked(size, args->align, flags);
+        if (is_mergeable(args, flags) && !chosen_engine(name)->shared) {
+                *cache = find_mergeable_locked(name, size, args->align, flags);
                 if (*cache) {
                         (*cache)->references++;
                         (*cache)->object_size = max_of((*cache)->object_size, size);
@@ -152,8 +192,11 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
         struct kmem_cache *cache = NULL;
         int error = EINVAL;
 
-        if (heap_is_foreign())
+        if (heap_is_foreign()) {
+                /* Before our constructor ran: no fast path may run on an area nobody set up. */
+                slots_refuse();
                 return kmem_heap_owner.cache_create(name, size, given, flags);
+        }
         if (!wrong) {
                 check_usercopy(name, size, &args);
                 error = ENOMEM;
@@ -164,9 +207,9 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 }
                 if (!error)
                         return cache;
-                wrong = error == EINVAL   ? "the object is too large for a slab"
-                        : error == ENOSPC ? "4095 caches exist"
-                                          : "out of memory";
+                wrong = error == EINVAL || error == E2BIG ? "the object is too large for a slab"
+                        : error == ENOSPC                 ? "4095 caches exist"
+                                                          : "out of memory";
         }
         message("kmem_cache_create(%s) size %u align %u flags 0x%x failed with error %d: %s",
                 name ? name : "NULL", size, args.align, flags, error, wrong);
@@ -203,7 +246,9 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsi
 
 /*
  * Grace periods are waited for without cache_mutex: a reader may be making a cache. Objects given
- * to kfree_rcu must be back before, pages of a type-safe cache are back after it.
+ * to kfree_rcu must be back before. Readers that stand on objects of a type-safe cache leave
+ * before its slabs end, whatever the back end; pages of slabs that ended earlier (shrink) wait for
+ * a grace period of their own, which is over at the latest when this returns.
  */
 KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
 {
@@ -218,6 +263,8 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
         check_may_wait("kmem_cache_destroy");
         kfree_rcu_barrier();
         type_safe = cache->flags & SLAB_TYPESAFE_BY_RCU;
+        if (type_safe)
+                rcu_wait(rcu_snapshot());
         lock_take(&cache_mutex);
         if (--cache->references == 0) {
                 list_remove(&cache->list);
@@ -251,7 +298,7 @@ KMEM_PUBLIC unsigned int kmem_cache_size(struct kmem_cache *cache)
 }
 
 /* S8-46, at most ten lines a process. */
-static KMEM_COLD void *alloc_failed(struct kmem_cache *cache, gfp_t flags)
+KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
 {
         static uint32_t warned;
 
@@ -274,7 +321,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
                 return kmem_heap_owner.cache_alloc(cache, flags);
         object = percpu_alloc_slow(cache);
         if (unlikely(!object))
-                return alloc_failed(cache, flags);
+                return cache_alloc_failed(cache, flags);
         if (flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);
         return object;
@@ -308,6 +355,11 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
         }
         own = heap_contains(object) ? caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT]
                                     : NULL;
+        if (own && own == cache->engine->shared) {
+                /* The pages do not tell the cache, so the caller's word counts. */
+                percpu_free_slow(cache, object);
+                return;
+        }
         if (own && own != cache)
                 message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s",
                         cache->name, object, own->name);

@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-enum { CLASSES_MAX = 96, MALLOC_ALIGN = 16 };
+enum { CLASSES_MAX = 96 };
 
 static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
 static unsigned int class_count;

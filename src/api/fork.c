@@ -10,14 +10,26 @@
 
 #include "base/metadata.h"
 #include "base/rcu.h"
+#include "introspect/slabinfo.h"
 #include "page/deferred.h"
 #include "page/large.h"
 #include "page/purge.h"
 
 #include <pthread.h>
 
+/*
+ * glibc locks its list of streams after all handlers have run, and a stream's owner may be waiting
+ * for us, and a holder of the list for that stream. So the list comes first: the lock counts its
+ * owner's claims, and fork takes it again.
+ */
+extern void _IO_list_lock(void) __attribute__((weak));
+extern void _IO_list_unlock(void) __attribute__((weak));
+extern void _IO_list_resetlock(void) __attribute__((weak));
+
 static void prepare(void)
 {
+        if (&_IO_list_lock)
+                _IO_list_lock();
         call_rcu_fork_prepare();
         kfree_rcu_fork_prepare();
         lock_take(&cache_mutex);
@@ -44,6 +56,8 @@ static void parent(void)
         lock_drop(&cache_mutex);
         kfree_rcu_fork_parent();
         call_rcu_fork_parent();
+        if (&_IO_list_unlock)
+                _IO_list_unlock();
 }
 
 static void child(void)
@@ -59,9 +73,20 @@ static void child(void)
         lock_reset(&cache_mutex);
         kfree_rcu_fork_child();
         call_rcu_fork_child();
+        if (&_IO_list_resetlock)
+                _IO_list_resetlock();
+        slabinfo_claim();
 }
 
 void fork_init(void)
 {
         pthread_atfork(prepare, parent, child);
+}
+
+bool heap_locks_free(void)
+{
+        return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
+               !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
+               !lock_is_held(&purge_lock) && !lock_is_held(&page_lock) &&
+               !lock_is_held(&metadata_lock);
 }

@@ -26,17 +26,26 @@ static inline bool heap_ready(void)
 
 /* cache.c */
 
-extern KMEM_HIDDEN struct lock cache_mutex; /* set of caches; outermost of all locks */
 extern KMEM_HIDDEN struct list cache_list;  /* newest first; under cache_mutex */
 
 /* A cache without checks of name and flags and without merging. Under cache_mutex; else errno. */
 KMEM_HIDDEN int cache_make_locked(const char *name, const struct kmem_cache_args *args,
                                   uint32_t size, slab_flags_t flags, struct kmem_cache **made);
 
+/* Says why a request failed, unless told not to; sets errno, returns NULL (S8-46). */
+KMEM_HIDDEN void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags);
+
+/*
+ * The newest cache that is older than the one of that birth (0: the newest of all), or NULL. For
+ * walks that drop cache_mutex between caches.
+ */
+KMEM_HIDDEN struct kmem_cache *cache_before_locked(uint64_t birth);
+
 /* classes.c: size classes, their caches made when first needed */
 
 /* Which of the two tables: kmalloc has classes below the 16 bytes of malloc's alignment. */
 enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
+enum { MALLOC_ALIGN = 16 };
 
 KMEM_HIDDEN void classes_init(void);
 /* The cache for a size from 1 to class_bytes_max(), or NULL without memory. */
@@ -59,6 +68,8 @@ KMEM_HIDDEN size_t block_bytes(const void *block);
 KMEM_HIDDEN void block_free_slow(void *block, const char *call);
 /* In place or moved; NULL without memory, then @block is untouched. @old is block_bytes(block). */
 KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size);
+/* Whether option bad_free=libc takes a block that is not ours for libc's. */
+KMEM_HIDDEN bool belongs_to_libc(const void *block);
 /* Reports a pointer that cannot be freed, as option bad_free says. */
 KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
 
@@ -74,5 +85,7 @@ static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
 
 /* fork.c */
 KMEM_HIDDEN void fork_init(void);
+/* Whether no lock of the heap is held at this moment, by anybody. */
+KMEM_HIDDEN bool heap_locks_free(void);
 
 #endif

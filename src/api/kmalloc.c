@@ -36,12 +36,13 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
 KMEM_PUBLIC void *kmalloc(size_t size, gfp_t flags)
 {
         if (likely(size - 1 < fast.malloc_limit)) {
-                void *object = percpu_alloc_fast(
-                        front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+                uint32_t offset = front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT];
+                void *object = percpu_alloc_fast(offset);
 
                 if (likely(object)) {
                         if (unlikely(flags & __GFP_ZERO))
-                                memset(object, 0, size);
+                                memset(object, 0,
+                                       caches_by_index[offset >> PAIR_SHIFT]->object_size);
                         return object;
                 }
         }
@@ -86,7 +87,7 @@ KMEM_PUBLIC void kfree_sensitive(const void *block)
 
 KMEM_PUBLIC size_t ksize(const void *block)
 {
-        if (ZERO_OR_NULL_PTR(block) || !heap_ready())
+        if (ZERO_OR_NULL_PTR(block))
                 return 0;
         return block_bytes(block);
 }
@@ -101,6 +102,10 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
         if (size == 0) {
                 kfree(block);
                 return ZERO_SIZE_PTR;
+        }
+        if (old == 0 && belongs_to_libc(block)) {
+                errno = EINVAL;
+                return NULL;
         }
         if (old == 0) {
                 report_bad_free("krealloc", block, "not the start of a block of this heap");

@@ -230,6 +230,13 @@ static void list_read(const char *path, unsigned int *count, unsigned int *limit
                 cpus_parse_list(text, count, limit);
 }
 
+static bool possible_known;
+
+bool system_cpus_known(void)
+{
+        return possible_known;
+}
+
 void cpus_read(unsigned int counts[CPUS_POSSIBLE + 1])
 {
         unsigned int usable, usable_limit;
@@ -242,6 +249,7 @@ void cpus_read(unsigned int counts[CPUS_POSSIBLE + 1])
         list_read("/sys/devices/system/cpu/online", &online, &online_limit);
         list_read("/sys/devices/system/cpu/present", &present, &present_limit);
         list_read("/sys/devices/system/cpu/possible", &possible, &possible_limit);
+        possible_known = possible != 0;
 
         if (usable == 0)
                 usable = max_of(online, 1u);

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "base/message.h"
 
+#include "base/system.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,15 +22,13 @@ static void print_line(const char *format, va_list arguments)
         const char prefix[] = "kmem: ";
         size_t used = sizeof(prefix) - 1;
         int printed;
-        ssize_t ignored;
 
         memcpy(line, prefix, used);
         printed = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
         if (printed > 0)
                 used += min_of((size_t)printed, sizeof(line) - used - 2);
         line[used++] = '\n';
-        ignored = write(STDERR_FILENO, line, used);
-        (void)ignored; /* nowhere left to complain to */
+        system_write(STDERR_FILENO, line, used);
         errno = saved_errno;
 }
 

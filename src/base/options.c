@@ -20,12 +20,14 @@ struct options options = {
 #endif
         .order_cpus = CPUS_USABLE,
         .slub_max_order = 3,
+        .slab_max_order = SLAB_MAX_ORDER_AUTO,
         .slot_cache_max = 1 << 20,
         .purge_delay = 100,
         .huge_cache_max = 64 << 20,
+        .slob_breaks = {.count = 2, .sizes = {256, 1024}},
 };
 
-enum kind { KIND_CHOICE, KIND_NUMBER, KIND_SIZE, KIND_TEXT };
+enum kind { KIND_CHOICE, KIND_NUMBER, KIND_SIZE, KIND_SIZES, KIND_TEXT };
 
 struct setting {
         const char *name;
@@ -46,22 +48,29 @@ static const struct setting settings[] = {
         {"slub_min_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_min_order)},
         {"slub_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_max_order)},
         {"slub_min_objects", KIND_NUMBER, NULL, 0, 32767, PLACE(slub_min_objects)},
+        {"slab_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slab_max_order)},
+        {"noaliencache", KIND_NUMBER, NULL, 0, 1, PLACE(noaliencache)},
         {"slot_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(slot_cache_max)},
         {"reserve", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(reserve)},
         {"purge_delay", KIND_NUMBER, NULL, 0, 3600000, PLACE(purge_delay)},
         {"huge_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(huge_cache_max)},
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
+        {"slob_breaks", KIND_SIZES, NULL, 1, 4095, PLACE(slob_breaks)},
+        {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
 };
 
 /* Settings that each cache may have for itself. */
 static const struct setting cache_settings[CACHE_OPTIONS] = {
-        [OPTION_ENGINE] = {"engine", KIND_CHOICE, "slub", 0, 0, 0},
+        [OPTION_ENGINE] = {"engine", KIND_CHOICE, "slub slob slab", 0, 0, 0},
         [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, 1022, 0},
         [OPTION_MIN_PARTIAL] = {"min_partial", KIND_NUMBER, NULL, 0, UINT32_MAX, 0},
         [OPTION_CPU_PARTIAL] = {"cpu_partial", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, 1024, 0},
 };
 
 enum { CACHE_VALUES_MAX = 64, PATTERN_BYTES = 48, TEXT_BYTES = 4096 };
@@ -146,10 +155,56 @@ static bool parse_value(const struct setting *setting, const char *text, uint64_
         return false;
 }
 
+/*
+ * Sizes in ascending order with ':' between, because ',' ends an entry; an empty text is an empty
+ * list.
+ */
+static bool parse_sizes(const struct setting *setting, const char *text, struct size_list *list)
+{
+        list->count = 0;
+        while (*text) {
+                size_t length = strcspn(text, ":");
+                uint64_t least = list->count ? list->sizes[list->count - 1] + 1u : setting->least;
+                char number[16];
+                uint64_t value;
+
+                if (length >= sizeof(number) || list->count == array_size(list->sizes))
+                        return false;
+                memcpy(number, text, length);
+                number[length] = '\0';
+                if (!parse_number(number, false, &value) || value < least || value > setting->most)
+                        return false;
+                list->sizes[list->count++] = (uint32_t)value;
+                text += length;
+                /* A ':' at the end is not one between. */
+                if (text[0] == ':' && *++text == '\0')
+                        return false;
+        }
+        return true;
+}
+
+static void set_sizes(const struct setting *setting, const char *text, struct size_list *place)
+{
+        struct size_list list;
+
+        if (parse_sizes(setting, text, &list))
+                *place = list;
+        else
+                message("option %s=%s: expected at most %zu numbers from %lu to %lu, ascending, "
+                        "with ':' between them; the default stays",
+                        setting->name, text, array_size(list.sizes), (unsigned long)setting->least,
+                        (unsigned long)setting->most);
+}
+
 static void set_global(const struct setting *setting, const char *text)
 {
         char *place = (char *)&options + setting->offset;
         uint64_t value;
+
+        if (setting->kind == KIND_SIZES) {
+                set_sizes(setting, text, (struct size_list *)(void *)place);
+                return;
+        }
 
         if (setting->kind == KIND_TEXT) {
                 if (strlen(text) < sizeof(options.slabinfo))
@@ -183,7 +238,7 @@ static void set_for_cache(const char *pattern, enum cache_option option, const c
 
 static void report_unknown(const char *name)
 {
-        char known[400] = "";
+        char known[500] = "";
 
         for (size_t i = 0; i < array_size(settings); i++) {
                 strcat(known, settings[i].name);

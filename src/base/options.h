@@ -13,6 +13,15 @@ enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
 enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
+enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
+
+/* Ascending numbers of bytes. */
+struct size_list {
+        uint32_t count;
+        uint32_t sizes[8];
+};
+
+enum { SLAB_MAX_ORDER_AUTO = 0xff };
 
 struct options {
         uint64_t slots;              /* enum slot_source */
@@ -22,6 +31,8 @@ struct options {
         uint64_t slub_min_order;     /* S3-02 */
         uint64_t slub_max_order;
         uint64_t slub_min_objects;   /* 0: from the CPU count */
+        uint64_t slab_max_order;     /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
+        uint64_t noaliencache;       /* 0 or 1 (S9-24) */
         uint64_t slot_cache_max;     /* bytes of free objects a slot may hold in stocks */
         uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */
         uint64_t purge_delay;        /* ms until free pages go back to the system */
@@ -29,6 +40,8 @@ struct options {
         uint64_t bad_free;           /* enum bad_free */
         uint64_t check;              /* enum free_check */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
+        uint64_t slob_compat;        /* enum slob_compat */
+        struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
         char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
 };
 extern KMEM_HIDDEN struct options options;
@@ -39,6 +52,9 @@ enum cache_option {
         OPTION_SHEAF_CAPACITY, /* objects a sheaf holds; 0: no sheaves */
         OPTION_MIN_PARTIAL,
         OPTION_CPU_PARTIAL,
+        OPTION_LIMIT,          /* the tunables of engine slab (S6-51) */
+        OPTION_BATCHCOUNT,
+        OPTION_SHARED,
         CACHE_OPTIONS,
 };
 

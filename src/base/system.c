@@ -145,3 +145,8 @@ bool system_purge(void *start, size_t bytes)
                                                (long)round_down(bytes, machine.page_bytes),
                                                MADV_DONTNEED));
 }
+
+long system_write(int file, const void *text, size_t bytes)
+{
+        return system_call(SYS_write, file, (long)text, (long)bytes);
+}

@@ -31,8 +31,17 @@ enum cpu_count {
 /* At least 1. Read once by system_init and constant afterwards (S3-14). */
 KMEM_HIDDEN unsigned int system_cpus(enum cpu_count which);
 
+/* Whether the machine said which CPUs are possible; otherwise the counts above are guesses. */
+KMEM_HIDDEN bool system_cpus_known(void);
+
 /* The CPU the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_cpu(void);
+
+/*
+ * write(2) that is no cancellation point and leaves errno alone. Returns bytes written, or
+ * less than 0.
+ */
+KMEM_HIDDEN long system_write(int file, const void *text, size_t bytes);
 
 KMEM_HIDDEN uint32_t system_process_id(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);

@@ -5,6 +5,7 @@
 #include "base/message.h"
 #include "base/options.h"
 #include "introspect/totals.h"
+#include "slob/statistics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@ static void print(int file, const char *format, ...)
         length = vsnprintf(line, sizeof(line), format, arguments);
         va_end(arguments);
         while (length > 0 && written < (size_t)length) {
-                ssize_t result = write(file, line + written, (size_t)length - written);
+                long result = system_write(file, line + written, (size_t)length - written);
 
                 if (result <= 0)
                         return;
@@ -34,31 +35,55 @@ static void print(int file, const char *format, ...)
         }
 }
 
-static void print_cache(int file, struct kmem_cache *cache)
-{
+/* One line of the table, taken under the lock and written without it: writing may block. */
+struct table_line {
         struct cache_totals totals;
+        char name[CACHE_NAME_BYTES];
+        uint32_t size;
+        uint32_t objects;
+        uint32_t order;
+};
 
-        cache_total(cache, &totals);
-        print(file,
-              "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu %6lu\n",
-              cache->name, (unsigned long)totals.inuse, (unsigned long)totals.report.objects,
-              cache->size, cache->objects, 1 << cache->order, 0, 0, 0,
-              (unsigned long)totals.report.slabs, (unsigned long)totals.report.slabs, 0ul);
+/* The line of the newest cache older than *birth, which moves on; false at the end. */
+static bool next_line(uint64_t *birth, struct table_line *line)
+{
+        struct kmem_cache *cache;
+
+        lock_take(&cache_mutex);
+        cache = cache_before_locked(*birth);
+        if (cache) {
+                *birth = cache->birth;
+                memcpy(line->name, cache->name, sizeof(line->name));
+                line->size = cache->size;
+                line->objects = cache->objects;
+                line->order = cache->order;
+                cache_total(cache, &line->totals);
+        }
+        lock_drop(&cache_mutex);
+        return cache != NULL;
 }
 
 void slabinfo_write(int file)
 {
         struct heap_totals totals;
-        struct list *node;
+        struct table_line line;
+        uint64_t birth = 0;
 
         print(file, "slabinfo - version: 2.1\n");
         print(file, "# name            <active_objs> <num_objs> <objsize> <objperslab> "
                     "<pagesperslab> : tunables <limit> <batchcount> <sharedfactor> : slabdata "
                     "<active_slabs> <num_slabs> <sharedavail>\n");
-        lock_take(&cache_mutex);
-        list_for_each(node, &cache_list)
-                print_cache(file, container_of(node, struct kmem_cache, list));
-        lock_drop(&cache_mutex);
+        while (next_line(&birth, &line))
+                print(file,
+                      "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
+                      "%6lu\n",
+                      line.name, (unsigned long)line.totals.inuse,
+                      (unsigned long)line.totals.report.objects, line.size, line.objects,
+                      1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
+                      line.totals.report.shared,
+                      (unsigned long)(line.totals.report.slabs - line.totals.report.free_slabs),
+                      (unsigned long)line.totals.report.slabs,
+                      (unsigned long)line.totals.report.shared_objects);
         heap_total(&totals);
         print(file, "# large blocks: %zu of %zu bytes, huge: %zu of %zu bytes\n",
               totals.large.blocks, totals.large.bytes, totals.large.huge_blocks,
@@ -66,6 +91,7 @@ void slabinfo_write(int file)
         print(file, "# pages: %zu used, %zu free, %zu of them touched\n", totals.pages.used_pages,
               totals.pages.free_pages, totals.pages.free_touched_pages);
         print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
+        slob_report(file);
 }
 
 /* Copies the file name with %p replaced by the process id; false if it does not fit. */
@@ -96,13 +122,46 @@ static bool expand_name(const char *name, char *expanded, size_t bytes)
  */
 static int early_stderr = -1;
 
+/*
+ * The process that writes: the one whose heap it is. A child of vfork runs in its parent's memory
+ * under another number, and must not take the parent's turn.
+ */
+static uint32_t writer;
+
+void slabinfo_claim(void)
+{
+        store_relaxed(&writer, system_process_id());
+}
+
+/* Says at the start that the table cannot be written: at the end nobody may be listening. */
+static void check_file(void)
+{
+        int file = open(options.slabinfo, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+
+        if (file < 0) {
+                message("slabinfo: cannot write %s: error %d", options.slabinfo, errno);
+                options.slabinfo[0] = '\0';
+                return;
+        }
+        close(file);
+}
+
 void slabinfo_init(void)
 {
         int saved_errno = errno;
 
+        slabinfo_claim();
         if (strcmp(options.slabinfo, "-") == 0)
                 early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+        else if (options.slabinfo[0] && !strstr(options.slabinfo, "%p") &&
+                 (!options.slabinfo_pid || options.slabinfo_pid == system_process_id()))
+                check_file();
         errno = saved_errno;
+}
+
+bool slabinfo_is_wanted(void)
+{
+        return load_acquire(&heap_state) == HEAP_READY && options.slabinfo[0];
 }
 
 void slabinfo_at_exit(void)
@@ -112,8 +171,9 @@ void slabinfo_at_exit(void)
         int saved_errno = errno;
         int file;
 
-        if (load_acquire(&heap_state) != HEAP_READY || !options.slabinfo[0] ||
+        if (!slabinfo_is_wanted() ||
             (options.slabinfo_pid && options.slabinfo_pid != system_process_id()) ||
+            load_relaxed(&writer) != system_process_id() ||
             add_relaxed(&done, 1) > 1)
                 return;
         if (strcmp(options.slabinfo, "-") == 0) {

@@ -27,8 +27,10 @@ void heap_total(struct heap_totals *totals)
                 totals->objects_inuse += one.inuse;
                 totals->objects_free += objects_free;
                 totals->objects_taken += one.report.taken;
-                totals->bytes_inuse += one.inuse * cache->size;
-                totals->bytes_free += objects_free * cache->size;
+                totals->bytes_inuse += one.report.has_bytes ? one.report.bytes_inuse
+                                                            : one.inuse * cache->size;
+                totals->bytes_free += one.report.has_bytes ? one.report.bytes_free
+                                                           : objects_free * cache->size;
                 totals->slabs += one.report.slabs;
         }
         lock_drop(&cache_mutex);

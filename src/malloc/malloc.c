@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* libc's own realloc, for option bad_free=libc; glibc exports it under this name. */
+extern void *__libc_realloc(void *block, size_t size) __attribute__((weak));
+
 /* Not declared by libc's headers: gone from glibc, or newer than it. */
 void cfree(void *block);
 void free_sized(void *block, size_t size);
@@ -85,6 +88,8 @@ KMEM_PUBLIC void *realloc(void *block, size_t size)
         if (ZERO_OR_NULL_PTR(block))
                 return malloc(size);
         old = block_bytes(block);
+        if (unlikely(old == 0) && belongs_to_libc(block) && __libc_realloc)
+                return __libc_realloc(block, size);
         if (unlikely(old == 0)) {
                 report_bad_free("realloc", block, "not the start of a block of this heap");
                 errno = EINVAL;

@@ -18,6 +18,11 @@ static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size)
 }
 
 KMEM_HIDDEN void *malloc_slow(size_t size);
+/*
+ * The next definition of a symbol after this library's, or NULL. Only the shared library has the
+ * function; elsewhere its address is NULL.
+ */
+extern KMEM_HIDDEN void *next_symbol(const char *name) __attribute__((weak));
 /* @align: a power of two. NULL with ENOMEM. */
 KMEM_HIDDEN void *malloc_aligned(size_t align, size_t size);
 

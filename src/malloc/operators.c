@@ -50,24 +50,52 @@ static KMEM_NOINLINE void *new_slow(size_t size)
         return object;
 }
 
-static KMEM_NOINLINE void *new_nothrow_slow(size_t size)
+/*
+ * A handler may throw, and a nothrow operator must turn that into NULL, which C cannot. The
+ * runtime's own operator can: it calls the throwing one, which is ours, and catches. @mangled is
+ * its name; without it, or without a handler, there is nothing to call or to catch.
+ */
+static bool runtime_operator(const char *mangled, void **found)
 {
-        void *object;
-
-        while (!(object = malloc_slow(size)))
-                if (!handler_called())
-                        return NULL;
-        return object;
+        *found = &next_symbol ? next_symbol(mangled) : NULL;
+        return *found && &cxx_get_new_handler && cxx_get_new_handler();
 }
 
-static void *new_aligned(size_t size, size_t align, bool nothrow)
+static KMEM_NOINLINE void *new_nothrow_slow(size_t size, const void *tag)
+{
+        void *object = malloc_slow(size);
+        union {
+                void *address;
+                void *(*call)(size_t, const void *);
+        } runtime;
+
+        if (likely(object) || !runtime_operator("_ZnwmRKSt9nothrow_t", &runtime.address))
+                return object;
+        return runtime.call(size, tag);
+}
+
+static void *new_aligned(size_t size, size_t align)
 {
         void *object;
 
         while (!(object = malloc_aligned(align, size)))
                 if (!handler_called())
-                        return nothrow ? NULL : throw_bad_alloc(size);
+                        return throw_bad_alloc(size);
         return object;
+}
+
+static void *new_aligned_nothrow(size_t size, size_t align, const void *tag)
+{
+        void *object = malloc_aligned(align, size);
+        union {
+                void *address;
+                void *(*call)(size_t, size_t, const void *);
+        } runtime;
+
+        if (likely(object) ||
+            !runtime_operator("_ZnwmSt11align_val_tRKSt9nothrow_t", &runtime.address))
+                return object;
+        return runtime.call(size, align, tag);
 }
 
 /* A mangled name is declared through its assembler name, the function gets a readable one. */
@@ -84,20 +112,18 @@ static void *new_aligned(size_t size, size_t align, bool nothrow)
         OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, const void *tag)            \
         {                                                                                          \
                 void *object = malloc_fast(size);                                                  \
-                (void)tag;                                                                         \
-                return likely(object) ? object : new_nothrow_slow(size);                           \
+                return likely(object) ? object : new_nothrow_slow(size, tag);                      \
         }
 
 #define OPERATOR_NEW_ALIGNED(name, mangled, nothrow_mangled)                                       \
         OPERATOR(void *, name, mangled, size_t size, size_t align)                                 \
         {                                                                                          \
-                return new_aligned(size, align, false);                                            \
+                return new_aligned(size, align);                                                   \
         }                                                                                          \
         OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, size_t align,               \
                  const void *tag)                                                                  \
         {                                                                                          \
-                (void)tag;                                                                         \
-                return new_aligned(size, align, true);                                             \
+                return new_aligned_nothrow(size, align, tag);                                      \
         }
 
 /* Sizes and alignments of a delete are not needed: the page map knows. */

@@ -9,14 +9,20 @@
 
 #include <dlfcn.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef void *(*dlopen_function)(const char *, int);
 static dlopen_function real_dlopen;
 
+void *next_symbol(const char *name)
+{
+        return dlsym(RTLD_NEXT, name);
+}
+
 static KMEM_NOINLINE dlopen_function find_dlopen(void)
 {
-        dlopen_function found = (dlopen_function)dlsym(RTLD_NEXT, "dlopen");
+        dlopen_function found = (dlopen_function)next_symbol("dlopen");
 
         store_relaxed(&real_dlopen, found);
         return found;
@@ -38,9 +44,27 @@ KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(con
 
 /* Programs that leave without running destructors still write their slab table. */
 static void leave(int status) __attribute__((noreturn));
+
+/*
+ * _exit may be called from a signal handler that interrupted a slow path, whose locks will never
+ * be free then; those of other threads soon are.
+ */
+static bool locks_become_free(void)
+{
+        const struct timespec millisecond = {.tv_nsec = 1000000};
+
+        for (int round = 0; round < 100; round++) {
+                if (heap_locks_free())
+                        return true;
+                syscall(SYS_nanosleep, &millisecond, NULL);
+        }
+        return false;
+}
+
 static void leave(int status)
 {
-        slabinfo_at_exit();
+        if (slabinfo_is_wanted() && locks_become_free())
+                slabinfo_at_exit();
         for (;;)
                 syscall(SYS_exit_group, status);
 }

@@ -15,6 +15,7 @@
 
 static size_t heap_blocks; /* counters, added to without a lock */
 static size_t heap_bytes;
+static size_t handed_out;
 
 /* The descriptor of a large block's start, or NULL. */
 static struct page *large_page(const void *address)
@@ -52,7 +53,11 @@ void *large_alloc(size_t bytes, size_t align, bool zero)
         bytes = round_up(max_of(bytes, (size_t)1), PAGE_SIZE);
         if (bytes < HUGE_BYTES && align_pages <= CHUNK_PAGES)
                 block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
-        return block ? block : huge_alloc(bytes, align, zero);
+        if (!block)
+                block = huge_alloc(bytes, align, zero);
+        if (block)
+                add_relaxed(&handed_out, 1);
+        return block;
 }
 
 size_t large_size(const void *address)
@@ -101,6 +106,7 @@ void *large_resize(void *address, size_t bytes)
 
 void large_count(struct large_counts *counts)
 {
+        counts->handed_out = load_relaxed(&handed_out);
         counts->blocks = load_relaxed(&heap_blocks);
         counts->bytes = load_relaxed(&heap_bytes);
         huge_count(counts);

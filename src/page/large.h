@@ -30,6 +30,7 @@ KMEM_HIDDEN bool large_free(void *address);
 KMEM_HIDDEN void *large_resize(void *address, size_t bytes);
 
 struct large_counts {
+        size_t handed_out;       /* blocks of both kinds, cumulative */
         size_t blocks;
         size_t bytes;
         size_t huge_blocks;

@@ -42,18 +42,25 @@ enum page_kind {
 
 /*
  * Descriptor of a page. Slabs use it as their slab descriptor: who may touch which field of a
- * slab is said in slub/slab.h.
+ * slab is said in slub/slab.h and slab/slab.h, for the slabs of each engine.
  */
 struct page {
-        uint64_t state;     /* slab: head, inuse, objects, frozen, tag; large: pages; free: unused */
-        void *table;        /* slab: index table, in metadata; free: time freed, ms */
+        uint64_t state;     /* slub: head, inuse, objects, frozen, tag; slab: which objects are
+                               in use, or where that is kept; large: pages; free: unused */
+        void *table;        /* slub, slab: index table; free: time freed, ms */
         uint32_t next;      /* link of whichever one list the block is on, page number */
         uint32_t prev;      /* same; slabs on a CPU partial list: list length from here on */
         uint8_t kind;       /* enum page_kind; written under page_lock or by the block's owner */
         uint8_t order;      /* free and slab: buddy order */
         uint8_t node;       /* NUMA node the block came from */
-        uint8_t node_partial; /* slab is on its node's partial list; written under list_lock */
-        uint32_t slot;      /* slab: slot whose CPU slab it is or was last */
+        union {
+                uint8_t node_partial; /* slub: on its node's partial list; under list_lock */
+                uint8_t active;       /* slab: objects handed out; under list_lock */
+        };
+        union {
+                uint32_t slot;         /* slub: slot whose CPU slab it is or was last */
+                uint32_t first_offset; /* slab: bytes from its start to the first object */
+        };
 };
 _Static_assert(sizeof(struct page) == 32, "descriptors are 32 bytes: 0.8% of the heap");
 

@@ -80,7 +80,7 @@ static size_t wanted_heap_bytes(void)
                 while (bytes < HEAP_BYTES_MAX && bytes / 4 < memory)
                         bytes *= 2;
                 /* The program counts on most of its limit for mappings of its own. */
-                while (bytes > HEAP_BYTES_LEAST && reservation_bytes(bytes) > limit / 4)
+                while (bytes > HEAP_BYTES_LEAST && reservation_bytes(bytes) > limit / 2)
                         bytes = bytes / 8 * 7;
         }
         return max_of(round_down(bytes, CHUNK_BYTES), HEAP_BYTES_LEAST);

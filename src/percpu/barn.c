@@ -33,6 +33,15 @@ void sheaf_free(struct sheaf *sheaf)
         metadata_free(sheaf, sheaf_bytes(sheaf->capacity));
 }
 
+struct sheaf *sheaf_new(const struct kmem_cache *cache)
+{
+        struct sheaf *sheaf = metadata_alloc(sheaf_bytes(cache->sheaf_capacity));
+
+        if (sheaf)
+                sheaf->capacity = cache->sheaf_capacity;
+        return sheaf;
+}
+
 struct sheaf *barn_take_empty(struct kmem_cache *cache)
 {
         struct barn *barn = cache->barn;
@@ -44,12 +53,7 @@ struct sheaf *barn_take_empty(struct kmem_cache *cache)
                 sheaf = list_pop(&barn->empty, &barn->empty_size);
                 lock_drop(&barn->lock);
         }
-        if (!sheaf) {
-                sheaf = metadata_alloc(sheaf_bytes(cache->sheaf_capacity));
-                if (sheaf)
-                        sheaf->capacity = cache->sheaf_capacity;
-        }
-        return sheaf;
+        return sheaf ? sheaf : sheaf_new(cache);
 }
 
 void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf)

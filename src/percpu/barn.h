@@ -18,6 +18,8 @@ struct barn {
         uint32_t full_max;
 };
 
+/* A new sheaf of the cache's capacity; NULL without memory. */
+KMEM_HIDDEN struct sheaf *sheaf_new(const struct kmem_cache *cache);
 /* A sheaf of the cache's capacity without objects, from the barn or new; NULL without memory. */
 KMEM_HIDDEN struct sheaf *barn_take_empty(struct kmem_cache *cache);
 /* Keeps an empty sheaf, or frees it. */

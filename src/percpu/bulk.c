@@ -5,6 +5,8 @@
  */
 #include "percpu/percpu.h"
 
+#include "base/message.h"
+#include "base/options.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
 
@@ -28,7 +30,7 @@ static unsigned int push_some(struct kmem_cache *cache, void **objects, unsigned
 
         if (slots_are_rseq())
                 return rseq_push_bulk(cache->pair_offset, objects, count);
-        while (pushed < count && objects[pushed] &&
+        while (pushed < count &&
                locked_slot_push(cache->pair_offset, objects[pushed]) == PUSH_DONE)
                 pushed++;
         return pushed;
@@ -56,8 +58,16 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         return taken;
 }
 
-static KMEM_NOINLINE unsigned int alloc_bulk_slow(struct kmem_cache *cache, void **objects,
-                                                  unsigned int count)
+/*
+ * A slot's one array is refilled and flushed as by single calls (S5-30): batch by batch, and the
+ * pointers in between move in sequences.
+ */
+static bool goes_by_array(const struct kmem_cache *cache)
+{
+        return cache->engine->caching == CACHING_ARRAY && cache->sheaf_capacity;
+}
+
+unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(slot, cache);
@@ -69,7 +79,7 @@ static KMEM_NOINLINE unsigned int alloc_bulk_slow(struct kmem_cache *cache, void
                 unsigned int got = 0;
 
                 /* Fewer than half a sheaf are worth a refill, which leaves the rest installed. */
-                if (wanted * 2 < cache->sheaf_capacity) {
+                if (wanted * 2 < cache->sheaf_capacity || goes_by_array(cache)) {
                         objects[taken] = percpu_alloc_slow(cache);
                         got = objects[taken] != NULL;
                         if (got && wanted > 1)
@@ -86,23 +96,6 @@ static KMEM_NOINLINE unsigned int alloc_bulk_slow(struct kmem_cache *cache, void
                         break;
                 taken += got;
         }
-        return taken;
-}
-
-/* Up to here single sequences are quicker than one that copies. */
-enum { SINGLES_MAX = 2 };
-
-unsigned int percpu_alloc_bulk(struct kmem_cache *cache, void **objects, unsigned int count)
-{
-        unsigned int taken = 0;
-
-        if (count <= SINGLES_MAX)
-                while (taken < count && (objects[taken] = rseq_pop(cache->pair_offset)))
-                        taken++;
-        else
-                taken = rseq_pop_bulk(cache->pair_offset, objects, count);
-        if (unlikely(taken < count))
-                taken += alloc_bulk_slow(cache, objects + taken, count - taken);
         return taken;
 }
 
@@ -123,26 +116,27 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
         put_away(cache, slot, record, sheaf);
 }
 
-/* Moves the entries that are not NULL to the front; returns how many there are. */
-static unsigned int squeeze(void **objects, unsigned int count)
+static KMEM_COLD void report_double_free(struct kmem_cache *cache, void *object)
 {
-        unsigned int kept = 0;
-
-        for (unsigned int i = 0; i < count; i++)
-                if (objects[i])
-                        objects[kept++] = objects[i];
-        return kept;
+        if (options.bad_free == BAD_FREE_IGNORE)
+                message("kmem_cache_free_bulk(%s, %p): free already (double free); ignored",
+                        cache->name, object);
+        else
+                message_fatal("kmem_cache_free_bulk(%s, %p): free already (double free)",
+                              cache->name, object);
 }
 
-static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **objects,
-                                         unsigned int count)
+void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(slot, cache);
         unsigned int given = 0;
 
         percpu_after_fork();
-        count = squeeze(objects, count);
+        if (unlikely(!record))
+                message("kmem_cache_free_bulk(%s): no memory for the slot's record; %u objects "
+                        "are lost",
+                        cache->name, count);
         while (record && given < count) {
                 unsigned int left = count - given;
                 struct pair pair = slot_read_pair(slot, cache->pair_offset);
@@ -151,31 +145,17 @@ static KMEM_NOINLINE void free_bulk_slow(struct kmem_cache *cache, void **object
                 if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
                     take_turns(slot, cache, &pair))
                         got = push_some(cache, objects + given, left);
-                if (!got && left >= cache->sheaf_capacity) {
+                if (!got && left >= cache->sheaf_capacity && !goes_by_array(cache)) {
                         got = cache->sheaf_capacity ? cache->sheaf_capacity : left;
                         give_many(cache, slot, record, objects + given, got);
                 } else if (!got) {
                         /* One object the long way makes room for the others. */
                         if (!percpu_free_slow(cache, objects[given]))
-                                objects_give(cache, slot, record, &objects[given], 1);
+                                report_double_free(cache, objects[given]);
                         got = 1;
                         if (left > 1)
                                 got += push_some(cache, objects + given + 1, left - 1);
                 }
                 given += got;
         }
-}
-
-void percpu_free_bulk(struct kmem_cache *cache, void **objects, unsigned int count)
-{
-        unsigned int pushed = 0;
-
-        if (count <= SINGLES_MAX)
-                while (pushed < count && objects[pushed] &&
-                       rseq_push(cache->pair_offset, objects[pushed]))
-                        pushed++;
-        else
-                pushed = rseq_push_bulk(cache->pair_offset, objects, count);
-        if (unlikely(pushed < count))
-                free_bulk_slow(cache, objects + pushed, count - pushed);
 }

@@ -140,6 +140,7 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
         } else if (!detach_rseq(cache, count)) {
                 complete = false;
                 detach_own(cache);
+                count = slots_made_count(); /* the own slot may be new */
         }
         for (unsigned int number = 0; number < count; number++)
                 empty_slot(cache, slot_made(number));
@@ -206,7 +207,10 @@ void collect_orphans(void)
         lock_drop(&drain_mutex);
 }
 
-/* Calls a function on every lock of the caches, outermost first. */
+/*
+ * Calls a function on every lock of the caches, outermost first, and on those of locked slots:
+ * a pair may be replaced with the slot cache lock held, so they come after all of those.
+ */
 static void each_lock(void (*act)(struct lock *))
 {
         for (uint32_t index = 1; index < slots_index_end(); index++) {
@@ -221,10 +225,29 @@ static void each_lock(void (*act)(struct lock *))
                         if (record)
                                 act(&record->engine.lock);
                 }
+                if (cache->engine->each_lock)
+                        cache->engine->each_lock(cache, act);
                 for (unsigned int node = 0; node < NODES_MAX; node++)
                         act(&cache->node[node].list_lock);
                 act(&cache->barn->lock);
         }
+        for (unsigned int number = 0; !slots_are_rseq() && number < slots_made_count(); number++)
+                act(&slot_made(number)->lock);
+        act(&slob_lock);
+}
+
+static bool any_held;
+
+static void look(struct lock *lock)
+{
+        any_held |= lock_is_held(lock);
+}
+
+bool percpu_locks_free(void)
+{
+        any_held = lock_is_held(&drain_mutex);
+        each_lock(look);
+        return !any_held;
 }
 
 void percpu_fork_prepare(void)

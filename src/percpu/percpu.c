@@ -12,11 +12,13 @@
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "percpu/array.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
 
 #include <errno.h>
 
+struct lock cache_mutex;
 struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Bytes of free objects that one cache's stock in a slot, and its barn, may hold. */
@@ -31,6 +33,9 @@ static uint32_t default_capacity(uint32_t size)
 {
         uint32_t words = 1u << (fls((32u << 10) / size | 1) - 1);
 
+        /* A few objects of more than 64 KiB would be megabytes at rest. */
+        if (size > 64u << 10)
+                return 0;
         return min_of(max_of(words, size <= 8192 ? 8u : 4u), 128u) - 2;
 }
 
@@ -53,9 +58,13 @@ int percpu_setup(struct kmem_cache *cache)
         cache->barn = metadata_alloc(sizeof(*cache->barn));
         if (!cache->barn)
                 return ENOMEM;
-        cache->sheaf_capacity = options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity)
-                                        ? (uint32_t)capacity
-                                        : default_capacity(cache->size);
+        if (cache->engine->caching == CACHING_NONE)
+                cache->sheaf_capacity = 0;
+        else if (cache->engine->caching == CACHING_SHEAVES &&
+                 options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity))
+                cache->sheaf_capacity = (uint32_t)capacity;
+        else if (cache->engine->caching == CACHING_SHEAVES)
+                cache->sheaf_capacity = default_capacity(cache->size);
         bytes = max_of((uint64_t)cache->sheaf_capacity * cache->size, 1ul);
         cache->stock_max = (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
         cache->barn->full_max =
@@ -109,7 +118,11 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
         if (sheaf_is_cold(sheaf))
                 return;
         if (sheaf->size) {
-                if (stock_put(cache, slot, record, sheaf) || barn_put_full(cache->barn, sheaf))
+                /* One with few objects would only look like a refill. */
+                bool worth = sheaf->size * 4 >= sheaf->capacity;
+
+                if (worth &&
+                    (stock_put(cache, slot, record, sheaf) || barn_put_full(cache->barn, sheaf)))
                         return;
                 sheaf_give(cache, slot, record, sheaf);
         }
@@ -170,6 +183,8 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                 if (likely(object))
                         return object;
         }
+        if (cache->engine->caching == CACHING_ARRAY)
+                return array_alloc(cache, slot, record);
         pair = slot_read_pair(slot, cache->pair_offset);
         /* The size may be stale; then the pop finds nothing and a refill follows. */
         if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair)) {
@@ -177,6 +192,9 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                 if (likely(object))
                         return object;
         }
+        /* While the slot is stopped nothing can be installed: no use for a whole sheaf. */
+        if (unlikely(load_relaxed(&slot->stopped)))
+                return alloc_one(cache, record);
         sheaf = refill(cache, slot, record);
         if (unlikely(!sheaf))
                 return NULL;
@@ -190,29 +208,10 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         return object;
 }
 
-/*
- * Whether the object is on top of a sheaf that is in a pair. The object was popped before its
- * owner had it, and a push stores the object before the size, so what is read here without a lock
- * never shows it there unless it has been freed since.
- */
-static bool is_on_top(struct kmem_cache *cache, const struct pair *pair, const void *object)
+static enum push_result push_again(struct kmem_cache *cache, void *object)
 {
-        uint32_t size = sheaf_peek(cache, pair->main);
-
-        return size && load_relaxed(&pair->main->object[size - 1]) == object;
-}
-
-/* The push again, after something may have changed. */
-static enum push_result push_again(struct kmem_cache *cache, struct slot *slot, void *object)
-{
-        struct pair pair;
-
-        if (!slots_are_rseq())
-                return locked_slot_push(cache->pair_offset, object);
-        if (rseq_push(cache->pair_offset, object))
-                return PUSH_DONE;
-        pair = slot_read_pair(slot, cache->pair_offset);
-        return is_on_top(cache, &pair, object) ? PUSH_ON_TOP : PUSH_FULL;
+        return slots_are_rseq() ? rseq_push(cache->pair_offset, object)
+                                : locked_slot_push(cache->pair_offset, object);
 }
 
 bool percpu_free_slow(struct kmem_cache *cache, void *object)
@@ -232,12 +231,16 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 objects_give(cache, slot, record, &object, 1);
                 return true;
         }
-        pushed = push_again(cache, slot, object);
+        pushed = push_again(cache, object);
         if (pushed != PUSH_FULL)
                 return pushed == PUSH_DONE;
+        if (cache->engine->caching == CACHING_ARRAY) {
+                array_free(cache, slot, record, object);
+                return true;
+        }
         pair = slot_read_pair(slot, cache->pair_offset);
         if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
-            take_turns(slot, cache, &pair) && push_again(cache, slot, object) == PUSH_DONE)
+            take_turns(slot, cache, &pair) && push_again(cache, object) == PUSH_DONE)
                 return true;
         sheaf = barn_take_empty(cache);
         if (unlikely(!sheaf)) {

@@ -7,6 +7,8 @@
 
 #include "percpu/slot.h"
 
+/* The set of caches; outermost of all locks. */
+extern KMEM_HIDDEN struct lock cache_mutex;
 /* All caches by index; NULL where none is. Written under cache_mutex. */
 extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
 
@@ -24,12 +26,14 @@ KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
 KMEM_HIDDEN bool percpu_free_slow(struct kmem_cache *cache, void *object);
 
 /*
- * Many objects at once (percpu/bulk.c). The first returns how many it got, fewer than asked only
- * without memory. The second ignores NULL entries and leaves garbage in the array.
+ * The slow halves of the bulk calls (percpu/bulk.c). The first returns how many objects it got,
+ * fewer than asked only without memory. The second takes addresses in the heap only and leaves
+ * garbage in the array.
  */
-KMEM_HIDDEN unsigned int percpu_alloc_bulk(struct kmem_cache *cache, void **objects,
-                                           unsigned int count);
-KMEM_HIDDEN void percpu_free_bulk(struct kmem_cache *cache, void **objects, unsigned int count);
+KMEM_HIDDEN unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects,
+                                                unsigned int count);
+KMEM_HIDDEN void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects,
+                                       unsigned int count);
 
 /* Whether the calling thread's slot has the object in a sheaf: for option check=sheaf. */
 KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
@@ -44,6 +48,9 @@ KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
 /* The cache's figures with objects resting in sheaves counted in *resting. */
 KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,
                                uint64_t *resting);
+
+/* Whether none of the locks that the fork handlers take is held. One caller at a time. */
+KMEM_HIDDEN bool percpu_locks_free(void);
 
 /* Fork handlers of this layer and the back ends; see api/fork.c for their order. */
 KMEM_HIDDEN void percpu_fork_prepare(void);
@@ -61,7 +68,7 @@ static KMEM_ALWAYS_INLINE void *percpu_alloc_fast(uint64_t pair_offset)
 
 static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *object)
 {
-        return rseq_push(pair_offset, object);
+        return rseq_push(pair_offset, object) == PUSH_DONE;
 }
 
 static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)

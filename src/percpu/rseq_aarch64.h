@@ -34,7 +34,8 @@
 
 #define RSEQ_LOAD_SLOT                                                                             \
         "ldr %w[size], [%[rseq], #4]\n\t"                                                          \
-        "tbnz %w[size], #31, %l[slow]\n\t"                                                         \
+        "cmp %w[size], #0\n\t"                                                                    \
+        "b.mi %l[slow]\n\t"                                                                       \
         "ldr %w[work], [%[field]]\n\t"                                                             \
         "ldr %[work], [%[slots], %[work], lsl #3]\n\t"
 
@@ -80,7 +81,7 @@ slow:
         return NULL;
 }
 
-static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
+static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void *object)
 {
         uint64_t work;
         uint64_t size;
@@ -94,7 +95,7 @@ static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
                               "add %[place], %[work], %[size], lsl #3\n\t"
                               "ldr %[size], [%[place], #%c[first]-8]\n\t"
                               "cmp %[size], %[object]\n\t"
-                              "b.eq %l[slow]\n\t"
+                              "b.eq %l[on_top]\n\t"
                               "str %[object], [%[place], #%c[first]]\n\t"
                               "ldr %w[size], [%[work], #%c[count_at]]\n\t"
                               "add %w[size], %w[size], #1\n\t"
@@ -108,10 +109,12 @@ static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
                                 [first] "i"(offsetof(struct sheaf, object)),
                                 [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc"
-                              : slow);
-        return true;
+                              : slow, on_top);
+        return PUSH_DONE;
 slow:
-        return false;
+        return PUSH_FULL;
+on_top:
+        return PUSH_ON_TOP;
 }
 
 /* Several at a time one by one: each is a sequence of its own. */
@@ -128,7 +131,7 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
 {
         unsigned int taken = 0;
 
-        while (taken < count && objects[taken] && rseq_push(pair_offset, objects[taken]))
+        while (taken < count && rseq_push(pair_offset, objects[taken]) == PUSH_DONE)
                 taken++;
         return taken;
 }

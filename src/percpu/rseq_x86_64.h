@@ -85,14 +85,14 @@ slow:
 }
 
 /*
- * Push an object onto the slot's main sheaf; false if it is full, cold, the thread has no slot,
- * or the object is the newest in the sheaf already (a double free).
+ * Push an object onto the slot's main sheaf. PUSH_FULL if that is full, cold, or the thread has no
+ * slot; PUSH_ON_TOP if the object is the newest in the sheaf already (a double free).
  * Reads: slot, main, size, capacity, object[size - 1]; for size 0 that is size and
  * capacity, which as an address is no object's. Writes object[size], which nobody reads before the commit.
  * Commits: the increment of size in memory, one instruction. Aborted before it: nothing changed.
  * Against: as pop.
  */
-static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
+static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void *object)
 {
         uint64_t work;
         uint64_t size;
@@ -103,7 +103,7 @@ static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
                               "cmpl %c[count_at]+4(%[work]), %k[size]\n\t"
                               "jae %l[slow]\n\t"
                               "cmpq %[object], %c[first]-8(%[work],%[size],8)\n\t"
-                              "je %l[slow]\n\t"
+                              "je %l[on_top]\n\t"
                               "movq %[object], %c[first](%[work],%[size],8)\n\t"
                               "incl %c[count_at](%[work])" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size)
@@ -114,10 +114,12 @@ static KMEM_ALWAYS_INLINE bool rseq_push(uint64_t pair_offset, void *object)
                                 [first] "i"(offsetof(struct sheaf, object)),
                                 [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc"
-                              : slow);
-        return true;
+                              : slow, on_top);
+        return PUSH_DONE;
 slow:
-        return false;
+        return PUSH_FULL;
+on_top:
+        return PUSH_ON_TOP;
 }
 
 /*
@@ -218,8 +220,7 @@ slow:
 
 /*
  * Push up to @count (1 or more) objects of an array. Returns how many; 0 where rseq_push gives
- * false, but for the double free, and also if one of them is NULL: all addresses of a heap have
- * bits in common, so the conjunction of several is 0 only if one is.
+ * PUSH_FULL. Double frees are not looked for.
  * Writes above size, which nobody reads before the commit: the store of size + n. Aborted before
  * it: nothing changed. Against: as push.
  */
@@ -243,14 +244,11 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
                               "leaq %c[first](%[work],%[size],8), %[target]\n\t"
                               "addl %k[taken], %k[size]\n\t"
                               "xorl %k[index], %k[index]\n\t"
-                              "pcmpeqd %%xmm2, %%xmm2\n\t"
                               "jmp 7f\n"
                               "6:\tmovups -32(%[objects],%[next],8), %%xmm0\n\t"
                               "movups -16(%[objects],%[next],8), %%xmm1\n\t"
                               "movups %%xmm0, -32(%[target],%[next],8)\n\t"
                               "movups %%xmm1, -16(%[target],%[next],8)\n\t"
-                              "pand %%xmm0, %%xmm2\n\t"
-                              "pand %%xmm1, %%xmm2\n\t"
                               "movq %[next], %[index]\n"
                               "7:\tleaq 4(%[index]), %[next]\n\t"
                               "cmpq %[taken], %[next]\n\t"
@@ -258,16 +256,9 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
                               "jmp 9f\n"
                               "8:\tmovq (%[objects],%[index],8), %[next]\n\t"
                               "movq %[next], (%[target],%[index],8)\n\t"
-                              "testq %[next], %[next]\n\t"
-                              "jz %l[slow]\n\t"
                               "incq %[index]\n"
                               "9:\tcmpq %[taken], %[index]\n\t"
                               "jb 8b\n\t"
-                              "movhlps %%xmm2, %%xmm0\n\t"
-                              "pand %%xmm2, %%xmm0\n\t"
-                              "movq %%xmm0, %[next]\n\t"
-                              "testq %[next], %[next]\n\t"
-                              "jz %l[slow]\n\t"
                               "movl %k[size], %c[count_at](%[work])" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [target] "=&r"(target), [index] "=&r"(index), [next] "=&r"(next)
@@ -278,7 +269,7 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
                                 [pairs] "i"(offsetof(struct slot, pairs)),
                                 [first] "i"(offsetof(struct sheaf, object)),
                                 [count_at] "i"(offsetof(struct sheaf, size))
-                              : "memory", "cc", "xmm0", "xmm1", "xmm2"
+                              : "memory", "cc", "xmm0", "xmm1"
                               : slow);
         return (unsigned int)taken;
 slow:

@@ -53,6 +53,7 @@ struct slot_cache {
         struct engine_slot engine; /* its lock, the slot cache lock, protects the stock too */
         struct sheaf *stock;       /* sheaves with objects */
         uint32_t stock_size;       /* number of them */
+        uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         struct pair drained;       /* scratch of the drainer, under drain_mutex */
 };
 
@@ -61,6 +62,8 @@ struct slot {
         uint32_t id;
         uint32_t stopped;          /* the stop mark of INV-4; written under drain_mutex */
         uint64_t stock_bytes;      /* of all stocks of the slot; atomic adds */
+        uint64_t reap_time;        /* ms, when its arrays are looked at next; written under
+                                      cache_mutex, read without it */
         struct slot_cache *caches[CACHES_MAX];
         struct pair pairs[CACHES_MAX];
 };
@@ -112,6 +115,12 @@ struct rseq_area {
 } __attribute__((aligned(32)));
 _Static_assert(sizeof(struct rseq_area) == 32, "the area every kernel with rseq accepts");
 
+enum push_result {
+        PUSH_DONE,
+        PUSH_FULL,
+        PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
+};
+
 #if defined(__x86_64__)
 #include "percpu/rseq_x86_64.h"
 #elif defined(__aarch64__)
@@ -143,12 +152,6 @@ KMEM_HIDDEN struct slot_cache *slot_record(struct slot *slot, struct kmem_cache 
 KMEM_HIDDEN bool slots_fence(void);
 
 KMEM_HIDDEN void *locked_slot_pop(uint32_t pair_offset);
-
-enum push_result {
-        PUSH_DONE,
-        PUSH_FULL,
-        PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
-};
 KMEM_HIDDEN enum push_result locked_slot_push(uint32_t pair_offset, void *object);
 
 KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,

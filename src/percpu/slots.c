@@ -58,12 +58,17 @@ static struct rseq_area *this_area(void)
         return (struct rseq_area *)((char *)thread_pointer() + fast.rseq);
 }
 
+/* A thread that was refused once is not asked for again: own_area.padding remembers it. */
 static bool register_this_thread(void)
 {
         int saved_errno = errno;
-        bool done = syscall(SYS_rseq, &own_area, sizeof(own_area), 0,
-                            RSEQ_SIGNATURE_VALUE) == 0;
+        bool done;
 
+        if (own_area.padding)
+                return false;
+        done = syscall(SYS_rseq, &own_area, sizeof(own_area), 0,
+                            RSEQ_SIGNATURE_VALUE) == 0;
+        own_area.padding = !done;
         errno = saved_errno;
         return done;
 }
@@ -164,15 +169,19 @@ void slots_init(void)
                         message("option slots=rseq: the kernel or libc refuses restartable "
                                 "sequences; using locked slots");
         }
-        /* Ids are below the number of possible CPUs; the rest of the table is never read. */
-        ids = min_of(ids, system_cpus(CPUS_POSSIBLE));
+        /*
+         * Ids are below the number of possible CPUs. That may be told wrong where /sys is hidden, so
+         * the first page of the table is filled in any case, and all of it if the count is a guess.
+         */
+        if (system_cpus_known())
+                ids = min_of(ids, max_of(system_cpus(CPUS_POSSIBLE), 512u));
         shared_slot.id = UINT32_MAX;
         slot_init_cold(&cold_slot, 0, published);
         slot_init_cold(&shared_slot, 0, published);
         for (unsigned int id = 0; id < ids; id++)
                 front()->slots[id] = &cold_slot;
         if (!rseq_mode)
-                for (uint32_t id = 0; id < min_of(ids, system_cpus(CPUS_USABLE)); id++)
+                for (uint32_t id = 0; id < min_of((uint32_t)SLOTS_MAX, system_cpus(CPUS_USABLE)); id++)
                         slot_make(id);
         errno = saved_errno;
 }
@@ -334,19 +343,22 @@ struct slot *slot_current(void)
         return slot ? slot : &shared_slot;
 }
 
+enum { FENCE_ROUNDS = 1000 };
+
 bool slots_fence(void)
 {
         int saved_errno = errno;
-        int result;
+        int result = -1;
 
         if (fence_refused)
                 return false;
-        /* ENOMEM passes; EPERM means that this process (a forked child) must register anew. */
-        do {
+        /* ENOMEM may pass; EPERM means that this process (a forked child) must register anew. */
+        for (int round = 0; round < FENCE_ROUNDS; round++) {
                 result = (int)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0);
-                if (result != 0 && errno == EPERM && !membarrier_register())
+                if (result == 0 || (errno == EPERM && !membarrier_register()) ||
+                    (errno != EPERM && errno != ENOMEM))
                         break;
-        } while (result != 0 && (errno == ENOMEM || errno == EPERM));
+        }
         errno = saved_errno;
         return result == 0;
 }
@@ -354,16 +366,10 @@ bool slots_fence(void)
 void slots_fork_prepare(void)
 {
         lock_take(&slots_lock);
-        if (!rseq_mode)
-                for (unsigned int number = 0; number < made_count; number++)
-                        lock_take(&made[number]->lock);
 }
 
 void slots_fork_parent(void)
 {
-        if (!rseq_mode)
-                for (unsigned int number = 0; number < made_count; number++)
-                        lock_drop(&made[number]->lock);
         lock_drop(&slots_lock);
 }
 

@@ -61,21 +61,30 @@ static void give_to_own_cache(struct kmem_cache *cache, struct slot *slot, void 
                 own->engine->give(own, &record->engine, &object, 1);
 }
 
-void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                  void **objects, unsigned int count)
+unsigned int objects_keep_own(struct kmem_cache *cache, struct slot *slot, void **objects,
+                              unsigned int count)
 {
+        const struct kmem_cache *mapped = cache->engine->shared ? cache->engine->shared : cache;
         unsigned int kept = 0;
 
         for (unsigned int i = 0; i < count; i++) {
                 uint16_t offset = heap_contains(objects[i])
                                           ? load_relaxed(&heap.map[address_page(objects[i])])
-                                          : (uint16_t)cache->pair_offset;
+                                          : (uint16_t)mapped->pair_offset;
 
-                if (likely(offset == cache->pair_offset || !offset))
+                if (likely(offset == mapped->pair_offset || !offset))
                         objects[kept++] = objects[i];
                 else
                         give_to_own_cache(cache, slot, objects[i]);
         }
+        return kept;
+}
+
+void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                  void **objects, unsigned int count)
+{
+        unsigned int kept = objects_keep_own(cache, slot, objects, count);
+
         if (kept)
                 cache->engine->give(cache, &record->engine, objects, kept);
 }

@@ -8,7 +8,6 @@
  */
 #include "slub/slab.h"
 
-#include "base/options.h"
 #include "page/deferred.h"
 
 enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
@@ -44,9 +43,7 @@ static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_
         }
         if (likely(!wrong))
                 return slab;
-        if (options.bad_free == BAD_FREE_ABORT)
-                message_fatal("free of %p to cache \"%s\": it %s", object, cache->name, wrong);
-        message("free of %p to cache \"%s\": it %s; ignored", object, cache->name, wrong);
+        engine_bad_free(cache, object, wrong);
         return NULL;
 }
 

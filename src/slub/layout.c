@@ -8,23 +8,7 @@
 
 #include <errno.h>
 
-/* The kernel's slab minimum alignment on 64-bit machines (S4-21). */
-enum { WORD = 8, HWCACHE_LINE = 64 };
-
-/* S4-20: HWCACHE_ALIGN asks for the least fraction of a line that holds the object. */
-static uint32_t effective_align(const struct kmem_cache *cache)
-{
-        uint32_t align = max_of(cache->align, (uint32_t)WORD);
-
-        if (cache->flags & SLAB_HWCACHE_ALIGN) {
-                uint32_t line = HWCACHE_LINE;
-
-                while (cache->object_size <= line / 2)
-                        line /= 2;
-                align = max_of(align, line);
-        }
-        return (uint32_t)round_up(align, WORD);
-}
+enum { WORD = 8 };
 
 /*
  * Two objects more than one-byte table entries can name would double the table: 6% of a slab
@@ -92,7 +76,7 @@ int slub_setup(struct kmem_cache *cache)
 {
         uint64_t value;
 
-        cache->align = effective_align(cache);
+        cache->align = engine_align(cache);
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
         cache->size = (uint32_t)round_up(round_up(cache->object_size, WORD), cache->align);

@@ -110,8 +110,9 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
         lock_drop(&slot->lock);
         slab = slab_new(cache);
         lock_take(&slot->lock);
+        /* Without memory there may still be what others brought meanwhile. */
         if (!slab)
-                return false;
+                return slot->slab != NULL || slot->partial != 0;
         if (slot->slab)
                 slab_deactivate(cache, slot);
         slot_install_new(slot, slab);

@@ -100,8 +100,12 @@ def start(
     environment: Mapping[str, str],
     address_space: int = 0,
 ) -> subprocess.Popen[str]:
-    """Starts a program in its own session, so that stop() reaches all of its children."""
-    limits = ["prlimit", "--core=0"]
+    """Starts a program in its own session, so that stop() reaches all of its children.
+
+    Signals that our own parent ignored, as shells do for what runs in the background, are reset.
+    """
+    signals = ["env", "--default-signal=HUP,INT,QUIT"]
+    limits = [*signals, "prlimit", "--core=0"]
     if address_space:
         limits.append(f"--as={address_space}")
     return subprocess.Popen(
@@ -126,7 +130,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 def wait(
-    process: subprocess.Popen[str], stdin: str | None = None, timeout: float = 120.0
+    process: subprocess.Popen[str], stdin: str | None = None, timeout: float = 300.0
 ) -> Finished:
     """Feeds and waits for a program; one that does not end is stopped and reported."""
     argv = tuple(map(str, process.args)) if isinstance(process.args, list) else ()
@@ -177,7 +181,7 @@ class Plain:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str | None = None,
-        timeout: float = 120.0,
+        timeout: float = 300.0,
     ) -> Finished:
         process = start(argv, folder or self.folder, environment or {})
         finished = wait(process, stdin, timeout)
@@ -249,7 +253,7 @@ class DropIn:
         *,
         environment: Mapping[str, str] | None = None,
         stdin: str | None = None,
-        timeout: float = 120.0,
+        timeout: float = 300.0,
     ) -> Finished:
         """Runs a program that may end in any way; nothing is checked, no table is written."""
         return wait(self.start(argv, None, environment), stdin, timeout)
@@ -263,7 +267,7 @@ class DropIn:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str | None = None,
-        timeout: float = 120.0,
+        timeout: float = 300.0,
     ) -> Finished:
         """Runs a program that must succeed.
 

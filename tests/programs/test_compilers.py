@@ -138,7 +138,7 @@ def test_cargo(dropin: DropIn, tmp_path: Path) -> None:
         processes=6,
         folder=folder,
         environment=environment,
-        timeout=240,
+        timeout=400,
     )
     finished = dropin.run([folder / "target" / "release" / "counter"], minimum=5_000)
     assert finished.stdout == "397 different words of 160000, sum 2664667000\n"
@@ -148,6 +148,6 @@ def test_cargo(dropin: DropIn, tmp_path: Path) -> None:
         processes=4,
         folder=folder,
         environment=environment,
-        timeout=240,
+        timeout=400,
     )
     assert "test result: ok. 2 passed; 0 failed" in tested.stdout

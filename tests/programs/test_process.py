@@ -173,11 +173,11 @@ def test_static_program(
 MIB_PER_STEP = re.compile(r"^(\d+) bytes: (\d+) MiB$", re.MULTILINE)
 
 
-def least_taken(finished: Finished) -> int:
-    """MiB that could be taken in the leanest of the steps; each follows on freeing everything."""
+def taken(finished: Finished) -> list[int]:
+    """MiB that could be taken in each of the steps; each follows on freeing everything."""
     steps = [int(mib) for _, mib in MIB_PER_STEP.findall(finished.stdout)]
     assert len(steps) == 8, finished.describe()
-    return min(steps)
+    return steps
 
 
 @everywhere
@@ -187,7 +187,7 @@ def test_no_memory_left_under_a_limit_from_the_start(dropin: DropIn, build: Buil
     finished = limited.run([program, "none", "2000"], minimum=10_000)
     expect_ok(finished)
     # The heap reserves a part of what the limit leaves; small objects live there.
-    assert 64 <= least_taken(finished) <= 512, finished.describe()
+    assert all(64 <= mib <= 512 for mib in taken(finished)), finished.describe()
 
 
 @pytest.mark.parametrize("resource", ["data", "space"])
@@ -196,6 +196,8 @@ def test_no_memory_left_under_a_later_limit(dropin: DropIn, build: Build, resour
     program = build("exhaust", "exhaust.c")
     finished = dropin.run([program, resource, "240"], minimum=10_000)
     expect_ok(finished)
-    assert least_taken(finished) <= 240
+    assert all(mib <= 240 for mib in taken(finished)), finished.describe()
     if resource == "data":
-        assert least_taken(finished) >= 60, finished.describe()
+        # What has become the heap's stays the heap's: only small blocks are there again for sure.
+        assert taken(finished)[0] >= 120, finished.describe()
+        assert taken(finished)[-1] >= 60, finished.describe()

@@ -101,6 +101,6 @@ def test_regression_suite(dropin: DropIn, allocator: str, suite: Suite, tmp_path
         argv,
         minimum=MINIMUM[allocator],
         environment={} if allocator == "pymalloc" else {"PYTHONMALLOC": allocator},
-        timeout=300,
+        timeout=400,
     )
     expect_success(report, suite, finished)

@@ -24,8 +24,11 @@ struct crowd_thread {
         bool running;
 };
 
-/* Installs the storm's handler and the watchdog: the process dies after @deadline seconds. */
-void crowd_init(unsigned int deadline_s);
+/*
+ * Installs the storm's handler and the watchdog: the process dies when *@progress has not changed
+ * for @deadline_s seconds. A busy machine makes no difference to that.
+ */
+void crowd_init(const uint64_t *progress, unsigned int deadline_s);
 unsigned int crowd_cpus(void);
 void crowd_start(struct crowd_thread *thread);
 void crowd_join(struct crowd_thread *thread);

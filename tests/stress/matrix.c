@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FACTORS = 11, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
+enum { FACTORS = 12, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
 
 static const struct {
         const char *name;
@@ -26,6 +26,7 @@ static const struct {
         {"threads", {"2", "16", "200"}, true},
         {"scenario", {"mixed", "producers", "churn"}, true},
         {"pinned", {"0", "1"}, true},
+        {"engine", {"slub", "slab"}, false},
         {"slots", {"rseq", "locked"}, false},
         {"sheaf_capacity", {"", "0", "2"}, false},
         {"slot_cache_max", {"", "0"}, false},

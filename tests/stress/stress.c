@@ -6,7 +6,7 @@
  *
  *   stress [key=value...]
  *     scenario=mixed|producers|churn
- *     threads=N  pinned=0|1  ops=N  seed=N  deadline=SECONDS  storm=MICROSECONDS
+ *     threads=N  pinned=0|1  ops=N  seed=N  deadline=SECONDS (without progress)  storm=MICROSECONDS
  *     chaos=shrink+trim+fork+caches (any of them, or none)
  *
  * An operation is one allocation or one free. Library options come from KMEM_OPTIONS.
@@ -45,7 +45,7 @@ static struct {
         .threads = 4,
         .ops = 1000000,
         .seed = 1,
-        .deadline_s = 300,
+        .deadline_s = 120,
         .storm_us = 50,
         .chaos = CHAOS_SHRINK | CHAOS_TRIM | CHAOS_FORK | CHAOS_CACHES,
 };
@@ -455,7 +455,7 @@ int main(int argc, char **argv)
                 puts("skipped: no restartable sequences here");
                 return EXIT_SKIP;
         }
-        crowd_init(setup.deadline_s);
+        crowd_init(&ops_left, setup.deadline_s);
         inuse_before = warm_up();
         run_workers();
         empty_mailboxes();

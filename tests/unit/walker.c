@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "walker.h"
 
+#include "walk_slab.h"
+
 #include "percpu/percpu.h"
 #include "slub/slab.h"
 
@@ -177,7 +179,7 @@ static void find_places(void)
         for (uint32_t index = 1; index < slots_index_end(); index++) {
                 const struct kmem_cache *cache = caches_by_index[index];
 
-                if (!cache)
+                if (!cache || cache->engine != &slub_engine)
                         continue;
                 for (unsigned int node = 0; node < NODES_MAX; node++)
                         visit_node(&cache->node[node]);
@@ -212,6 +214,26 @@ static void check_sums(const uint64_t *slabs, const uint64_t *objects)
         }
 }
 
+/* Caches of the other engine: their slabs hang on lists, so their number must agree. */
+static void visit_slab_caches(const struct kmem_cache *cache, struct walk_counts *counts)
+{
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                struct kmem_cache *other = caches_by_index[index];
+                struct walk_slab_counts found;
+
+                if (!other || other->engine != &slab_engine)
+                        continue;
+                walk_slab_cache(other, &found);
+                if (cache && other != cache)
+                        continue;
+                counts->slabs += other->node[0].slabs;
+                counts->slab_pages += other->node[0].slabs << other->order;
+                counts->node_partial += found.partial;
+                counts->full += found.full;
+                counts->inuse += found.active - found.arrays;
+        }
+}
+
 void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
 {
         uint32_t end = (uint32_t)(heap.accessible_bytes >> PAGE_SHIFT);
@@ -242,12 +264,19 @@ void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
                 }
                 owner = caches_by_index[heap.map[number] >> PAIR_SHIFT];
                 ensure(owner != NULL, page);
-                visit_slab(owner, page, !cache || owner == cache ? counts : &others);
-                slabs[cache_index(owner)]++;
-                objects[cache_index(owner)] += slab_objects(page);
                 number += (uint32_t)order_pages(page->order) - 1;
+                if (owner->engine->shared)
+                        continue; /* slob's pages are no slabs of a cache */
+                if (owner->engine == &slub_engine) {
+                        visit_slab(owner, page, !cache || owner == cache ? counts : &others);
+                        objects[cache_index(owner)] += slab_objects(page);
+                } else {
+                        objects[cache_index(owner)] += owner->objects;
+                }
+                slabs[cache_index(owner)]++;
         }
         check_sums(slabs, objects);
+        visit_slab_caches(cache, counts);
         metadata_free(place_of_page, end + 1);
         place_of_page = NULL;
 }

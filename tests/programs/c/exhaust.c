@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Takes memory until none is left, several sizes in turn: malloc returns NULL with ENOMEM, what was
- * handed out stays intact, and after freeing it there is memory again. Usage:
+ * handed out stays intact, and after freeing it all the first size can be had again. Usage:
  *
  *   exhaust none|data|space MIB
  *
@@ -83,7 +83,7 @@ static void check_others(void)
 
 int main(int argc, char **argv)
 {
-        static const size_t sizes[] = {32, 200, 1000, 5000, 70000, 1 << 20, 48 << 20, 100};
+        static const size_t sizes[] = {32, 200, 1000, 5000, 70000, 1 << 20, 48 << 20, 32};
         size_t most_bytes;
 
         check(argc == 3);

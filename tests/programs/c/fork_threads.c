@@ -10,7 +10,7 @@
 
 #define FORKS 30
 #define OBJECTS 600
-#define CHILD_SECONDS 60
+#define CHILD_SECONDS 120
 
 static struct {
         unsigned char *address;

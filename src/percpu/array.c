@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The CPU array: what a slot keeps for caches whose engine has CACHING_ARRAY (S6-01). A refill
+ * brings a batch in, a flush takes the oldest batch out, and the rest stays.
+ *
+ * Invariants:
+ *  ARRAY-1  Such a cache's pair is {array, cold} or {cold, cold}. Capacity of the array is the
+ *           tunable limit.
+ *  ARRAY-2  In the pair, only pops and pushes change the array. To change it otherwise it is
+ *           taken out, by replacing {array, cold} with {cold, cold}; from that commit on it is
+ *           private (INV-3). It is put back by replacing {cold, cold} with {array, cold}.
+ *  ARRAY-3  The slot cache lock is held from out to back, so that a second thread on the slot
+ *           waits for the array instead of making another one.
+ *
+ * Opponents: pops and pushes on the same slot, which find main cold while the array is out and
+ * come here; a drainer, which takes what is in the pair (INV-4); other slow paths of the slot,
+ * kept out by the lock but while a constructor runs. Taking out fails if the thread has
+ * moved, the slot is stopped or the pair has changed: the request is then served by the back end
+ * alone. Putting back fails likewise, or if another array is there by now: then the objects go to
+ * the back end and the array ends. Both replaces are sequences that, aborted, have changed nothing.
+ *
+ * The kernel sets a mark `touched` whenever an object is popped. Pops here do not know of it:
+ * array_seen holds the size the reaper saw last, and an array of another size has been touched.
+ * One that has come back to the very same size passes for untouched.
+ */
+#include "percpu/array.h"
+
+#include "base/system.h"
+#include "percpu/percpu.h"
+#include "percpu/stock.h"
+
+#include <string.h>
+
+enum {
+        ARRAY_TOUCHED = -1,   /* in array_seen: a refill has set the mark */
+        UNTOUCHED_BATCH = 16, /* most objects that an untouched array is refilled with (S6-31) */
+        CHUNK = 64,           /* objects on the stack at a time; twice the default batches */
+        REAP_FIRST_MS = 1000, /* S6-60 */
+        REAP_MS = 2000,
+};
+
+static const struct pair no_array = {&cold_sheaf, &cold_sheaf};
+
+/*
+ * The slot's array, private, or a new one if it has none. NULL if the array cannot be had now, or
+ * without memory. The slot cache lock is held.
+ */
+static struct sheaf *take_out_locked(struct kmem_cache *cache, struct slot *slot,
+                                     struct slot_cache *record)
+{
+        struct pair pair = slot_read_pair(slot, cache->pair_offset);
+
+        /* Nothing can be put back while the slot is stopped, so no use for a new array. */
+        if (unlikely(load_relaxed(&slot->stopped)))
+                return NULL;
+        if (!sheaf_is_cold(pair.main))
+                return slot_replace(slot, cache->pair_offset, &pair, &no_array) ? pair.main : NULL;
+        record->array_seen = 0;
+        return sheaf_new(cache);
+}
+
+/* Puts a private array into the pair and drops the slot cache lock. */
+static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                            struct sheaf *array)
+{
+        struct pair pair = {.main = array, .spare = &cold_sheaf};
+        bool back = slot_replace(slot, cache->pair_offset, &no_array, &pair);
+
+        lock_drop(&record->engine.lock);
+        if (back)
+                return;
+        sheaf_give(cache, slot, record, array);
+        sheaf_free(array);
+}
+
+/* Takes the oldest objects from the bottom of a private array; the rest shifts down (S6-41). */
+static unsigned int pull_oldest(struct sheaf *array, void **objects, unsigned int count)
+{
+        count = min_of(count, array->size);
+        memcpy(objects, array->object, count * sizeof(*objects));
+        array->size -= count;
+        memmove(array->object, array->object + count, array->size * sizeof(*objects));
+        return count;
+}
+
+/*
+ * Fills a private, empty array (S6-31). If the back end makes a slab for it, constructors run,
+ * which may allocate and so may need any lock: then the lock is let go, and another thread may
+ * make an array meanwhile.
+ */
+static void refill_locked(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *array)
+{
+        uint32_t amount = min_of(cache->batchcount, array->capacity);
+
+        if (record->array_seen == 0)
+                amount = min_of(amount, (uint32_t)UNTOUCHED_BATCH);
+        if (cache->ctor)
+                lock_drop(&record->engine.lock);
+        array->size = cache->engine->take(cache, &record->engine, array->object, amount);
+        if (cache->ctor)
+                lock_take(&record->engine.lock);
+        record->array_seen = (uint32_t)ARRAY_TOUCHED;
+}
+
+static void objects_flush(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                          void **objects, unsigned int count)
+{
+        unsigned int kept = objects_keep_own(cache, slot, objects, count);
+
+        if (kept)
+                cache->engine->flush(cache, &record->engine, objects, kept);
+}
+
+/*
+ * Takes up to @count of the oldest objects out of the slot's array and returns how many; less
+ * than asked for if the array has no more or cannot be had.
+ */
+static unsigned int shed_chunk(struct kmem_cache *cache, struct slot *slot,
+                               struct slot_cache *record, void **objects, unsigned int count)
+{
+        unsigned int pulled = 0;
+        struct sheaf *array = NULL;
+
+        lock_take(&record->engine.lock);
+        if (!sheaf_is_cold(slot_read_pair(slot, cache->pair_offset).main))
+                array = take_out_locked(cache, slot, record);
+        if (!array) {
+                lock_drop(&record->engine.lock);
+                return 0;
+        }
+        pulled = pull_oldest(array, objects, count);
+        put_back_locked(cache, slot, record, array);
+        return pulled;
+}
+
+/* S6-61, and the reaper of the caller's slot only, as in the kernel. */
+static void reap_array(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+{
+        void *objects[CHUNK];
+        struct sheaf *array;
+        uint32_t count = 0;
+        uint32_t size;
+
+        lock_take(&record->engine.lock);
+        array = slot_read_pair(slot, cache->pair_offset).main;
+        size = sheaf_peek(cache, array);
+        if (size && size == record->array_seen) {
+                count = (cache->sheaf_capacity + 4) / 5;
+                if (count > size)
+                        count = (size + 1) / 2;
+        }
+        if (size)
+                record->array_seen = size - count;
+        lock_drop(&record->engine.lock);
+        while (count) {
+                unsigned int pulled =
+                        shed_chunk(cache, slot, record, objects, min_of(count, (uint32_t)CHUNK));
+
+                if (!pulled)
+                        return;
+                objects_give(cache, slot, record, objects, pulled);
+                count -= pulled;
+        }
+}
+
+/*
+ * The reaper's round, on slow paths: at most every two seconds a slot, and left out if the set of
+ * caches is busy (S6-60). No lock may be held.
+ */
+static void reap_due(struct slot *slot)
+{
+        uint64_t due = load_relaxed(&slot->reap_time);
+        uint64_t now = system_time_ms();
+
+        if (likely(due && now < due))
+                return;
+        if (!lock_try(&cache_mutex))
+                return;
+        if (unlikely(due != load_relaxed(&slot->reap_time))) {
+                lock_drop(&cache_mutex); /* another thread was here meanwhile */
+                return;
+        }
+        store_relaxed(&slot->reap_time, now + (due ? REAP_MS : REAP_FIRST_MS));
+        for (uint32_t index = 1; due && index < slots_index_end(); index++) {
+                struct kmem_cache *cache = caches_by_index[index];
+                struct slot_cache *record = load_acquire(&slot->caches[index]);
+
+                if (!cache || cache->engine->caching != CACHING_ARRAY)
+                        continue;
+                if (record)
+                        reap_array(cache, slot, record);
+                cache->engine->reap(cache, now);
+        }
+        lock_drop(&cache_mutex);
+}
+
+void *array_alloc(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+{
+        struct sheaf *array;
+        void *object = NULL;
+
+        reap_due(slot);
+        lock_take(&record->engine.lock);
+        array = take_out_locked(cache, slot, record);
+        if (unlikely(!array)) {
+                lock_drop(&record->engine.lock);
+                return cache->engine->take(cache, &record->engine, &object, 1) ? object : NULL;
+        }
+        /* Others may have freed into it since the caller found it empty. */
+        if (!array->size)
+                refill_locked(cache, record, array);
+        if (array->size)
+                object = array->object[--array->size];
+        put_back_locked(cache, slot, record, array);
+        return object;
+}
+
+void array_free(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                void *object)
+{
+        void *objects[CHUNK];
+        unsigned int count = 0;
+        unsigned int pulled = 0;
+        struct sheaf *array;
+
+        reap_due(slot);
+        lock_take(&record->engine.lock);
+        array = take_out_locked(cache, slot, record);
+        if (unlikely(!array)) {
+                lock_drop(&record->engine.lock);
+                objects_give(cache, slot, record, &object, 1);
+                return;
+        }
+        if (array->size == array->capacity) {
+                count = max_of(cache->engine->flush_count(cache), 1u);
+                pulled = pull_oldest(array, objects, min_of(count, (unsigned int)CHUNK));
+        }
+        array->object[array->size++] = object;
+        put_back_locked(cache, slot, record, array);
+        while (pulled) {
+                objects_flush(cache, slot, record, objects, pulled);
+                count -= pulled;
+                pulled = count ? shed_chunk(cache, slot, record, objects,
+                                            min_of(count, (unsigned int)CHUNK))
+                               : 0;
+        }
+}

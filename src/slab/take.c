@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Objects leave the back end: a refill of a CPU array (S6-31, S6-32).
+ *
+ * Any number of threads may be here at once, each with an array of its own to fill. A node's
+ * list_lock protects what they take from; a new slab is its maker's alone until it is listed.
+ */
+#include "slab/slab.h"
+
+#include "base/system.h"
+
+/* The node whose lists the calling thread uses first. Tests with more nodes replace it. */
+__attribute__((weak)) uint32_t slab_local_node(void)
+{
+        return NODES_MAX > 1 ? system_current_cpu() % NODES_MAX : 0;
+}
+
+/* Whether the lock is worth taking; a stale answer costs a slab too many, or a look in vain. */
+static bool node_may_have_objects(const struct slab_node *data)
+{
+        return load_relaxed(&data->free_objects) ||
+               (data->shared && load_relaxed(&data->shared->available));
+}
+
+/* From the shared array, else from slabs. */
+static unsigned int node_take(struct kmem_cache *cache, uint32_t node, void **objects,
+                              unsigned int count)
+{
+        struct slab_node *data = &slab_data(cache)->node[node];
+        unsigned int taken;
+
+        if (!node_may_have_objects(data))
+                return 0;
+        lock_take(&cache->node[node].list_lock);
+        taken = shared_take_locked(data, objects, count);
+        if (!taken)
+                taken = node_pop_locked(cache, node, objects, count);
+        lock_drop(&cache->node[node].list_lock);
+        return taken;
+}
+
+/* Makes a slab and takes the first objects out of it before anybody else sees it. */
+static unsigned int node_grow(struct kmem_cache *cache, uint32_t node, void **objects,
+                              unsigned int count)
+{
+        struct page *slab = slab_make(cache, node);
+        unsigned int taken;
+
+        if (!slab)
+                return 0;
+        taken = slab_pop_objects(cache, slab, objects, count);
+        lock_take(&cache->node[node].list_lock);
+        slab_list_new_locked(cache, slab);
+        lock_drop(&cache->node[node].list_lock);
+        return taken;
+}
+
+/*
+ * Objects are stored in the order in which they leave a slab, so the array, popped from its end,
+ * hands out the last of them first, as the kernel's does.
+ */
+unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                       unsigned int count)
+{
+        uint32_t here = slab_local_node();
+        unsigned int taken = 0;
+
+        if (count) {
+                taken = node_take(cache, here, objects, count);
+                if (!taken)
+                        taken = node_grow(cache, here, objects, count);
+        }
+        /* Without memory here, other nodes may still have objects. */
+        for (uint32_t node = 0; count && !taken && node < NODES_MAX; node++)
+                taken = node_take(cache, node, objects, count);
+        add_relaxed(&slot->taken, taken);
+        return taken;
+}

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Mutants: builds with one step of a protocol removed, which the tests must catch.
+
+    run.py [--rounds N] [--keep DIRECTORY] [NAME...]
+
+Copies the tree, checks that the tests pass on it, then for each mutant of
+mutants.toml (or those whose name or protocol contains a NAME) applies its
+edits, rebuilds what depends on them, and runs its tests with one seed after
+the other until one fails, crashes or hangs. Prints a table and exits with 1 if
+a mutant survives, or with 2 if an edit does not apply exactly once or a test
+fails without any mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = 77
+RUN_SECONDS = 90  # a run that takes longer hangs
+
+FLAGS = [
+    *("-std=gnu17", "-O2", "-g", "-w", "-pthread"),
+    *("-fvisibility=hidden", "-fcf-protection=none", "-fomit-frame-pointer"),
+    *("-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-semantic-interposition"),
+]
+
+# What a program consists of besides the library: sources under tests/, link arguments.
+PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
+    "attack": (
+        ["stress/attack.c", "stress/checked.c", "stress/crowd.c", "unit/walker.c"],
+        [],
+    ),
+    "test_percpu": (["unit/test_percpu.c", "unit/child.c", "unit/walker.c"], ["-lcmocka"]),
+    "test_slub_lists": (
+        ["unit/test_slub_lists.c", "unit/child.c", "unit/walker.c"],
+        ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
+    ),
+}
+WITHOUT_MALLOC = {"test_percpu", "test_slub_lists"}
+
+
+class MutantError(Exception):
+    """A mutant that cannot be built as it is written down; the text is for people."""
+
+
+@dataclass
+class Test:
+    name: str
+    program: str
+    options: str
+    arguments: list[str]
+    seeded: bool
+
+
+@dataclass
+class Mutant:
+    name: str
+    protocol: str
+    why: str
+    tests: list[str]
+    edits: list[dict[str, str]]
+
+
+@dataclass
+class Tree:
+    """A copy of the sources with its objects."""
+
+    path: Path
+    objects: dict[str, Path] = field(default_factory=dict)  # by source, relative to the tree
+    depends: dict[str, set[str]] = field(default_factory=dict)  # files a source includes
+
+    def compile(self, sources: list[str]) -> None:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for source, (made, depends) in zip(
+                sources, pool.map(self.compile_one, sources), strict=True
+            ):
+                self.objects[source] = made
+                self.depends[source] = depends
+
+    def compile_one(self, source: str) -> tuple[Path, set[str]]:
+        made = self.path / "objects" / (source.replace("/", "_") + ".o")
+        made.parent.mkdir(exist_ok=True)
+        listing = made.with_suffix(".d")
+        command = ["gcc", *FLAGS, "-MMD", "-MF", str(listing), "-c", source, "-o", str(made)]
+        command += ["-Isrc", "-Iinclude", "-Itests", "-Itests/unit", "-Itests/stress"]
+        done = subprocess.run(command, cwd=self.path, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise MutantError(f"{source} does not compile:\n{done.stderr}")
+        words = listing.read_text().replace("\\\n", " ").split()[1:]
+        return made, {word for word in words if not word.startswith("/")}
+
+    def link(self, program: str) -> Path:
+        made = self.path / program
+        sources, arguments = PROGRAMS[program]
+        objects = [self.objects[f"tests/{source}"] for source in sources]
+        for source, compiled in self.objects.items():
+            library = source.startswith("src/")
+            if library and not (program in WITHOUT_MALLOC and source.startswith("src/malloc/")):
+                objects.append(compiled)
+        command = ["gcc", "-pthread", *map(str, objects), *arguments, "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise MutantError(f"{program} does not link:\n{done.stderr}")
+        return made
+
+
+def copy_tree(source: Path, target: Path) -> Tree:
+    for name in ("src", "include", "tests/unit", "tests/stress"):
+        shutil.copytree(source / name, target / name)
+    return Tree(target)
+
+
+def build_base(target: Path) -> Tree:
+    tree = copy_tree(ROOT, target)
+    sources = sorted(str(path.relative_to(target)) for path in (target / "src").rglob("*.c"))
+    sources += sorted({f"tests/{name}" for parts, _ in PROGRAMS.values() for name in parts})
+    tree.compile(sources)
+    return tree
+
+
+def apply_edits(tree: Tree, mutant: Mutant) -> set[str]:
+    """Edits the sources; returns the files changed."""
+    changed = set()
+    for edit in mutant.edits:
+        name = "src/" + edit["file"]
+        path = tree.path / name
+        text = path.read_text()
+        found = text.count(edit["find"])
+        if found != 1:
+            raise MutantError(
+                f'"{mutant.name}": its text occurs {found} times in {name}, expected 1:\n'
+                f"{edit['find']}"
+            )
+        path.write_text(text.replace(edit["find"], edit["replace"]))
+        changed.add(name)
+    return changed
+
+
+def build_mutant(base: Tree, mutant: Mutant, target: Path) -> Tree:
+    """The base's objects, but for those that depend on an edited file."""
+    tree = copy_tree(base.path, target)
+    changed = apply_edits(tree, mutant)
+    tree.objects = dict(base.objects)
+    tree.compile([source for source, files in base.depends.items() if files & changed])
+    return tree
+
+
+def run_test(program: Path, test: Test, seed: int) -> str:
+    """Empty if it passed, "skipped", or how it failed in a few words."""
+    environment = os.environ | {"KMEM_OPTIONS": test.options}
+    command = [str(program), *test.arguments, *([f"seed={seed}"] if test.seeded else [])]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "hang"
+    if done.returncode == 0:
+        return ""
+    if done.returncode == SKIPPED:
+        return "skipped"
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    telling = [line for line in lines if "check failed" in line or "FAILED" in line]
+    said = (telling or lines or [""])[0]
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
+    return f"{how}: {said}"[:160]
+
+
+def catch(tree: Tree, mutant: Mutant, tests: dict[str, Test], rounds: int) -> tuple[str, str]:
+    """The test that caught the mutant and how; empty if none did."""
+    programs = {name: tree.link(name) for name in {tests[name].program for name in mutant.tests}}
+    for seed in range(1, rounds + 1):
+        for name in mutant.tests:
+            test = tests[name]
+            if seed > 1 and not test.seeded and len(mutant.tests) > 1:
+                continue
+            how = run_test(programs[test.program], test, seed)
+            if how not in ("", "skipped"):
+                return f"{name}, run {seed}", how
+    return "", ""
+
+
+def check_base(base: Tree, tests: dict[str, Test], used: set[str]) -> None:
+    programs = {name: base.link(name) for name in PROGRAMS}
+    for name in sorted(used):
+        how = run_test(programs[tests[name].program], tests[name], 1)
+        if how == "skipped":
+            raise MutantError(f"test {name} cannot run here")
+        if how:
+            raise MutantError(f"test {name} fails without any mutant: {how}")
+
+
+def read_file() -> dict[str, Any]:
+    with (Path(__file__).parent / "mutants.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def read_definitions() -> tuple[dict[str, Test], list[Mutant]]:
+    content = read_file()
+    tests = {
+        name: Test(
+            name=name,
+            program=entry["program"],
+            options=entry.get("options", ""),
+            arguments=entry.get("arguments", []),
+            seeded=entry["program"] == "attack",
+        )
+        for name, entry in content["tests"].items()
+    }
+    mutants = [
+        Mutant(entry["name"], entry["protocol"], entry["why"], entry["tests"], entry["edit"])
+        for entry in content["mutant"]
+    ]
+    return tests, mutants
+
+
+def write_table(rows: list[tuple[Mutant, str, str, float]]) -> None:
+    lines = ["## Mutants", "", "| mutant | protocol | caught by | seconds |", "|---|---|---|---:|"]
+    for mutant, by, _, seconds in rows:
+        by = by or "**survived**"
+        lines.append(f"| {mutant.name} | {mutant.protocol} | {by} | {seconds:.0f} |")
+    for entry in read_file()["uncatchable"]:
+        lines.append(f"| {entry['name']} | {entry['protocol']} | not tried: {entry['why']} | |")
+    folder = ROOT / "build" / "test-matrix"
+    if folder.parent.is_dir():
+        folder.mkdir(exist_ok=True)
+        (folder / "mutants.md").write_text("\n".join(lines) + "\n")
+
+
+def run(arguments: argparse.Namespace, work: Path) -> int:
+    tests, mutants = read_definitions()
+    if arguments.names:
+        mutants = [
+            mutant
+            for mutant in mutants
+            if any(name in f"{mutant.name} / {mutant.protocol}" for name in arguments.names)
+        ]
+    base = build_base(work / "base")
+    check_base(base, tests, {name for mutant in mutants for name in mutant.tests})
+    rows = []
+    for number, mutant in enumerate(mutants):
+        start = time.monotonic()
+        target = work / f"mutant-{number}"
+        by, how = catch(build_mutant(base, mutant, target), mutant, tests, arguments.rounds)
+        seconds = time.monotonic() - start
+        rows.append((mutant, by, how, seconds))
+        verdict = f"caught by {by} ({how})" if by else f"SURVIVED {', '.join(mutant.tests)}"
+        print(f"{mutant.protocol}: {mutant.name}: {verdict}, {seconds:.0f} s", flush=True)
+        if not arguments.keep:
+            shutil.rmtree(target)
+    write_table(rows)
+    for entry in read_file()["uncatchable"]:
+        print(f"{entry['protocol']}: {entry['name']}: not tried: {entry['why']}")
+    survivors = sum(not by for _, by, _, _ in rows)
+    print(f"{len(rows) - survivors} of {len(rows)} mutants caught")
+    return 1 if survivors else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the tests against mutants.")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--keep", type=Path, help="build here and keep it")
+    arguments = parser.parse_args()
+    try:
+        if arguments.keep:
+            return run(arguments, arguments.keep)
+        with tempfile.TemporaryDirectory(prefix="kmem-mutants-") as work:
+            return run(arguments, Path(work))
+    except MutantError as error:
+        print(f"mutants: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* kmem.h stands alone, before anything else, in strict C. */
+#include "kmem.h"
+
+int header_compiles(void);
+
+int header_compiles(void)
+{
+        return ZERO_OR_NULL_PTR(ZERO_SIZE_PTR);
+}

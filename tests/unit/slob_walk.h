@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Walks every SLOB page and checks the invariants of slob/slob.h.
+ */
+#ifndef KMEM_TESTS_SLOB_WALK_H
+#define KMEM_TESTS_SLOB_WALK_H
+
+#include "slob/block.h"
+
+struct slob_walk {
+        size_t pages;
+        size_t blocks; /* handed out */
+        size_t free_bytes;
+        size_t fragments;
+        size_t biggest;  /* bytes */
+        size_t touching; /* free blocks that touch the one behind them */
+};
+
+/* Fails the test with the page's number where an invariant does not hold. Nobody may allocate. */
+void slob_walk(struct slob_walk *walk);
+
+/* The page an address lies in. */
+struct page *page_of(const void *address);
+
+#endif

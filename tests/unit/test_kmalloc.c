@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The kmalloc family in both tables of size classes.
+ */
+#include "child.h"
+#include "walker.h"
+
+#include "api/heap.h"
+#include "base/options.h"
+#include "introspect/totals.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_filled(const void *block, int value, size_t bytes)
+{
+        const unsigned char *at = block;
+
+        for (size_t i = 0; i < bytes; i++)
+                if (at[i] != (unsigned char)value)
+                        return false;
+        return true;
+}
+
+/* The class for a size, by the rules of the two tables (S8-23; DESIGN of the fine ones). */
+static size_t model_class(size_t size)
+{
+        size_t base = 128;
+
+        if (options.classes == CLASSES_KERNEL) {
+                static const size_t small[] = {8, 16, 32, 64, 96, 128, 192, 256};
+
+                for (size_t i = 0; i < array_size(small); i++)
+                        if (size <= small[i])
+                                return small[i];
+                for (base = 512; base <= 8192; base *= 2)
+                        if (size <= base)
+                                return base;
+                return 0;
+        }
+        if (size <= 128)
+                return round_up(size, 16);
+        if (size > CLASS_BYTES_MAX)
+                return 0;
+        while (size > base * 2)
+                base *= 2;
+        return round_up(size - base, base / 8) + base;
+}
+
+static void every_size(void **state)
+{
+        for (size_t size = 1; size < 70000; size += size < 3000 ? 1 : 97) {
+                void *block = kmalloc(size, GFP_KERNEL);
+                size_t expected = model_class(size);
+                size_t usable = ksize(block);
+
+                check(block != NULL);
+                if (expected)
+                        check_equal(usable, expected);
+                else
+                        check_equal(usable, round_up(size, PAGE_SIZE));
+                check_equal(kmalloc_size_roundup(size), usable);
+                check_equal((uintptr_t)block % (size >= 16 ? 16 : 8), 0);
+                /* S8-25, S4-22: the largest power of two that divides the class. */
+                check_equal((uintptr_t)block % min_of(usable & -usable, PAGE_SIZE), 0);
+                memset(block, 0xa5, usable);
+                kfree(block);
+        }
+}
+
+/* S8-40 */
+static void size_zero(void **state)
+{
+        check(kmalloc(0, GFP_KERNEL) == ZERO_SIZE_PTR);
+        check(kzalloc(0, 0) == ZERO_SIZE_PTR);
+        check(kcalloc(0, 10, 0) == ZERO_SIZE_PTR);
+        check(kmalloc_array(10, 0, 0) == ZERO_SIZE_PTR);
+        check_equal(ksize(ZERO_SIZE_PTR), 0);
+        check_equal(ksize(NULL), 0);
+        check_equal(kmalloc_size_roundup(0), 0);
+        kfree(ZERO_SIZE_PTR);
+        kfree(NULL);
+        kfree_sensitive(NULL);
+        kfree_sensitive(ZERO_SIZE_PTR);
+}
+
+static void zeroed(void **state)
+{
+        for (size_t size = 1; size < 100000; size = size * 5 / 4 + 1) {
+                void *block = kmalloc(size, 0);
+
+                memset(block, 0xff, size);
+                kfree(block);
+                block = kzalloc(size, 0);
+                check(is_filled(block, 0, size));
+                memset(block, 0xff, size);
+                kfree(block);
+                block = kcalloc(size, 3, 0);
+                check(is_filled(block, 0, size * 3));
+                kfree(block);
+                block = kmalloc_node(size, __GFP_ZERO, 0);
+                check(is_filled(block, 0, size));
+                kfree(block);
+                block = kzalloc_node(size, 0, NUMA_NO_NODE);
+                check(is_filled(block, 0, size));
+                kvfree(block);
+                block = kvzalloc(size, 0);
+                check(is_filled(block, 0, size));
+                kvfree(block);
+        }
+}
+
+/* S8-22 */
+static void overflow(void **state)
+{
+        volatile size_t half = SIZE_MAX / 2 + 2;
+        volatile size_t most = (size_t)PTRDIFF_MAX + 1;
+
+        errno = 0;
+        check(kmalloc_array(half, 2, __GFP_NOWARN) == NULL);
+        check_equal(errno, ENOMEM);
+        check(kcalloc(2, half, __GFP_NOWARN) == NULL);
+        check(kmalloc_array_node(half, 2, __GFP_NOWARN, 0) == NULL);
+        check(kcalloc_node(half, 2, __GFP_NOWARN, 0) == NULL);
+        check(krealloc_array(NULL, half, 2, __GFP_NOWARN) == NULL);
+        errno = 0;
+        check(kmalloc(most, __GFP_NOWARN) == NULL);
+        check_equal(errno, ENOMEM);
+        check(kmalloc(SIZE_MAX - half / half, __GFP_NOWARN) == NULL);
+        check_equal(kmalloc_size_roundup(most), most);
+}
+
+/* S8-26 */
+static void krealloc_rules(void **state)
+{
+        char *block = krealloc(NULL, 50, 0);
+        char *moved;
+        size_t usable;
+
+        check(block && ksize(block) >= 50);
+        usable = ksize(block);
+        memset(block, 7, usable);
+        check(krealloc(block, usable, 0) == block);
+        check(krealloc(block, usable - 1, 0) == block);
+        check(krealloc(block, usable - 5, __GFP_ZERO) == block);
+        check(is_filled(block, 7, usable - 5));
+        check(is_filled(block + usable - 5, 0, 5));
+        memset(block, 7, usable);
+        moved = krealloc(block, usable + 1, 0);
+        check(moved && ksize(moved) > usable);
+        check(is_filled(moved, 7, usable));
+        block = krealloc(moved, 100000, __GFP_ZERO);
+        check(is_filled(block, 7, usable));
+        check(is_filled(block + ksize(block) - 50000, 0, 50000));
+        moved = krealloc(block, 300000, 0);
+        check(is_filled(moved, 7, usable));
+        block = krealloc(moved, 20, 0);
+        check(is_filled(block, 7, 20));
+        check(krealloc(block, 0, 0) == ZERO_SIZE_PTR);
+        block = krealloc(ZERO_SIZE_PTR, 30, 0);
+        check(block && block != ZERO_SIZE_PTR);
+        /* On failure the old block stays valid. */
+        memset(block, 9, 30);
+        errno = 0;
+        check(krealloc(block, (size_t)PTRDIFF_MAX, __GFP_NOWARN) == NULL);
+        check_equal(errno, ENOMEM);
+        check(is_filled(block, 9, 30));
+        kfree(block);
+        check(krealloc(ZERO_SIZE_PTR, 0, 0) == ZERO_SIZE_PTR);
+}
+
+/* Contents survive any sequence of sizes. */
+static void krealloc_random(void **state)
+{
+        uint64_t random = 1234;
+        size_t bytes = 1;
+        unsigned char *block = kmalloc(1, 0);
+
+        block[0] = 0;
+        for (unsigned int round = 0; round < 3000; round++) {
+                size_t next = 1 + random_step(&random) % (round % 10 ? 5000 : 300000);
+
+                block = krealloc(block, next, 0);
+                check(block != NULL);
+                for (size_t i = 0; i < min_of(bytes, next); i++)
+                        check_equal(block[i], i & 0xff);
+                for (size_t i = bytes; i < next; i++)
+                        block[i] = (unsigned char)i;
+                bytes = next;
+        }
+        kfree(block);
+}
+
+static void sensitive(void **state)
+{
+        for (size_t size = 1; size <= 20000; size = size * 3 + 1) {
+                unsigned char *block = kmalloc(size, 0);
+                size_t usable = ksize(block);
+
+                memset(block, 0x42, usable);
+                kfree_sensitive(block);
+                /* Still accessible: it rests in a sheaf or slab. */
+                if (usable <= class_bytes_max())
+                        check(is_filled(block, 0, usable));
+        }
+}
+
+static void copies(void **state)
+{
+        char *copy = kmemdup("bytes", 5, 0);
+
+        check(memcmp(copy, "bytes", 5) == 0);
+        kfree(copy);
+        copy = kmemdup_nul("bytes", 3, 0);
+        check(strcmp(copy, "byt") == 0);
+        kfree(copy);
+        copy = kstrdup("string", 0);
+        check(strcmp(copy, "string") == 0);
+        kfree(copy);
+        copy = kstrndup("string", 3, 0);
+        check(strcmp(copy, "str") == 0);
+        kfree(copy);
+        copy = kstrndup("string", 100, 0);
+        check(strcmp(copy, "string") == 0);
+        kfree(copy);
+        check(kstrdup(NULL, 0) == NULL);
+        check(kstrndup(NULL, 5, 0) == NULL);
+}
+
+/* kfree takes objects of named caches, and kfree_bulk any mixture. */
+static void free_anything(void **state)
+{
+        struct kmem_cache *cache = kmem_cache_create("named", 90, 0, 0, NULL);
+        void *mixture[] = {
+                kmalloc(10, 0),       kmem_cache_alloc(cache, 0), NULL,
+                kmalloc(100000, 0),   kmalloc(3000, 0),           kmem_cache_alloc(cache, 0),
+                kmalloc(64u << 20, 0)};
+
+        kfree(kmem_cache_alloc(cache, 0));
+        kfree_bulk(array_size(mixture), mixture);
+        check_equal(kmem_cache_shrink(cache), 0);
+        kmem_cache_destroy(cache);
+}
+
+static struct kmem_cache *class_named(const char *name)
+{
+        struct list *node;
+
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                if (strcmp(cache->name, name) == 0)
+                        return cache;
+        }
+        return NULL;
+}
+
+static void child_classes(void)
+{
+        bool kernel = options.classes == CLASSES_KERNEL;
+
+        for (size_t size = 1; size <= class_bytes_max(); size += 8)
+                kfree(kmalloc(size, 0));
+        check(class_named("kmalloc-64") != NULL); /* in both tables */
+        check_equal(class_named("kmalloc-64")->size, 64);
+        check((class_named("kmalloc-8") != NULL) == kernel);
+        check((class_named("kmalloc-80") != NULL) == !kernel);
+        check(class_named("kmalloc-96") != NULL);
+        check(class_named("kmalloc-192") != NULL);
+        check(class_named("kmalloc-1k") != NULL);
+        check(class_named("kmalloc-8k") != NULL);
+        check((class_named("kmalloc-16k") != NULL) == !kernel);
+        check_equal(class_bytes_max(), kernel ? 8192 : CLASS_BYTES_MAX);
+        every_size(NULL);
+        krealloc_rules(NULL);
+}
+
+static void both_tables(void **state)
+{
+        child_passes("classes", "classes=kernel");
+        child_passes("classes", "classes=fine");
+        child_passes("classes", "classes=kernel,slots=locked");
+}
+
+static void child_bad_pointers(void)
+{
+        char *block = kmalloc(100, 0);
+        char *large = kmalloc(100000, 0);
+        int local;
+
+        kfree(&local);
+        kfree((void *)0x1234567000);
+        kfree(large + 4096);
+        kfree(large + 8);
+        check(krealloc(&local, 10, 0) == NULL);
+        check_equal(errno, EINVAL);
+        check(krealloc(block + 16, 10, 0) == NULL);
+        check_equal(ksize(block + 16), 0);
+        check_equal(ksize(&local), 0);
+        kfree(block);
+        kfree(large);
+        kfree(large);
+        fprintf(stderr, "pointers %p %p\n", (void *)&local, (void *)large);
+}
+
+static void bad_pointers(void **state)
+{
+        static struct child_result result;
+        void *local, *large;
+        char line[100], *at;
+
+        child_run("bad_pointers", "bad_free=ignore", &result);
+        if (result.status)
+                fprintf(stderr, "%s", result.output);
+        assert_int_equal(result.status, 0);
+        at = strstr(result.output, "pointers 0x");
+        assert_non_null(at);
+        assert_int_equal(sscanf(at, "pointers %p %p", &local, &large), 2);
+        snprintf(line, sizeof(line), "kmem: kfree(%p): not the start of a block of this heap",
+                 local);
+        assert_non_null(strstr(result.output, line));
+        snprintf(line, sizeof(line), "kmem: kfree(%p): not the start of a block of this heap",
+                 large);
+        assert_non_null(strstr(result.output, line)); /* the second free of it */
+        snprintf(line, sizeof(line), "kmem: krealloc(%p): not the start", local);
+        assert_non_null(strstr(result.output, line));
+        assert_non_null(strstr(result.output, "kfree(0x1234567000)"));
+}
+
+static void child_bad_pointer_aborts(void)
+{
+        int local = 0;
+
+        kfree(&local);
+        puts("still there");
+}
+
+static void bad_pointer_aborts(void **state)
+{
+        child_aborts("bad_pointer_aborts", "bad_free=abort", "not the start of a block");
+}
+
+static void child_interior(void)
+{
+        char *block = kmalloc(100, 0);
+
+        kfree(block + 16);
+        fprintf(stderr, "called\n");
+        kfree(block);
+        percpu_flush(class_cache(CLASS_KMALLOC, 100), false);
+}
+
+/* A pointer inside an object is caught when it leaves the sheaf; with check=sheaf at the call. */
+static void interior_pointer(void **state)
+{
+        static struct child_result result;
+
+        child_aborts("interior", "bad_free=abort", "inside an object (invalid object pointer)");
+        child_run("interior", "bad_free=abort,check=sheaf", &result);
+        assert_true(result.status != 0);
+        assert_null(strstr(result.output, "called"));
+        assert_non_null(strstr(result.output, "inside an object"));
+        child_prints("interior", "bad_free=ignore", "inside an object (invalid object pointer)");
+}
+
+static void child_exhausted(void)
+{
+        check(kmalloc((size_t)1 << 45, GFP_KERNEL) == NULL);
+        check_equal(errno, ENOMEM);
+        fprintf(stderr, "nofail\n");
+        kmalloc((size_t)1 << 45, __GFP_NOFAIL);
+}
+
+static void exhausted(void **state)
+{
+        child_aborts("exhausted", NULL, "out of memory with __GFP_NOFAIL");
+        child_aborts("exhausted", NULL, "kmalloc(35184372088832): out of memory, gfp=");
+}
+
+/* The heap is intact after all of this. */
+static void walk_at_end(void **state)
+{
+        struct walk_counts counts;
+        struct heap_totals totals;
+
+        walk_heap(NULL, &counts);
+        heap_total(&totals);
+        check_equal(totals.objects_inuse, 0);
+        check_equal(totals.large.blocks, 0);
+}
+
+int main(int argc, char **argv)
+{
+        static const struct child_case children[] = {
+                {"classes", child_classes},
+                {"bad_pointers", child_bad_pointers},
+                {"bad_pointer_aborts", child_bad_pointer_aborts},
+                {"interior", child_interior},
+                {"exhausted", child_exhausted},
+        };
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_size),       cmocka_unit_test(size_zero),
+                cmocka_unit_test(zeroed),           cmocka_unit_test(overflow),
+                cmocka_unit_test(krealloc_rules),   cmocka_unit_test(krealloc_random),
+                cmocka_unit_test(sensitive),        cmocka_unit_test(copies),
+                cmocka_unit_test(free_anything),    cmocka_unit_test(both_tables),
+                cmocka_unit_test(bad_pointers),     cmocka_unit_test(bad_pointer_aborts),
+                cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
+                cmocka_unit_test(walk_at_end),
+        };
+
+        child_main(argc, argv, children, array_size(children));
+        return cmocka_run_group_tests_name("kmalloc", tests, NULL, NULL);
+}

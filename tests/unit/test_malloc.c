@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The drop-in malloc, linked statically: this program's whole memory comes from it.
+ */
+#define _GNU_SOURCE
+#include "child.h"
+#include "walker.h"
+
+#include "api/heap.h"
+#include "base/options.h"
+#include "introspect/totals.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Misuse and mallinfo are meant here. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wfree-nonheap-object"
+#pragma GCC diagnostic ignored "-Wuse-after-free"
+#endif
+
+void cfree(void *block);
+void free_sized(void *block, size_t size);
+void free_aligned_sized(void *block, size_t align, size_t size);
+
+/* The compiler shall not know sizes and alignments, or it folds the calls away. */
+static volatile size_t opaque;
+
+static size_t hide(size_t value)
+{
+        opaque = value;
+        return opaque;
+}
+
+static bool is_filled(const void *block, int value, size_t bytes)
+{
+        const unsigned char *at = block;
+
+        for (size_t i = 0; i < bytes; i++)
+                if (at[i] != (unsigned char)value)
+                        return false;
+        return true;
+}
+
+static void is_ours(void **state)
+{
+        void *block = malloc(hide(100));
+
+        check(heap_contains(block));
+        free(block);
+        block = strdup("libc's too");
+        check(heap_contains(block));
+        free(block);
+}
+
+static void every_size(void **state)
+{
+        for (size_t size = 0; size < 70000; size += size < 3000 ? 1 : 89) {
+                char *block = malloc(size);
+
+                check(block != NULL);
+                check_equal((uintptr_t)block % 16, 0);
+                check(malloc_usable_size(block) >= size);
+                memset(block, 0x3c, malloc_usable_size(block));
+                free(block);
+        }
+        free(NULL);
+        check_equal(malloc_usable_size(NULL), 0);
+}
+
+/* Size 0 gives distinct objects. */
+static void size_zero(void **state)
+{
+        void *a = malloc(hide(0));
+        void *b = malloc(hide(0));
+        void *c = calloc(hide(0), 5);
+
+        check(a && b && c && a != b && b != c && a != c);
+        free(a);
+        free(b);
+        free(c);
+}
+
+static void errors(void **state)
+{
+        static int target;
+        void *untouched = &target;
+        int saved;
+
+        errno = 0;
+        check(malloc(hide((size_t)PTRDIFF_MAX + 1)) == NULL);
+        check_equal(errno, ENOMEM);
+        errno = 0;
+        check(malloc(hide(SIZE_MAX)) == NULL);
+        check_equal(errno, ENOMEM);
+        errno = 0;
+        check(malloc(hide((size_t)PTRDIFF_MAX)) == NULL);
+        check_equal(errno, ENOMEM);
+        errno = 0;
+        check(calloc(hide(SIZE_MAX / 2 + 2), 2) == NULL);
+        check_equal(errno, ENOMEM);
+        errno = 0;
+        check(reallocarray(NULL, hide(SIZE_MAX / 2 + 2), 2) == NULL);
+        check_equal(errno, ENOMEM);
+        errno = 0;
+        check(realloc(NULL, hide(SIZE_MAX)) == NULL);
+        check_equal(errno, ENOMEM);
+        errno = 0;
+        check(aligned_alloc(hide(24), 100) == NULL);
+        check_equal(errno, EINVAL);
+        errno = 0;
+        check(memalign(hide(3), 100) == NULL);
+        check_equal(errno, EINVAL);
+        errno = 0;
+        check(aligned_alloc(hide(0), 100) == NULL);
+        check_equal(errno, EINVAL);
+        check(aligned_alloc(64, hide(SIZE_MAX)) == NULL);
+        check(memalign(hide((size_t)1 << 62), 100) == NULL);
+        check(pvalloc(hide(SIZE_MAX)) == NULL);
+        check(valloc(hide(SIZE_MAX)) == NULL);
+        errno = 77;
+        saved = posix_memalign(&untouched, hide(24), 100);
+        check_equal(saved, EINVAL);
+        saved = posix_memalign(&untouched, hide(4), 100);
+        check_equal(saved, EINVAL);
+        saved = posix_memalign(&untouched, hide(0), 100);
+        check_equal(saved, EINVAL);
+        saved = posix_memalign(&untouched, 64, hide(SIZE_MAX));
+        check_equal(saved, ENOMEM);
+        check_equal(errno, 77);
+        check(untouched == &target);
+}
+
+static void free_keeps_errno(void **state)
+{
+        void *blocks[] = {malloc(10), malloc(100000), malloc(64 << 20), NULL};
+
+        for (size_t i = 0; i < array_size(blocks); i++) {
+                errno = 1234;
+                free(blocks[i]);
+                check_equal(errno, 1234);
+        }
+}
+
+static void zeroed(void **state)
+{
+        for (size_t size = 1; size < 200000; size = size * 4 / 3 + 1)
+                for (unsigned int round = 0; round < 3; round++) {
+                        char *block = calloc(1, size);
+
+                        check(is_filled(block, 0, size));
+                        memset(block, 0xff, size);
+                        free(block);
+                        block = calloc(size, 2);
+                        check(is_filled(block, 0, size * 2));
+                        memset(block, 0xff, size * 2);
+                        free(block);
+                }
+}
+
+static void aligned(void **state)
+{
+        for (size_t align = 8; align <= 1 << 22; align *= 2)
+                for (size_t size = 0; size < 100000; size = size * 3 + 7) {
+                        void *blocks[3] = {NULL};
+
+                        check_equal(posix_memalign(&blocks[0], align, size), 0);
+                        blocks[1] = aligned_alloc(align, size);
+                        blocks[2] = memalign(align, size);
+                        for (unsigned int i = 0; i < 3; i++) {
+                                check(blocks[i] != NULL);
+                                check_equal((uintptr_t)blocks[i] % align, 0);
+                                check(malloc_usable_size(blocks[i]) >= size);
+                                memset(blocks[i], 0x11, size);
+                        }
+                        free(blocks[0]);
+                        free_aligned_sized(blocks[1], align, size);
+                        blocks[2] = realloc(blocks[2], size + 1000);
+                        check(is_filled(blocks[2], 0x11, size));
+                        free(blocks[2]);
+                }
+        check_equal((uintptr_t)valloc(10) % 4096, 0);
+        check(malloc_usable_size(pvalloc(hide(1))) >= 4096);
+        check(malloc_usable_size(pvalloc(hide(4097))) >= 8192);
+}
+
+static void realloc_rules(void **state)
+{
+        char *block = realloc(NULL, hide(100));
+        char *moved;
+
+        check(block != NULL);
+        memset(block, 5, 100);
+        block = realloc(block, 5000);
+        check(is_filled(block, 5, 100));
+        block = realloc(block, 200000);
+        check(is_filled(block, 5, 100));
+        block = realloc(block, 40 << 20);
+        check(is_filled(block, 5, 100));
+        block = realloc(block, 80 << 20);
+        check(is_filled(block, 5, 100));
+        block = realloc(block, 50);
+        check(is_filled(block, 5, 50));
+        /* On failure the block stays. */
+        moved = realloc(block, hide((size_t)PTRDIFF_MAX));
+        check(moved == NULL);
+        check(is_filled(block, 5, 50));
+        block = reallocarray(block, 30, 10);
+        check(is_filled(block, 5, 50));
+        check(realloc(block, hide(0)) == NULL); /* glibc's meaning: freed */
+}
+
+static void frees_are_interchangeable(void **state)
+{
+        struct heap_totals before, after;
+        void *large;
+
+        heap_total(&before);
+        kfree(malloc(hide(100)));
+        free(kmalloc(100, 0));
+        cfree(malloc(hide(10)));
+        free_sized(malloc(hide(10)), 10);
+        free_aligned_sized(aligned_alloc(64, 128), 64, 128);
+        large = kmalloc(300000, 0);
+        free(large);
+        free(ZERO_SIZE_PTR);
+        heap_total(&after);
+        check_equal(after.objects_inuse, before.objects_inuse);
+        check_equal(after.large.blocks, before.large.blocks);
+}
+
+static void mallinfo_counts(void **state)
+{
+        struct mallinfo2 before = mallinfo2();
+        struct mallinfo2 after;
+        void *small = malloc(hide(1000));
+        void *large = malloc(hide(200000));
+        void *huge = malloc(hide(50 << 20));
+
+        after = mallinfo2();
+        check(after.uordblks >= before.uordblks + 1000 + 200000 + (50 << 20));
+        check(after.uordblks <= before.uordblks + 1200 + 210000 + (51 << 20));
+        check_equal(after.hblks, before.hblks + 1);
+        check(after.hblkhd >= before.hblkhd + (50 << 20));
+        free(small);
+        free(large);
+        free(huge);
+        after = mallinfo2();
+        check_equal(after.uordblks, before.uordblks);
+        check_equal(after.hblks, before.hblks);
+        check(mallinfo().uordblks > 0);
+}
+
+static void trim(void **state)
+{
+        enum { COUNT = 20000 };
+        static void *blocks[COUNT];
+        struct mallinfo2 info;
+
+        for (unsigned int i = 0; i < COUNT; i++)
+                memset(blocks[i] = malloc(500), 1, 500);
+        for (unsigned int i = 0; i < COUNT; i++)
+                free(blocks[i]);
+        malloc_trim(0);
+        info = mallinfo2();
+        check_equal(info.keepcost, 0);
+        check_equal(malloc_trim(0), 0); /* nothing is left to give back */
+}
+
+static void tuning(void **state)
+{
+        FILE *file = tmpfile();
+        static char text[1 << 16];
+
+        check_equal(mallopt(M_MMAP_THRESHOLD, 1 << 20), 1);
+        check_equal(mallopt(M_ARENA_MAX, 1), 1);
+        check_equal(mallopt(-9999, 1), 0);
+        errno = 0;
+        check_equal(malloc_info(1, file), -1);
+        check_equal(errno, EINVAL);
+        check_equal(malloc_info(0, file), 0);
+        rewind(file);
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        check(strstr(text, "<malloc version=\"1\""));
+        check(strstr(text, "name=\"kmalloc-"));
+        check(strstr(text, "</malloc>"));
+        fclose(file);
+}
+
+static void child_stats(void)
+{
+        free(malloc(hide(64)));
+        malloc_stats();
+}
+
+static void stats(void **state)
+{
+        child_prints("stats", NULL, "slabinfo - version: 2.1");
+        child_prints("stats", NULL, "kmalloc-64 ");
+}
+
+/* Contents survive any sequence of calls. */
+static void random_calls(void **state)
+{
+        enum { BLOCKS = 300 };
+        static struct {
+                unsigned char *at;
+                size_t bytes;
+                unsigned char fill;
+        } blocks[BLOCKS];
+        uint64_t random = 42;
+
+        for (unsigned int step = 0; step < 60000; step++) {
+                unsigned int i = (unsigned int)(random_step(&random) % BLOCKS);
+                size_t bytes = random_step(&random) % (step % 50 ? 2000 : 200000);
+                size_t kept = min_of(bytes, blocks[i].bytes);
+                unsigned int choice = (unsigned int)(random_step(&random) % 4);
+
+                if (blocks[i].at)
+                        check(is_filled(blocks[i].at, blocks[i].fill, blocks[i].bytes));
+                if (choice == 0 && blocks[i].at) {
+                        blocks[i].at = realloc(blocks[i].at, bytes + 1);
+                        check(is_filled(blocks[i].at, blocks[i].fill, kept));
+                } else {
+                        free(blocks[i].at);
+                        blocks[i].at = choice == 1   ? calloc(1, bytes)
+                                       : choice == 2 ? memalign(1u << step % 13, bytes)
+                                                     : malloc(bytes);
+                        if (choice == 1)
+                                check(is_filled(blocks[i].at, 0, bytes));
+                }
+                blocks[i].bytes = bytes;
+                blocks[i].fill = (unsigned char)step;
+                check(blocks[i].at != NULL);
+                memset(blocks[i].at, blocks[i].fill, bytes);
+        }
+        for (unsigned int i = 0; i < BLOCKS; i++)
+                free(blocks[i].at);
+}
+
+static void child_double_free(void)
+{
+        void *block = malloc(hide(50));
+
+        free(block);
+        free(block);
+}
+
+static void child_not_ours(void)
+{
+        free((void *)(hide(0x7654321000)));
+}
+
+static void child_realloc_not_ours(void)
+{
+        check(realloc((void *)(hide(0x7654321000)), 10) == NULL);
+}
+
+static void misuse(void **state)
+{
+        child_aborts("double_free", "bad_free=abort", "kmem: free(0x");
+        child_aborts("double_free", "bad_free=abort", "free already (double free)");
+        child_aborts("not_ours", "bad_free=abort", "kmem: free(0x7654321000): not the start");
+        child_prints("not_ours", "bad_free=ignore", "free(0x7654321000)");
+        child_aborts("realloc_not_ours", "bad_free=abort", "realloc(0x7654321000)");
+}
+
+/* The drop-in drops RTLD_DEEPBIND, and the library opened is the same. */
+static void deepbind(void **state)
+{
+        void *a = dlopen("libm.so.6", RTLD_NOW | RTLD_DEEPBIND);
+        void *b = dlopen("libm.so.6", RTLD_NOW);
+
+        check(a && a == b);
+        dlclose(a);
+        dlclose(b);
+}
+
+static void walk_at_end(void **state)
+{
+        struct walk_counts counts;
+
+        walk_heap(NULL, &counts);
+}
+
+int main(int argc, char **argv)
+{
+        static const struct child_case children[] = {
+                {"stats", child_stats},
+                {"double_free", child_double_free},
+                {"not_ours", child_not_ours},
+                {"realloc_not_ours", child_realloc_not_ours},
+        };
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(is_ours),
+                cmocka_unit_test(every_size),
+                cmocka_unit_test(size_zero),
+                cmocka_unit_test(errors),
+                cmocka_unit_test(free_keeps_errno),
+                cmocka_unit_test(zeroed),
+                cmocka_unit_test(aligned),
+                cmocka_unit_test(realloc_rules),
+                cmocka_unit_test(frees_are_interchangeable),
+                cmocka_unit_test(mallinfo_counts),
+                cmocka_unit_test(trim),
+                cmocka_unit_test(tuning),
+                cmocka_unit_test(stats),
+                cmocka_unit_test(random_calls),
+                cmocka_unit_test(misuse),
+                cmocka_unit_test(deepbind),
+                cmocka_unit_test(walk_at_end),
+        };
+
+        child_main(argc, argv, children, array_size(children));
+        return cmocka_run_group_tests_name("malloc", tests, NULL, NULL);
+}

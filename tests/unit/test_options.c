@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The parser of KMEM_OPTIONS: every option, bad values, unknown names, caches, files. Each case is
+ * a process of its own, since options are read once.
+ */
+#define _GNU_SOURCE
+#include "child.h"
+
+#include "api/heap.h"
+#include "base/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Prints what was understood, one line a setting. */
+static void child_show(void)
+{
+        static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted",
+                                             "other"};
+        static const char *const names[] = {"sheaf_capacity", "min_partial", "cpu_partial"};
+        static const enum cache_option numbers[] = {OPTION_SHEAF_CAPACITY, OPTION_MIN_PARTIAL,
+                                                    OPTION_CPU_PARTIAL};
+
+        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu min_order=%lu max_order=%lu "
+               "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
+               "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu\n",
+               options.slots, options.classes, options.slab_merge, options.order_cpus,
+               options.slub_min_order, options.slub_max_order, options.slub_min_objects,
+               options.slot_cache_max, options.reserve, options.purge_delay, options.huge_cache_max,
+               options.bad_free, options.check, options.slabinfo, options.slabinfo_pid);
+        for (size_t i = 0; i < array_size(caches); i++)
+                for (size_t j = 0; j < array_size(numbers); j++) {
+                        uint64_t value;
+
+                        if (options_for_cache(caches[i], numbers[j], &value))
+                                printf("%s.%s=%lu\n", caches[i], names[j], value);
+                }
+        fflush(stdout);
+        _exit(0);
+}
+
+static char *shown(const char *text)
+{
+        static struct child_result result;
+
+        child_run("show", text, &result);
+        if (result.status)
+                fprintf(stderr, "%s\n", result.output);
+        assert_int_equal(result.status, 0);
+        return result.output;
+}
+
+static void shows(const char *text, const char *expected)
+{
+        char *output = shown(text);
+
+        if (strstr(output, expected))
+                return;
+        fprintf(stderr, "KMEM_OPTIONS=%s gave:\n%s\nexpected: %s\n", text, output, expected);
+        fail();
+}
+
+static void shows_not(const char *text, const char *unexpected)
+{
+        char *output = shown(text);
+
+        if (!strstr(output, unexpected))
+                return;
+        fprintf(stderr, "KMEM_OPTIONS=%s gave:\n%s\nnot expected: %s\n", text, output, unexpected);
+        fail();
+}
+
+#define DEFAULTS                                                                                   \
+        "classes=0 slab_merge=0 order_cpus=0 min_order=0 max_order=3 min_objects=0 "               \
+        "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
+        "check=0 slabinfo=<> slabinfo_pid=0\n"
+
+static void defaults(void **state)
+{
+        shows("", DEFAULTS);
+        shows_not("", "kmem:");
+        shows_not("", ".sheaf_capacity");
+        shows(",,", DEFAULTS);
+        shows_not(",,", "kmem:");
+}
+
+static void every_option(void **state)
+{
+        shows("slots=auto", "slots=0");
+        shows("slots=rseq", "slots=1");
+        shows("slots=locked", "slots=2");
+        shows("classes=fine", "classes=0");
+        shows("classes=kernel", "classes=1");
+        shows("slab_merge=1", "slab_merge=1");
+        shows("order_cpus=usable", "order_cpus=0");
+        shows("order_cpus=online", "order_cpus=1");
+        shows("order_cpus=present", "order_cpus=2");
+        shows("order_cpus=possible", "order_cpus=3");
+        shows("slub_min_order=2", "min_order=2 max_order=3");
+        shows("slub_min_order=7", "min_order=7 max_order=7"); /* S3-02 */
+        shows("slub_max_order=10", "max_order=10");
+        shows("slub_min_objects=77", "min_objects=77");
+        shows("slot_cache_max=12345", "slot_cache_max=12345");
+        shows("reserve=64M", "reserve=67108864");
+        shows("purge_delay=0", "purge_delay=0");
+        shows("huge_cache_max=1g", "huge_cache_max=1073741824");
+        shows("bad_free=abort", "bad_free=0");
+        shows("bad_free=ignore", "bad_free=1");
+        shows("bad_free=libc", "bad_free=2");
+        shows("check=drain", "check=0");
+        shows("check=sheaf", "check=1");
+        shows("slabinfo=/dev/null", "slabinfo=</dev/null>");
+        shows("slabinfo_pid=42", "slabinfo_pid=42");
+        shows("sheaf_capacity=9", "other.sheaf_capacity=9");
+        shows("min_partial=0", "other.min_partial=0");
+        shows("cpu_partial=7", "other.cpu_partial=7");
+        shows("classes=kernel,check=sheaf", "check=1");
+        shows("classes=kernel,check=sheaf", "classes=1");
+        shows_not("slots=locked,classes=kernel,engine=slub,slub_max_order=0", "kmem:");
+        /* Of equals the last counts. */
+        shows("purge_delay=5,purge_delay=6", "purge_delay=6");
+}
+
+static void units(void **state)
+{
+        shows("slot_cache_max=3K", "slot_cache_max=3072");
+        shows("slot_cache_max=3k", "slot_cache_max=3072");
+        shows("slot_cache_max=3M", "slot_cache_max=3145728");
+        shows("slot_cache_max=3G", "slot_cache_max=3221225472");
+        shows("slot_cache_max=3T", "slot_cache_max=3298534883328");
+        shows("slot_cache_max=18446744073709551615", "slot_cache_max=18446744073709551615");
+}
+
+/* A bad value: a line with the name, the value and what was expected; the default stays. */
+static void bad_values(void **state)
+{
+        static const char *const rows[][2] = {
+                {"slots=fast", "option slots=fast: expected one of: auto rseq locked"},
+                {"slots=", "option slots=: expected one of"},
+                {"classes=Kernel", "option classes=Kernel: expected one of: fine kernel"},
+                {"slab_merge=2", "option slab_merge=2: expected a number from 0 to 1"},
+                {"slab_merge=yes", "option slab_merge=yes: expected a number"},
+                {"slub_min_order=11", "option slub_min_order=11: expected a number from 0 to 10"},
+                {"slub_max_order=-1", "option slub_max_order=-1: expected a number from 0 to 10"},
+                {"slub_min_objects=32768", "expected a number from 0 to 32767"},
+                {"slub_min_objects= 7", "expected a number"},
+                {"purge_delay=1.5", "option purge_delay=1.5: expected a number"},
+                {"purge_delay=0x10", "expected a number"},
+                {"purge_delay=99999999999999999999999", "expected a number"},
+                {"slot_cache_max=1Q", "option slot_cache_max=1Q: expected bytes"},
+                {"slot_cache_max=1MB", "expected bytes"},
+                {"slot_cache_max=99999999T", "expected bytes"},
+                {"reserve=", "option reserve=: expected bytes"},
+                {"bad_free=maybe", "expected one of: abort ignore libc"},
+                {"check=all", "expected one of: drain sheaf"},
+                {"slabinfo_pid=4294967296", "expected a number"},
+        };
+
+        for (size_t i = 0; i < array_size(rows); i++) {
+                shows(rows[i][0], rows[i][1]);
+                shows(rows[i][0], DEFAULTS);
+        }
+        shows("sheaf_capacity=1023", "expected a number from 0 to 1022");
+        shows_not("sheaf_capacity=1023", "other.sheaf_capacity");
+        shows("other.cpu_partial=65536", "expected a number from 0 to 65535");
+        /* A bad one does not spoil its neighbours. */
+        shows("purge_delay=7,slots=fast,bad_free=ignore", "purge_delay=7");
+        shows("purge_delay=7,slots=fast,bad_free=ignore", "bad_free=1");
+}
+
+/* An unknown name: a line with the name and what exists. */
+static void unknown_names(void **state)
+{
+        static const char *const known[] = {
+                "slots",
+                "classes",
+                "slab_merge",
+                "order_cpus",
+                "slub_min_order",
+                "slub_max_order",
+                "slub_min_objects",
+                "slot_cache_max",
+                "reserve",
+                "purge_delay",
+                "huge_cache_max",
+                "bad_free",
+                "check",
+                "slabinfo",
+                "slabinfo_pid",
+                "[CACHE.]sheaf_capacity",
+                "[CACHE.]min_partial",
+                "[CACHE.]cpu_partial",
+        };
+
+        shows("colour=red", "unknown option \"colour\"; there are: ");
+        for (size_t i = 0; i < array_size(known); i++)
+                shows("colour=red", known[i]);
+        shows("colour=red", DEFAULTS);
+        shows("slot=rseq", "unknown option \"slot\"");
+        shows("kmalloc-64.colour=1", "unknown option \"kmalloc-64.colour\"");
+        shows("slots", "option \"slots\": expected name=value");
+        shows("=5", "unknown option \"\"");
+}
+
+/* A full name wins over a prefix, a prefix over all caches, wherever they stand. */
+static void caches(void **state)
+{
+        const char *all = "kmalloc-64.sheaf_capacity=1,kmalloc-*.sheaf_capacity=2,sheaf_capacity=3";
+        const char *reversed =
+                "sheaf_capacity=3,kmalloc-*.sheaf_capacity=2,kmalloc-64.sheaf_capacity=1";
+
+        for (unsigned int i = 0; i < 2; i++) {
+                shows(i ? all : reversed, "kmalloc-64.sheaf_capacity=1\n");
+                shows(i ? all : reversed, "kmalloc-128.sheaf_capacity=2\n");
+                shows(i ? all : reversed, "other.sheaf_capacity=3\n");
+        }
+        shows("*.min_partial=4", "other.min_partial=4");
+        shows("kmalloc-64.min_partial=4,kmalloc-64.min_partial=5", "kmalloc-64.min_partial=5");
+        shows("kmalloc.dotted.cpu_partial=8", "kmalloc.dotted.cpu_partial=8");
+        shows_not("kmalloc-64.cpu_partial=8", "other.cpu_partial");
+        shows_not("kmalloc-6.cpu_partial=8", "kmalloc-64.cpu_partial");
+}
+
+static void limits(void **state)
+{
+        char text[6000];
+        size_t used = 0;
+
+        for (unsigned int i = 0; i < 64; i++)
+                used += (size_t)sprintf(text + used, "c%u.min_partial=%u,", i, i);
+        strcpy(text + used, "other.min_partial=9");
+        shows(text, "expected at most 64 settings of caches");
+        shows_not(text, "other.min_partial=9\n");
+        text[used - 1] = '\0';
+        shows_not(text, "kmem:");
+        memset(text, 'x', sizeof(text) - 1);
+        text[sizeof(text) - 1] = '\0';
+        shows(text, "KMEM_OPTIONS: expected at most 4095 characters; ignored");
+        memset(text, 'x', 60);
+        strcpy(text + 60, ".min_partial=3");
+        shows(text, "names under 48 characters; ignored");
+        strcpy(text, "slabinfo=");
+        memset(text + 9, 'y', 300);
+        text[309] = '\0';
+        shows(text, "option slabinfo: expected at most 255 characters");
+}
+
+static void write_file(const char *path, const char *content)
+{
+        FILE *file = fopen(path, "w");
+
+        assert_non_null(file);
+        fputs(content, file);
+        fclose(file);
+}
+
+/* KMEM_OPTIONS=@FILE: entries on lines of their own, comments. */
+static void files(void **state)
+{
+        char path[] = "/tmp/kmem-options-XXXXXX";
+        char variable[64] = "@";
+        int file = mkstemp(path);
+
+        assert_true(file >= 0);
+        close(file);
+        strcat(variable, path);
+        write_file(path, "# a comment, with=commas\npurge_delay=9\n\nclasses=kernel,check=sheaf\n"
+                         "# the end");
+        shows(variable, "purge_delay=9");
+        shows(variable, "classes=1");
+        shows(variable, "check=1");
+        shows_not(variable, "kmem:");
+        write_file(path, "");
+        shows(variable, DEFAULTS);
+        write_file(path, "purge_delay=3");
+        shows(variable, "purge_delay=3");
+        unlink(path);
+        shows(variable, "cannot read this file");
+        shows(variable, DEFAULTS);
+}
+
+int main(int argc, char **argv)
+{
+        static const struct child_case children[] = {{"show", child_show}};
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(defaults),      cmocka_unit_test(every_option),
+                cmocka_unit_test(units),         cmocka_unit_test(bad_values),
+                cmocka_unit_test(unknown_names), cmocka_unit_test(caches),
+                cmocka_unit_test(limits),        cmocka_unit_test(files),
+        };
+
+        if (!heap_ready())
+                return 1;
+        child_main(argc, argv, children, array_size(children));
+        return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Engine slab step by step: which list a slab is on, what a CPU array, the shared array and the
+ * reaper do, and what is said of wrong frees. One thread; time stands still but where a case
+ * moves it.
+ */
+#include "child.h"
+#include "walk_slab.h"
+
+#include "api/heap.h"
+#include "base/options.h"
+#include "introspect/totals.h"
+#include "slab/slab.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MANY = 400 };
+
+static struct kmem_cache *cache;
+static struct engine_slot slot; /* of the test's own */
+static void *objects[MANY];
+
+static uint64_t now_ms = 1000000;
+uint64_t __wrap_system_time_ms(void);
+
+uint64_t __wrap_system_time_ms(void)
+{
+        return now_ms;
+}
+
+/* The calls of metadata_alloc left until one fails; 0: none fails. */
+static unsigned int metadata_calls;
+void *__real_metadata_alloc(size_t bytes);
+void *__wrap_metadata_alloc(size_t bytes);
+
+void *__wrap_metadata_alloc(size_t bytes)
+{
+        if (metadata_calls && --metadata_calls == 0)
+                return NULL;
+        return __real_metadata_alloc(bytes);
+}
+
+static struct walk_slab_counts walk(void)
+{
+        struct walk_slab_counts counts;
+
+        walk_slab_cache(cache, &counts);
+        return counts;
+}
+
+static struct slab_node *node(void)
+{
+        return &slab_data(cache)->node[0];
+}
+
+static struct cache_totals totals(void)
+{
+        struct cache_totals totals;
+
+        cache_total(cache, &totals);
+        return totals;
+}
+
+static void begin(const char *name, uint32_t size, slab_flags_t flags)
+{
+        cache = kmem_cache_create(name, size, 0, flags, NULL);
+        check(cache && cache->engine == &slab_engine);
+        memset(&slot, 0, sizeof(slot));
+}
+
+static void end(void)
+{
+        check_equal(kmem_cache_shrink(cache), 0);
+        check_equal(walk().active, 0);
+        kmem_cache_destroy(cache);
+}
+
+static void take(void **to, unsigned int count)
+{
+        for (unsigned int taken = 0; taken < count;)
+                taken += slab_take(cache, &slot, to + taken, count - taken);
+        walk();
+}
+
+static void give(void **from, unsigned int count)
+{
+        void *copy[MANY];
+
+        memcpy(copy, from, count * sizeof(*from));
+        slab_give(cache, &slot, copy, count);
+        walk();
+}
+
+/* The tests' CPU array holds a case's objects as the program sees them. */
+static void alloc_all(void **to, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++)
+                check((to[i] = kmem_cache_alloc(cache, GFP_KERNEL)) != NULL);
+}
+
+static void free_all(void **from, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++)
+                kmem_cache_free(cache, from[i]);
+}
+
+/* S6-10, S6-32: ascending in the slab; a slab that is made is taken from before it is listed. */
+static void fresh_slab(void **state)
+{
+        begin("fresh", 256, 0);
+        take(objects, 5);
+        for (unsigned int i = 1; i < 5; i++)
+                check(objects[i] == (char *)objects[i - 1] + cache->size);
+        check_equal(walk().partial, 1);
+        check_equal(node()->free_objects, cache->objects - 5);
+        take(objects + 5, cache->objects - 5);
+        check_equal(walk().full, 1);
+        give(objects, cache->objects);
+        check_equal(walk().free, 1);
+        end();
+}
+
+/* S6-21 */
+static void colours_in_turn(void **state)
+{
+        begin("colours", 700, SLAB_RECLAIM_ACCOUNT);
+        check_equal(slab_data(cache)->colours, 9);
+        take(objects, 11 * cache->objects);
+        for (unsigned int i = 0; i < 11; i++)
+                check_equal(slab_of(cache, objects[i * cache->objects])->first_offset,
+                            (i + 1) % 9 * 64);
+        give(objects, 11 * cache->objects);
+        end();
+}
+
+/* S6-42: a slab that gets an object back goes to the tail, and S6-31 takes from the head. */
+static void partial_order(void **state)
+{
+        unsigned int each;
+        struct page *slab[3];
+
+        begin("partial", 256, 0);
+        each = cache->objects;
+        take(objects, 3 * each);
+        for (unsigned int i = 0; i < 3; i++)
+                slab[i] = slab_of(cache, objects[i * each]);
+        give(&objects[1 * each], 1);
+        give(&objects[0], 1);
+        give(&objects[2 * each], 1);
+        check(page_list_first(&cache->node[0].partial) == slab[1]);
+        give(&objects[1 * each + 1], 1); /* moves to the tail again */
+        check(page_list_first(&cache->node[0].partial) == slab[0]);
+        check_equal(cache->node[0].partial.last, page_number(slab[1]));
+        take(objects, 1);
+        check(slab_of(cache, objects[0]) == slab[0] && slab[0]->active == each);
+        take(&objects[2 * each], 1);
+        take(&objects[1 * each], 2);
+        give(objects, 3 * each);
+        end();
+}
+
+/* S6-43: free slabs go while there are more free objects than the limit, the oldest first. */
+static void free_limit(void **state)
+{
+        unsigned int each;
+        unsigned int slabs;
+
+        begin("limit", 1024, 0);
+        each = cache->objects;
+        slabs = MANY / each;
+        take(objects, slabs * each);
+        check_equal(cache->node[0].slabs, slabs);
+        give(objects, slabs * each);
+        check(node()->free_objects <= node()->free_limit);
+        check_equal(walk().free, node()->free_limit / each);
+        check(slab_of(cache, objects[(slabs - 1) * each])->active == 0);
+        check_equal(heap.map[address_page(objects[0])], 0);
+        end();
+}
+
+/* S6-31: at most 16 objects while untouched, then a batch; the last taken is popped first. */
+static void refills(void **state)
+{
+        begin("refill", 64, 0);
+        alloc_all(objects, 1);
+        check_equal(totals().report.taken, 16);
+        check_equal(totals().resting, 15);
+        alloc_all(objects + 1, 15);
+        check_equal(totals().report.taken, 16);
+        for (unsigned int i = 1; i < 16; i++)
+                check(objects[i] == (char *)objects[i - 1] - cache->size);
+        alloc_all(objects + 16, 1);
+        check_equal(totals().report.taken, 16 + 48); /* the slab holds 64 */
+        alloc_all(objects + 17, 48);
+        check_equal(totals().report.taken, 64 + 60);
+        free_all(objects, 65);
+        end();
+}
+
+/* S6-41: the oldest entries leave, to the shared array while it has room, then to slabs. */
+static void flushes(void **state)
+{
+        begin("flush", 64, 0); /* limit 4, batchcount 2, shared 1: see main */
+        check_equal(cache->sheaf_capacity, 4);
+        alloc_all(objects, 30);
+        check_equal(kmem_cache_shrink(cache), 1);
+        free_all(objects, 4);
+        check_equal(totals().resting, 4);
+        check_equal(node()->shared->available, 0);
+        free_all(objects + 4, 1);
+        check_equal(totals().resting, 3);
+        check_equal(node()->shared->available, 2);
+        check(node()->shared->object[0] == objects[0] && node()->shared->object[1] == objects[1]);
+        check_equal(totals().report.shared_objects, 2);
+        free_all(objects + 5, 2); /* no room: to the slab */
+        check_equal(node()->shared->available, 2);
+        check(!slab_is_used(cache, slab_of(cache, objects[2]),
+                            slab_index(cache, slab_of(cache, objects[2]), objects[2])));
+        check_equal(totals().inuse, 23);
+        /* A refill looks at the shared array first (S6-31). */
+        alloc_all(objects, 3);
+        check_equal(node()->shared->available, 2);
+        alloc_all(objects + 3, 1);
+        check_equal(node()->shared->available, 0);
+        check(node()->shared->touched);
+        free_all(objects, 4);
+        free_all(objects + 7, 23);
+        end();
+}
+
+/* S6-60, S6-61: one round leaves a touched array alone, the next takes a fifth of its limit. */
+static void reaping(void **state)
+{
+        static const unsigned int expected[] = {64, 40, 16, 8};
+        struct kmem_cache *other;
+
+        begin("reap", 64, 0);
+        other = kmem_cache_create("reap-other", 4096, 0, 0, NULL);
+        alloc_all(objects, 100);
+        free_all(objects, 100);
+        /* 16, 48 and 60 were taken; the 121st object that rested made 60 leave. */
+        check_equal(totals().resting, 64);
+        check_equal(node()->shared->available, 60);
+        end();
+        begin("reap", 64, 0);
+        alloc_all(objects, 60);
+        free_all(objects, 60);
+        check_equal(totals().resting, 64);
+        for (unsigned int round = 0; round < 4; round++) {
+                void *object;
+
+                now_ms += 2000;
+                object = kmem_cache_alloc(other, GFP_KERNEL);
+                kmem_cache_free(other, object);
+                kmem_cache_shrink(other); /* the next allocation takes the slow path again */
+                check_equal(totals().resting, expected[round]);
+        }
+        end();
+        kmem_cache_destroy(other);
+}
+
+/* S6-60: free slabs that were not needed for 4 s go, a slice a round. */
+static void reaping_slabs(void **state)
+{
+        uint64_t slabs;
+
+        begin("reap-slabs", 1024, 0);
+        take(objects, 80);
+        give(objects, 80);
+        take(objects, 1); /* had to look at the free list: a mark that the first round clears */
+        give(objects, 1);
+        slabs = walk().free;
+        check(slabs > 4);
+        slab_reap(cache, 5000);
+        check_equal(walk().free, slabs);
+        slab_reap(cache, 7000); /* too early */
+        check_equal(walk().free, slabs);
+        slab_reap(cache, 9000);
+        slabs -= (node()->free_limit + 5 * cache->objects - 1) / (5 * cache->objects);
+        check_equal(walk().free, slabs);
+        end();
+}
+
+/* A program writes into the free object that holds the free list. */
+static void overwritten_list(void)
+{
+        unsigned int each;
+        bool seen[64] = {false};
+
+        begin("uaf", 64, 0);
+        each = cache->objects;
+        take(objects, each);
+        give(objects, each - 1); /* objects[0] came back first and holds the list */
+        memset(objects[0], 0xff, 64);
+        check_equal(slab_take(cache, &slot, objects, each - 1), each - 1);
+        for (unsigned int i = 0; i < each; i++) {
+                uint32_t index = slab_index(cache, slab_of(cache, objects[i]), objects[i]);
+
+                check(!seen[index]);
+                seen[index] = true;
+        }
+        walk();
+        give(objects, each);
+        end();
+}
+
+static void mended(void **state)
+{
+        child_prints("overwritten_list", NULL, "was overwritten");
+}
+
+static void double_free(void)
+{
+        begin("wrong", 100, 0);
+        alloc_all(objects, 3);
+        free_all(objects, 2);
+        free_all(objects, 1);
+        kmem_cache_shrink(cache);
+}
+
+static void interior_free(void)
+{
+        begin("wrong", 100, 0);
+        alloc_all(objects, 1);
+        kmem_cache_free(cache, (char *)objects[0] + 8);
+        kmem_cache_shrink(cache);
+}
+
+/* The figures are right again after a wrong free has been left out. */
+static void ignored_free(void)
+{
+        begin("flush", 100, 0);
+        alloc_all(objects, 30);
+        free_all(objects, 2);
+        free_all(objects, 1);
+        free_all(objects + 2, 8); /* both copies pass the shared array */
+        kmem_cache_shrink(cache);
+        check_equal(totals().inuse, 20);
+        free_all(objects + 10, 20);
+        end();
+}
+
+static void leftovers(void)
+{
+        begin("left", 100, 0);
+        alloc_all(objects, 5);
+        free_all(objects, 3);
+        kmem_cache_destroy(cache);
+}
+
+static void wrong_frees(void **state)
+{
+        child_aborts("double_free", NULL, "is free already (double free)");
+        child_aborts("interior_free", NULL, "is inside an object (invalid object pointer)");
+        child_prints("ignored_free",
+                     "engine=slab,bad_free=ignore,flush.limit=4,flush.batchcount=2,flush.shared=1",
+                     "is free already (double free); ignored");
+        child_prints("leftovers", NULL, "still has objects: 2 in 1 slabs, leaked");
+}
+
+static unsigned int constructed;
+static struct kmem_cache *inner;
+
+/* S8-31: once an object, without locks: it may allocate. */
+static void allocating_constructor(void *object)
+{
+        *(void **)object = kmem_cache_alloc(inner, GFP_KERNEL);
+        constructed++;
+}
+
+static void constructors(void **state)
+{
+        unsigned int made;
+
+        inner = kmem_cache_create("inner", 40, 0, 0, NULL);
+        cache = kmem_cache_create("outer", 500, 0, 0, allocating_constructor);
+        alloc_all(objects, 100);
+        made = constructed;
+        check_equal(made, totals().report.objects);
+        free_all(objects, 100);
+        alloc_all(objects, 100);
+        check_equal(constructed, made);
+        for (unsigned int i = 0; i < 100; i++)
+                check(*(void **)objects[i] != NULL);
+        free_all(objects, 100);
+        end();
+}
+
+/* Every allocation of setup and of a slab's metadata fails in turn; nothing leaks. */
+static void without_memory(void **state)
+{
+        size_t used = metadata_used_bytes();
+        unsigned int failing = 0;
+
+        do {
+                metadata_calls = ++failing;
+                cache = kmem_cache_create("poor", 48, 0, 0, NULL);
+                check(cache || metadata_used_bytes() == used);
+        } while (!cache);
+        check(failing > 3);
+        metadata_calls = 1;
+        check_equal(slab_take(cache, &slot, objects, 1), 0);
+        metadata_calls = 0;
+        check_equal(walk().partial, 0);
+        take(objects, 1);
+        give(objects, 1);
+        end();
+        check_equal(metadata_used_bytes(), used);
+}
+
+int main(int argc, char **argv)
+{
+        static const struct child_case children[] = {
+                {"overwritten_list", overwritten_list},
+                {"double_free", double_free},
+                {"interior_free", interior_free},
+                {"ignored_free", ignored_free},
+                {"leftovers", leftovers},
+        };
+        static const struct CMUnitTest tests[] = {
+                cmocka_unit_test(fresh_slab),    cmocka_unit_test(colours_in_turn),
+                cmocka_unit_test(partial_order), cmocka_unit_test(free_limit),
+                cmocka_unit_test(refills),       cmocka_unit_test(flushes),
+                cmocka_unit_test(reaping),       cmocka_unit_test(reaping_slabs),
+                cmocka_unit_test(mended),        cmocka_unit_test(wrong_frees),
+                cmocka_unit_test(constructors),  cmocka_unit_test(without_memory),
+        };
+
+        child_main(argc, argv, children, array_size(children));
+        if (!getenv("KMEM_OPTIONS")) {
+                setenv("KMEM_OPTIONS",
+                       "engine=slab,flush.limit=4,flush.batchcount=2,flush.shared=1", 1);
+                execv("/proc/self/exe", argv);
+        }
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
