@@ -141,7 +141,8 @@ struct kmem_cache *kmem_cache_create_args(const char *name, unsigned int size,
  *
  * NULL is allowed. If the cache has aliases only one is taken away. All objects must have been
  * freed and nobody may use the cache any more; objects that remain are reported on standard
- * error, and their slabs leak. Engine slob does not notice them (S7-45).
+ * error, and their slabs leak; engine slob does not notice them (S7-45). Waits for blocks given to
+ * kfree_rcu and, with SLAB_TYPESAFE_BY_RCU, until no reader can look at the cache's pages any more.
  */
 void kmem_cache_destroy(struct kmem_cache *cache);
 
@@ -315,6 +316,233 @@ static inline void kvfree(const void *block)
 {
         kfree(block);
 }
+
+/* ---- Memory pools (S8-28) ---------------------------------------------------------------- */
+
+/* Takes an element from, and gives it back to, what stands behind a pool. */
+typedef void *mempool_alloc_t(gfp_t flags, void *pool_data);
+typedef void mempool_free_t(void *element, void *pool_data);
+
+/*
+ * A pool keeps @min_nr elements in reserve, so that as many users can always make progress
+ * whatever the memory of the machine. The fields are the pool's own; programs may read min_nr
+ * and curr_nr as hints.
+ */
+typedef struct mempool_s {
+        uint32_t lock;    /* protects curr_nr, elements and min_nr */
+        int min_nr;       /* elements that the pool promises */
+        int curr_nr;      /* elements in reserve */
+        uint32_t wait[2]; /* threads that wait for an element */
+        void **elements;  /* the reserve; the last one in goes out first */
+        void *pool_data;
+        mempool_alloc_t *alloc;
+        mempool_free_t *free;
+} mempool_t;
+
+/*
+ * mempool_create - make a pool and fill its reserve
+ * @min_nr: elements in reserve, 0 or more
+ * @alloc_fn, @free_fn: what stands behind it; both get @pool_data
+ *
+ * alloc_fn is called with GFP_KERNEL here. Returns the pool, or NULL with errno EINVAL (negative
+ * number, or a slab pool of a cache with constructor) or ENOMEM; then nothing is left.
+ */
+mempool_t *mempool_create(int min_nr, mempool_alloc_t *alloc_fn, mempool_free_t *free_fn,
+                          void *pool_data);
+
+/*
+ * mempool_init - the same in a struct of the caller's, whose content does not matter before
+ *
+ * Returns 0, -EINVAL or -ENOMEM.
+ */
+int mempool_init(mempool_t *pool, int min_nr, mempool_alloc_t *alloc_fn, mempool_free_t *free_fn,
+                 void *pool_data);
+
+/*
+ * mempool_destroy - free a pool and its reserve; NULL is allowed
+ *
+ * All elements should have been freed and nobody may use the pool any more.
+ */
+void mempool_destroy(mempool_t *pool);
+/* The same for mempool_init. A zeroed struct that was never initialised is allowed. */
+void mempool_exit(mempool_t *pool);
+
+/*
+ * mempool_alloc - take an element
+ * @flags: GFP_*. __GFP_ZERO is refused (NULL, EINVAL): elements from the reserve are not cleared.
+ *
+ * Asks, in this order: alloc_fn without __GFP_DIRECT_RECLAIM and __GFP_IO; the reserve; alloc_fn
+ * with @flags. If all fail and @flags has __GFP_DIRECT_RECLAIM, waits until an element is freed,
+ * at most 5 s, and begins anew: so it returns NULL (ENOMEM) only if @flags forbids waiting.
+ */
+void *mempool_alloc(mempool_t *pool, gfp_t flags) __attribute__((malloc));
+
+/* From the reserve only, never waits; NULL (ENOMEM) if it is empty. */
+void *mempool_alloc_preallocated(mempool_t *pool) __attribute__((malloc));
+
+/*
+ * mempool_free - give an element back; NULL is ignored
+ *
+ * Goes to the reserve, and wakes a waiting thread, while that is short of elements; else to
+ * free_fn.
+ */
+void mempool_free(void *element, mempool_t *pool);
+
+/*
+ * mempool_resize - change the number of reserved elements
+ * @new_min_nr: 1 or more
+ *
+ * Shrinking frees surplus elements. Growing allocates with GFP_KERNEL as many as it can; a
+ * reserve that stays short fills by later frees. Not to be called by two threads at once for
+ * the same pool. Returns 0, -EINVAL, or -ENOMEM (then nothing changed).
+ */
+int mempool_resize(mempool_t *pool, int new_min_nr);
+
+/* Functions for the three usual kinds of element; pool_data is a cache, a size, an order. */
+void *mempool_alloc_slab(gfp_t flags, void *pool_data);
+void mempool_free_slab(void *element, void *pool_data);
+void *mempool_kmalloc(gfp_t flags, void *pool_data);
+void mempool_kfree(void *element, void *pool_data);
+void *mempool_alloc_pages(gfp_t flags, void *pool_data);
+void mempool_free_pages(void *element, void *pool_data);
+
+static inline bool mempool_initialized(const mempool_t *pool)
+{
+        return pool->elements != NULL;
+}
+
+/* Whether the reserve is full; a hint. */
+static inline bool mempool_is_saturated(const mempool_t *pool)
+{
+        return __atomic_load_n(&pool->curr_nr, __ATOMIC_RELAXED) >=
+               __atomic_load_n(&pool->min_nr, __ATOMIC_RELAXED);
+}
+
+/* Pools of objects of a cache, which must have no constructor. */
+static inline mempool_t *mempool_create_slab_pool(int min_nr, struct kmem_cache *cache)
+{
+        return mempool_create(min_nr, mempool_alloc_slab, mempool_free_slab, cache);
+}
+
+static inline int mempool_init_slab_pool(mempool_t *pool, int min_nr, struct kmem_cache *cache)
+{
+        return mempool_init(pool, min_nr, mempool_alloc_slab, mempool_free_slab, cache);
+}
+
+/* Pools of kmalloc memory of @size bytes. */
+static inline mempool_t *mempool_create_kmalloc_pool(int min_nr, size_t size)
+{
+        return mempool_create(min_nr, mempool_kmalloc, mempool_kfree, (void *)size);
+}
+
+static inline int mempool_init_kmalloc_pool(mempool_t *pool, int min_nr, size_t size)
+{
+        return mempool_init(pool, min_nr, mempool_kmalloc, mempool_kfree, (void *)size);
+}
+
+/* Pools of blocks of 2^order pages of 4 KiB, as kmem_pages_alloc. */
+static inline mempool_t *mempool_create_page_pool(int min_nr, int order)
+{
+        return mempool_create(min_nr, mempool_alloc_pages, mempool_free_pages,
+                              (void *)(intptr_t)order);
+}
+
+static inline int mempool_init_page_pool(mempool_t *pool, int min_nr, int order)
+{
+        return mempool_init(pool, min_nr, mempool_alloc_pages, mempool_free_pages,
+                            (void *)(intptr_t)order);
+}
+
+/*
+ * kmem_pages_alloc - 2^order pages of 4 KiB, aligned to their size
+ * @order: 0 to 10; @flags: __GFP_ZERO clears them
+ *
+ * Returns the address, or NULL with errno ENOMEM or EINVAL (order). kfree takes them back.
+ */
+void *kmem_pages_alloc(gfp_t flags, unsigned int order) __attribute__((malloc));
+
+/* ---- RCU (S8-30) ------------------------------------------------------------------------- */
+
+/*
+ * Read sections cost a few plain instructions and may nest. Inside one, objects freed by
+ * kfree_rcu, and pages of SLAB_TYPESAFE_BY_RCU caches, keep their content as long as they were
+ * reachable when it began. A thread is registered by its first read section, and no longer
+ * when it ends; a forked child has the calling thread's sections only. Inside a section nothing
+ * may be called that waits for a grace period: those functions stop the process with a message.
+ * Exception to this file's rule: once a thread has had a section, its signal handlers may too.
+ */
+void kmem_rcu_read_lock(void);
+void kmem_rcu_read_unlock(void);
+/* Whether the calling thread is inside a read section. */
+bool kmem_rcu_read_lock_held(void);
+
+/* Waits for a grace period: until all read sections that are running now have ended. */
+void kmem_synchronize_rcu(void);
+
+/* What kmem_call_rcu links; anywhere in the object. */
+struct kmem_rcu_head {
+        struct kmem_rcu_head *next;
+        void (*func)(struct kmem_rcu_head *head);
+};
+
+/*
+ * kmem_call_rcu - run @func(@head) after a grace period
+ *
+ * Never waits. A thread of the library's own, made at the first call and without signals, runs
+ * the functions in the order of the calls; they may call anything but kmem_rcu_barrier.
+ */
+void kmem_call_rcu(struct kmem_rcu_head *head, void (*func)(struct kmem_rcu_head *head));
+
+/* Waits until all functions given to kmem_call_rcu before have run. */
+void kmem_rcu_barrier(void);
+
+/*
+ * kfree_rcu, kvfree_rcu - free a block after a grace period (S8-22)
+ *
+ * kfree_rcu(pointer) and, as in the kernel, kfree_rcu(pointer, member), where member is a struct
+ * kmem_rcu_head (16 bytes or more) inside the object. Blocks of kmalloc and of any cache; NULL
+ * is allowed. Blocks are collected and freed by later calls, by kmem_cache_shrink,
+ * kmem_cache_destroy and kfree_rcu_barrier. Without memory to collect them the second form uses
+ * the member, the first waits for a grace period (inside a read section the block leaks, with a
+ * message).
+ */
+#define kfree_rcu(...) KMEM_RCU_FORM(__VA_ARGS__, KMEM_FREE_RCU_2, KMEM_FREE_RCU_1, )(__VA_ARGS__)
+#define kvfree_rcu(...) kfree_rcu(__VA_ARGS__)
+#define KMEM_RCU_FORM(first, second, form, ...) form
+#define KMEM_FREE_RCU_1(pointer) kmem_free_rcu((void *)(pointer), NULL)
+#define KMEM_FREE_RCU_2(pointer, member)                                                           \
+        __extension__({                                                                            \
+                __typeof__(pointer) kmem_object_ = (pointer);                                      \
+                if (kmem_object_)                                                                  \
+                        kmem_free_rcu((void *)kmem_object_,                                        \
+                                      (struct kmem_rcu_head *)(void *)&kmem_object_->member);      \
+        })
+
+/* What the macros call; @head may be NULL. */
+void kmem_free_rcu(void *block, struct kmem_rcu_head *head);
+
+/* Waits until everything given to kfree_rcu before is free. */
+void kfree_rcu_barrier(void);
+
+/*
+ * kmem_rcu_set_domain - add the grace periods of another RCU implementation
+ * @request: called for each of our grace periods with its number: asks for one of the other
+ *   kind that begins now, and has kmem_rcu_domain_done called with the number at its end, by any
+ *   thread. It is called with locks of the library held: it must neither wait nor allocate.
+ *
+ * From then on a grace period is over when both kinds are, so readers may use either kind of
+ * read section. Returns false if there is a domain already; it stays for ever.
+ * (libkmem-urcu.so does this for liburcu.)
+ */
+bool kmem_rcu_set_domain(void (*request)(uint64_t number));
+void kmem_rcu_domain_done(uint64_t number);
+
+/*
+ * In libkmem-urcu.so (and -bp, -mb, -qsbr: one for each flavour of liburcu): always true. The
+ * library works by being loaded; a program that calls this is sure to load it when linked with
+ * --as-needed.
+ */
+bool kmem_urcu_is_loaded(void);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -3,10 +3,13 @@
  * Caches are made, merged, shrunk and destroyed (S8-01 to S8-10, S4-40 to S4-46).
  */
 #include "api/owner.h"
+#include "api/rcu.h"
 
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "base/rcu.h"
+#include "page/deferred.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +20,8 @@ struct list cache_list = {&cache_list, &cache_list};
 static const slab_flags_t permitted_flags =
         SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_KMALLOC | SLAB_HWCACHE_ALIGN |
         SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_STORE_USER | SLAB_RECLAIM_ACCOUNT | SLAB_PANIC |
-        SLAB_TYPESAFE_BY_RCU | SLAB_TRACE | SLAB_DEBUG_OBJECTS | SLAB_NOLEAKTRACE |
-        SLAB_NO_MERGE | SLAB_ACCOUNT | SLAB_NO_USER_FLAGS;
+        SLAB_TYPESAFE_BY_RCU | SLAB_TRACE | SLAB_DEBUG_OBJECTS | SLAB_NOLEAKTRACE | SLAB_NO_MERGE |
+        SLAB_ACCOUNT | SLAB_NO_USER_FLAGS;
 
 /* Flags that keep a cache from being merged (S4-40), and those that must agree (S4-42). */
 static const slab_flags_t never_merge = SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE |
@@ -41,7 +44,7 @@ struct kmem_cache *cache_before_locked(uint64_t birth)
 {
         struct list *node;
 
-        list_for_each(node, &cache_list) {
+        list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 
                 if (!birth || cache->birth < birth)
@@ -124,8 +127,8 @@ static const char *wrong_arguments(const char *name, unsigned int size,
 /* A bad usercopy region is warned of and treated as none (S8-04). */
 static void check_usercopy(const char *name, unsigned int size, struct kmem_cache_args *args)
 {
-        if ((args->usersize || !args->useroffset) &&
-            args->usersize <= size && args->useroffset <= size - args->usersize)
+        if ((args->usersize || !args->useroffset) && args->usersize <= size &&
+            args->useroffset <= size - args->usersize)
                 return;
         message("kmem_cache_create(%s): usercopy region %u+%u is not inside the %u bytes of the "
                 "object; treated as none",
@@ -140,8 +143,8 @@ static bool is_mergeable(const struct kmem_cache_args *args, slab_flags_t flags)
 }
 
 /* The oldest cache that may stand for a new one, or NULL (S4-42). */
-static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int size, unsigned int align,
-                                                slab_flags_t flags)
+static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int size,
+                                                unsigned int align, slab_flags_t flags)
 {
         struct kmem_cache probe = {.object_size = size, .align = align, .flags = flags};
         struct list *node;
@@ -204,10 +207,9 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 }
                 if (!error)
                         return cache;
-                wrong = error == EINVAL || error == E2BIG
-                                ? "the object is too large for a slab"
-                        : error == ENOSPC ? "4095 caches exist"
-                                          : "out of memory";
+                wrong = error == EINVAL || error == E2BIG ? "the object is too large for a slab"
+                        : error == ENOSPC                 ? "4095 caches exist"
+                                                          : "out of memory";
         }
         message("kmem_cache_create(%s) size %u align %u flags 0x%x failed with error %d: %s",
                 name ? name : "NULL", size, args.align, flags, error, wrong);
@@ -242,14 +244,27 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsi
         return kmem_cache_create_args(name, size, &args, flags);
 }
 
+/*
+ * Grace periods are waited for without cache_mutex: a reader may be making a cache. Objects given
+ * to kfree_rcu must be back before. Readers that stand on objects of a type-safe cache leave
+ * before its slabs end, whatever the back end; pages of slabs that ended earlier (shrink) wait for
+ * a grace period of their own, which is over at the latest when this returns.
+ */
 KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
 {
+        bool type_safe;
+
         if (!cache)
                 return;
         if (heap_is_foreign()) {
                 kmem_heap_owner.cache_destroy(cache);
                 return;
         }
+        check_may_wait("kmem_cache_destroy");
+        kfree_rcu_barrier();
+        type_safe = cache->flags & SLAB_TYPESAFE_BY_RCU;
+        if (type_safe)
+                rcu_wait(rcu_snapshot());
         lock_take(&cache_mutex);
         if (--cache->references == 0) {
                 list_remove(&cache->list);
@@ -261,12 +276,15 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
                 }
         }
         lock_drop(&cache_mutex);
+        if (type_safe)
+                pages_wait_deferred();
 }
 
 KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
 {
         if (heap_is_foreign())
                 return kmem_heap_owner.cache_shrink(cache);
+        kfree_rcu_release();
         if (!percpu_flush(cache, false))
                 message("kmem_cache_shrink(%s): the kernel refuses membarrier; only the sheaves "
                         "of the calling CPU were emptied",
@@ -285,8 +303,7 @@ KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
         static uint32_t warned;
 
         if (flags & __GFP_NOFAIL)
-                message_fatal("kmem_cache_alloc(%s): out of memory with __GFP_NOFAIL",
-                              cache->name);
+                message_fatal("kmem_cache_alloc(%s): out of memory with __GFP_NOFAIL", cache->name);
         if (!(flags & __GFP_NOWARN) && add_relaxed(&warned, 1) <= 10)
                 message("SLUB: Unable to allocate memory, gfp=0x%x; cache: %s, object size: %u, "
                         "buffer size: %u, default order: %u, min order: %u",

@@ -6,10 +6,12 @@
  * handlers may allocate.
  */
 #define _GNU_SOURCE
-#include "api/heap.h"
+#include "api/rcu.h"
 
 #include "base/metadata.h"
+#include "base/rcu.h"
 #include "introspect/slabinfo.h"
+#include "page/deferred.h"
 #include "page/large.h"
 #include "page/purge.h"
 
@@ -28,8 +30,13 @@ static void prepare(void)
 {
         if (&_IO_list_lock)
                 _IO_list_lock();
+        call_rcu_fork_prepare();
+        kfree_rcu_fork_prepare();
         lock_take(&cache_mutex);
         percpu_fork_prepare();
+        lock_take(&release_lock);
+        lock_take(&deferred_lock);
+        rcu_fork_prepare();
         lock_take(&huge_lock);
         lock_take(&purge_lock);
         lock_take(&page_lock);
@@ -42,8 +49,13 @@ static void parent(void)
         lock_drop(&page_lock);
         lock_drop(&purge_lock);
         lock_drop(&huge_lock);
+        rcu_fork_parent();
+        lock_drop(&deferred_lock);
+        lock_drop(&release_lock);
         percpu_fork_parent();
         lock_drop(&cache_mutex);
+        kfree_rcu_fork_parent();
+        call_rcu_fork_parent();
         if (&_IO_list_unlock)
                 _IO_list_unlock();
 }
@@ -54,8 +66,13 @@ static void child(void)
         lock_reset(&page_lock);
         lock_reset(&purge_lock);
         lock_reset(&huge_lock);
+        rcu_fork_child();
+        lock_reset(&deferred_lock);
+        lock_reset(&release_lock);
         percpu_fork_child();
         lock_reset(&cache_mutex);
+        kfree_rcu_fork_child();
+        call_rcu_fork_child();
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();
         slabinfo_claim();
@@ -68,7 +85,8 @@ void fork_init(void)
 
 bool heap_locks_free(void)
 {
-        return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&huge_lock) &&
+        return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
+               !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
                !lock_is_held(&purge_lock) && !lock_is_held(&page_lock) &&
                !lock_is_held(&metadata_lock);
 }

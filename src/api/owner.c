@@ -14,6 +14,16 @@ const struct heap_operations kmem_heap_owner = {
         .block_bytes = block_bytes,
         .block_free = block_free_slow,
         .block_resize = block_resize,
+        .rcu_read_lock = kmem_rcu_read_lock,
+        .rcu_read_unlock = kmem_rcu_read_unlock,
+        .rcu_read_lock_held = kmem_rcu_read_lock_held,
+        .synchronize_rcu = kmem_synchronize_rcu,
+        .call_rcu = kmem_call_rcu,
+        .rcu_barrier = kmem_rcu_barrier,
+        .rcu_set_domain = kmem_rcu_set_domain,
+        .rcu_domain_done = kmem_rcu_domain_done,
+        .free_rcu = kmem_free_rcu,
+        .free_rcu_barrier = kfree_rcu_barrier,
 };
 
 /* The same table under a name that always means this library's. */

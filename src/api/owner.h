@@ -27,6 +27,16 @@ struct heap_operations {
         size_t (*block_bytes)(const void *block);
         void (*block_free)(void *block, const char *call);
         void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size);
+        void (*rcu_read_lock)(void);
+        void (*rcu_read_unlock)(void);
+        bool (*rcu_read_lock_held)(void);
+        void (*synchronize_rcu)(void);
+        void (*call_rcu)(struct kmem_rcu_head *head, void (*func)(struct kmem_rcu_head *head));
+        void (*rcu_barrier)(void);
+        bool (*rcu_set_domain)(void (*request)(uint64_t number));
+        void (*rcu_domain_done)(uint64_t number);
+        void (*free_rcu)(void *block, struct kmem_rcu_head *head);
+        void (*free_rcu_barrier)(void);
 };
 
 /* Of the library that was loaded first. */

@@ -8,6 +8,8 @@
  */
 #include "slub/slab.h"
 
+#include "page/deferred.h"
+
 enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
 
 /* Objects of one slab linked in its table: head .. tail, the tail's link not yet set. */
@@ -170,4 +172,5 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
                         slab_push_chain(cache, slot, &chain);
         }
         add_relaxed(&slot->given, given);
+        pages_release_deferred();
 }

@@ -91,12 +91,6 @@ int slub_setup(struct kmem_cache *cache)
         cache->min_partial = options_for_cache(cache->name, OPTION_MIN_PARTIAL, &value)
                                      ? (size_t)value
                                      : default_min_partial(cache->size);
-        /*
-         * S8-30: pages of a type-safe slab may only go after a grace period. Without one they
-         * stay until the cache is destroyed.
-         */
-        if (cache->flags & SLAB_TYPESAFE_BY_RCU)
-                cache->min_partial = SIZE_MAX;
         slub_set_cpu_partial(cache, options_for_cache(cache->name, OPTION_CPU_PARTIAL, &value)
                                             ? (uint32_t)value
                                             : default_cpu_partial(cache->size));

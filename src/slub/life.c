@@ -4,6 +4,8 @@
  */
 #include "slub/slab.h"
 
+#include "page/deferred.h"
+
 /* Once an object, when its slab is made (S8-31): no lock is held, so constructors may allocate. */
 static void construct_objects(struct kmem_cache *cache, struct page *slab, uint32_t objects)
 {
@@ -41,14 +43,20 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
 /* A slab of the preferred order, else of the least one that holds an object (S1-50). */
 struct page *slab_new(struct kmem_cache *cache)
 {
-        struct page *slab = slab_new_order(cache, cache->order, cache->objects);
+        struct page *slab;
 
+        pages_release_deferred();
+        slab = slab_new_order(cache, cache->order, cache->objects);
         if (!slab && cache->min_order < cache->order)
                 slab = slab_new_order(cache, cache->min_order, cache->min_order_objects);
         return slab;
 }
 
-/* Gives the pages back; the slab is empty, on no list, and nobody's (S1-76). */
+/*
+ * Gives the pages back; the slab is empty, on no list, and nobody's (S1-76). Readers may still
+ * look at the objects of a type-safe slab, so its pages wait for a grace period (S1-59); the slab
+ * itself, with its table and its place in the map, is gone at once.
+ */
 void slab_discard(struct kmem_cache *cache, struct page *slab)
 {
         struct slab_state state = state_unpack(load_acquire(&slab->state));
@@ -61,7 +69,10 @@ void slab_discard(struct kmem_cache *cache, struct page *slab)
         metadata_free(slab->table, slab_table_bytes(state.objects));
         slab->table = NULL;
         store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
-        pages_free(slab, pages);
+        if (cache->flags & SLAB_TYPESAFE_BY_RCU)
+                pages_free_deferred(slab, pages);
+        else
+                pages_free(slab, pages);
 }
 
 /*
@@ -139,6 +150,7 @@ void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
         slot->partial = 0;
         lock_drop(&slot->lock);
         node_put_chain(cache, chain);
+        pages_release_deferred();
 }
 
 /* Unlinks the empty slabs of a node and frees them. */
@@ -200,12 +212,11 @@ bool slub_shrink(struct kmem_cache *cache)
         bool remain = false;
 
         for (unsigned int node = 0; node < NODES_MAX; node++) {
-                /* Pages of type-safe slabs stay (slub_setup). */
-                if (!(cache->flags & SLAB_TYPESAFE_BY_RCU))
-                        node_free_empty(cache, &cache->node[node]);
+                node_free_empty(cache, &cache->node[node]);
                 node_sort_partial(&cache->node[node]);
                 remain |= load_relaxed(&cache->node[node].slabs) != 0;
         }
+        pages_release_deferred();
         return remain;
 }
 

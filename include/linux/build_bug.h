@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#ifndef KMEM_LINUX_BUILD_BUG_H
+#define KMEM_LINUX_BUILD_BUG_H
+
+#include <assert.h>
+
+#define BUILD_BUG_ON_MSG(condition, text) _Static_assert(!(condition), text)
+#define BUILD_BUG_ON(condition) BUILD_BUG_ON_MSG(condition, "BUILD_BUG_ON: " #condition)
+/* Also an expression: 0. */
+#define BUILD_BUG_ON_ZERO(condition)                                                               \
+        ((int)(sizeof(struct { int kmem_fails_here_ : ((condition) ? -1 : 1); }) * 0))
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Modules linked into a program. module_init and module_exit put a record into a section of the
+ * program; its main function calls kmem_modules_init and kmem_modules_exit once.
+ */
+#ifndef KMEM_LINUX_MODULE_H
+#define KMEM_LINUX_MODULE_H
+
+#include <linux/compiler.h>
+#include <linux/export.h>
+#include <linux/init.h>
+#include <linux/kernel.h>
+#include <linux/moduleparam.h>
+
+#define MODULE_LICENSE(text) KMEM_NOTHING_TO_DO
+#define MODULE_AUTHOR(text) KMEM_NOTHING_TO_DO
+#define MODULE_DESCRIPTION(text) KMEM_NOTHING_TO_DO
+#define MODULE_VERSION(text) KMEM_NOTHING_TO_DO
+#define MODULE_ALIAS(text) KMEM_NOTHING_TO_DO
+#define MODULE_SOFTDEP(text) KMEM_NOTHING_TO_DO
+#define MODULE_IMPORT_NS(name) KMEM_NOTHING_TO_DO
+
+#ifndef KBUILD_MODNAME
+#define KBUILD_MODNAME __FILE__
+#endif
+
+struct kmem_module {
+        const char *name;
+        int (*init)(void);  /* or NULL */
+        void (*exit)(void); /* or NULL */
+};
+
+#define KMEM_MODULE_RECORD(suffix, ...)                                                            \
+        static const struct kmem_module kmem_module_record_##suffix                                \
+                __attribute__((__used__, __section__("kmem_modules"),                              \
+                               __aligned__(sizeof(void *)))) = {KBUILD_MODNAME, __VA_ARGS__}
+#define module_init(function) KMEM_MODULE_RECORD(init, function, NULL)
+#define module_exit(function) KMEM_MODULE_RECORD(exit, NULL, function)
+#define late_initcall(function) module_init(function)
+#define subsys_initcall(function) module_init(function)
+
+/* The linker's names for the section; NULL in a program without modules. */
+extern const struct kmem_module __start_kmem_modules[] __attribute__((__weak__));
+extern const struct kmem_module __stop_kmem_modules[] __attribute__((__weak__));
+
+/* Runs the exit functions of the records in front of @end, last first. */
+static inline void kmem_modules_exit_before(const struct kmem_module *end)
+{
+        while (end > __start_kmem_modules)
+                if ((--end)->exit)
+                        end->exit();
+}
+
+static inline void kmem_modules_exit(void)
+{
+        kmem_modules_exit_before(__stop_kmem_modules);
+}
+
+/* Runs all init functions in link order. The first error ends it, undoes it and is returned. */
+static inline int kmem_modules_init(void)
+{
+        const struct kmem_module *module = __start_kmem_modules;
+
+        for (; module < __stop_kmem_modules; module++) {
+                int error = module->init ? module->init() : 0;
+
+                if (error) {
+                        pr_err("module %s: init returned %d\n", module->name, error);
+                        kmem_modules_exit_before(module);
+                        return error;
+                }
+        }
+        return 0;
+}
+
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#ifndef KMEM_LINUX_NUMA_H
+#define KMEM_LINUX_NUMA_H
+
+#include <kmem.h> /* NUMA_NO_NODE */
+
+#define MAX_NUMNODES 1
+#define numa_node_id() 0
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* libc's <string.h> and the kernel's additions; kstrdup and its kind are in kmem.h. */
+#ifndef KMEM_LINUX_STRING_H
+#define KMEM_LINUX_STRING_H
+
+#include <linux/compiler.h>
+#include <linux/errno.h>
+#include <linux/types.h>
+
+#include <string.h>
+
+/* Copies and always ends with a zero byte. Returns the length, or -E2BIG if it was cut. */
+static inline ssize_t strscpy(char *to, const char *from, size_t bytes)
+{
+        size_t length = strnlen(from, bytes);
+
+        if (bytes == 0)
+                return -E2BIG;
+        if (length == bytes) {
+                memcpy(to, from, bytes - 1);
+                to[bytes - 1] = '\0';
+                return -E2BIG;
+        }
+        memcpy(to, from, length + 1);
+        return (ssize_t)length;
+}
+
+static inline void memzero_explicit(void *start, size_t bytes)
+{
+        memset(start, 0, bytes);
+        __asm__ volatile("" : : "r"(start) : "memory");
+}
+
+static inline size_t str_has_prefix(const char *text, const char *prefix)
+{
+        size_t length = strlen(prefix);
+
+        return strncmp(text, prefix, length) == 0 ? length : 0;
+}
+
+static inline const char *kbasename(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+
+        return slash ? slash + 1 : path;
+}
+
+static inline void *memset64(u64 *words, u64 value, size_t count)
+{
+        for (size_t i = 0; i < count; i++)
+                words[i] = value;
+        return words;
+}
+
+/* The kernel spares constant strings the copy; here all are copied. */
+static inline const char *kstrdup_const(const char *text, gfp_t flags)
+{
+        return kstrdup(text, flags);
+}
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Blocks that are freed after a grace period (S8-22).
+ *
+ * Pointers are collected in the open batch. A batch that is full, or old, or has collected a
+ * sheaf's worth while no other waits, is closed with a snapshot of the grace period it needs, and
+ * queued; later calls free the batches at the front whose time has come.
+ *
+ * Invariants:
+ *  KFREE-1  A batch's snapshot is taken after its last pointer was put in, so it covers all.
+ *  KFREE-2  Snapshots ascend along the queue (they are taken under the lock).
+ *
+ * Against: readers use the blocks until they leave their sections; nothing here reads or writes
+ * a block before its grace period is over. Frees happen without the lock.
+ */
+#include "api/owner.h"
+#include "api/rcu.h"
+
+#include "base/message.h"
+#include "base/metadata.h"
+#include "base/rcu.h"
+#include "base/system.h"
+
+enum {
+        BATCH_BYTES = 4096,
+        BATCH_POINTERS = BATCH_BYTES / 8 - 4,
+        CLOSE_COUNT = 32, /* worth a grace period of their own when nothing else waits */
+        CLOSE_AGE_MS = 20,
+};
+
+struct batch {
+        struct batch *next;
+        uint64_t snapshot;
+        uint64_t opened_ms;
+        size_t count;
+        void *pointers[BATCH_POINTERS];
+};
+_Static_assert(sizeof(struct batch) == BATCH_BYTES, "a batch fills its metadata block");
+
+static struct {
+        struct lock lock;
+        struct batch *open;  /* collects; NULL or not empty */
+        struct batch *first; /* queue of closed ones, oldest first */
+        struct batch *last;
+        bool has_heads; /* some went to kmem_call_rcu for lack of memory */
+} pending;
+static uint64_t refused_ms;
+
+static void close_open_locked(void)
+{
+        struct batch *batch = pending.open;
+
+        debug_check(lock_is_held(&pending.lock));
+        if (!batch)
+                return;
+        batch->snapshot = rcu_snapshot(); /* KFREE-1, KFREE-2 */
+        batch->next = NULL;
+        if (pending.first)
+                pending.last->next = batch;
+        else
+                pending.first = batch;
+        pending.last = batch;
+        pending.open = NULL;
+}
+
+static void close_if_due_locked(void)
+{
+        const struct batch *batch = pending.open;
+
+        if (!batch)
+                return;
+        if (batch->count == BATCH_POINTERS || (!pending.first && batch->count >= CLOSE_COUNT) ||
+            system_time_ms() - batch->opened_ms >= CLOSE_AGE_MS)
+                close_open_locked();
+}
+
+/* False without memory. */
+static bool collect(void *block)
+{
+        bool collected = false;
+
+        lock_take(&pending.lock);
+        if (!pending.open) {
+                pending.open = metadata_alloc(sizeof(*pending.open));
+                if (pending.open) {
+                        pending.open->count = 0;
+                        pending.open->opened_ms = system_time_ms();
+                }
+        }
+        if (pending.open) {
+                pending.open->pointers[pending.open->count++] = block;
+                close_if_due_locked();
+                collected = true;
+        }
+        lock_drop(&pending.lock);
+        return collected;
+}
+
+/* Held while batches are freed, so that the barrier finds none half done; outside pending.lock. */
+static struct lock free_lock;
+
+/* Takes the first batch out of the queue if its grace period is not later than @snapshot. */
+static struct batch *take_batch(uint64_t snapshot)
+{
+        struct batch *batch;
+
+        lock_take(&pending.lock);
+        batch = pending.first;
+        if (batch && batch->snapshot <= snapshot)
+                pending.first = batch->next;
+        else
+                batch = NULL;
+        lock_drop(&pending.lock);
+        return batch;
+}
+
+static void free_batches_locked(uint64_t snapshot)
+{
+        struct batch *batch;
+
+        debug_check(lock_is_held(&free_lock));
+        while ((batch = take_batch(snapshot))) {
+                kmem_cache_free_bulk(NULL, batch->count, batch->pointers);
+                metadata_free(batch, sizeof(*batch));
+        }
+}
+
+static uint64_t first_snapshot(void)
+{
+        uint64_t snapshot;
+
+        lock_take(&pending.lock);
+        close_if_due_locked();
+        snapshot = pending.first ? pending.first->snapshot : 0;
+        lock_drop(&pending.lock);
+        return snapshot;
+}
+
+void kfree_rcu_release(void)
+{
+        uint64_t snapshot;
+
+        /* Relaxed: what is missed now, a later call finds. */
+        if (!load_relaxed(&pending.first) && !load_relaxed(&pending.open))
+                return;
+        snapshot = first_snapshot();
+        if (!snapshot || !rcu_poll_seldom(snapshot, &refused_ms) || !lock_try(&free_lock))
+                return;
+        free_batches_locked(snapshot);
+        lock_drop(&free_lock);
+}
+
+/* Neither memory to collect the block nor a head in it. */
+static KMEM_COLD void free_without_memory(void *block)
+{
+        if (rcu_is_reading()) {
+                message("kfree_rcu(%p): out of memory inside a read section; the block leaks",
+                        block);
+                return;
+        }
+        rcu_wait(rcu_snapshot());
+        kfree(block);
+}
+
+KMEM_PUBLIC void kmem_free_rcu(void *block, struct kmem_rcu_head *head)
+{
+        if (ZERO_OR_NULL_PTR(block))
+                return;
+        if (heap_is_foreign()) {
+                kmem_heap_owner.free_rcu(block, head);
+                return;
+        }
+        if (unlikely(!collect(block))) {
+                uintptr_t offset = (uintptr_t)head - (uintptr_t)block;
+
+                if (!head || offset >= 4096) {
+                        free_without_memory(block);
+                        return;
+                }
+                store_relaxed(&pending.has_heads, true);
+                kmem_call_rcu(head, (void (*)(struct kmem_rcu_head *))offset);
+                return;
+        }
+        /* Relaxed: without a queue there is nothing to release. */
+        if (load_relaxed(&pending.first))
+                kfree_rcu_release();
+}
+
+KMEM_PUBLIC void kfree_rcu_barrier(void)
+{
+        uint64_t snapshot;
+
+        if (heap_is_foreign()) {
+                kmem_heap_owner.free_rcu_barrier();
+                return;
+        }
+        check_may_wait("kfree_rcu_barrier");
+        lock_take(&pending.lock);
+        close_open_locked();
+        snapshot = pending.first ? pending.last->snapshot : 0;
+        lock_drop(&pending.lock);
+        if (snapshot)
+                rcu_wait(snapshot);
+        lock_take(&free_lock);
+        free_batches_locked(snapshot);
+        lock_drop(&free_lock);
+        if (load_relaxed(&pending.has_heads))
+                kmem_rcu_barrier();
+}
+
+void kfree_rcu_fork_prepare(void)
+{
+        lock_take(&free_lock);
+        lock_take(&pending.lock);
+}
+
+void kfree_rcu_fork_parent(void)
+{
+        lock_drop(&pending.lock);
+        lock_drop(&free_lock);
+}
+
+void kfree_rcu_fork_child(void)
+{
+        lock_reset(&pending.lock);
+        lock_reset(&free_lock);
+}

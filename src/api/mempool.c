@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Memory pools (S8-28): a reserve of elements in front of an allocator that may fail.
+ *
+ * Invariants:
+ *  POOL-1  0 <= curr_nr <= max(min_nr, 1), and elements[0 .. curr_nr) are the reserve. All of
+ *          it changes under the pool's lock; curr_nr and min_nr are also read without it, as
+ *          hints.
+ *  POOL-2  An element that is freed finds the reserve short if it came from there and nobody has
+ *          refilled it: taking it out, under the lock, happened before its owner could free it.
+ *          So the hint that is read without the lock never lets a needed element pass by.
+ *  POOL-3  A waiter announces itself before it drops the lock under which it found the reserve
+ *          empty, so an element that is put there later wakes it.
+ *
+ * alloc_fn and free_fn are never called with the lock held; the lock is outside all others.
+ */
+#include "api/heap.h"
+
+#include "base/event.h"
+#include "base/message.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { WAIT_MS = 5000 };
+
+_Static_assert(sizeof(struct lock) == sizeof(((mempool_t *)NULL)->lock), "the lock fits");
+_Static_assert(sizeof(struct event) == sizeof(((mempool_t *)NULL)->wait), "the event fits");
+
+static struct lock *pool_lock(mempool_t *pool)
+{
+        return (struct lock *)&pool->lock;
+}
+
+static struct event *pool_event(mempool_t *pool)
+{
+        return (struct event *)&pool->wait;
+}
+
+static void pool_add_locked(mempool_t *pool, void *element)
+{
+        check_or_die(pool->curr_nr < max_of(pool->min_nr, 1));
+        pool->elements[pool->curr_nr] = element;
+        store_relaxed(&pool->curr_nr, pool->curr_nr + 1);
+}
+
+/* The newest element, or NULL. */
+static void *pool_remove_locked(mempool_t *pool)
+{
+        if (pool->curr_nr == 0)
+                return NULL;
+        store_relaxed(&pool->curr_nr, pool->curr_nr - 1);
+        return pool->elements[pool->curr_nr];
+}
+
+static bool has_constructor(mempool_alloc_t *alloc_fn, void *pool_data)
+{
+        /* A reused element is not in constructed state. */
+        return alloc_fn == mempool_alloc_slab && ((struct kmem_cache *)pool_data)->ctor;
+}
+
+KMEM_PUBLIC void mempool_exit(mempool_t *pool)
+{
+        while (pool->curr_nr)
+                pool->free(pool_remove_locked(pool), pool->pool_data);
+        kfree(pool->elements);
+        pool->elements = NULL;
+}
+
+KMEM_PUBLIC int mempool_init(mempool_t *pool, int min_nr, mempool_alloc_t *alloc_fn,
+                             mempool_free_t *free_fn, void *pool_data)
+{
+        memset(pool, 0, sizeof(*pool));
+        if (min_nr < 0 || has_constructor(alloc_fn, pool_data)) {
+                message("mempool_init: %s; no pool",
+                        min_nr < 0 ? "expected 0 elements or more"
+                                   : "a slab pool needs a cache without constructor");
+                return -EINVAL;
+        }
+        pool->min_nr = min_nr;
+        pool->pool_data = pool_data;
+        pool->alloc = alloc_fn;
+        pool->free = free_fn;
+        pool->elements = kmalloc_array((size_t)max_of(min_nr, 1), sizeof(void *), GFP_KERNEL);
+        if (!pool->elements)
+                return -ENOMEM;
+        while (pool->curr_nr < pool->min_nr) {
+                void *element = alloc_fn(GFP_KERNEL, pool_data);
+
+                if (!element) {
+                        mempool_exit(pool);
+                        return -ENOMEM;
+                }
+                pool_add_locked(pool, element); /* nobody else knows the pool yet */
+        }
+        return 0;
+}
+
+KMEM_PUBLIC mempool_t *mempool_create(int min_nr, mempool_alloc_t *alloc_fn,
+                                      mempool_free_t *free_fn, void *pool_data)
+{
+        mempool_t *pool = kmalloc(sizeof(*pool), GFP_KERNEL);
+        int error;
+
+        if (!pool)
+                return NULL;
+        error = mempool_init(pool, min_nr, alloc_fn, free_fn, pool_data);
+        if (!error)
+                return pool;
+        kfree(pool);
+        errno = -error;
+        return NULL;
+}
+
+KMEM_PUBLIC void mempool_destroy(mempool_t *pool)
+{
+        if (pool) {
+                mempool_exit(pool);
+                kfree(pool);
+        }
+}
+
+/* Frees what is above the new number, then promises less. */
+static void pool_shrink(mempool_t *pool, int new_min_nr)
+{
+        lock_take(pool_lock(pool));
+        while (pool->curr_nr > new_min_nr) {
+                void *element = pool_remove_locked(pool);
+
+                lock_drop(pool_lock(pool));
+                pool->free(element, pool->pool_data);
+                lock_take(pool_lock(pool));
+        }
+        store_relaxed(&pool->min_nr, new_min_nr);
+        lock_drop(pool_lock(pool));
+}
+
+/* Allocates until the reserve is full or memory is out; frees by others fill it meanwhile. */
+static void pool_fill(mempool_t *pool)
+{
+        for (;;) {
+                void *element;
+                bool added = false;
+
+                if (mempool_is_saturated(pool))
+                        return;
+                element = pool->alloc(GFP_KERNEL, pool->pool_data);
+                if (!element)
+                        return;
+                lock_take(pool_lock(pool));
+                if (pool->curr_nr < pool->min_nr) {
+                        pool_add_locked(pool, element);
+                        added = true;
+                }
+                lock_drop(pool_lock(pool));
+                if (!added) {
+                        pool->free(element, pool->pool_data);
+                        return;
+                }
+                event_wake(pool_event(pool), 1);
+        }
+}
+
+KMEM_PUBLIC int mempool_resize(mempool_t *pool, int new_min_nr)
+{
+        void **elements;
+        void **old;
+
+        if (new_min_nr < 1) {
+                message("mempool_resize(%d): expected 1 element or more; nothing changed",
+                        new_min_nr);
+                return -EINVAL;
+        }
+        if (new_min_nr <= load_relaxed(&pool->min_nr)) {
+                pool_shrink(pool, new_min_nr);
+                return 0;
+        }
+        elements = kmalloc_array((size_t)new_min_nr, sizeof(*elements), GFP_KERNEL);
+        if (!elements)
+                return -ENOMEM;
+        lock_take(pool_lock(pool));
+        old = pool->elements;
+        memcpy(elements, old, (size_t)pool->curr_nr * sizeof(*elements));
+        pool->elements = elements;
+        store_relaxed(&pool->min_nr, new_min_nr);
+        lock_drop(pool_lock(pool));
+        kfree(old);
+        pool_fill(pool);
+        return 0;
+}
+
+KMEM_PUBLIC void *mempool_alloc_preallocated(mempool_t *pool)
+{
+        void *element;
+
+        lock_take(pool_lock(pool));
+        element = pool_remove_locked(pool);
+        lock_drop(pool_lock(pool));
+        if (!element)
+                errno = ENOMEM;
+        return element;
+}
+
+/*
+ * The reserve once more, and if it is still empty, sleep until an element comes (POOL-3) or for
+ * WAIT_MS, in case the allocator has memory again and nobody frees.
+ */
+static void *pool_wait(mempool_t *pool)
+{
+        struct event *event = pool_event(pool);
+        uint32_t sequence;
+        void *element;
+
+        lock_take(pool_lock(pool));
+        element = pool_remove_locked(pool);
+        sequence = event_announce(event);
+        lock_drop(pool_lock(pool));
+        if (element)
+                event_retreat(event);
+        else
+                event_sleep(event, sequence, WAIT_MS);
+        return element;
+}
+
+static KMEM_COLD void *refuse_zero(void)
+{
+        message("mempool_alloc: __GFP_ZERO is not supported, because reserved elements are not "
+                "cleared");
+        errno = EINVAL;
+        return NULL;
+}
+
+KMEM_PUBLIC void *mempool_alloc(mempool_t *pool, gfp_t flags)
+{
+        gfp_t patient = flags | __GFP_NOMEMALLOC | __GFP_NORETRY | __GFP_NOWARN;
+        gfp_t hasty = patient & ~(__GFP_DIRECT_RECLAIM | __GFP_IO);
+        int saved_errno = errno;
+        void *element;
+
+        if (unlikely(flags & __GFP_ZERO))
+                return refuse_zero();
+        element = pool->alloc(hasty, pool->pool_data);
+        while (unlikely(!element)) {
+                element = mempool_alloc_preallocated(pool);
+                if (!element && patient != hasty)
+                        element = pool->alloc(patient, pool->pool_data);
+                if (element)
+                        break;
+                if (!(flags & __GFP_DIRECT_RECLAIM)) {
+                        errno = ENOMEM;
+                        return NULL;
+                }
+                element = pool_wait(pool);
+                if (!element)
+                        element = pool->alloc(hasty, pool->pool_data);
+        }
+        errno = saved_errno;
+        return element;
+}
+
+KMEM_PUBLIC void mempool_free(void *element, mempool_t *pool)
+{
+        bool added = false;
+
+        if (unlikely(!element))
+                return;
+        /* POOL-2 is why a look without the lock will do. */
+        if (unlikely(load_relaxed(&pool->curr_nr) < load_relaxed(&pool->min_nr))) {
+                lock_take(pool_lock(pool));
+                if (pool->curr_nr < pool->min_nr) {
+                        pool_add_locked(pool, element);
+                        added = true;
+                }
+                lock_drop(pool_lock(pool));
+        }
+        if (!added)
+                pool->free(element, pool->pool_data);
+        /* Also after free_fn: for a pool without reserve that is what others wait for. */
+        event_wake(pool_event(pool), 1);
+}
+
+KMEM_PUBLIC void *mempool_alloc_slab(gfp_t flags, void *pool_data)
+{
+        return kmem_cache_alloc(pool_data, flags);
+}
+
+KMEM_PUBLIC void mempool_free_slab(void *element, void *pool_data)
+{
+        kmem_cache_free(pool_data, element);
+}
+
+KMEM_PUBLIC void *mempool_kmalloc(gfp_t flags, void *pool_data)
+{
+        return kmalloc((size_t)pool_data, flags);
+}
+
+KMEM_PUBLIC void mempool_kfree(void *element, void *pool_data)
+{
+        kfree(element);
+}
+
+KMEM_PUBLIC void *mempool_alloc_pages(gfp_t flags, void *pool_data)
+{
+        return kmem_pages_alloc(flags, (unsigned int)(uintptr_t)pool_data);
+}
+
+KMEM_PUBLIC void mempool_free_pages(void *element, void *pool_data)
+{
+        kfree(element);
+}
+
+KMEM_PUBLIC void *kmem_pages_alloc(gfp_t flags, unsigned int order)
+{
+        size_t bytes;
+        void *block;
+
+        if (order > ORDER_MAX) {
+                errno = EINVAL;
+                return NULL;
+        }
+        bytes = order_bytes(order);
+        block = block_alloc_aligned(bytes, bytes);
+        if (!block)
+                errno = ENOMEM;
+        else if (flags & __GFP_ZERO)
+                memset(block, 0, bytes);
+        return block;
+}

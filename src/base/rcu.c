@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Records of readers, and the grace periods (base/rcu.h says why they are right).
+ *
+ * At most one grace period runs at a time. Whoever polls does the work, under poll_lock taken by
+ * trying only; who does not get it is told "not yet". What it covers calls the kernel and nobody
+ * else, so it is a leaf of the lock order; a domain is asked without it.
+ */
+#define _GNU_SOURCE
+#include "base/rcu.h"
+
+#include "base/event.h"
+#include "base/message.h"
+#include "base/metadata.h"
+#include "base/syscall.h"
+#include "base/system.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+
+struct rcu_global rcu = {.number = 1};
+__thread struct rcu_reader *rcu_this_reader;
+
+static struct lock start_lock;
+static struct lock poll_lock;
+static struct rcu_reader *readers; /* all records ever made, newest first; pushed by swap */
+static pthread_key_t exit_key;
+static bool has_exit_key;
+
+static uint64_t over = 1; /* the newest grace period that is over; release */
+static bool running;      /* rcu.number is not over yet; under poll_lock */
+static struct event over_event;
+
+static void (*domain_request)(uint64_t number); /* release; set once */
+static uint64_t domain_over;                    /* grows; release */
+
+/* ---- Readers ----------------------------------------------------------------------------- */
+
+/*
+ * The thread ends. Other keys' destructors may still enter read sections: they get a record
+ * again, and this destructor another round. A record that misses the last round stays used with
+ * word 0, which costs 64 bytes and nothing else.
+ */
+static void thread_exits(void *record)
+{
+        struct rcu_reader *reader = record;
+
+        if (load_relaxed(&reader->word)) {
+                message("a thread ended inside an RCU read section; the section ends with it");
+                store_release(&reader->word, 0);
+        }
+        rcu_this_reader = NULL;
+        /* Release: the next thread's stores to the word come after ours. Partner: reader_reuse. */
+        store_release(&reader->used, 0);
+}
+
+/* Settles how to fence, before anybody reads. */
+static void rcu_begin(void)
+{
+        lock_take(&start_lock);
+        if (!rcu.started) {
+                rcu.fences = system_call_failed(system_call(
+                        SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0));
+                has_exit_key = pthread_key_create(&exit_key, thread_exits) == 0;
+                store_release(&rcu.started, 1);
+        }
+        lock_drop(&start_lock);
+}
+
+static struct rcu_reader *reader_reuse(void)
+{
+        /* Acquire: partner of the push in reader_new. */
+        for (struct rcu_reader *reader = load_acquire(&readers); reader; reader = reader->next) {
+                uint32_t expected = 0;
+
+                if (!load_relaxed(&reader->used) &&
+                    compare_swap_acquire(&reader->used, &expected, 1))
+                        return reader;
+        }
+        return NULL;
+}
+
+/* For when there is no memory: never given back, so that many threads can be out of memory. */
+static struct rcu_reader reserve[64];
+static uint32_t reserve_taken;
+
+static struct rcu_reader *reader_new(void)
+{
+        struct rcu_reader *reader = metadata_alloc(sizeof(*reader));
+        struct rcu_reader *head = load_relaxed(&readers);
+
+        if (!reader) {
+                uint32_t number = add_relaxed(&reserve_taken, 1) - 1;
+
+                if (number >= array_size(reserve))
+                        message_fatal("out of memory for the RCU record of a thread");
+                reader = &reserve[number];
+        }
+        reader->used = 1;
+        do {
+                reader->next = head;
+        } while (!compare_swap(&readers, &head, reader));
+        return reader;
+}
+
+struct rcu_reader *rcu_register(void)
+{
+        struct rcu_reader *reader;
+
+        if (!load_acquire(&rcu.started))
+                rcu_begin();
+        reader = reader_reuse();
+        if (!reader)
+                reader = reader_new();
+        rcu_this_reader = reader;
+        /* May allocate, and so come back here, which then finds the record. */
+        if (has_exit_key)
+                pthread_setspecific(exit_key, reader);
+        return reader;
+}
+
+/* ---- Grace periods ----------------------------------------------------------------------- */
+
+/* RCU-3. EPERM: a forked child of some kernels must register anew. */
+static void barrier_on_all_threads(void)
+{
+        long result;
+
+        if (rcu.fences) {
+                __atomic_thread_fence(__ATOMIC_SEQ_CST);
+                return;
+        }
+        do {
+                result = system_call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+                if (system_call_failed(result) &&
+                    system_call_failed(system_call(
+                            SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)))
+                        message_fatal("the kernel granted membarrier at first and refuses it "
+                                      "now; RCU cannot go on");
+        } while (system_call_failed(result));
+}
+
+static void rcu_start_locked(void)
+{
+        debug_check(lock_is_held(&poll_lock) && !running);
+        running = true;
+        /* Release: RCU-2 and RCU-4; what the starter took away comes before. */
+        store_release(&rcu.number, rcu.number + 1);
+        barrier_on_all_threads();
+}
+
+/* Whether nobody is inside a section that began before the running grace period. */
+static bool readers_have_passed(void)
+{
+        uint64_t number = load_relaxed(&rcu.number);
+
+        for (struct rcu_reader *reader = load_acquire(&readers); reader; reader = reader->next) {
+                uint64_t word = load_acquire(&reader->word); /* RCU-5 */
+
+                if (word && word >> RCU_NESTING_BITS < number)
+                        return false;
+        }
+        return true;
+}
+
+/* One step; true if a grace period was started, of which a domain has to hear. */
+static bool rcu_step_locked(void)
+{
+        bool started = false;
+
+        if (!running) {
+                rcu_start_locked();
+                started = true;
+        }
+        /* Acquire: what the domain's readers did comes before. Partner: rcu_domain_done. */
+        if (load_acquire(&domain_request) && load_acquire(&domain_over) < rcu.number)
+                return started;
+        if (readers_have_passed()) {
+                running = false;
+                /* Release: partner of the acquire in rcu_poll. */
+                store_release(&over, rcu.number);
+        }
+        return started;
+}
+
+uint64_t rcu_snapshot(void)
+{
+        /*
+         * What the caller took away must be visible before the number is read: else the next
+         * number could be published, and its barrier executed, in between (RCU-4).
+         */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        return load_relaxed(&rcu.number) + 1;
+}
+
+bool rcu_poll(uint64_t snapshot)
+{
+        void (*request)(uint64_t number);
+        uint64_t number;
+        bool started = false;
+
+        if (load_acquire(&over) >= snapshot)
+                return true;
+        if (!load_acquire(&rcu.started))
+                rcu_begin();
+        /* Two rounds: the running one may have begun before the snapshot. */
+        for (int round = 0; round < 2 && load_acquire(&over) < snapshot; round++) {
+                if (!lock_try(&poll_lock))
+                        return false;
+                started = rcu_step_locked();
+                number = rcu.number;
+                lock_drop(&poll_lock);
+                request = load_acquire(&domain_request);
+                if (started && request)
+                        request(number);
+        }
+        if (load_acquire(&over) < snapshot)
+                return false;
+        event_wake(&over_event, UINT32_MAX);
+        return true;
+}
+
+bool rcu_poll_seldom(uint64_t snapshot, uint64_t *refused_ms)
+{
+        uint64_t now;
+
+        if (load_acquire(&over) >= snapshot)
+                return true;
+        now = system_time_ms();
+        /* Relaxed: a stale value costs one more or one later look. */
+        if (load_relaxed(refused_ms) == now)
+                return false;
+        if (rcu_poll(snapshot))
+                return true;
+        store_relaxed(refused_ms, now);
+        return false;
+}
+
+/*
+ * Readers tell nobody that they leave, so this looks again and again: a few times at once, then
+ * at intervals up to a few milliseconds. Other waiters' success wakes us.
+ */
+void rcu_wait(uint64_t snapshot)
+{
+        unsigned int milliseconds = 0;
+
+        for (unsigned int round = 0; !rcu_poll(snapshot); round++) {
+                uint32_t sequence;
+
+                if (round < 16) {
+                        system_call(SYS_sched_yield, 0, 0, 0);
+                        continue;
+                }
+                sequence = event_announce(&over_event);
+                milliseconds = min_of(milliseconds + 1, 4u);
+                if (load_acquire(&over) >= snapshot)
+                        event_retreat(&over_event);
+                else
+                        event_sleep(&over_event, sequence, milliseconds);
+        }
+}
+
+/* ---- A second implementation ------------------------------------------------------------- */
+
+bool rcu_set_domain(void (*request)(uint64_t number))
+{
+        bool set;
+
+        if (!load_acquire(&rcu.started))
+                rcu_begin();
+        /*
+         * A grace period that runs now began without the domain, which never hears of it: it
+         * counts as over there.
+         */
+        lock_take(&poll_lock);
+        set = !domain_request;
+        if (set) {
+                store_release(&domain_over, rcu.number);
+                store_release(&domain_request, request);
+        }
+        lock_drop(&poll_lock);
+        return set;
+}
+
+void rcu_domain_done(uint64_t number)
+{
+        uint64_t old = load_relaxed(&domain_over);
+
+        /* Release: partner of the acquire in rcu_step_locked. */
+        while (old < number && !compare_swap(&domain_over, &old, number))
+                ;
+        event_wake(&over_event, UINT32_MAX);
+}
+
+/* ---- Fork -------------------------------------------------------------------------------- */
+
+void rcu_fork_prepare(void)
+{
+        lock_take(&start_lock);
+        lock_take(&poll_lock);
+}
+
+void rcu_fork_parent(void)
+{
+        lock_drop(&poll_lock);
+        lock_drop(&start_lock);
+}
+
+void rcu_fork_child(void)
+{
+        for (struct rcu_reader *reader = readers; reader; reader = reader->next)
+                if (reader != rcu_this_reader) {
+                        reader->word = 0;
+                        reader->used = 0;
+                }
+        over_event = (struct event){0};
+        /* Whoever was to tell the domain may not exist here: the next poll starts anew. */
+        running = false;
+        lock_reset(&poll_lock);
+        lock_reset(&start_lock);
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Memory pools (S8-28): in which order they ask whom with which flags, the promise of min_nr
+ * elements with an allocator that fails, waiting, resizing, and many threads on a small pool.
+ */
+#define _GNU_SOURCE
+#include "child.h"
+
+#include "kmem.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ELEMENTS = 64, CALLS_MAX = 64 };
+
+/* An allocator that records how it is called and fails on demand. */
+static struct source {
+        bool fails;
+        unsigned int good;       /* with fails: that many first calls succeed all the same */
+        unsigned int succeed_in; /* with fails: how many calls fail before one does not; 0: all */
+        gfp_t calls[CALLS_MAX];
+        unsigned int call_count;
+        unsigned int out;
+} source;
+
+static void *source_alloc(gfp_t flags, void *pool_data)
+{
+        struct source *from = pool_data;
+        unsigned int call = __atomic_fetch_add(&from->call_count, 1, __ATOMIC_RELAXED);
+
+        if (call < CALLS_MAX)
+                from->calls[call] = flags;
+        if (__atomic_load_n(&from->fails, __ATOMIC_RELAXED) && call >= from->good &&
+            (!from->succeed_in || --from->succeed_in))
+                return NULL;
+        __atomic_add_fetch(&from->out, 1, __ATOMIC_RELAXED);
+        return malloc(32);
+}
+
+static void source_free(void *element, void *pool_data)
+{
+        struct source *to = pool_data;
+
+        __atomic_sub_fetch(&to->out, 1, __ATOMIC_RELAXED);
+        free(element);
+}
+
+static mempool_t *pool_of(int count)
+{
+        memset(&source, 0, sizeof(source));
+        return mempool_create(count, source_alloc, source_free, &source);
+}
+
+static void test_create_and_destroy(void **state)
+{
+        mempool_t *pool = pool_of(5);
+
+        assert_non_null(pool);
+        assert_int_equal(pool->curr_nr, 5);
+        assert_int_equal(source.out, 5);
+        assert_int_equal(source.calls[0], GFP_KERNEL);
+        assert_true(mempool_is_saturated(pool));
+        mempool_destroy(pool);
+        assert_int_equal(source.out, 0);
+        mempool_destroy(NULL);
+        mempool_free(NULL, NULL);
+}
+
+static void test_failed_creation_leaves_nothing(void **state)
+{
+        for (unsigned int good = 0; good < 5; good++) {
+                memset(&source, 0, sizeof(source));
+                source.fails = true;
+                source.good = good;
+                errno = 0;
+                assert_null(mempool_create(5, source_alloc, source_free, &source));
+                assert_int_equal(errno, ENOMEM);
+                assert_int_equal(source.call_count, good + 1);
+                assert_int_equal(source.out, 0);
+        }
+        errno = 0;
+        assert_null(mempool_create(-1, source_alloc, source_free, &source));
+        assert_int_equal(errno, EINVAL);
+}
+
+static void test_order_of_asking(void **state)
+{
+        const gfp_t quiet = __GFP_NOMEMALLOC | __GFP_NORETRY | __GFP_NOWARN;
+        mempool_t *pool = pool_of(2);
+        void *newest = pool->elements[1];
+        void *oldest = pool->elements[0];
+        void *element;
+
+        /* The allocator first, although the reserve is full. */
+        source.call_count = 0;
+        element = mempool_alloc(pool, GFP_KERNEL);
+        assert_ptr_not_equal(element, newest);
+        assert_int_equal(source.call_count, 1);
+        assert_int_equal(source.calls[0],
+                         (GFP_KERNEL | quiet) & ~(__GFP_DIRECT_RECLAIM | __GFP_IO));
+        mempool_free(element, pool);
+        assert_int_equal(source.out, 2); /* the reserve was full: back to the allocator */
+
+        /* It fails: the reserve, last in, first out. */
+        source.fails = true;
+        source.call_count = 0;
+        assert_ptr_equal(mempool_alloc(pool, GFP_KERNEL), newest);
+        assert_ptr_equal(mempool_alloc(pool, GFP_KERNEL), oldest);
+        assert_int_equal(source.call_count, 2);
+
+        /* Nor that: the allocator with the caller's flags. */
+        source.call_count = 0;
+        source.succeed_in = 2;
+        element = mempool_alloc(pool, GFP_KERNEL);
+        assert_non_null(element);
+        assert_int_equal(source.call_count, 2);
+        assert_int_equal(source.calls[1], GFP_KERNEL | quiet);
+        source.succeed_in = 0;
+
+        /* A caller that may not wait gets NULL; there is nothing else to ask with its flags. */
+        source.call_count = 0;
+        errno = 0;
+        assert_null(mempool_alloc(pool, GFP_NOWAIT));
+        assert_int_equal(errno, ENOMEM);
+        assert_int_equal(source.call_count, 1);
+        errno = 0;
+        assert_null(mempool_alloc_preallocated(pool));
+        assert_int_equal(errno, ENOMEM);
+
+        mempool_free(oldest, pool);
+        assert_int_equal(pool->curr_nr, 1);
+        assert_ptr_equal(mempool_alloc_preallocated(pool), oldest);
+        mempool_free(oldest, pool);
+        mempool_free(newest, pool);
+        mempool_free(element, pool);
+        assert_int_equal(pool->curr_nr, 2);
+        mempool_destroy(pool);
+        assert_int_equal(source.out, 0);
+}
+
+static void test_all_promised_elements(void **state)
+{
+        void *out[ELEMENTS];
+
+        for (int count = 0; count <= ELEMENTS; count += 8) {
+                mempool_t *pool = pool_of(count);
+
+                assert_non_null(pool);
+                source.fails = true;
+                for (int i = 0; i < count; i++) {
+                        out[i] = mempool_alloc(pool, i % 2 ? GFP_ATOMIC : GFP_KERNEL);
+                        assert_non_null(out[i]);
+                        memset(out[i], i, 32);
+                }
+                assert_null(mempool_alloc(pool, GFP_ATOMIC));
+                for (int i = 0; i < count; i++) {
+                        assert_int_equal(*(char *)out[i], i);
+                        mempool_free(out[i], pool);
+                }
+                assert_int_equal(pool->curr_nr, count);
+                mempool_destroy(pool);
+                assert_int_equal(source.out, 0);
+        }
+}
+
+static void test_zero_is_refused(void **state)
+{
+        mempool_t *pool = pool_of(1);
+
+        errno = 0;
+        assert_null(mempool_alloc(pool, GFP_KERNEL | __GFP_ZERO));
+        assert_int_equal(errno, EINVAL);
+        assert_int_equal(pool->curr_nr, 1);
+        mempool_destroy(pool);
+}
+
+static void test_resize(void **state)
+{
+        mempool_t *pool = pool_of(4);
+        void *out[20];
+
+        assert_int_equal(mempool_resize(pool, 0), -EINVAL);
+        assert_int_equal(mempool_resize(pool, 2), 0);
+        assert_int_equal(source.out, 2);
+        assert_int_equal(mempool_resize(pool, 20), 0);
+        assert_int_equal(pool->curr_nr, 20);
+        assert_int_equal(pool->min_nr, 20);
+        source.fails = true;
+        for (int i = 0; i < 20; i++)
+                assert_non_null(out[i] = mempool_alloc(pool, GFP_NOWAIT));
+        /* Growing without memory promises more all the same; frees fill the reserve. */
+        mempool_free(out[0], pool);
+        assert_int_equal(mempool_resize(pool, 21), 0);
+        assert_int_equal(pool->curr_nr, 1);
+        source.fails = false;
+        for (int i = 1; i < 20; i++)
+                mempool_free(out[i], pool);
+        assert_int_equal(pool->curr_nr, 20);
+        assert_int_equal(mempool_resize(pool, 3), 0);
+        assert_int_equal(source.out, 3);
+        mempool_destroy(pool);
+        assert_int_equal(source.out, 0);
+}
+
+static void test_embedded(void **state)
+{
+        static mempool_t pool;
+
+        mempool_exit(&pool); /* zeroed: allowed */
+        assert_false(mempool_initialized(&pool));
+        memset(&source, 0, sizeof(source));
+        memset(&pool, 0xee, sizeof(pool));
+        assert_int_equal(mempool_init(&pool, 3, source_alloc, source_free, &source), 0);
+        assert_true(mempool_initialized(&pool));
+        assert_int_equal(source.out, 3);
+        mempool_exit(&pool);
+        assert_int_equal(source.out, 0);
+        mempool_exit(&pool);
+        assert_false(mempool_initialized(&pool));
+}
+
+static void nothing(void *object)
+{
+        (void)object;
+}
+
+static void test_usual_kinds(void **state)
+{
+        struct kmem_cache *cache = kmem_cache_create("pool_test", 200, 0, 0, NULL);
+        struct kmem_cache *constructed = kmem_cache_create("pool_ctor", 200, 0, 0, nothing);
+        mempool_t *pools[3] = {
+                mempool_create_slab_pool(3, cache),
+                mempool_create_kmalloc_pool(3, 1000),
+                mempool_create_page_pool(3, 2),
+        };
+        static const size_t bytes[3] = {200, 1000, 4 << 12};
+
+        for (int kind = 0; kind < 3; kind++) {
+                void *out[9];
+
+                assert_non_null(pools[kind]);
+                for (int i = 0; i < 9; i++) {
+                        out[i] = mempool_alloc(pools[kind], GFP_KERNEL);
+                        assert_true(ksize(out[i]) >= bytes[kind]);
+                        memset(out[i], 0x5a, bytes[kind]);
+                }
+                if (kind == 2)
+                        assert_int_equal((uintptr_t)out[0] % bytes[2], 0);
+                for (int i = 0; i < 9; i++)
+                        mempool_free(out[i], pools[kind]);
+                mempool_destroy(pools[kind]);
+        }
+        errno = 0;
+        assert_null(mempool_create_slab_pool(3, constructed));
+        assert_int_equal(errno, EINVAL);
+        assert_null(kmem_pages_alloc(GFP_KERNEL, 11));
+        assert_int_equal(errno, EINVAL);
+        kmem_cache_destroy(cache);
+        kmem_cache_destroy(constructed);
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------- */
+
+static void *take_one(void *pool)
+{
+        return mempool_alloc(pool, GFP_KERNEL);
+}
+
+static void await_waiters(const mempool_t *pool, unsigned int count)
+{
+        struct timespec start;
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        while (__atomic_load_n(&pool->wait[1], __ATOMIC_RELAXED) < count) {
+                clock_gettime(CLOCK_MONOTONIC, &now);
+                check(now.tv_sec < start.tv_sec + 20);
+        }
+}
+
+static void test_a_free_wakes_a_waiter(void **state)
+{
+        mempool_t *pool = pool_of(1);
+        void *element = mempool_alloc_preallocated(pool);
+        void *got = NULL;
+        pthread_t thread;
+
+        source.fails = true;
+        assert_int_equal(pthread_create(&thread, NULL, take_one, pool), 0);
+        await_waiters(pool, 1);
+        mempool_free(element, pool);
+        assert_int_equal(pthread_join(thread, &got), 0);
+        assert_ptr_equal(got, element);
+        mempool_free(got, pool);
+        mempool_destroy(pool);
+}
+
+/* Nobody frees, but the allocator has memory again: found when the five seconds are over. */
+static void test_a_waiter_asks_again(void **state)
+{
+        mempool_t *pool = pool_of(1);
+        void *element = mempool_alloc_preallocated(pool);
+        void *got = NULL;
+        pthread_t thread;
+
+        source.fails = true;
+        assert_int_equal(pthread_create(&thread, NULL, take_one, pool), 0);
+        await_waiters(pool, 1);
+        __atomic_store_n(&source.fails, false, __ATOMIC_RELAXED);
+        assert_int_equal(pthread_join(thread, &got), 0);
+        assert_non_null(got);
+        assert_ptr_not_equal(got, element);
+        mempool_free(got, pool);
+        mempool_free(element, pool);
+        mempool_destroy(pool);
+}
+
+enum { THREADS = 8, ROUNDS = 20000, SHARED = 3 };
+
+static unsigned int owners[SHARED];
+static void *shared[SHARED];
+
+/* Each element has one owner at a time, and everybody gets one in the end. */
+static void *take_and_give(void *argument)
+{
+        mempool_t *pool = argument;
+
+        for (int round = 0; round < ROUNDS; round++) {
+                void *element = mempool_alloc(pool, GFP_KERNEL);
+                unsigned int which = 0;
+
+                check(element != NULL);
+                while (shared[which] != element)
+                        check(++which < SHARED);
+                check_equal(__atomic_add_fetch(&owners[which], 1, __ATOMIC_ACQ_REL), 1);
+                memset(element, round, 32);
+                __atomic_sub_fetch(&owners[which], 1, __ATOMIC_ACQ_REL);
+                mempool_free(element, pool);
+        }
+        return NULL;
+}
+
+static void test_many_threads_on_a_small_pool(void **state)
+{
+        mempool_t *pool = pool_of(SHARED);
+        pthread_t threads[THREADS];
+
+        for (int i = 0; i < SHARED; i++)
+                shared[i] = pool->elements[i];
+        source.fails = true;
+        for (int i = 0; i < THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, pool), 0);
+        for (int i = 0; i < THREADS; i++)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(pool->curr_nr, SHARED);
+        assert_int_equal(pool->wait[1], 0);
+        mempool_destroy(pool);
+        assert_int_equal(source.out, 0);
+}
+
+/* ---- A heap that is full ----------------------------------------------------------------- */
+
+static void exhausted(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("full", 4000, 0, 0, NULL);
+        mempool_t *pool = mempool_create_slab_pool(ELEMENTS, cache);
+        void *out[ELEMENTS];
+        void **chain = NULL;
+        unsigned int taken = 0;
+
+        check(pool);
+        for (void **object; (object = kmem_cache_alloc(cache, GFP_KERNEL | __GFP_NOWARN));
+             taken++) {
+                *object = chain;
+                chain = object;
+        }
+        check(taken > 1000);
+        for (int i = 0; i < ELEMENTS; i++) {
+                out[i] = mempool_alloc(pool, GFP_KERNEL);
+                check(out[i]);
+                memset(out[i], i, 4000);
+        }
+        check(!mempool_alloc(pool, GFP_ATOMIC));
+        for (int i = 0; i < ELEMENTS; i++)
+                mempool_free(out[i], pool);
+        check_equal(pool->curr_nr, ELEMENTS);
+        while (chain) {
+                void **next = *chain;
+
+                kmem_cache_free(cache, chain);
+                chain = next;
+        }
+        mempool_destroy(pool);
+        check_equal(kmem_cache_shrink(cache), 0);
+        kmem_cache_destroy(cache);
+}
+
+static void test_full_heap(void **state)
+{
+        child_passes("exhausted", "reserve=64M");
+}
+
+int main(int argc, char **argv)
+{
+        static const struct child_case cases[] = {{"exhausted", exhausted}};
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_create_and_destroy),
+                cmocka_unit_test(test_failed_creation_leaves_nothing),
+                cmocka_unit_test(test_order_of_asking),
+                cmocka_unit_test(test_all_promised_elements),
+                cmocka_unit_test(test_zero_is_refused),
+                cmocka_unit_test(test_resize),
+                cmocka_unit_test(test_embedded),
+                cmocka_unit_test(test_usual_kinds),
+                cmocka_unit_test(test_a_free_wakes_a_waiter),
+                cmocka_unit_test(test_a_waiter_asks_again),
+                cmocka_unit_test(test_many_threads_on_a_small_pool),
+                cmocka_unit_test(test_full_heap),
+        };
+
+        child_main(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
