@@ -122,7 +122,7 @@ struct kmem_cache_args {
  * @ctor: constructor or NULL, see struct kmem_cache_args
  *
  * Returns the cache, or NULL with errno EINVAL (name, size 0, alignment, unknown flag, an object
- * too large for a slab), ENOMEM, or ENOSPC (4,095 caches exist); one line on standard error says
+ * too large for a slab), ENOMEM, or ENOSPC (4,095 caches exist; accounted ones may count twice); one line on standard error says
  * which. With SLAB_PANIC the process is stopped instead. If merging is on (option slab_merge)
  * an existing cache of like objects may be returned (S4-40).
  *
@@ -543,6 +543,99 @@ void kmem_rcu_domain_done(uint64_t number);
  * --as-needed.
  */
 bool kmem_urcu_is_loaded(void);
+
+/* ---- Memory groups (S11) ----------------------------------------------------------------- */
+
+/*
+ * A group is an account of live bytes with a limit. A request is accounted if it has
+ * __GFP_ACCOUNT or its cache SLAB_ACCOUNT; it is charged to the calling thread's group and to all
+ * ancestors of that, or nowhere if the thread has none (S11-02). What is charged is bound to the
+ * object: whoever frees it, from whichever thread, the group that was charged is uncharged.
+ *
+ * An object of a cache is charged its stride and one pointer (S11-03), a large block its pages of
+ * 4 KiB. Free objects that the library keeps for reuse are not charged.
+ *
+ * A request that would bring a group above its limit fails as one without memory does: NULL (bulk
+ * calls: 0, none of the objects) and ENOMEM, without a message. The same order of calls is refused
+ * at the same byte in every run. With __GFP_NOFAIL the process is stopped instead.
+ *
+ * Option limit=BYTES gives the process a group of its own, "process": everything that is allocated
+ * is charged to it, malloc and large blocks included, and it is the root of all other groups.
+ * NULL stands for it in the calls below.
+ *
+ * Once a group exists, or with option limit, accounted caches leave the fast path and take two of
+ * the 4,095 places for caches. kmalloc with __GFP_ACCOUNT comes from caches named kmalloc-cg-N
+ * then (S11-07). The first accounted request to a cache without SLAB_ACCOUNT takes it off the fast
+ * path too; where the kernel refuses membarrier such requests are not charged.
+ */
+struct kmem_group;
+
+/*
+ * Figures of a group and its descendants, taken at one moment.
+ * @bytes, @objects: charged now; a large block is one object
+ * @limit: bytes, 0 for none
+ * @peak: the most that bytes ever was
+ * @refusals: requests that this group's limit refused; a bulk call is one
+ * @unowned: objects that are not charged because there was no memory to note whom to (S11-05)
+ */
+struct kmem_group_stats {
+        size_t bytes;
+        size_t objects;
+        size_t limit;
+        size_t peak;
+        size_t refusals;
+        size_t unowned;
+};
+
+/*
+ * kmem_group_create - make a group
+ * @name: for tables; copied, cut off after 47 characters. Must not be NULL or empty
+ * @parent: the group whose limit holds for this one too; NULL: the process's, if it has one
+ * @limit_bytes: 0 for none
+ *
+ * Returns the group, or NULL with errno EINVAL (name, a parent that was destroyed), ENOMEM, or
+ * ENOSPC (no place for another cache).
+ */
+struct kmem_group *kmem_group_create(const char *name, struct kmem_group *parent,
+                                     size_t limit_bytes);
+
+/*
+ * kmem_group_destroy - end a group
+ *
+ * Threads that are in it are in none from then on. Objects that are still charged to it stay
+ * valid; they count in its ancestors until they are freed, and then the record goes, which tables
+ * show until then. The pointer must not be used any more. NULL is allowed.
+ *
+ * Returns the number of objects still charged, or -1 with errno EBUSY (it has groups below it) or
+ * EINVAL (destroyed already, or the process's).
+ */
+long kmem_group_destroy(struct kmem_group *group);
+
+/*
+ * kmem_group_set - make a group the calling thread's
+ * @group: NULL to leave the present one
+ *
+ * For the calling thread only: a new thread, whoever starts it, begins in none, which is the
+ * process's group where there is one. A forked child's thread stays in its group, with a copy of
+ * all groups and charges. Returns the group before. A group that was destroyed sets errno EINVAL
+ * and changes nothing.
+ */
+struct kmem_group *kmem_group_set(struct kmem_group *group);
+
+/* The calling thread's group; NULL if it is in none, or that was destroyed. */
+struct kmem_group *kmem_group_current(void);
+
+/*
+ * kmem_group_set_limit - change a limit
+ * @limit_bytes: 0 for none. Below what is charged now: nothing is taken away, but all requests are
+ *   refused until enough was freed.
+ *
+ * Returns 0, or -1 with errno EINVAL (destroyed; NULL, and the process has no group).
+ */
+int kmem_group_set_limit(struct kmem_group *group, size_t limit_bytes);
+
+/* Fills @stats; returns 0, or -1 with errno EINVAL as above. */
+int kmem_group_stats(struct kmem_group *group, struct kmem_group_stats *stats);
 
 #ifdef __cplusplus
 } /* extern "C" */

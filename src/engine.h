@@ -55,6 +55,8 @@ struct barn;
 
 struct kmem_cache {
         uint32_t pair_offset;      /* index << PAIR_SHIFT; the page map's value */
+        uint32_t sheaf_offset;     /* the pair with the sheaves: pair_offset, or if the cache is
+                                      closed one that only slow paths know; relaxed */
         uint32_t object_size;      /* what the user asked for; grows with aliases */
         const struct engine *engine;
         uint32_t size;             /* stride: object size with alignment (S4-08) */
@@ -62,6 +64,8 @@ struct kmem_cache {
         uint32_t flags;            /* SLAB_* */
         uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves */
         uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
+        uint32_t start_step;       /* bytes that two objects' starts are at least apart */
+        uint32_t start_reciprocal; /* to divide an offset in a page by start_step */
         void (*ctor)(void *object);
         uint32_t useroffset;
         uint32_t usersize;
@@ -92,6 +96,16 @@ struct kmem_cache {
 static inline uint32_t cache_index(const struct kmem_cache *cache)
 {
         return cache->pair_offset >> PAIR_SHIFT;
+}
+
+/*
+ * A closed cache's own pair is cold for good in every slot, so that each of its operations takes
+ * a slow path, where something is done about the object before it goes to a sheaf or after it
+ * left one. Caches are closed when they are made or later, never opened.
+ */
+static inline bool cache_is_closed(const struct kmem_cache *cache)
+{
+        return load_relaxed(&cache->sheaf_offset) != cache->pair_offset;
 }
 
 /* Figures of one cache; exact at rest, never torn while running. */
@@ -155,6 +169,8 @@ struct engine {
          * power of two up to a page, or 0 for the back end's own rule for kmalloc.
          */
         void *(*alloc_bytes)(struct kmem_cache *cache, size_t size, size_t align, bool zero);
+        /* With it: whether it makes such a request a large block. */
+        bool (*bytes_are_large)(size_t size, size_t align);
         /* With it: usable bytes of the block that starts at the address, 0 if none does. */
         size_t (*block_bytes)(const void *address);
         /*

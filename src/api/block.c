@@ -5,6 +5,7 @@
  */
 #include "api/owner.h"
 
+#include "api/accounted.h"
 #include "base/message.h"
 #include "base/options.h"
 #include "page/large.h"
@@ -30,24 +31,32 @@ static size_t exact_align(enum class_table table)
         return table == CLASS_MALLOC ? MALLOC_ALIGN : 0;
 }
 
+static void *object_alloc(struct kmem_cache *cache, bool *refused)
+{
+        *refused = false;
+        return cache_is_closed(cache) ? accounted_alloc(cache, 0, refused) : percpu_alloc(cache);
+}
+
 void *block_alloc(enum class_table table, size_t size, bool zero)
 {
         struct kmem_cache *cache;
+        bool refused;
         void *object;
 
         if (!heap_ready())
                 return heap_is_foreign() ? kmem_heap_owner.block_alloc(table, size, zero) : NULL;
         if (size > class_bytes_max())
-                return large_alloc(size, PAGE_SIZE, zero);
+                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         cache = class_cache(table, size);
         if (!cache)
                 return NULL;
         if (cache->engine->alloc_bytes)
-                return cache->engine->alloc_bytes(cache, size, exact_align(table), zero);
-        object = percpu_alloc(cache);
+                return accounted_alloc_bytes(cache, size, exact_align(table),
+                                             zero ? __GFP_ZERO : 0);
+        object = object_alloc(cache, &refused);
         /* What does not fit the reservation any more may find room outside it. */
-        if (unlikely(!object) && size >= MAPPED_ALONE_BYTES)
-                return large_alloc(size, PAGE_SIZE, zero);
+        if (unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES)
+                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
         if (object && zero)
                 memset(object, 0, table == CLASS_KMALLOC ? cache->object_size : size);
@@ -57,16 +66,44 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
 void *block_alloc_aligned(size_t size, size_t align)
 {
         struct kmem_cache *cache = NULL;
+        bool refused;
 
         if (!heap_ready())
                 return heap_is_foreign() ? kmem_heap_owner.block_alloc_aligned(size, align) : NULL;
         if (size <= class_bytes_max() && align <= PAGE_SIZE)
                 cache = class_cache_aligned(max_of(size, (size_t)1), align);
         if (cache && cache->engine->alloc_bytes)
-                return cache->engine->alloc_bytes(cache, max_of(size, (size_t)1), align, false);
+                return accounted_alloc_bytes(cache, max_of(size, (size_t)1), align, 0);
         if (cache)
-                return percpu_alloc(cache);
-        return large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), false);
+                return object_alloc(cache, &refused);
+        return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), 0);
+}
+
+void *block_alloc_accounted(size_t size, gfp_t flags)
+{
+        struct kmem_cache *cache;
+        bool refused;
+        void *object;
+
+        if (!heap_ready())
+                return heap_is_foreign() ? kmem_heap_owner.block_alloc_accounted(size, flags)
+                                         : NULL;
+        if (!group_current())
+                return block_alloc(CLASS_KMALLOC, size, flags & __GFP_ZERO);
+        if (size > class_bytes_max())
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
+        cache = class_cache_accounted(size);
+        if (!cache)
+                return NULL;
+        if (cache->engine->alloc_bytes)
+                return accounted_alloc_bytes(cache, size, exact_align(CLASS_KMALLOC), flags);
+        object = accounted_alloc(cache, flags, &refused);
+        /* What does not fit the reservation any more may find room outside it. */
+        if (unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES)
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
+        if (object && flags & __GFP_ZERO)
+                memset(object, 0, cache->object_size);
+        return object;
 }
 
 size_t block_bytes(const void *block)
@@ -113,8 +150,10 @@ void block_free_slow(void *block, const char *call)
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
                 fast.heap_bytes = heap.accessible_bytes;
+        if (cache && cache_has_owners(cache) && accounted_free_fast(cache, block))
+                return;
         if (!cache) {
-                if (!large_free(block))
+                if (!accounted_large_free(block))
                         report_bad_free(call, block, "not the start of a block of this heap");
         } else if (options.check == CHECK_SHEAF && cache->sheaf_capacity &&
                    !cache->engine->is_object(cache, block)) {
@@ -151,7 +190,7 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size)
                 if (size <= old && (size >= old / 2 || class_bytes(table, size) == old))
                         return block;
         } else if (size > class_bytes_max()) {
-                void *resized = large_resize(block, size);
+                void *resized = accounted_large_resize(block, size);
 
                 if (resized)
                         return resized;
@@ -159,4 +198,20 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size)
         moved = resize_by_copy(table, block, old, size);
         /* A block that was to shrink stays if there is no memory for a smaller one. */
         return moved || size > old ? moved : block;
+}
+
+void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags)
+{
+        void *moved = NULL;
+
+        if (!heap_is_foreign() && !cache_of(block) && size > class_bytes_max())
+                moved = accounted_large_resize(block, size);
+        if (moved)
+                return moved;
+        moved = block_alloc_accounted(size, flags & ~__GFP_ZERO);
+        if (!ZERO_OR_NULL_PTR(moved)) {
+                memcpy(moved, block, min_of(old, size));
+                block_free(block, "krealloc");
+        }
+        return moved;
 }

@@ -2,12 +2,12 @@
 /*
  * The bulk calls (S5). Counts beyond 32 bits are done in pieces.
  */
+#include "account/owners.h"
+#include "api/accounted.h"
 #include "api/owner.h"
 
 #include <limits.h>
 #include <string.h>
-
-enum { PIECE = 1 << 20 }; /* objects in one call to the per-CPU layer */
 
 static void clear_objects(struct kmem_cache *cache, void **objects, size_t count)
 {
@@ -23,6 +23,19 @@ static KMEM_COLD int alloc_bulk_failed(struct kmem_cache *cache, gfp_t flags, vo
         return 0;
 }
 
+/* Starts anew, with the charge first: @taken objects came from a cache that was open then. */
+static int alloc_bulk_accounted(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects,
+                                size_t taken)
+{
+        if (taken)
+                kmem_cache_free_bulk(cache, taken, objects);
+        if (!accounted_alloc_bulk(cache, flags, count, objects))
+                return alloc_bulk_failed(cache, flags, objects, 0);
+        if (flags & __GFP_ZERO)
+                clear_objects(cache, objects, count);
+        return (int)count;
+}
+
 /* What the sheaf did not cover of a request: @taken objects are there already. */
 static KMEM_NOINLINE int alloc_bulk_rest(struct kmem_cache *cache, gfp_t flags, size_t count,
                                          void **objects, size_t taken)
@@ -31,8 +44,10 @@ static KMEM_NOINLINE int alloc_bulk_rest(struct kmem_cache *cache, gfp_t flags, 
                 return kmem_heap_owner.cache_alloc_bulk(cache, flags, count, objects);
         if (count > INT_MAX)
                 return alloc_bulk_failed(cache, flags, objects, taken);
+        if (cache_is_closed(cache) || wants_account(flags))
+                return alloc_bulk_accounted(cache, flags, count, objects, taken);
         while (taken < count) {
-                unsigned int piece = (unsigned int)min_of(count - taken, (size_t)PIECE);
+                unsigned int piece = (unsigned int)min_of(count - taken, (size_t)BULK_PIECE);
                 unsigned int got = percpu_alloc_bulk_slow(cache, objects + taken, piece);
 
                 taken += got;
@@ -49,12 +64,16 @@ static KMEM_NOINLINE int alloc_many(struct kmem_cache *cache, gfp_t flags, size_
 {
         unsigned int taken = 0;
 
-        if (likely(count <= PIECE))
+        if (likely(count <= BULK_PIECE))
                 taken = rseq_pop_bulk(cache->pair_offset, objects, count);
         if (unlikely(taken < count))
                 return alloc_bulk_rest(cache, flags, count, objects, taken);
-        if (unlikely(flags & __GFP_ZERO))
-                clear_objects(cache, objects, count);
+        if (unlikely(flags & (__GFP_ZERO | __GFP_ACCOUNT))) {
+                if (wants_account(flags))
+                        return alloc_bulk_accounted(cache, flags, count, objects, count);
+                if (flags & __GFP_ZERO)
+                        clear_objects(cache, objects, count);
+        }
         return (int)count;
 }
 
@@ -62,7 +81,7 @@ static KMEM_NOINLINE int alloc_many(struct kmem_cache *cache, gfp_t flags, size_
 KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
                                       void **objects)
 {
-        if (count == 1 && likely(!(flags & __GFP_ZERO))) {
+        if (count == 1 && likely(!(flags & (__GFP_ZERO | __GFP_ACCOUNT)))) {
                 void *object = percpu_alloc_fast(cache->pair_offset);
 
                 if (likely(object)) {
@@ -87,6 +106,19 @@ __attribute__((optimize("tree-vectorize"))) static bool all_in_heap(size_t count
         return distances >> fls(heap.reserved_bytes - 1) == 0 && fast.heap_bytes != 0;
 }
 
+/* What the cache's pair had no room for: of a closed cache everything. */
+static KMEM_NOINLINE void free_slow(struct kmem_cache *cache, unsigned int count, void **objects)
+{
+        unsigned int pushed = 0;
+
+        if (cache_has_owners(cache)) {
+                owner_forget_bulk(cache, count, objects);
+                pushed = rseq_push_bulk(sheaf_offset(cache), objects, count);
+        }
+        if (pushed < count)
+                percpu_free_bulk_slow(cache, objects + pushed, count - pushed);
+}
+
 /* What the sheaf had no room for, in pieces; strangers among them one by one. */
 static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count, void **objects)
 {
@@ -95,10 +127,10 @@ static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count,
                 return;
         }
         while (count) {
-                unsigned int piece = (unsigned int)min_of(count, (size_t)PIECE);
+                unsigned int piece = (unsigned int)min_of(count, (size_t)BULK_PIECE);
 
                 if (likely(all_in_heap(piece, objects)))
-                        percpu_free_bulk_slow(cache, objects, piece);
+                        free_slow(cache, piece, objects);
                 else
                         for (unsigned int i = 0; i < piece; i++)
                                 kmem_cache_free(cache, objects[i]);
@@ -111,7 +143,7 @@ static KMEM_NOINLINE void free_same_cache(struct kmem_cache *cache, size_t count
 {
         unsigned int pushed = 0;
 
-        if (likely(count <= PIECE) && likely(all_in_heap(count, objects)))
+        if (likely(count <= BULK_PIECE) && likely(all_in_heap(count, objects)))
                 pushed = rseq_push_bulk(cache->pair_offset, objects, count);
         if (unlikely(pushed < count))
                 free_bulk_rest(cache, count - pushed, objects + pushed);
@@ -141,13 +173,13 @@ static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
                         first = end;
                         continue;
                 }
-                while (end < count && end - first < PIECE && map_entry(objects[end]) == entry)
+                while (end < count && end - first < BULK_PIECE && map_entry(objects[end]) == entry)
                         end++;
                 run = (unsigned int)(end - first);
                 pushed = rseq_push_bulk(entry, objects + first, run);
                 if (unlikely(pushed < run))
-                        percpu_free_bulk_slow(caches_by_index[entry >> PAIR_SHIFT],
-                                              objects + first + pushed, run - pushed);
+                        free_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
+                                  objects + first + pushed);
                 first = end;
         }
 }

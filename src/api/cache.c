@@ -5,6 +5,7 @@
 #include "api/owner.h"
 #include "api/rcu.h"
 
+#include "api/accounted.h"
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
@@ -304,7 +305,7 @@ KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
 
         if (flags & __GFP_NOFAIL)
                 message_fatal("kmem_cache_alloc(%s): out of memory with __GFP_NOFAIL", cache->name);
-        if (!(flags & __GFP_NOWARN) && add_relaxed(&warned, 1) <= 10)
+        if (!(flags & __GFP_NOWARN) && !is_limited() && add_relaxed(&warned, 1) <= 10)
                 message("SLUB: Unable to allocate memory, gfp=0x%x; cache: %s, object size: %u, "
                         "buffer size: %u, default order: %u, min order: %u",
                         flags, cache->name, cache->object_size, cache->size, cache->order,
@@ -315,13 +316,28 @@ KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
 
 static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flags)
 {
+        bool refused;
         void *object;
 
         if (heap_is_foreign())
                 return kmem_heap_owner.cache_alloc(cache, flags);
-        object = percpu_alloc_slow(cache);
+        object = cache_is_closed(cache) || wants_account(flags)
+                         ? accounted_alloc(cache, flags, &refused)
+                         : percpu_alloc_slow(cache);
         if (unlikely(!object))
                 return cache_alloc_failed(cache, flags);
+        if (flags & __GFP_ZERO)
+                memset(object, 0, cache->object_size);
+        return object;
+}
+
+/* What the flags ask for besides an object. */
+static KMEM_NOINLINE void *alloc_with_flags(struct kmem_cache *cache, void *object, gfp_t flags)
+{
+        if (wants_account(flags)) {
+                kmem_cache_free(cache, object);
+                return cache_alloc_slow(cache, flags);
+        }
         if (flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);
         return object;
@@ -333,8 +349,8 @@ KMEM_PUBLIC void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
 
         if (unlikely(!object))
                 return cache_alloc_slow(cache, flags);
-        if (unlikely(flags & __GFP_ZERO))
-                memset(object, 0, cache->object_size);
+        if (unlikely(flags & (__GFP_ZERO | __GFP_ACCOUNT)))
+                return alloc_with_flags(cache, object, flags);
         return object;
 }
 
@@ -357,9 +373,13 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
                                     : NULL;
         if (own && own == cache->engine->shared) {
                 /* The pages do not tell the cache, so the caller's word counts. */
+                if (cache_is_closed(cache))
+                        owner_forget(cache, object);
                 percpu_free_slow(cache, object);
                 return;
         }
+        if (own == cache && cache_is_closed(cache) && accounted_free_fast(cache, object))
+                return;
         if (own && own != cache)
                 message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s",
                         cache->name, object, own->name);

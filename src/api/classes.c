@@ -16,6 +16,7 @@ enum { CLASSES_MAX = 96 };
 static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
 static unsigned int class_count;
 static struct kmem_cache *class_caches[CLASSES_MAX]; /* release; written under cache_mutex */
+static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; same */
 
 static void add_class(uint32_t size)
 {
@@ -113,18 +114,31 @@ static void fill_table(enum class_table table, uint16_t *entries, unsigned int n
 }
 
 /* S8-24: powers of two print as 512, 1k, 2k; others in bytes unless they are whole KiB. */
-static void class_name(char *name, size_t bytes, uint32_t size)
+static void class_name(char *name, size_t bytes, const char *kind, uint32_t size)
 {
         if (size % 1024 == 0)
-                snprintf(name, bytes, "kmalloc-%uk", size / 1024);
+                snprintf(name, bytes, "kmalloc-%s%uk", kind, size / 1024);
         else
-                snprintf(name, bytes, "kmalloc-%u", size);
+                snprintf(name, bytes, "kmalloc-%s%u", kind, size);
 }
 
 /* The largest power of two that divides the size (S4-22), as far as pages go. */
 static uint32_t class_align(uint32_t size)
 {
         return (uint32_t)min_of((size_t)(size & -size), PAGE_SIZE);
+}
+
+static struct kmem_cache *make_cache_locked(unsigned int number, const char *kind,
+                                            slab_flags_t flags)
+{
+        uint32_t size = class_sizes[number];
+        struct kmem_cache_args args = {.align = class_align(size), .usersize = size};
+        struct kmem_cache *cache;
+        char name[CACHE_NAME_BYTES];
+
+        class_name(name, sizeof(name), kind, size);
+        flags |= SLAB_KMALLOC | SLAB_NO_MERGE;
+        return cache_make_locked(name, &args, size, flags, &cache) == 0 ? cache : NULL;
 }
 
 static struct kmem_cache *make_class(unsigned int number)
@@ -134,17 +148,29 @@ static struct kmem_cache *make_class(unsigned int number)
         lock_take(&cache_mutex);
         cache = class_caches[number];
         if (!cache) {
-                uint32_t size = class_sizes[number];
-                struct kmem_cache_args args = {.align = class_align(size), .usersize = size};
-                char name[CACHE_NAME_BYTES];
-
-                class_name(name, sizeof(name), size);
-                if (cache_make_locked(name, &args, size, SLAB_KMALLOC | SLAB_NO_MERGE, &cache) ==
-                    0) {
+                cache = make_cache_locked(number, "", 0);
+                if (cache) {
                         store_release(&class_caches[number], cache);
                         fill_table(CLASS_MALLOC, front()->malloc_class, number);
                         fill_table(CLASS_KMALLOC, front()->kmalloc_class, number);
                 }
+        }
+        lock_drop(&cache_mutex);
+        return cache;
+}
+
+struct kmem_cache *class_cache_accounted(size_t size)
+{
+        unsigned int number = class_of(CLASS_KMALLOC, size);
+        struct kmem_cache *cache = load_acquire(&accounted_caches[number]);
+
+        if (likely(cache))
+                return cache;
+        lock_take(&cache_mutex);
+        cache = accounted_caches[number];
+        if (!cache) {
+                cache = make_cache_locked(number, "cg-", SLAB_ACCOUNT);
+                store_release(&accounted_caches[number], cache);
         }
         lock_drop(&cache_mutex);
         return cache;

@@ -8,10 +8,12 @@
 #define _GNU_SOURCE
 #include "api/rcu.h"
 
+#include "account/group.h"
 #include "base/metadata.h"
 #include "base/rcu.h"
 #include "introspect/slabinfo.h"
 #include "page/deferred.h"
+#include "page/extra.h"
 #include "page/large.h"
 #include "page/purge.h"
 
@@ -40,12 +42,16 @@ static void prepare(void)
         lock_take(&huge_lock);
         lock_take(&purge_lock);
         lock_take(&page_lock);
+        group_lock_take();
+        lock_take(&extra_lock);
         lock_take(&metadata_lock);
 }
 
 static void parent(void)
 {
         lock_drop(&metadata_lock);
+        lock_drop(&extra_lock);
+        group_lock_drop();
         lock_drop(&page_lock);
         lock_drop(&purge_lock);
         lock_drop(&huge_lock);
@@ -63,6 +69,8 @@ static void parent(void)
 static void child(void)
 {
         lock_reset(&metadata_lock);
+        lock_reset(&extra_lock);
+        group_lock_drop();
         lock_reset(&page_lock);
         lock_reset(&purge_lock);
         lock_reset(&huge_lock);
@@ -88,5 +96,6 @@ bool heap_locks_free(void)
         return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
                !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
                !lock_is_held(&purge_lock) && !lock_is_held(&page_lock) &&
+               !load_relaxed(&group_lock.held) && !lock_is_held(&extra_lock) &&
                !lock_is_held(&metadata_lock);
 }

@@ -50,6 +50,8 @@ enum { MALLOC_ALIGN = 16 };
 KMEM_HIDDEN void classes_init(void);
 /* The cache for a size from 1 to class_bytes_max(), or NULL without memory. */
 KMEM_HIDDEN struct kmem_cache *class_cache(enum class_table table, size_t size);
+/* The cache kmalloc-cg-N for a size; NULL without memory. */
+KMEM_HIDDEN struct kmem_cache *class_cache_accounted(size_t size);
 /* The cache of the least class for @size whose objects are aligned to @align; NULL: none, or no memory. */
 KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
 KMEM_HIDDEN size_t class_bytes_max(void);
@@ -62,6 +64,11 @@ KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
 KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero);
 /* The same aligned to @align, a power of two. */
 KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align);
+/*
+ * The same for kmalloc with __GFP_ACCOUNT: charged to the thread's group, if it has one, and from
+ * kmalloc-cg-N then (S11-07).
+ */
+KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags);
 /* Usable bytes; 0 if no block starts there. */
 KMEM_HIDDEN size_t block_bytes(const void *block);
 /* The slow half of every free; @call names the caller's function in reports. Keeps errno. */
@@ -70,6 +77,8 @@ KMEM_HIDDEN void block_free_slow(void *block, const char *call);
 KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size);
 /* Whether option bad_free=libc takes a block that is not ours for libc's. */
 KMEM_HIDDEN bool belongs_to_libc(const void *block);
+/* For krealloc with __GFP_ACCOUNT; the content beyond @old is undefined. */
+KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags);
 /* Reports a pointer that cannot be freed, as option bad_free says. */
 KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
 

@@ -5,6 +5,7 @@
  */
 #include "api/owner.h"
 
+#include "account/group.h"
 #include "base/message.h"
 #include "base/options.h"
 #include "introspect/slabinfo.h"
@@ -26,6 +27,8 @@ bool heap_start(void)
                 options_init();
                 if (pages_init()) {
                         slots_init();
+                        if (options.limit)
+                                group_limit_process(options.limit);
                         classes_init();
                         store_release(&heap_state, HEAP_READY);
                         started = true;

@@ -4,6 +4,7 @@
  */
 #include "api/heap.h"
 
+#include "api/accounted.h"
 #include "base/message.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
 
         if (flags & __GFP_NOFAIL)
                 message_fatal("kmalloc(%zu): out of memory with __GFP_NOFAIL", size);
-        if (!(flags & __GFP_NOWARN) && size <= KMALLOC_MAX_SIZE && add_relaxed(&warned, 1) <= 10)
+        if (!(flags & __GFP_NOWARN) && !is_limited() && size <= KMALLOC_MAX_SIZE && add_relaxed(&warned, 1) <= 10)
                 message("kmalloc(%zu): out of memory, gfp=0x%x", size, flags);
         errno = ENOMEM;
         return NULL;
@@ -27,10 +28,25 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
 
         if (size == 0)
                 return ZERO_SIZE_PTR;
-        block = size <= KMALLOC_MAX_SIZE
-                        ? block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0)
-                        : NULL;
+        if (size > KMALLOC_MAX_SIZE)
+                return kmalloc_failed(size, flags);
+        block = unlikely(flags & __GFP_ACCOUNT)
+                        ? block_alloc_accounted(size, flags)
+                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0);
         return likely(block) ? block : kmalloc_failed(size, flags);
+}
+
+/* What the flags ask for besides memory; accounted memory comes from caches of its own (S11-07). */
+static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t flags,
+                                              uint32_t offset)
+{
+        if (wants_account(flags)) {
+                kfree(object);
+                return kmalloc_slow(size, flags);
+        }
+        if (flags & __GFP_ZERO)
+                memset(object, 0, caches_by_index[offset >> PAIR_SHIFT]->object_size);
+        return object;
 }
 
 KMEM_PUBLIC void *kmalloc(size_t size, gfp_t flags)
@@ -40,9 +56,8 @@ KMEM_PUBLIC void *kmalloc(size_t size, gfp_t flags)
                 void *object = percpu_alloc_fast(offset);
 
                 if (likely(object)) {
-                        if (unlikely(flags & __GFP_ZERO))
-                                memset(object, 0,
-                                       caches_by_index[offset >> PAIR_SHIFT]->object_size);
+                        if (unlikely(flags & (__GFP_ZERO | __GFP_ACCOUNT)))
+                                return kmalloc_with_flags(object, size, flags, offset);
                         return object;
                 }
         }
@@ -113,10 +128,12 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 return NULL;
         }
         if (size > old) {
-                void *resized = size <= KMALLOC_MAX_SIZE
-                                        ? block_resize(CLASS_KMALLOC, block, old, size)
-                                        : NULL;
+                void *resized = NULL;
 
+                if (size <= KMALLOC_MAX_SIZE)
+                        resized = unlikely(flags & __GFP_ACCOUNT)
+                                          ? block_resize_accounted(block, old, size, flags)
+                                          : block_resize(CLASS_KMALLOC, block, old, size);
                 if (!resized)
                         return kmalloc_failed(size, flags);
                 if (flags & __GFP_ZERO)

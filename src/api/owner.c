@@ -11,6 +11,7 @@ const struct heap_operations kmem_heap_owner = {
         .cache_free_bulk = kmem_cache_free_bulk,
         .block_alloc = block_alloc,
         .block_alloc_aligned = block_alloc_aligned,
+        .block_alloc_accounted = block_alloc_accounted,
         .block_bytes = block_bytes,
         .block_free = block_free_slow,
         .block_resize = block_resize,
@@ -24,6 +25,12 @@ const struct heap_operations kmem_heap_owner = {
         .rcu_domain_done = kmem_rcu_domain_done,
         .free_rcu = kmem_free_rcu,
         .free_rcu_barrier = kfree_rcu_barrier,
+        .group_create = kmem_group_create,
+        .group_destroy = kmem_group_destroy,
+        .group_set = kmem_group_set,
+        .group_current = kmem_group_current,
+        .group_set_limit = kmem_group_set_limit,
+        .group_stats = kmem_group_stats,
 };
 
 /* The same table under a name that always means this library's. */

@@ -24,6 +24,7 @@ struct heap_operations {
         void (*cache_free_bulk)(struct kmem_cache *cache, size_t count, void **objects);
         void *(*block_alloc)(enum class_table table, size_t size, bool zero);
         void *(*block_alloc_aligned)(size_t size, size_t align);
+        void *(*block_alloc_accounted)(size_t size, gfp_t flags);
         size_t (*block_bytes)(const void *block);
         void (*block_free)(void *block, const char *call);
         void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size);
@@ -37,6 +38,13 @@ struct heap_operations {
         void (*rcu_domain_done)(uint64_t number);
         void (*free_rcu)(void *block, struct kmem_rcu_head *head);
         void (*free_rcu_barrier)(void);
+        struct kmem_group *(*group_create)(const char *name, struct kmem_group *parent,
+                                           size_t limit_bytes);
+        long (*group_destroy)(struct kmem_group *group);
+        struct kmem_group *(*group_set)(struct kmem_group *group);
+        struct kmem_group *(*group_current)(void);
+        int (*group_set_limit)(struct kmem_group *group, size_t limit_bytes);
+        int (*group_stats)(struct kmem_group *group, struct kmem_group_stats *stats);
 };
 
 /* Of the library that was loaded first. */

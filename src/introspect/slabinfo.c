@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "introspect/slabinfo.h"
 
+#include "account/group.h"
 #include "base/message.h"
 #include "base/options.h"
 #include "introspect/totals.h"
@@ -63,6 +64,28 @@ static bool next_line(uint64_t *birth, struct table_line *line)
         return cache != NULL;
 }
 
+static void print_group(int file, const struct kmem_group *group, const char *parent)
+{
+        char limit[24] = "none";
+
+        if (group->limit != SIZE_MAX)
+                snprintf(limit, sizeof(limit), "%zu", group->limit);
+        print(file,
+              "# group %s%s: %zu bytes, %zu objects, peak %zu, limit %s, refused %zu, parent %s\n",
+              group->name, group->state == GROUP_ZOMBIE ? " (destroyed)" : "", group->bytes,
+              group->objects, group->peak, limit, group->refusals, parent);
+}
+
+/* One by one, since a write may block and the lock is everybody's. */
+static void print_groups(int file)
+{
+        char parent[GROUP_NAME_BYTES];
+        struct kmem_group group;
+
+        for (size_t number = 0; group_read_number(number, &group, parent); number++)
+                print_group(file, &group, parent);
+}
+
 void slabinfo_write(int file)
 {
         struct heap_totals totals;
@@ -92,6 +115,7 @@ void slabinfo_write(int file)
               totals.pages.free_pages, totals.pages.free_touched_pages);
         print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
         slob_report(file);
+        print_groups(file);
 }
 
 /* Copies the file name with %p replaced by the process id; false if it does not fit. */

@@ -133,6 +133,37 @@ size_t huge_size(const void *address)
         return bytes;
 }
 
+bool huge_owner_set(const void *address, void *owner, size_t charge)
+{
+        struct huge_block *block;
+
+        lock_take(&huge_lock);
+        block = huge_table_find_locked(address);
+        if (block) {
+                block->owner = owner;
+                block->charge = charge;
+        }
+        lock_drop(&huge_lock);
+        return block != NULL;
+}
+
+void *huge_owner(const void *address, size_t *charge)
+{
+        struct huge_block *block;
+        void *owner = NULL;
+
+        if (huge_table_length() == 0)
+                return NULL;
+        lock_take(&huge_lock);
+        block = huge_table_find_locked(address);
+        if (block) {
+                owner = block->owner;
+                *charge = block->charge;
+        }
+        lock_drop(&huge_lock);
+        return owner;
+}
+
 bool huge_free(void *address)
 {
         struct huge_victims victims = {.count = 0};
@@ -169,8 +200,13 @@ static void *huge_remap_locked(struct huge_block *block, size_t bytes)
         if (start == old_start) {
                 block->bytes = bytes;
         } else {
+                void *owner = block->owner;
+                size_t charge = block->charge;
+
                 huge_table_remove_locked(block);
-                huge_table_add_locked(start, bytes);
+                block = huge_table_add_locked(start, bytes);
+                block->owner = owner;
+                block->charge = charge;
         }
         add_owned(&live_bytes, -old_bytes);
         live_add_locked(bytes);

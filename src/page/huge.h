@@ -11,6 +11,12 @@
 KMEM_HIDDEN void *huge_alloc(size_t bytes, size_t align, bool zero);
 KMEM_HIDDEN size_t huge_size(const void *address);
 KMEM_HIDDEN bool huge_free(void *address);
+/*
+ * Whom a block is charged to and how many bytes; it stays so when the block is resized. Setting
+ * is false, and getting NULL, if no block starts there.
+ */
+KMEM_HIDDEN bool huge_owner_set(const void *address, void *owner, size_t charge);
+KMEM_HIDDEN void *huge_owner(const void *address, size_t *charge);
 /* In place or by remapping; NULL if that is refused, or if the heap is a better place now. */
 KMEM_HIDDEN void *huge_resize(void *address, size_t bytes);
 

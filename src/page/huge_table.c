@@ -28,13 +28,14 @@ static size_t index_behind(size_t index)
         return (index + 1) & (capacity - 1);
 }
 
-static void entry_put(struct huge_block block)
+static struct huge_block *entry_put(struct huge_block block)
 {
         size_t index = home_of(block.start);
 
         while (entries[index].start != 0)
                 index = index_behind(index);
         entries[index] = block;
+        return &entries[index];
 }
 
 bool huge_table_reserve_locked(void)
@@ -59,12 +60,12 @@ bool huge_table_reserve_locked(void)
         return true;
 }
 
-void huge_table_add_locked(void *start, size_t bytes)
+struct huge_block *huge_table_add_locked(void *start, size_t bytes)
 {
         debug_check(lock_is_held(&huge_lock));
         check_or_die(length + 1 < capacity);
-        entry_put((struct huge_block){.start = (uintptr_t)start, .bytes = bytes});
         add_owned(&length, 1);
+        return entry_put((struct huge_block){.start = (uintptr_t)start, .bytes = bytes});
 }
 
 struct huge_block *huge_table_find_locked(const void *start)

@@ -157,7 +157,10 @@ KMEM_HIDDEN void pages_free(struct page *page, size_t count);
  */
 KMEM_HIDDEN bool pages_resize(struct page *page, size_t count, size_t new_count);
 
-/* Sets the map of @count pages from @page on: offset of the cache's pair, or 0. */
+/*
+ * Sets the map of @count pages from @page on: offset of the cache's pair, or 0, with which what
+ * page/extra.h keeps about the pages goes too.
+ */
 KMEM_HIDDEN void page_map_set(const struct page *page, size_t count, uint16_t pair_offset);
 
 /* Gives back to the system what has been free for purge_delay; called on slow paths. */

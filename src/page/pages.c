@@ -10,6 +10,7 @@
 
 #include "base/options.h"
 #include "base/system.h"
+#include "page/extra.h"
 #include "page/huge.h"
 #include "page/purge.h"
 
@@ -208,6 +209,8 @@ void page_map_set(const struct page *page, size_t count, uint16_t pair_offset)
         /* Atomic because a bad pointer may be looked up at the same time; never ordered. */
         for (size_t i = 0; i < count; i++)
                 store_relaxed(&entry[i], pair_offset);
+        if (!pair_offset && unlikely(load_relaxed(&extra_pages)))
+                page_extras_drop(page_number(page), count);
 }
 
 void pages_count(struct page_counts *counts)

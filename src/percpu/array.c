@@ -48,13 +48,13 @@ static const struct pair no_array = {&cold_sheaf, &cold_sheaf};
 static struct sheaf *take_out_locked(struct kmem_cache *cache, struct slot *slot,
                                      struct slot_cache *record)
 {
-        struct pair pair = slot_read_pair(slot, cache->pair_offset);
+        struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
         /* Nothing can be put back while the slot is stopped, so no use for a new array. */
         if (unlikely(load_relaxed(&slot->stopped)))
                 return NULL;
         if (!sheaf_is_cold(pair.main))
-                return slot_replace(slot, cache->pair_offset, &pair, &no_array) ? pair.main : NULL;
+                return slot_replace(slot, sheaf_offset(cache), &pair, &no_array) ? pair.main : NULL;
         record->array_seen = 0;
         return sheaf_new(cache);
 }
@@ -64,7 +64,7 @@ static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct 
                             struct sheaf *array)
 {
         struct pair pair = {.main = array, .spare = &cold_sheaf};
-        bool back = slot_replace(slot, cache->pair_offset, &no_array, &pair);
+        bool back = slot_replace(slot, sheaf_offset(cache), &no_array, &pair);
 
         lock_drop(&record->engine.lock);
         if (back)
@@ -122,7 +122,7 @@ static unsigned int shed_chunk(struct kmem_cache *cache, struct slot *slot,
         struct sheaf *array = NULL;
 
         lock_take(&record->engine.lock);
-        if (!sheaf_is_cold(slot_read_pair(slot, cache->pair_offset).main))
+        if (!sheaf_is_cold(slot_read_pair(slot, sheaf_offset(cache)).main))
                 array = take_out_locked(cache, slot, record);
         if (!array) {
                 lock_drop(&record->engine.lock);
@@ -142,7 +142,7 @@ static void reap_array(struct kmem_cache *cache, struct slot *slot, struct slot_
         uint32_t size;
 
         lock_take(&record->engine.lock);
-        array = slot_read_pair(slot, cache->pair_offset).main;
+        array = slot_read_pair(slot, sheaf_offset(cache)).main;
         size = sheaf_peek(cache, array);
         if (size && size == record->array_seen) {
                 count = (cache->sheaf_capacity + 4) / 5;

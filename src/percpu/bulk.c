@@ -18,8 +18,8 @@ static unsigned int pop_some(struct kmem_cache *cache, void **objects, unsigned 
         unsigned int taken = 0;
 
         if (slots_are_rseq())
-                return rseq_pop_bulk(cache->pair_offset, objects, count);
-        while (taken < count && (objects[taken] = locked_slot_pop(cache->pair_offset)))
+                return rseq_pop_bulk(sheaf_offset(cache), objects, count);
+        while (taken < count && (objects[taken] = locked_slot_pop(sheaf_offset(cache))))
                 taken++;
         return taken;
 }
@@ -29,9 +29,9 @@ static unsigned int push_some(struct kmem_cache *cache, void **objects, unsigned
         unsigned int pushed = 0;
 
         if (slots_are_rseq())
-                return rseq_push_bulk(cache->pair_offset, objects, count);
+                return rseq_push_bulk(sheaf_offset(cache), objects, count);
         while (pushed < count &&
-               locked_slot_push(cache->pair_offset, objects[pushed]) == PUSH_DONE)
+               locked_slot_push(sheaf_offset(cache), objects[pushed]) == PUSH_DONE)
                 pushed++;
         return pushed;
 }
@@ -85,7 +85,7 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                         if (got && wanted > 1)
                                 got += pop_some(cache, objects + taken + 1, wanted - 1);
                 } else {
-                        struct pair pair = slot_read_pair(slot, cache->pair_offset);
+                        struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
                         if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair))
                                 got = pop_some(cache, objects + taken, wanted);
@@ -139,7 +139,7 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                         cache->name, count);
         while (record && given < count) {
                 unsigned int left = count - given;
-                struct pair pair = slot_read_pair(slot, cache->pair_offset);
+                struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
                 unsigned int got = 0;
 
                 if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&

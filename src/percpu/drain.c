@@ -15,6 +15,9 @@
  * an object handed out twice, or lost.
  *
  * Locked slots: the slot's lock is held over the exchange; that is all of it.
+ *
+ * Closing a cache is the same with one difference: the pairs are exchanged for closed instead of
+ * cold, so that no slow path ever installs a sheaf there again.
  */
 #include "percpu/drain.h"
 
@@ -26,6 +29,7 @@ static struct lock drain_mutex;
 bool slots_orphaned;
 
 static const struct pair cold_pair = {&cold_sheaf, &cold_sheaf};
+static const struct pair closed_pair = {&closed_sheaf, &closed_sheaf};
 
 static void stop_slots(unsigned int count, uint32_t stopped)
 {
@@ -37,23 +41,22 @@ static void stop_slots(unsigned int count, uint32_t stopped)
  * Step 3 for one slot. Owners load main and spare one at a time, so two stores do. A slot without
  * a record for the cache has never had a sheaf of it.
  */
-static void exchange_for_cold(struct slot *slot, struct kmem_cache *cache)
+static void exchange_pair(struct slot *slot, struct kmem_cache *cache, const struct pair *instead)
 {
         struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
-        struct pair *pair = slot_pair(slot, cache->pair_offset);
+        struct pair *pair = slot_pair(slot, sheaf_offset(cache));
 
-        if (!record)
-                return;
-        record->drained = *pair;
-        store_release(&pair->main, &cold_sheaf);
-        store_release(&pair->spare, &cold_sheaf);
+        if (record)
+                record->drained = *pair;
+        store_release(&pair->main, instead->main);
+        store_release(&pair->spare, instead->spare);
 }
 
 /*
- * Takes the pairs of the first @count slots into record->drained; false if the kernel refuses
- * fences.
+ * Takes the pairs of the first @count slots into record->drained and puts a cold or closed pair
+ * in their place; false if the kernel refuses fences.
  */
-static bool detach_rseq(struct kmem_cache *cache, unsigned int count)
+static bool detach_rseq(struct kmem_cache *cache, unsigned int count, const struct pair *instead)
 {
         bool fenced;
 
@@ -61,7 +64,7 @@ static bool detach_rseq(struct kmem_cache *cache, unsigned int count)
         fenced = slots_fence();
         if (fenced) {
                 for (unsigned int number = 0; number < count; number++)
-                        exchange_for_cold(slot_made(number), cache);
+                        exchange_pair(slot_made(number), cache, instead);
                 /* The kernel has granted the first; refusing now would leave sheaves shared. */
                 check_or_die(slots_fence());
         }
@@ -69,13 +72,13 @@ static bool detach_rseq(struct kmem_cache *cache, unsigned int count)
         return fenced;
 }
 
-static void detach_locked(struct kmem_cache *cache, unsigned int count)
+static void detach_locked(struct kmem_cache *cache, unsigned int count, const struct pair *instead)
 {
         for (unsigned int number = 0; number < count; number++) {
                 struct slot *slot = slot_made(number);
 
                 lock_take(&slot->lock);
-                exchange_for_cold(slot, cache);
+                exchange_pair(slot, cache, instead);
                 lock_drop(&slot->lock);
         }
 }
@@ -85,9 +88,9 @@ static void detach_own(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(slot, cache);
-        struct pair pair = slot_read_pair(slot, cache->pair_offset);
+        struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
-        if (record && slot_replace(slot, cache->pair_offset, &pair, &cold_pair))
+        if (record && slot_replace(slot, sheaf_offset(cache), &pair, &cold_pair))
                 record->drained = pair;
 }
 
@@ -123,7 +126,7 @@ static void empty_slot(struct kmem_cache *cache, struct slot *slot)
 static void detach_unused(struct kmem_cache *cache, unsigned int count)
 {
         for (unsigned int number = 0; number < count; number++)
-                exchange_for_cold(slot_made(number), cache);
+                exchange_pair(slot_made(number), cache, &cold_pair);
 }
 
 /* Empties the slots that exist now; drain_mutex is held. False if others' could not be taken. */
@@ -136,8 +139,8 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
         if (unused) {
                 detach_unused(cache, count);
         } else if (!slots_are_rseq()) {
-                detach_locked(cache, count);
-        } else if (!detach_rseq(cache, count)) {
+                detach_locked(cache, count, &cold_pair);
+        } else if (!detach_rseq(cache, count, &cold_pair)) {
                 complete = false;
                 detach_own(cache);
                 count = slots_made_count(); /* the own slot may be new */
@@ -167,6 +170,49 @@ bool percpu_flush(struct kmem_cache *cache, bool unused)
         return complete;
 }
 
+/*
+ * The sheaves' new index is told after the fences: whoever reads the old one later finds the pair
+ * closed, and whoever compares with what it read there before finds it changed (INV-6).
+ */
+static bool close_locked(struct kmem_cache *cache, uint32_t hidden_index)
+{
+        uint32_t index = cache_index(cache);
+        unsigned int count;
+
+        /* Before the count: a slot made later begins closed, one made earlier is counted. */
+        slots_close_index(index);
+        count = slots_made_count();
+        if (!slots_are_rseq()) {
+                detach_locked(cache, count, &closed_pair);
+        } else if (!detach_rseq(cache, count, &closed_pair)) {
+                slots_reopen_index(index);
+                return false;
+        }
+        store_release(&cache->sheaf_offset, hidden_index << PAIR_SHIFT);
+        for (unsigned int number = 0; number < count; number++)
+                empty_slot(cache, slot_made(number));
+        return true;
+}
+
+bool percpu_close(struct kmem_cache *cache)
+{
+        uint32_t hidden_index;
+        bool done;
+
+        if (cache_is_closed(cache))
+                return true;
+        hidden_index = percpu_take_index();
+        if (!hidden_index)
+                return false;
+        slots_publish_index(hidden_index);
+        lock_take(&drain_mutex);
+        done = close_locked(cache, hidden_index);
+        lock_drop(&drain_mutex);
+        if (!done)
+                percpu_give_index(hidden_index);
+        return done;
+}
+
 void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint64_t *resting)
 {
         *resting = barn_objects(cache->barn);
@@ -174,7 +220,7 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
                 struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
-                struct pair pair = slot_read_pair(slot, cache->pair_offset);
+                struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
                 *resting += sheaf_peek(cache, pair.main) + sheaf_peek(cache, pair.spare);
                 if (!record)

@@ -9,9 +9,12 @@
  */
 #include "percpu/percpu.h"
 
+#include "account/group.h"
+#include "account/owners.h"
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "kmem.h"
 #include "percpu/array.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
@@ -39,22 +42,55 @@ static uint32_t default_capacity(uint32_t size)
         return min_of(max_of(words, size <= 8192 ? 8u : 4u), 128u) - 2;
 }
 
-static uint32_t free_index(void)
+/* Indexes of caches, and of the hidden pairs of closed ones; under cache_mutex. */
+static bool index_taken[CACHES_MAX];
+
+uint32_t percpu_take_index(void)
 {
         for (uint32_t index = 1; index < CACHES_MAX; index++)
-                if (!caches_by_index[index])
+                if (!index_taken[index]) {
+                        index_taken[index] = true;
                         return index;
+                }
         return 0;
+}
+
+void percpu_give_index(uint32_t index)
+{
+        index_taken[index] = false;
+}
+
+/*
+ * Caches whose objects are charged from the first one on. Those with SLAB_ACCOUNT begin open
+ * while there are no groups and can be closed when the first one is made.
+ */
+static bool begins_closed(const struct kmem_cache *cache)
+{
+        return process_group ||
+               (cache->flags & SLAB_ACCOUNT && (groups_are_on() || !slots_can_drain()));
+}
+
+/* The index that the page map knows, and if it begins closed one for its sheaves. */
+static bool take_indexes(struct kmem_cache *cache)
+{
+        uint32_t index = percpu_take_index();
+        uint32_t hidden = index && begins_closed(cache) ? percpu_take_index() : index;
+
+        if (!hidden) {
+                percpu_give_index(index);
+                return false;
+        }
+        cache->pair_offset = index << PAIR_SHIFT;
+        cache->sheaf_offset = hidden << PAIR_SHIFT;
+        slots_publish_index(max_of(index, hidden));
+        return true;
 }
 
 int percpu_setup(struct kmem_cache *cache)
 {
-        uint32_t index = free_index();
         uint64_t capacity;
         uint64_t bytes;
 
-        if (!index)
-                return ENOSPC;
         cache->barn = metadata_alloc(sizeof(*cache->barn));
         if (!cache->barn)
                 return ENOMEM;
@@ -69,9 +105,12 @@ int percpu_setup(struct kmem_cache *cache)
         cache->stock_max = (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
         cache->barn->full_max =
                 (uint32_t)min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
-        cache->pair_offset = index << PAIR_SHIFT;
-        slots_publish_index(index);
-        store_release(&caches_by_index[index], cache);
+        if (!take_indexes(cache)) {
+                metadata_free(cache->barn, sizeof(*cache->barn));
+                return ENOSPC;
+        }
+        owners_setup(cache);
+        store_release(&caches_by_index[cache_index(cache)], cache);
         return 0;
 }
 
@@ -87,6 +126,11 @@ void percpu_retire(struct kmem_cache *cache)
         }
         metadata_free(cache->barn, sizeof(*cache->barn));
         store_release(&caches_by_index[index], NULL);
+        if (cache_is_closed(cache)) {
+                slots_reopen_index(index);
+                percpu_give_index(cache->sheaf_offset >> PAIR_SHIFT);
+        }
+        percpu_give_index(index);
 }
 
 struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
@@ -133,7 +177,7 @@ bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *
 {
         struct pair swapped = {.main = pair->spare, .spare = pair->main};
 
-        return slot_replace(slot, cache->pair_offset, pair, &swapped);
+        return slot_replace(slot, sheaf_offset(cache), pair, &swapped);
 }
 
 /*
@@ -145,7 +189,7 @@ static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cac
 {
         struct pair new_pair = {.main = sheaf, .spare = keep_spare ? pair->spare : pair->main};
 
-        if (!slot_replace(slot, cache->pair_offset, pair, &new_pair))
+        if (!slot_replace(slot, sheaf_offset(cache), pair, &new_pair))
                 return false;
         put_away(cache, slot, record, keep_spare ? pair->main : pair->spare);
         return true;
@@ -153,8 +197,8 @@ static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cac
 
 static void *pop_again(struct kmem_cache *cache)
 {
-        return slots_are_rseq() ? rseq_pop(cache->pair_offset)
-                                : locked_slot_pop(cache->pair_offset);
+        return slots_are_rseq() ? rseq_pop(sheaf_offset(cache))
+                                : locked_slot_pop(sheaf_offset(cache));
 }
 
 /* One object straight from the back end: caches without sheaves, threads without a slot. */
@@ -179,13 +223,13 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         if (!cache->sheaf_capacity || slot == &shared_slot)
                 return alloc_one(cache, record);
         if (!slots_are_rseq()) {
-                object = locked_slot_pop(cache->pair_offset);
+                object = locked_slot_pop(sheaf_offset(cache));
                 if (likely(object))
                         return object;
         }
         if (cache->engine->caching == CACHING_ARRAY)
                 return array_alloc(cache, slot, record);
-        pair = slot_read_pair(slot, cache->pair_offset);
+        pair = slot_read_pair(slot, sheaf_offset(cache));
         /* The size may be stale; then the pop finds nothing and a refill follows. */
         if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair)) {
                 object = pop_again(cache);
@@ -199,7 +243,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         if (unlikely(!sheaf))
                 return NULL;
         object = sheaf->object[--sheaf->size];
-        pair = slot_read_pair(slot, cache->pair_offset);
+        pair = slot_read_pair(slot, sheaf_offset(cache));
         /* An empty main takes the place of a missing spare, to receive frees later. */
         if (load_relaxed(&pair.main->size) ||
             !install(cache, slot, record, &pair, sheaf,
@@ -210,8 +254,8 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
 
 static enum push_result push_again(struct kmem_cache *cache, void *object)
 {
-        return slots_are_rseq() ? rseq_push(cache->pair_offset, object)
-                                : locked_slot_push(cache->pair_offset, object);
+        return slots_are_rseq() ? rseq_push(sheaf_offset(cache), object)
+                                : locked_slot_push(sheaf_offset(cache), object);
 }
 
 bool percpu_free_slow(struct kmem_cache *cache, void *object)
@@ -238,7 +282,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 array_free(cache, slot, record, object);
                 return true;
         }
-        pair = slot_read_pair(slot, cache->pair_offset);
+        pair = slot_read_pair(slot, sheaf_offset(cache));
         if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
             take_turns(slot, cache, &pair) && push_again(cache, object) == PUSH_DONE)
                 return true;
@@ -249,7 +293,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         }
         sheaf->object[0] = object;
         sheaf->size = 1;
-        pair = slot_read_pair(slot, cache->pair_offset);
+        pair = slot_read_pair(slot, sheaf_offset(cache));
         if (install(cache, slot, record, &pair, sheaf, sheaf_is_cold(pair.main)))
                 return true;
         sheaf->size = 0;
@@ -277,10 +321,10 @@ bool percpu_holds(struct kmem_cache *cache, const void *object)
 
         if (!slots_are_rseq())
                 lock_take(&slot->lock);
-        pair = slot_read_pair(slot, cache->pair_offset);
+        pair = slot_read_pair(slot, sheaf_offset(cache));
         holds = sheaf_holds(cache, pair.main, object) || sheaf_holds(cache, pair.spare, object);
         /* A sheaf that left the pair meanwhile may be anybody's. */
-        again = slot_read_pair(slot, cache->pair_offset);
+        again = slot_read_pair(slot, sheaf_offset(cache));
         if (!slots_are_rseq())
                 lock_drop(&slot->lock);
         return holds && pair.main == again.main && pair.spare == again.spare;

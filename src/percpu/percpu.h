@@ -17,6 +17,16 @@ KMEM_HIDDEN int percpu_setup(struct kmem_cache *cache);
 /* Undoes percpu_setup; the sheaves must have been flushed. Under cache_mutex. */
 KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
 
+/*
+ * Closes a cache (cache_is_closed) that others may be using. False if other slots' sheaves cannot
+ * be taken (no membarrier) or all indexes are in use. Under cache_mutex.
+ */
+KMEM_HIDDEN bool percpu_close(struct kmem_cache *cache);
+
+/* Indexes of pairs; 0 if all are taken. Under cache_mutex. */
+KMEM_HIDDEN uint32_t percpu_take_index(void);
+KMEM_HIDDEN void percpu_give_index(uint32_t index);
+
 /* The slow half of allocation; NULL only without memory. */
 KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
 /*
@@ -25,10 +35,12 @@ KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
  */
 KMEM_HIDDEN bool percpu_free_slow(struct kmem_cache *cache, void *object);
 
+enum { BULK_PIECE = 1 << 20 };
+
 /*
  * The slow halves of the bulk calls (percpu/bulk.c). The first returns how many objects it got,
  * fewer than asked only without memory. The second takes addresses in the heap only and leaves
- * garbage in the array.
+ * garbage in the array. BULK_PIECE objects at most.
  */
 KMEM_HIDDEN unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects,
                                                 unsigned int count);
@@ -71,9 +83,10 @@ static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *obje
         return rseq_push(pair_offset, object) == PUSH_DONE;
 }
 
+/* From the sheaves, open or closed. */
 static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)
 {
-        void *object = percpu_alloc_fast(cache->pair_offset);
+        void *object = percpu_alloc_fast(sheaf_offset(cache));
 
         return likely(object) ? object : percpu_alloc_slow(cache);
 }

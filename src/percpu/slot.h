@@ -18,6 +18,8 @@
  *         fence, exchange for cold, fence. Nothing replaces in a slot whose mark is set.
  *  INV-5  The cold sheaf is empty and full at once and never written. A pair is cold in every
  *         slot before its index can be seen; pair 0 is always cold.
+ *  INV-6  A pair that holds the closed sheaf is never replaced, in no slot: the cache's sheaves
+ *         are at another index, and whoever still looks here is served without installing.
  */
 #ifndef KMEM_PERCPU_SLOT_H
 #define KMEM_PERCPU_SLOT_H
@@ -94,13 +96,15 @@ struct fast {
 extern KMEM_HIDDEN struct fast fast;
 
 extern KMEM_HIDDEN struct sheaf cold_sheaf;
+/* A second cold sheaf, for the pairs of indexes that are closed for good (INV-6). */
+extern KMEM_HIDDEN struct sheaf closed_sheaf;
 extern KMEM_HIDDEN struct slot cold_slot;
 /* For threads that no slot can be given to: records only, its pairs stay cold. */
 extern KMEM_HIDDEN struct slot shared_slot;
 
 static inline bool sheaf_is_cold(const struct sheaf *sheaf)
 {
-        return sheaf == &cold_sheaf;
+        return sheaf == &cold_sheaf || sheaf == &closed_sheaf;
 }
 
 /* The area the kernel shares with a registered thread; the fields we read of it. */
@@ -144,12 +148,20 @@ KMEM_HIDDEN unsigned int slots_made_count(void);
 KMEM_HIDDEN struct slot *slot_made(unsigned int number);
 /* Makes the pair of an index cold in every slot, present and future (INV-5). */
 KMEM_HIDDEN void slots_publish_index(uint32_t index);
+/*
+ * Marks an index as closed: slots made from now on begin with its pair closed. The pairs of those
+ * that exist are the drainer's to change. Reopening makes the pair cold in every slot.
+ */
+KMEM_HIDDEN void slots_close_index(uint32_t index);
+KMEM_HIDDEN void slots_reopen_index(uint32_t index);
 /* Indexes from here on have never been published. */
 KMEM_HIDDEN uint32_t slots_index_end(void);
 /* What the slot keeps for a cache, made if need be; NULL without memory. */
 KMEM_HIDDEN struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache);
 /* Aborts sequences on all CPUs of the process; false if the kernel refuses. */
 KMEM_HIDDEN bool slots_fence(void);
+/* Whether sheaves of other slots can be taken, as far as is known before trying. */
+KMEM_HIDDEN bool slots_can_drain(void);
 
 KMEM_HIDDEN void *locked_slot_pop(uint32_t pair_offset);
 KMEM_HIDDEN enum push_result locked_slot_push(uint32_t pair_offset, void *object);
@@ -161,6 +173,12 @@ KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const str
 KMEM_HIDDEN void slots_fork_prepare(void);
 KMEM_HIDDEN void slots_fork_parent(void);
 KMEM_HIDDEN void slots_fork_child(void);
+
+/* The pair that slow paths use; read anew at each step, as a cache may be closed meanwhile. */
+static inline uint32_t sheaf_offset(const struct kmem_cache *cache)
+{
+        return load_relaxed(&cache->sheaf_offset);
+}
 
 static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
 {

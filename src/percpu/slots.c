@@ -25,6 +25,7 @@
 
 struct fast fast;
 struct sheaf cold_sheaf;
+struct sheaf closed_sheaf;
 struct slot cold_slot;
 struct slot shared_slot;
 
@@ -32,6 +33,7 @@ static struct lock slots_lock;
 static struct slot *made[SLOTS_MAX];
 static unsigned int made_count;
 static uint32_t published = 1; /* indexes below have cold or live pairs in every slot */
+static bool closed[CACHES_MAX]; /* indexes whose pairs are closed (INV-6) */
 static bool rseq_mode;
 static bool register_threads; /* libc registered nobody, so each thread does it itself */
 static bool fence_refused;
@@ -118,8 +120,11 @@ static bool rseq_init(void)
 
 static void slot_init_cold(struct slot *slot, uint32_t from, uint32_t to)
 {
-        for (uint32_t index = from; index < to; index++)
-                slot->pairs[index] = (struct pair){&cold_sheaf, &cold_sheaf};
+        for (uint32_t index = from; index < to; index++) {
+                struct sheaf *sheaf = closed[index] ? &closed_sheaf : &cold_sheaf;
+
+                slot->pairs[index] = (struct pair){sheaf, sheaf};
+        }
 }
 
 static struct slot *slot_make_locked(uint32_t id)
@@ -210,6 +215,26 @@ void slots_publish_index(uint32_t index)
                 for (unsigned int number = 0; number < made_count; number++)
                         slot_init_cold(made[number], published, index + 1);
                 store_release(&published, index + 1);
+        }
+        lock_drop(&slots_lock);
+}
+
+void slots_close_index(uint32_t index)
+{
+        lock_take(&slots_lock);
+        closed[index] = true;
+        lock_drop(&slots_lock);
+}
+
+void slots_reopen_index(uint32_t index)
+{
+        lock_take(&slots_lock);
+        if (closed[index]) {
+                closed[index] = false;
+                slot_init_cold(&cold_slot, index, index + 1);
+                slot_init_cold(&shared_slot, index, index + 1);
+                for (unsigned int number = 0; number < made_count; number++)
+                        slot_init_cold(made[number], index, index + 1);
         }
         lock_drop(&slots_lock);
 }
@@ -320,7 +345,7 @@ static bool locked_slot_replace(struct slot *slot, uint32_t pair_offset,
 bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,
                   const struct pair *new_pair)
 {
-        if (slot == &shared_slot)
+        if (slot == &shared_slot || expected->main == &closed_sheaf)
                 return false;
         return rseq_mode ? rseq_replace(slot, pair_offset, expected, new_pair)
                          : locked_slot_replace(slot, pair_offset, expected, new_pair);
@@ -341,6 +366,11 @@ struct slot *slot_current(void)
         if (unlikely(slot == &cold_slot))
                 slot = slot_make(id);
         return slot ? slot : &shared_slot;
+}
+
+bool slots_can_drain(void)
+{
+        return !rseq_mode || !fence_refused;
 }
 
 enum { FENCE_ROUNDS = 1000 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "percpu/stock.h"
 
+#include "account/owners.h"
 #include "base/message.h"
 #include "base/options.h"
 #include "percpu/percpu.h"
@@ -57,6 +58,9 @@ static void give_to_own_cache(struct kmem_cache *cache, struct slot *slot, void 
 
         message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,
                 object, own->name);
+        /* Freed as another cache's, it passed no slow path that would have uncharged it. */
+        if (cache_has_owners(own))
+                owner_forget(own, object);
         if (record)
                 own->engine->give(own, &record->engine, &object, 1);
 }

@@ -150,6 +150,7 @@ const struct engine slob_engine = {
         .take = slob_take,
         .give = slob_give,
         .alloc_bytes = slob_alloc_bytes,
+        .bytes_are_large = slob_bytes_are_large,
         .block_bytes = slob_block_bytes,
         .flush_slot = slob_flush_slot,
         .shrink = slob_shrink,

@@ -86,15 +86,25 @@ static bool fits_page(size_t size, size_t align)
                round_up(KMALLOC_HEADER, align) + size <= PAGE_SIZE;
 }
 
+/* Memory of a power of two is aligned to it (S7-40). */
+static size_t alignment_of(size_t size, size_t align)
+{
+        if (align == 0 && is_power_of_two(size))
+                align = size;
+        return max_of(align, (size_t)SLOB_ALIGN);
+}
+
+bool slob_bytes_are_large(size_t size, size_t align)
+{
+        return !fits_page(size, alignment_of(size, align));
+}
+
 void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool zero)
 {
         bool is_kmalloc = align == 0;
         void *block;
 
-        /* Memory of a power of two is aligned to it (S7-40). */
-        if (is_kmalloc)
-                align = is_power_of_two(size) ? size : SLOB_ALIGN;
-        align = max_of(align, (size_t)SLOB_ALIGN);
+        align = alignment_of(size, align);
         if (!fits_page(size, align))
                 return large_alloc(size, max_of(align, PAGE_SIZE), zero);
         block = small_alloc(cache, size, align);

@@ -2,6 +2,8 @@
 """`kmem run`: the program starts as it would without, but for two variables."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -183,6 +185,7 @@ def test_slabinfo_with_pid_is_for_children_too(tmp_path: Path) -> None:
         (["--set", "slots=auto"], ["no program"]),
         (["--set"], ["--set", "value"]),
         (["--slabinfo"], ["--slabinfo", "value"]),
+        (["--limit"], ["--limit", "value"]),
         (["--slabinfo", ""], ["--slabinfo"]),
         (["--slabinfo", "a,b", "true"], ["a,b", "comma"]),
         (["--no-such-option", "true"], ["--no-such-option", "--set"]),
@@ -191,6 +194,118 @@ def test_slabinfo_with_pid_is_for_children_too(tmp_path: Path) -> None:
 )
 def test_bad_command_line(arguments: list[str], words: list[str]) -> None:
     assert_error(kmem_run(*arguments), 2, *words)
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_"),
+    [("1", 1), ("64k", 65536), ("512M", 2**29), ("3G", 3 << 30), ("1T", 2**40), ("010m", 10 << 20)],
+)
+def test_limit_is_passed_on_in_bytes(size: str, bytes_: int) -> None:
+    # A shell would need memory of its own; env prints without.
+    result = kmem_run("--limit", size, "--set", "limit=0", "/usr/bin/env")
+    assert f"KMEM_OPTIONS=limit={bytes_},limit=0\n".encode() in result.stdout
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        "",
+        "0",
+        "000k",
+        "M",
+        "-1",
+        "1e3",
+        "0x10",
+        "1,slots=rseq",
+        "1 M",
+        "12MB",
+        "9" * 19,
+        "8388608T",
+    ],
+)
+def test_bad_limit(size: str) -> None:
+    assert_error(kmem_run("--limit", size, "true"), 2, "--limit", "expected")
+    assert_error(kmem_run(f"--limit={size}", "true"), 2, "--limit", "expected")
+
+
+FILL = """
+held = []
+try:
+    while True:
+        held.append(bytes(100_000))
+except MemoryError:
+    count = len(held)
+    del held
+print(count)
+"""
+
+
+def fill_under_limit(limit: str, **environment: str) -> tuple[int, dict[str, int]]:
+    """Blocks that a Python program gets, and the figures of the process's group at its end."""
+    environment |= {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        "--limit",
+        limit,
+        "--slabinfo",
+        "-",
+        "--",
+        "/usr/bin/python3",
+        "-I",
+        "-S",
+        "-c",
+        FILL,
+    ]
+    result = kmem_run(*command, env=environment)
+    assert result.returncode == 0
+    match = re.search(
+        rb"# group process: (\d+) bytes, (\d+) objects, peak (\d+), limit (\d+), refused (\d+), "
+        rb"parent none\n",
+        result.stderr,
+    )
+    assert match is not None
+    names = ("bytes", "objects", "peak", "limit", "refused")
+    return int(result.stdout), dict(zip(names, map(int, match.groups()), strict=True))
+
+
+def test_limit_raises_memory_error_at_the_same_block() -> None:
+    runs = [fill_under_limit("64M") for _ in range(3)]
+    for count, group in runs:
+        assert group["limit"] == 64 << 20
+        # A block of 100,033 bytes is charged 25 pages; the interpreter has a little besides.
+        assert group["limit"] - (2 << 20) < group["peak"] <= group["limit"]
+        assert 630 <= count <= 655
+        assert group["refused"] >= 1
+        assert group["bytes"] < 4 << 20
+    assert len({count for count, _ in runs}) == 1
+
+
+def test_limit_holds_with_locked_slots_too() -> None:
+    free, _ = fill_under_limit("64M")
+    locked, _ = fill_under_limit("64M", KMEM_OPTIONS="slots=locked")
+    assert free == locked
+
+
+def test_limit_makes_operator_new_throw(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    source = tmp_path / "new.cpp"
+    source.write_text(
+        "#include <new>\n#include <cstdio>\n"
+        "static void *held[100000];\n"
+        "int main() { int n = 0; try { for (;;) held[n++] = ::operator new(1000); }\n"
+        "catch (const std::bad_alloc &) { --n; }\n"
+        "int got = n; while (n) ::operator delete(held[--n]);\n"
+        'std::printf("%d %d\\n", got, ::operator new(1000, std::nothrow) != nullptr); }\n'
+    )
+    program = tmp_path / "new"
+    subprocess.run([compiler, "-O1", "-o", program, source], check=True)
+    results = {kmem_run("--limit", "8M", program).stdout for _ in range(3)}
+    assert len(results) == 1
+    count, again = map(int, results.pop().split())
+    # A 1,000-byte object is charged 1,032; libstdc++ has an emergency pool of about 70 KiB.
+    assert 8 * 2**20 // 1032 - 150 <= count <= 8 * 2**20 // 1032
+    assert again == 1
 
 
 @pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "./no-such", ""])

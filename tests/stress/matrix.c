@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FACTORS = 12, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
+enum { FACTORS = 13, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
 
 static const struct {
         const char *name;
@@ -35,6 +35,7 @@ static const struct {
         {"classes", {"", "kernel"}, false},
         {"check", {"", "sheaf"}, false},
         {"purge_delay", {"", "0"}, false},
+        {"limit", {"", "1T"}, false},
 };
 
 struct row {

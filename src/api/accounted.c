@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "api/accounted.h"
+
+#include "account/owners.h"
+#include "base/message.h"
+#include "page/large.h"
+
+/* An open cache that is asked for an accounted object; false if it must stay open. */
+static KMEM_COLD bool close_cache(struct kmem_cache *cache)
+{
+        static uint32_t warned;
+        bool closed;
+
+        lock_take(&cache_mutex);
+        closed = percpu_close(cache);
+        lock_drop(&cache_mutex);
+        if (!closed && add_relaxed(&warned, 1) == 1)
+                message("cache \"%s\": __GFP_ACCOUNT without SLAB_ACCOUNT needs membarrier and a "
+                        "free cache index; its objects are not charged",
+                        cache->name);
+        return closed;
+}
+
+/* Charges objects; false if a limit refuses. */
+static bool charge(struct kmem_cache *cache, gfp_t flags, size_t count, struct kmem_group **owner)
+{
+        bool accounted = flags & __GFP_ACCOUNT || cache->flags & SLAB_ACCOUNT;
+
+        *owner = NULL;
+        /* Objects of an open cache are freed without a look at their owner. */
+        if (unlikely(!cache_is_closed(cache)) && !close_cache(cache))
+                return true;
+        return group_charge(accounted, count, object_charge(cache), owner);
+}
+
+/* Notes the owner of objects; those that cannot have one are let go uncharged (S11-05). */
+static void put_owner(struct kmem_cache *cache, struct kmem_group *owner, size_t count,
+                      void **objects)
+{
+        size_t unowned = 0;
+
+        for (size_t i = 0; i < count; i++)
+                unowned += !owner_put(cache, objects[i], owner);
+        if (unlikely(unowned))
+                group_disown(owner, unowned, object_charge(cache));
+}
+
+void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
+{
+        struct kmem_group *owner;
+        void *object;
+
+        *refused = !charge(cache, flags, 1, &owner);
+        if (unlikely(*refused))
+                return NULL;
+        object = percpu_alloc(cache);
+        if (!owner)
+                return object;
+        if (likely(object))
+                put_owner(cache, owner, 1, &object);
+        else
+                group_uncharge(owner, 1, object_charge(cache));
+        return object;
+}
+
+void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, gfp_t flags)
+{
+        const struct engine *engine = cache->engine;
+        bool large = engine->bytes_are_large(size, align);
+        size_t bytes = large ? large_charge(size) : exact_charge(size);
+        struct kmem_group *owner;
+        bool noted;
+        void *block;
+
+        if (!group_charge(flags & __GFP_ACCOUNT, 1, bytes, &owner))
+                return NULL;
+        block = engine->alloc_bytes(cache, size, align, flags & __GFP_ZERO);
+        if (!owner)
+                return block;
+        if (ZERO_OR_NULL_PTR(block)) {
+                group_uncharge(owner, 1, bytes);
+                return block;
+        }
+        noted = large ? large_owner_put(block, owner, bytes)
+                      : owner_put(engine->shared, block, owner);
+        if (!noted)
+                group_disown(owner, 1, bytes);
+        return block;
+}
+
+/* In pieces of what the per-CPU layer counts with; returns how many it got. */
+static size_t take_bulk(struct kmem_cache *cache, size_t count, void **objects)
+{
+        size_t taken = 0;
+
+        while (taken < count) {
+                unsigned int piece = (unsigned int)min_of(count - taken, (size_t)BULK_PIECE);
+                unsigned int got = rseq_pop_bulk(sheaf_offset(cache), objects + taken, piece);
+
+                if (got < piece)
+                        got += percpu_alloc_bulk_slow(cache, objects + taken + got, piece - got);
+                taken += got;
+                if (got < piece)
+                        break;
+        }
+        return taken;
+}
+
+bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects)
+{
+        struct kmem_group *owner;
+        size_t taken;
+
+        /* Even a group that is above its limit has room for nothing. */
+        if (!count)
+                return true;
+        if (unlikely(!charge(cache, flags, count, &owner)))
+                return false;
+        taken = take_bulk(cache, count, objects);
+        if (unlikely(taken < count)) {
+                /* They have no owner yet, so freeing them uncharges nothing. */
+                kmem_cache_free_bulk(cache, taken, objects);
+                if (owner)
+                        group_uncharge(owner, count, object_charge(cache));
+                return false;
+        }
+        if (owner)
+                put_owner(cache, owner, count, objects);
+        return true;
+}
+
+void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
+{
+        struct kmem_group *owner;
+        void *block;
+
+        if (bytes > PTRDIFF_MAX ||
+            !group_charge(flags & __GFP_ACCOUNT, 1, large_charge(bytes), &owner))
+                return NULL;
+        block = large_alloc(bytes, align, flags & __GFP_ZERO);
+        if (!owner)
+                return block;
+        if (!block)
+                group_uncharge(owner, 1, large_charge(bytes));
+        else if (!large_owner_put(block, owner, large_charge(bytes)))
+                group_disown(owner, 1, large_charge(bytes));
+        return block;
+}
+
+bool accounted_large_free(void *block)
+{
+        size_t charged;
+        struct kmem_group *owner = large_owner_take(block, &charged);
+        bool freed = large_free(block);
+
+        if (owner)
+                group_uncharge(owner, 1, charged);
+        return freed;
+}
+
+/*
+ * A block that grows is charged first, one that shrinks is uncharged afterwards. If it has to move
+ * instead, the caller's new block is charged on its own, and both count while there are two.
+ */
+void *accounted_large_resize(void *block, size_t bytes)
+{
+        size_t old;
+        struct kmem_group *owner = large_owner(block, &old);
+        size_t new = large_charge(bytes);
+        void *resized;
+
+        if (!owner)
+                return large_resize(block, bytes);
+        if (bytes > PTRDIFF_MAX || (new > old && !group_charge_more(owner, new - old)))
+                return NULL;
+        resized = large_resize(block, bytes);
+        if (resized && !heap_contains(resized))
+                large_owner_put(resized, owner, new);
+        if (resized && new < old)
+                group_charge_less(owner, old - new);
+        else if (!resized && new > old)
+                group_charge_less(owner, new - old);
+        return resized;
+}

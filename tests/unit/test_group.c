@@ -1,0 +1,1023 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Memory groups: random calls against a model with nested groups and limits, the exact byte of
+ * refusal, bulk calls, groups that end before their objects, and calls that change their way while
+ * other threads use them. The heap is the library's, malloc included.
+ */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/atomic.h"
+#include "kmem.h"
+#include "random.h"
+
+enum { WORD = sizeof(void *) };
+
+static struct kmem_cache *make_cache(const char *name, unsigned int size, slab_flags_t flags)
+{
+        struct kmem_cache *cache = kmem_cache_create(name, size, 0, flags, (void (*)(void *))NULL);
+
+        assert_non_null(cache);
+        return cache;
+}
+
+/* Engine slob keeps memory of exact sizes, and its kfree takes no objects of caches (S5-32). */
+static bool is_slob(void)
+{
+        const char *set = getenv("KMEM_OPTIONS");
+
+        return set && strstr(set, "engine=slob");
+}
+
+static void free_object(struct kmem_cache *cache, void *object, bool by_address)
+{
+        if (by_address && !is_slob())
+                kfree(object);
+        else
+                kmem_cache_free(cache, object);
+}
+
+/* The largest size with a cache: the kernel's classes (option classes) end at 8 KiB. */
+static size_t class_max(void)
+{
+        return kmalloc_size_roundup(9000) == 12288 ? 8192 : 32768;
+}
+
+static size_t whole_pages(size_t size)
+{
+        return (size + 4095) & ~(size_t)4095;
+}
+
+static size_t block_charge(size_t size)
+{
+        if (is_slob())
+                return size < 4088 ? ((size + 7) & ~(size_t)7) + WORD : whole_pages(size);
+        return size > class_max() ? whole_pages(size) : kmalloc_size_roundup(size) + WORD;
+}
+
+static struct kmem_group_stats stats_of(struct kmem_group *group)
+{
+        struct kmem_group_stats stats;
+
+        assert_int_equal(kmem_group_stats(group, &stats), 0);
+        return stats;
+}
+
+static struct kmem_group *make_group(const char *name, struct kmem_group *parent, size_t limit)
+{
+        struct kmem_group *group = kmem_group_create(name, parent, limit);
+
+        assert_non_null(group);
+        return group;
+}
+
+/* ---- Random calls against a model ---- */
+
+enum { GROUPS = 12, CACHES = 3, HELD = 600, BULK = 40, STEPS = 60000 };
+
+struct model_group {
+        struct kmem_group *group; /* NULL: no such group */
+        int parent;               /* -1: none */
+        size_t bytes, objects, limit, peak, refusals;
+        bool zombie;
+};
+
+/* Everything is charged to `owner` and what is above it; -1 nobody. */
+struct held {
+        void *object;
+        struct kmem_cache *cache; /* NULL: a block */
+        size_t charge;
+        int owner;
+        unsigned char fill;
+        size_t bytes;
+};
+
+struct world {
+        struct random random;
+        struct model_group groups[GROUPS];
+        struct kmem_cache *caches[CACHES];
+        unsigned int stride[CACHES];
+        struct held held[HELD];
+        size_t count;
+        int current;
+};
+
+static int up(const struct world *world, int group)
+{
+        return world->groups[group].parent;
+}
+
+static bool model_charge(struct world *world, int owner, size_t count, size_t bytes)
+{
+        for (int g = owner; g >= 0; g = up(world, g)) {
+                struct model_group *group = &world->groups[g];
+
+                if (group->limit && group->bytes + bytes > group->limit) {
+                        group->refusals++;
+                        return false;
+                }
+        }
+        for (int g = owner; g >= 0; g = up(world, g)) {
+                struct model_group *group = &world->groups[g];
+
+                group->bytes += bytes;
+                group->objects += count;
+                if (group->peak < group->bytes)
+                        group->peak = group->bytes;
+        }
+        return true;
+}
+
+static void model_uncharge(struct world *world, int owner, size_t count, size_t bytes)
+{
+        for (int g = owner; g >= 0; g = up(world, g)) {
+                world->groups[g].bytes -= bytes;
+                world->groups[g].objects -= count;
+        }
+        /* A zombie without bytes is gone, and so is its name. */
+        for (int g = owner; g >= 0; g = up(world, g))
+                if (world->groups[g].zombie && world->groups[g].bytes == 0)
+                        world->groups[g].group = NULL;
+}
+
+static void check_groups(const struct world *world)
+{
+        for (int g = 0; g < GROUPS; g++) {
+                const struct model_group *group = &world->groups[g];
+                struct kmem_group_stats stats;
+
+                if (!group->group || group->zombie)
+                        continue;
+                stats = stats_of(group->group);
+                assert_int_equal(stats.bytes, group->bytes);
+                assert_int_equal(stats.objects, group->objects);
+                assert_int_equal(stats.limit, group->limit);
+                assert_int_equal(stats.peak, group->peak);
+                assert_int_equal(stats.refusals, group->refusals);
+                assert_int_equal(stats.unowned, 0);
+        }
+}
+
+static void hold(struct world *world, struct held held)
+{
+        assert_true(world->count < HELD);
+        held.fill = (unsigned char)random_next(&world->random);
+        memset(held.object, held.fill, held.bytes);
+        world->held[world->count++] = held;
+}
+
+/* Takes one of the held objects out, its content checked. */
+static struct held let_go(struct world *world, size_t index)
+{
+        struct held held = world->held[index];
+
+        for (size_t i = 0; i < held.bytes; i += 1 + held.bytes / 64)
+                assert_int_equal(((unsigned char *)held.object)[i], held.fill);
+        world->held[index] = world->held[--world->count];
+        return held;
+}
+
+static void step_group_made(struct world *world)
+{
+        int place = (int)random_below(&world->random, GROUPS);
+        int parent = (int)random_below(&world->random, GROUPS + 1) - 1;
+        struct model_group *group = &world->groups[place];
+
+        if (group->group || parent == place ||
+            (parent >= 0 && (!world->groups[parent].group || world->groups[parent].zombie)))
+                return;
+        *group = (struct model_group){
+                .parent = parent,
+                .limit = random_below(&world->random, 3) ? random_below(&world->random, 60000) : 0,
+        };
+        group->group = make_group("random", parent >= 0 ? world->groups[parent].group : NULL,
+                                  group->limit);
+}
+
+static void step_group_ended(struct world *world)
+{
+        int place = (int)random_below(&world->random, GROUPS);
+        struct model_group *group = &world->groups[place];
+        bool has_children = false;
+
+        if (!group->group || group->zombie)
+                return;
+        for (int g = 0; g < GROUPS; g++)
+                has_children |= world->groups[g].group && !world->groups[g].zombie &&
+                                world->groups[g].parent == place;
+        if (has_children) {
+                assert_int_equal(kmem_group_destroy(group->group), -1);
+                assert_int_equal(errno, EBUSY);
+                return;
+        }
+        assert_int_equal(kmem_group_destroy(group->group), group->objects);
+        group->zombie = true;
+        if (group->bytes == 0)
+                group->group = NULL;
+        if (world->current == place)
+                world->current = -1;
+}
+
+static void step_group_entered(struct world *world)
+{
+        int place = (int)random_below(&world->random, GROUPS + 1) - 1;
+        struct kmem_group *before =
+                world->current >= 0 ? world->groups[world->current].group : NULL;
+
+        if (place >= 0 && (!world->groups[place].group || world->groups[place].zombie))
+                return;
+        assert_ptr_equal(kmem_group_current(), before);
+        assert_ptr_equal(kmem_group_set(place >= 0 ? world->groups[place].group : NULL), before);
+        world->current = place;
+}
+
+static void step_limit(struct world *world)
+{
+        struct model_group *group = &world->groups[random_below(&world->random, GROUPS)];
+
+        if (!group->group || group->zombie)
+                return;
+        group->limit = random_below(&world->random, 3) ? random_below(&world->random, 90000) : 0;
+        assert_int_equal(kmem_group_set_limit(group->group, group->limit), 0);
+}
+
+static void step_object(struct world *world)
+{
+        size_t which = random_below(&world->random, CACHES);
+        /* The last cache has no SLAB_ACCOUNT: only the flag makes it charge. */
+        bool flag = random_below(&world->random, 2);
+        bool accounted = flag || which + 1 < CACHES;
+        gfp_t flags = flag ? GFP_KERNEL_ACCOUNT : GFP_KERNEL;
+        struct held held = {
+                .cache = world->caches[which],
+                .charge = world->stride[which] + WORD,
+                .owner = accounted ? world->current : -1,
+                .bytes = world->stride[which],
+        };
+        bool expected = model_charge(world, held.owner, 1, held.charge);
+
+        errno = 0;
+        held.object = kmem_cache_alloc(held.cache, flags);
+        assert_int_equal(held.object != NULL, expected);
+        assert_int_equal(errno, expected ? 0 : ENOMEM);
+        if (held.object)
+                hold(world, held);
+}
+
+static size_t random_size(struct random *random)
+{
+        size_t size = 1 + random_below(random, (size_t)1 << (1 + random_below(random, 17)));
+
+        return random_below(random, 2000) ? size : ((size_t)32 << 20) + size;
+}
+
+static void step_block(struct world *world)
+{
+        size_t size = random_size(&world->random);
+        bool flag = random_below(&world->random, 4);
+        gfp_t flags = (flag ? GFP_KERNEL_ACCOUNT : GFP_KERNEL) |
+                      (random_below(&world->random, 4) ? 0 : __GFP_ZERO);
+        struct held held = {
+                .charge = block_charge(size),
+                .owner = flag ? world->current : -1,
+                .bytes = size,
+        };
+        bool expected = model_charge(world, held.owner, 1, held.charge);
+
+        held.object = kmalloc(size, flags);
+        assert_int_equal(held.object != NULL, expected);
+        if (!held.object)
+                return;
+        if (flags & __GFP_ZERO)
+                assert_int_equal(((char *)held.object)[size - 1], 0);
+        hold(world, held);
+}
+
+/*
+ * krealloc of an accounted block, by the group it is in: a block that stays keeps its charge, one
+ * that grows in place is charged the difference, a new one is charged before the old one goes.
+ * Which of the two happens is not foretold, so there is room for both here, and the peak is read.
+ */
+static void step_resize(struct world *world)
+{
+        size_t index = random_below(&world->random, world->count + 1);
+        size_t size = random_size(&world->random) % 200000 + 1;
+        struct held *held = &world->held[index];
+        size_t charge = block_charge(size);
+        void *moved;
+
+        if (index == world->count || held->cache || held->owner < 0 ||
+            held->owner != world->current || size <= ksize(held->object) ||
+            world->groups[held->owner].group != kmem_group_current())
+                return;
+        for (int g = held->owner; g >= 0; g = up(world, g))
+                if (world->groups[g].limit &&
+                    world->groups[g].limit < world->groups[g].bytes + charge)
+                        return;
+        moved = krealloc(held->object, size, GFP_KERNEL_ACCOUNT);
+        assert_non_null(moved);
+        for (int g = held->owner; g >= 0; g = up(world, g)) {
+                struct kmem_group_stats stats = stats_of(world->groups[g].group);
+
+                world->groups[g].bytes += charge - held->charge;
+                assert_int_equal(stats.bytes, world->groups[g].bytes);
+                assert_true(stats.peak >= world->groups[g].peak);
+                world->groups[g].peak = stats.peak;
+        }
+        held->object = moved;
+        held->charge = charge;
+        held->bytes = size;
+        memset(moved, held->fill, size);
+}
+
+static void step_bulk(struct world *world)
+{
+        size_t which = random_below(&world->random, CACHES);
+        size_t count = random_below(&world->random, BULK + 1);
+        bool flag = random_below(&world->random, 2);
+        struct held held = {
+                .cache = world->caches[which],
+                .charge = world->stride[which] + WORD,
+                .owner = flag || which + 1 < CACHES ? world->current : -1,
+                .bytes = world->stride[which],
+        };
+        void *objects[BULK];
+        bool expected = count == 0 || model_charge(world, held.owner, count, count * held.charge);
+        int got = kmem_cache_alloc_bulk(held.cache, flag ? GFP_KERNEL_ACCOUNT : GFP_KERNEL, count,
+                                        objects);
+
+        assert_int_equal(got, expected ? count : 0);
+        for (int i = 0; i < got; i++) {
+                held.object = objects[i];
+                hold(world, held);
+        }
+}
+
+static void step_free(struct world *world)
+{
+        struct held held = let_go(world, random_below(&world->random, world->count));
+
+        if (held.cache)
+                free_object(held.cache, held.object, random_below(&world->random, 2));
+        else
+                kfree(held.object);
+        model_uncharge(world, held.owner, 1, held.charge);
+}
+
+/* Objects of any kind in one call, or of one cache with NULL among them. */
+static void step_free_bulk(struct world *world)
+{
+        size_t wanted = random_below(&world->random, BULK);
+        struct kmem_cache *cache = random_below(&world->random, 2)
+                                           ? world->caches[random_below(&world->random, CACHES)]
+                                           : NULL;
+        struct held gone[BULK];
+        void *objects[BULK];
+        size_t count = 0;
+
+        for (size_t i = 0; i < wanted && world->count; i++) {
+                size_t index = random_below(&world->random, world->count);
+
+                if ((cache || is_slob()) && world->held[index].cache != cache) {
+                        gone[count] = (struct held){.owner = -1};
+                        objects[count++] = NULL;
+                        continue;
+                }
+                gone[count] = let_go(world, index);
+                objects[count] = gone[count].object;
+                count++;
+        }
+        kmem_cache_free_bulk(cache, count, objects);
+        for (size_t i = 0; i < count; i++)
+                if (gone[i].owner >= 0)
+                        model_uncharge(world, gone[i].owner, 1, gone[i].charge);
+}
+
+static void step(struct world *world)
+{
+        size_t choice = random_below(&world->random, 100);
+
+        if (choice < 4)
+                step_group_made(world);
+        else if (choice < 6)
+                step_group_ended(world);
+        else if (choice < 12)
+                step_group_entered(world);
+        else if (choice < 14)
+                step_limit(world);
+        else if (choice < 16)
+                step_resize(world);
+        else if (world->count > HELD - 2 * BULK || (choice < 50 && world->count))
+                choice % 5 ? step_free(world) : step_free_bulk(world);
+        else if (choice < 75)
+                step_object(world);
+        else if (choice < 92)
+                step_block(world);
+        else
+                step_bulk(world);
+}
+
+static void world_end(struct world *world)
+{
+        while (world->count)
+                step_free(world);
+        check_groups(world);
+        kmem_group_set(NULL);
+        for (int round = 0; round < GROUPS; round++)
+                for (int g = 0; g < GROUPS; g++)
+                        if (world->groups[g].group &&
+                            kmem_group_destroy(world->groups[g].group) == 0)
+                                world->groups[g].group = NULL;
+        for (int g = 0; g < GROUPS; g++)
+                assert_null(world->groups[g].group);
+        for (int i = 0; i < CACHES; i++)
+                kmem_cache_destroy(world->caches[i]);
+}
+
+static void test_model(void **state)
+{
+        static const unsigned int strides[CACHES] = {24, 704, 64};
+        static struct world world;
+
+        (void)state;
+        for (uint64_t seed = 1; seed <= 8; seed++) {
+                world = (struct world){.random = {seed * 0x9e3779b97f4a7c15u}, .current = -1};
+                for (int i = 0; i < CACHES; i++) {
+                        world.stride[i] = strides[i];
+                        world.caches[i] = make_cache("group-model", strides[i],
+                                                     i + 1 < CACHES ? SLAB_ACCOUNT : 0);
+                }
+                for (int i = 0; i < STEPS; i++) {
+                        step(&world);
+                        if (i % 16 == 0)
+                                check_groups(&world);
+                }
+                world_end(&world);
+        }
+}
+
+/* ---- The exact byte ---- */
+
+static size_t fill(struct kmem_cache *cache, void **objects, size_t most)
+{
+        size_t count = 0;
+
+        while (count < most && (objects[count] = kmem_cache_alloc(cache, GFP_KERNEL)))
+                count++;
+        return count;
+}
+
+static void test_same_byte_in_every_run(void **state)
+{
+        enum { RUNS = 1000, CHARGE = 96 + WORD, FIT = 337 };
+        struct kmem_cache *cache = make_cache("group-exact", 96, SLAB_ACCOUNT);
+        static void *objects[FIT + 2];
+
+        (void)state;
+        for (int run = 0; run < RUNS; run++) {
+                size_t slack = (size_t)run % CHARGE;
+                struct kmem_group *group = make_group("exact", NULL, FIT * CHARGE + slack);
+
+                kmem_group_set(group);
+                assert_int_equal(fill(cache, objects, FIT + 2), FIT);
+                assert_int_equal(errno, ENOMEM);
+                assert_int_equal(stats_of(group).bytes, FIT * CHARGE);
+                assert_int_equal(stats_of(group).refusals, 1);
+                /* One more byte than is left is refused, exactly what is left is not. */
+                assert_int_equal(kmem_group_set_limit(group, (FIT + 1) * CHARGE - 1), 0);
+                assert_null(kmem_cache_alloc(cache, GFP_KERNEL));
+                assert_int_equal(kmem_group_set_limit(group, (FIT + 1) * CHARGE), 0);
+                objects[FIT] = kmem_cache_alloc(cache, GFP_KERNEL);
+                assert_non_null(objects[FIT]);
+                for (int i = 0; i <= FIT; i++)
+                        kmem_cache_free(cache, objects[i]);
+                assert_int_equal(stats_of(group).peak, (FIT + 1) * CHARGE);
+                assert_int_equal(kmem_group_destroy(group), 0);
+        }
+        assert_null(kmem_group_current());
+        kmem_cache_destroy(cache);
+}
+
+static void test_bulk_is_all_or_nothing(void **state)
+{
+        enum { CHARGE = 128 + WORD, FIT = 100 };
+        struct kmem_cache *cache = make_cache("group-bulk", 128, SLAB_ACCOUNT);
+        struct kmem_group *group = make_group("bulk", NULL, FIT * CHARGE);
+        static void *objects[2 * FIT];
+
+        (void)state;
+        kmem_group_set(group);
+        for (size_t held = 0; held <= FIT; held++) {
+                size_t room = FIT - held;
+
+                assert_int_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, held, objects), held);
+                assert_int_equal(stats_of(group).objects, held);
+                errno = 0;
+                assert_int_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, room + 1, objects + held),
+                                 0);
+                assert_int_equal(errno, ENOMEM);
+                assert_int_equal(stats_of(group).bytes, held * CHARGE);
+                assert_int_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, room, objects + held),
+                                 room);
+                assert_int_equal(stats_of(group).bytes, FIT * CHARGE);
+                kmem_cache_free_bulk(is_slob() ? cache : NULL, FIT, objects);
+                assert_int_equal(stats_of(group).bytes, 0);
+        }
+        kmem_group_set(NULL);
+        assert_int_equal(kmem_group_destroy(group), 0);
+        kmem_cache_destroy(cache);
+}
+
+/* ---- Threads on one limit ---- */
+
+enum { THREADS = 16, RACE_CHARGE = 48 + WORD, RACE_FIT = 5000, RACE_STEPS = 40000 };
+
+static struct race {
+        struct kmem_cache *cache;
+        struct kmem_group *outer, *inner[2];
+        pthread_barrier_t start;
+        uint32_t done;
+        size_t live; /* objects that threads hold at the end, atomic */
+} race;
+
+/* Random allocations and frees, some of them in bulk; what is held at the end stays. */
+static size_t race_churn(struct random *random, void **held, size_t most)
+{
+        size_t count = 0;
+
+        for (int i = 0; i < RACE_STEPS; i++) {
+                size_t some = 1 + random_below(random, 24);
+
+                if (count + some < most && random_below(random, 2))
+                        count += (size_t)kmem_cache_alloc_bulk(race.cache, GFP_KERNEL, some,
+                                                               held + count);
+                if (count < most && (held[count] = kmem_cache_alloc(race.cache, GFP_KERNEL)))
+                        count++;
+                if (count > some && random_below(random, 2)) {
+                        count -= some;
+                        kmem_cache_free_bulk(race.cache, some, held + count);
+                }
+        }
+        return count;
+}
+
+static void *race_thread(void *argument)
+{
+        size_t number = (size_t)argument;
+        struct random random = {number + 77};
+        void **held = calloc(RACE_FIT + 1, sizeof(*held));
+        size_t count;
+
+        kmem_group_set(race.inner[number % 2]);
+        pthread_barrier_wait(&race.start);
+        count = race_churn(&random, held, RACE_FIT / 4);
+        pthread_barrier_wait(&race.start);
+        /* Together all threads fill the outer group to its last object. */
+        while ((held[count] = kmem_cache_alloc(race.cache, GFP_KERNEL)))
+                count++;
+        add_relaxed(&race.live, count);
+        pthread_barrier_wait(&race.start);
+        pthread_barrier_wait(&race.start);
+        for (size_t i = 0; i < count; i++)
+                kmem_cache_free(race.cache, held[i]);
+        free(held);
+        return NULL;
+}
+
+static void *race_sampler(void *argument)
+{
+        size_t samples = 0;
+
+        (void)argument;
+        while (!load_acquire(&race.done)) {
+                struct kmem_group_stats outer, inner;
+
+                if (kmem_group_stats(race.outer, &outer) || kmem_group_stats(race.inner[0], &inner))
+                        return NULL;
+                if (outer.bytes > outer.limit || outer.bytes != outer.objects * RACE_CHARGE ||
+                    inner.bytes != inner.objects * RACE_CHARGE || inner.bytes > inner.limit ||
+                    outer.peak > outer.limit)
+                        return NULL;
+                samples++;
+        }
+        return (void *)samples;
+}
+
+static void test_threads_race_on_a_limit(void **state)
+{
+        pthread_t threads[THREADS], sampler;
+        void *samples;
+
+        (void)state;
+        race.cache = make_cache("group-race", 48, SLAB_ACCOUNT);
+        race.outer = make_group("outer", NULL, (size_t)RACE_FIT * RACE_CHARGE + RACE_CHARGE - 1);
+        race.inner[0] = make_group("left", race.outer, (size_t)RACE_FIT * RACE_CHARGE);
+        race.inner[1] = make_group("right", race.outer, 0);
+        race.done = 0;
+        race.live = 0;
+        pthread_barrier_init(&race.start, NULL, THREADS + 1);
+        pthread_create(&sampler, NULL, race_sampler, NULL);
+        for (size_t i = 0; i < THREADS; i++)
+                pthread_create(&threads[i], NULL, race_thread, (void *)i);
+        for (int phase = 0; phase < 3; phase++)
+                pthread_barrier_wait(&race.start);
+        assert_int_equal(race.live, RACE_FIT);
+        assert_int_equal(stats_of(race.outer).bytes, (size_t)RACE_FIT * RACE_CHARGE);
+        assert_int_equal(stats_of(race.inner[0]).objects + stats_of(race.inner[1]).objects,
+                         RACE_FIT);
+        pthread_barrier_wait(&race.start);
+        for (int i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        store_release(&race.done, 1);
+        pthread_join(sampler, &samples);
+        assert_non_null(samples);
+        assert_int_equal(stats_of(race.outer).bytes, 0);
+        assert_int_equal(kmem_group_destroy(race.inner[0]), 0);
+        assert_int_equal(kmem_group_destroy(race.inner[1]), 0);
+        assert_int_equal(kmem_group_destroy(race.outer), 0);
+        pthread_barrier_destroy(&race.start);
+        kmem_cache_destroy(race.cache);
+}
+
+/* ---- Groups that end, threads that end ---- */
+
+static void *free_from_elsewhere(void *object)
+{
+        kfree(object);
+        return NULL;
+}
+
+static void run_thread(void *(*function)(void *), void *argument)
+{
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void test_group_ends_before_its_objects(void **state)
+{
+        struct kmem_cache *cache = make_cache("group-zombie", 256, SLAB_ACCOUNT);
+        struct kmem_group *parent = make_group("parent", NULL, 0);
+        struct kmem_group *child = make_group("child", parent, 0);
+        void *blocks[4];
+        size_t bytes;
+
+        (void)state;
+        assert_ptr_equal(kmem_group_set(child), NULL);
+        blocks[0] = kmem_cache_alloc(cache, GFP_KERNEL);
+        blocks[1] = kmalloc(1000, GFP_KERNEL_ACCOUNT);
+        blocks[2] = kmalloc(100000, GFP_KERNEL_ACCOUNT);
+        blocks[3] = kmalloc((size_t)40 << 20, GFP_KERNEL_ACCOUNT);
+        bytes = 256 + WORD + block_charge(1000) + 102400 + ((size_t)40 << 20);
+        assert_int_equal(stats_of(child).bytes, bytes);
+        assert_int_equal(kmem_group_destroy(parent), -1);
+        assert_int_equal(errno, EBUSY);
+        assert_int_equal(kmem_group_destroy(child), 4);
+        assert_null(kmem_group_current());
+        assert_int_equal(stats_of(parent).bytes, bytes);
+        /* Charged to nobody from now on. */
+        kfree(kmalloc(64, GFP_KERNEL_ACCOUNT));
+        assert_int_equal(stats_of(parent).peak, bytes);
+        /* The parent may end too; both records go with the last object. */
+        assert_int_equal(kmem_group_destroy(parent), 4);
+        free_object(cache, blocks[0], true);
+        for (int i = 1; i < 4; i++)
+                run_thread(free_from_elsewhere, blocks[i]);
+        /* Records are reused: neither of the two is in use any more. */
+        parent = make_group("again", NULL, 0);
+        child = make_group("again", NULL, 0);
+        assert_int_equal(stats_of(parent).bytes + stats_of(child).bytes, 0);
+        assert_int_equal(kmem_group_destroy(parent), 0);
+        assert_int_equal(kmem_group_destroy(child), 0);
+        kmem_cache_destroy(cache);
+}
+
+static void *allocate_and_exit(void *group)
+{
+        void **objects = malloc(100 * sizeof(*objects));
+
+        if (kmem_group_current() || kmem_group_set(group))
+                return NULL;
+        for (int i = 0; i < 100; i++)
+                objects[i] = kmalloc(40, GFP_KERNEL_ACCOUNT);
+        return objects;
+}
+
+static void test_objects_outlive_their_thread(void **state)
+{
+        struct kmem_group *group = make_group("thread", NULL, 0);
+        void **objects;
+        pthread_t thread;
+
+        (void)state;
+        kmem_group_set(group);
+        /* A new thread is in no group, whoever starts it; it enters by itself. */
+        pthread_create(&thread, NULL, allocate_and_exit, group);
+        pthread_join(thread, (void **)&objects);
+        assert_non_null(objects);
+        assert_int_equal(stats_of(group).bytes, 100 * block_charge(40));
+        kmem_cache_free_bulk(NULL, 100, objects);
+        free(objects);
+        assert_int_equal(stats_of(group).bytes, 0);
+        assert_int_equal(kmem_group_destroy(group), 0);
+}
+
+static void test_wrong_calls(void **state)
+{
+        struct kmem_group_stats stats;
+        struct kmem_group *group = make_group("wrong", NULL, 0);
+        char name[100];
+
+        (void)state;
+        memset(name, 'n', sizeof(name));
+        name[99] = '\0';
+        errno = 0;
+        assert_null(kmem_group_create(NULL, NULL, 0));
+        assert_int_equal(errno, EINVAL);
+        assert_null(kmem_group_create("", NULL, 0));
+        assert_int_equal(kmem_group_destroy(NULL), 0);
+        assert_int_equal(kmem_group_stats(NULL, &stats), -1);
+        assert_int_equal(kmem_group_set_limit(NULL, 1), -1);
+        assert_int_equal(kmem_group_destroy(make_group(name, group, 0)), 0);
+        assert_int_equal(kmem_group_destroy(group), 0);
+        assert_int_equal(kmem_group_destroy(group), -1);
+        assert_int_equal(errno, EINVAL);
+        assert_int_equal(kmem_group_stats(group, &stats), -1);
+        assert_int_equal(kmem_group_set_limit(group, 1), -1);
+        assert_null(kmem_group_create("child", group, 0));
+        errno = 0;
+        assert_null(kmem_group_set(group));
+        assert_int_equal(errno, EINVAL);
+        assert_null(kmem_group_current());
+}
+
+/* ---- A cache that is closed while threads use it ---- */
+
+static struct closing {
+        struct kmem_cache *cache;
+        struct kmem_group *group;
+        uint32_t stop;
+} closing;
+
+/* Plain requests all the time; every object's content is its own. */
+static void *closing_user(void *argument)
+{
+        struct random random = {(uintptr_t)argument + 5};
+        uint64_t *held[64] = {NULL};
+
+        while (!load_acquire(&closing.stop)) {
+                size_t i = random_below(&random, 64);
+
+                if (held[i] && *held[i] != (uintptr_t)held[i])
+                        return argument;
+                if (held[i])
+                        kmem_cache_free(closing.cache, held[i]);
+                held[i] = kmem_cache_alloc(closing.cache, GFP_KERNEL);
+                *held[i] = (uintptr_t)held[i];
+        }
+        kmem_cache_free_bulk(closing.cache, 64, (void **)held);
+        return NULL;
+}
+
+static void closing_round(void)
+{
+        enum { USERS = 4, MINE = 500 };
+        static void *mine[MINE];
+        pthread_t users[USERS];
+        void *failed;
+
+        closing.cache = make_cache("group-closing", 32, 0);
+        closing.group = make_group("closing", NULL, 0);
+        closing.stop = 0;
+        for (size_t i = 0; i < USERS; i++)
+                pthread_create(&users[i], NULL, closing_user, (void *)(i + 1));
+        kmem_group_set(closing.group);
+        for (int i = 0; i < 1000; i++)
+                kmem_cache_free(closing.cache, kmem_cache_alloc(closing.cache, GFP_KERNEL));
+        for (int i = 0; i < MINE; i++) {
+                mine[i] = kmem_cache_alloc(closing.cache, GFP_KERNEL_ACCOUNT);
+                memset(mine[i], 0xff, 32);
+        }
+        assert_int_equal(stats_of(closing.group).bytes, MINE * (32 + WORD));
+        for (int i = 0; i < MINE; i++)
+                free_object(closing.cache, mine[i], i % 2);
+        assert_int_equal(stats_of(closing.group).bytes, 0);
+        store_release(&closing.stop, 1);
+        for (int i = 0; i < USERS; i++) {
+                pthread_join(users[i], &failed);
+                assert_null(failed);
+        }
+        assert_int_equal(kmem_group_destroy(closing.group), 0);
+        assert_int_equal(kmem_cache_shrink(closing.cache), 0);
+        kmem_cache_destroy(closing.cache);
+}
+
+static void test_closing_under_use(void **state)
+{
+        (void)state;
+        for (int round = 0; round < 60; round++)
+                closing_round();
+}
+
+/* ---- Fork ---- */
+
+static uint32_t fork_stop;
+
+static void *fork_user(void *group)
+{
+        kmem_group_set(group);
+        while (!load_acquire(&fork_stop)) {
+                void *block = kmalloc(100, GFP_KERNEL_ACCOUNT);
+
+                kfree(krealloc(block, 50000, GFP_KERNEL_ACCOUNT));
+        }
+        return NULL;
+}
+
+static int forked(struct kmem_group *group, void *mine)
+{
+        struct kmem_group_stats before, after;
+
+        child_check(kmem_group_current() == group);
+        child_check(kmem_group_stats(group, &before) == 0);
+        kfree(mine);
+        child_check(kmem_group_stats(group, &after) == 0);
+        child_check(before.bytes - after.bytes == 200704);
+        mine = kmalloc(200000, GFP_KERNEL_ACCOUNT);
+        child_check(mine && kmalloc(24, GFP_KERNEL_ACCOUNT));
+        child_check(kmem_group_create("in child", group, 100));
+        return 0;
+}
+
+static void test_fork(void **state)
+{
+        enum { USERS = 4, FORKS = 40 };
+        struct kmem_group *group = make_group("fork", NULL, 0);
+        pthread_t users[USERS];
+        void *mine;
+
+        (void)state;
+        kmem_group_set(group);
+        mine = kmalloc(200000, GFP_KERNEL_ACCOUNT);
+        fork_stop = 0;
+        for (int i = 0; i < USERS; i++)
+                pthread_create(&users[i], NULL, fork_user, group);
+        for (int i = 0; i < FORKS; i++) {
+                int status;
+                pid_t pid = fork();
+
+                if (pid == 0)
+                        _exit(forked(group, mine));
+                assert_int_equal(waitpid(pid, &status, 0), pid);
+                assert_int_equal(status, 0);
+        }
+        store_release(&fork_stop, 1);
+        for (int i = 0; i < USERS; i++)
+                pthread_join(users[i], NULL);
+        assert_int_equal(stats_of(group).bytes, 200704);
+        kfree(mine);
+        kmem_group_set(NULL);
+        assert_int_equal(kmem_group_destroy(group), 0);
+}
+
+/* ---- No memory for the owners ---- */
+
+static uint32_t refuse_metadata;
+
+void *__real_metadata_alloc(size_t bytes);
+void *__wrap_metadata_alloc(size_t bytes);
+void *__wrap_metadata_alloc(size_t bytes)
+{
+        return load_relaxed(&refuse_metadata) ? NULL : __real_metadata_alloc(bytes);
+}
+
+static void test_objects_without_owner(void **state)
+{
+        struct kmem_cache *cache = make_cache("group-unowned", 512, SLAB_ACCOUNT);
+        struct kmem_group *group = make_group("unowned", NULL, 0);
+        void *objects[3];
+
+        (void)state;
+        /* In shared pages somebody else's objects may have made the vectors. */
+        if (is_slob())
+                skip();
+        /* Outside any group, so that there are free objects but no vectors yet. */
+        kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        kmem_group_set(group);
+        store_relaxed(&refuse_metadata, 1);
+        objects[0] = kmem_cache_alloc(cache, GFP_KERNEL);
+        assert_int_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, 2, objects + 1), 2);
+        store_relaxed(&refuse_metadata, 0);
+        assert_non_null(objects[0]);
+        assert_int_equal(stats_of(group).bytes, 0);
+        assert_int_equal(stats_of(group).objects, 0);
+        assert_int_equal(stats_of(group).unowned, 3);
+        kmem_cache_free_bulk(is_slob() ? cache : NULL, 3, objects);
+        assert_int_equal(stats_of(group).bytes, 0);
+        kmem_group_set(NULL);
+        assert_int_equal(kmem_group_destroy(group), 0);
+        kmem_cache_destroy(cache);
+}
+
+/* ---- A limit for the process ---- */
+
+enum { PROCESS_LIMIT = 8 << 20 };
+
+static size_t fill_with_malloc(void **blocks, size_t most, size_t size)
+{
+        size_t count = 0;
+
+        while (count < most && (blocks[count] = malloc(size)))
+                count++;
+        return count;
+}
+
+static void process_child_aligned(size_t before)
+{
+        void *block = NULL;
+
+        child_check(posix_memalign(&block, 65536, 9 << 20) == ENOMEM && !block);
+        block = aligned_alloc(4096, 4096);
+        child_check(stats_of(NULL).bytes == before + block_charge(4096));
+        block = realloc(block, 1 << 20);
+        child_check(stats_of(NULL).bytes == before + (1 << 20));
+        block = realloc(block, 2 << 20);
+        child_check(block && stats_of(NULL).bytes == before + (2 << 20));
+        child_check(!realloc(block, 9 << 20) && errno == ENOMEM);
+        free(block);
+        child_check(!malloc((size_t)64 << 20) && !calloc(9, 1 << 20));
+}
+
+/* Runs under limit=8M; the program's own allocations are there before. */
+static int process_child(void)
+{
+        static void *blocks[200000];
+        size_t before = stats_of(NULL).bytes;
+        size_t fit = (PROCESS_LIMIT - before) / (64 + WORD);
+        struct kmem_group *group;
+
+        child_check(stats_of(NULL).limit == PROCESS_LIMIT);
+        for (int round = 0; round < 3; round++) {
+                child_check(fill_with_malloc(blocks, 200000, 64) == fit && errno == ENOMEM);
+                child_check(stats_of(NULL).bytes == before + fit * (64 + WORD));
+                for (size_t i = 0; i < fit; i++)
+                        free(blocks[i]);
+                child_check(stats_of(NULL).bytes == before);
+        }
+        process_child_aligned(before);
+        child_check(stats_of(NULL).bytes == before);
+        /* Groups are below the process's, whose limit holds for them too. */
+        group = kmem_group_create("below", NULL, 0);
+        child_check(group && !kmem_group_set(group));
+        child_check(!kmalloc(9 << 20, GFP_KERNEL_ACCOUNT) && stats_of(group).refusals == 0);
+        blocks[0] = kmalloc(1 << 20, GFP_KERNEL_ACCOUNT);
+        blocks[1] = kmalloc(1 << 20, GFP_KERNEL);
+        child_check(stats_of(group).bytes == 1 << 20);
+        child_check(stats_of(NULL).bytes == before + (2 << 20));
+        child_check(kmem_group_destroy(NULL) == 0 && kmem_group_destroy(group) == 1);
+        kfree(blocks[0]);
+        kfree(blocks[1]);
+        child_check(stats_of(NULL).bytes == before);
+        return 0;
+}
+
+static void test_process_limit(void **state)
+{
+        int status;
+        pid_t pid = fork();
+
+        (void)state;
+        if (pid == 0) {
+                setenv("KMEM_OPTIONS", is_slob() ? "engine=slob,limit=8M" : "limit=8M", 1);
+                execl("/proc/self/exe", "test_group", "process-child", (char *)NULL);
+                _exit(126);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+}
+
+int main(int argc, char **argv)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_wrong_calls),
+                cmocka_unit_test(test_model),
+                cmocka_unit_test(test_same_byte_in_every_run),
+                cmocka_unit_test(test_bulk_is_all_or_nothing),
+                cmocka_unit_test(test_threads_race_on_a_limit),
+                cmocka_unit_test(test_group_ends_before_its_objects),
+                cmocka_unit_test(test_objects_outlive_their_thread),
+                cmocka_unit_test(test_closing_under_use),
+                cmocka_unit_test(test_fork),
+                cmocka_unit_test(test_objects_without_owner),
+                cmocka_unit_test(test_process_limit),
+        };
+
+        if (argc > 1 && strcmp(argv[1], "process-child") == 0)
+                return process_child();
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
