@@ -559,11 +559,11 @@ bool kmem_urcu_is_loaded(void);
  * calls: 0, none of the objects) and ENOMEM, without a message. The same order of calls is refused
  * at the same byte in every run. With __GFP_NOFAIL the process is stopped instead.
  *
- * Option limit=BYTES gives the process a group of its own, "process": everything that is allocated
+ * Option memory_limit=BYTES gives the process a group of its own, "process": everything that is allocated
  * is charged to it, malloc and large blocks included, and it is the root of all other groups.
  * NULL stands for it in the calls below.
  *
- * Once a group exists, or with option limit, accounted caches leave the fast path and take two of
+ * Once a group exists, or with that option, accounted caches leave the fast path and take two of
  * the 4,095 places for caches. kmalloc with __GFP_ACCOUNT comes from caches named kmalloc-cg-N
  * then (S11-07). The first accounted request to a cache without SLAB_ACCOUNT takes it off the fast
  * path too; where the kernel refuses membarrier such requests are not charged.

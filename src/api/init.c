@@ -27,8 +27,8 @@ bool heap_start(void)
                 options_init();
                 if (pages_init()) {
                         slots_init();
-                        if (options.limit)
-                                group_limit_process(options.limit);
+                        if (options.memory_limit)
+                                group_limit_process(options.memory_limit);
                         classes_init();
                         store_release(&heap_state, HEAP_READY);
                         started = true;

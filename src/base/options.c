@@ -54,7 +54,7 @@ static const struct setting settings[] = {
         {"reserve", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(reserve)},
         {"purge_delay", KIND_NUMBER, NULL, 0, 3600000, PLACE(purge_delay)},
         {"huge_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(huge_cache_max)},
-        {"limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(limit)},
+        {"memory_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(memory_limit)},
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
         {"slob_breaks", KIND_SIZES, NULL, 1, 4095, PLACE(slob_breaks)},

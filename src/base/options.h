@@ -37,7 +37,7 @@ struct options {
         uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */
         uint64_t purge_delay;        /* ms until free pages go back to the system */
         uint64_t huge_cache_max;     /* bytes of freed huge mappings kept */
-        uint64_t limit;              /* bytes that the process may have in use, 0: no limit */
+        uint64_t memory_limit;       /* bytes that the process may have in use, 0: no limit */
         uint64_t bad_free;           /* enum bad_free */
         uint64_t check;              /* enum free_check */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */

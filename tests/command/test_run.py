@@ -202,8 +202,8 @@ def test_bad_command_line(arguments: list[str], words: list[str]) -> None:
 )
 def test_limit_is_passed_on_in_bytes(size: str, bytes_: int) -> None:
     # A shell would need memory of its own; env prints without.
-    result = kmem_run("--limit", size, "--set", "limit=0", "/usr/bin/env")
-    assert f"KMEM_OPTIONS=limit={bytes_},limit=0\n".encode() in result.stdout
+    result = kmem_run("--limit", size, "--set", "memory_limit=0", "/usr/bin/env")
+    assert f"KMEM_OPTIONS=memory_limit={bytes_},memory_limit=0\n".encode() in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ static const struct {
         {"classes", {"", "kernel"}, false},
         {"check", {"", "sheaf"}, false},
         {"purge_delay", {"", "0"}, false},
-        {"limit", {"", "1T"}, false},
+        {"memory_limit", {"", "1T"}, false},
 };
 
 struct row {

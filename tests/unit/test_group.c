@@ -953,7 +953,7 @@ static void process_child_aligned(size_t before)
         child_check(!malloc((size_t)64 << 20) && !calloc(9, 1 << 20));
 }
 
-/* Runs under limit=8M; the program's own allocations are there before. */
+/* Runs under memory_limit=8M; the program's own allocations are there before. */
 static int process_child(void)
 {
         static void *blocks[200000];
@@ -993,7 +993,8 @@ static void test_process_limit(void **state)
 
         (void)state;
         if (pid == 0) {
-                setenv("KMEM_OPTIONS", is_slob() ? "engine=slob,limit=8M" : "limit=8M", 1);
+                setenv("KMEM_OPTIONS",
+                       is_slob() ? "engine=slob,memory_limit=8M" : "memory_limit=8M", 1);
                 execl("/proc/self/exe", "test_group", "process-child", (char *)NULL);
                 _exit(126);
         }
