@@ -7,7 +7,7 @@
  * and extents enough (the preload), so that nothing fails half way and nothing is allocated
  * under the lock. Readers walk without locks in a read section and begin anew if rm_version has
  * changed meanwhile: nodes and extents they stand on stay until they leave, because both are
- * freed after a grace period, by a callback the ones, by kfree_rcu the others.
+ * freed after a grace period, by callbacks: kfree_rcu of cache objects is not for SLOB.
  *
  * Nodes come constructed, with all slots empty, and go back so.
  */
@@ -302,6 +302,11 @@ static void rm_tidy(struct rm_node *node)
         }
 }
 
+static void rm_extent_free_rcu(struct rcu_head *head)
+{
+        kmem_cache_free(rm_extent_cache, container_of(head, struct rm_extent, rcu));
+}
+
 static void rm_remove(struct rm_extent *extent)
 {
         struct rm_node *node = rm_root;
@@ -313,7 +318,7 @@ static void rm_remove(struct rm_extent *extent)
         node->count--;
         rm_extent_count--;
         rm_tidy(node);
-        kfree_rcu(extent, rcu);
+        call_rcu(&extent->rcu, rm_extent_free_rcu);
 }
 
 /* Frees [first, last]: extents inside go, those that stick out are replaced by their rest. */
