@@ -500,8 +500,8 @@ void kmem_rcu_barrier(void);
  * kfree_rcu, kvfree_rcu - free a block after a grace period (S8-22)
  *
  * kfree_rcu(pointer) and, as in the kernel, kfree_rcu(pointer, member), where member is a struct
- * kmem_rcu_head (16 bytes or more) inside the object. Blocks of kmalloc and of any cache; NULL
- * is allowed. Blocks are collected and freed by later calls, by kmem_cache_shrink,
+ * kmem_rcu_head (16 bytes or more) inside the object. Whatever kfree takes: blocks of kmalloc and of
+ * caches (not of engine slob's, S5-32); NULL is allowed. Blocks are collected and freed by later calls, by kmem_cache_shrink,
  * kmem_cache_destroy and kfree_rcu_barrier. Without memory to collect them the second form uses
  * the member, the first waits for a grace period (inside a read section the block leaks, with a
  * message).

@@ -7,7 +7,7 @@
  * and extents enough (the preload), so that nothing fails half way and nothing is allocated
  * under the lock. Readers walk without locks in a read section and begin anew if rm_version has
  * changed meanwhile: nodes and extents they stand on stay until they leave, because both are
- * freed after a grace period, by a callback the ones, by kfree_rcu the others.
+ * freed by callbacks after a grace period.
  *
  * Nodes come constructed, with all slots empty, and go back so.
  */
@@ -83,6 +83,11 @@ static void rm_node_free_rcu(struct rcu_head *head)
         rm_node_construct(node);
         atomic_long_dec(&rm_node_count);
         kmem_cache_free(rm_node_cache, node);
+}
+
+static void rm_extent_free_rcu(struct rcu_head *head)
+{
+        kmem_cache_free(rm_extent_cache, container_of(head, struct rm_extent, rcu));
 }
 
 /* Fills the spare preload; called without the lock. Others may use up what is put there. */
@@ -313,7 +318,7 @@ static void rm_remove(struct rm_extent *extent)
         node->count--;
         rm_extent_count--;
         rm_tidy(node);
-        kfree_rcu(extent, rcu);
+        call_rcu(&extent->rcu, rm_extent_free_rcu);
 }
 
 /* Frees [first, last]: extents inside go, those that stick out are replaced by their rest. */
