@@ -500,11 +500,11 @@ void kmem_rcu_barrier(void);
  * kfree_rcu, kvfree_rcu - free a block after a grace period (S8-22)
  *
  * kfree_rcu(pointer) and, as in the kernel, kfree_rcu(pointer, member), where member is a struct
- * kmem_rcu_head (16 bytes or more) inside the object. Blocks of kmalloc and of any cache; NULL
- * is allowed. Blocks are collected and freed by later calls, by kmem_cache_shrink,
- * kmem_cache_destroy and kfree_rcu_barrier. Without memory to collect them the second form uses
- * the member, the first waits for a grace period (inside a read section the block leaks, with a
- * message).
+ * kmem_rcu_head (16 bytes or more) inside the object. Whatever kfree takes: blocks of kmalloc and
+ * of caches (not of engine slob's, S5-32); NULL is allowed. Blocks are collected and freed by later
+ * calls, by kmem_cache_shrink, kmem_cache_destroy and kfree_rcu_barrier. Without memory to collect
+ * them the second form uses the member, the first waits for a grace period (inside a read section
+ * the block leaks, with a message).
  */
 #define kfree_rcu(...) KMEM_RCU_FORM(__VA_ARGS__, KMEM_FREE_RCU_2, KMEM_FREE_RCU_1, )(__VA_ARGS__)
 #define kvfree_rcu(...) kfree_rcu(__VA_ARGS__)

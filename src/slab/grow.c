@@ -5,6 +5,8 @@
  */
 #include "slab/slab.h"
 
+#include "page/deferred.h"
+
 #include <string.h>
 
 /* The table of a new slab: every object free, ascending (S6-10). */
@@ -41,7 +43,10 @@ static bool slab_make_metadata(struct kmem_cache *cache, struct page *slab)
         return true;
 }
 
-/* Gives the slab's memory back; its page map entries are 0 again. */
+/*
+ * Gives the slab's memory back; its page map entries are 0 again. Pages of type-safe slabs wait
+ * for a grace period (S8-30); what the slab keeps outside itself no reader sees.
+ */
 static void slab_release(struct kmem_cache *cache, struct page *slab)
 {
         if (cache->objects > INLINE_BITS)
@@ -53,7 +58,10 @@ static void slab_release(struct kmem_cache *cache, struct page *slab)
         slab->active = 0;
         slab->first_offset = 0;
         store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
-        pages_free(slab, order_pages(cache->order));
+        if (cache->flags & SLAB_TYPESAFE_BY_RCU)
+                pages_free_deferred(slab, order_pages(cache->order));
+        else
+                pages_free(slab, order_pages(cache->order));
 }
 
 /*
@@ -63,8 +71,10 @@ static void slab_release(struct kmem_cache *cache, struct page *slab)
 struct page *slab_make(struct kmem_cache *cache, uint32_t node)
 {
         struct slab_cache *data = slab_data(cache);
-        struct page *slab = pages_alloc(cache->order, NULL);
+        struct page *slab;
 
+        pages_release_deferred();
+        slab = pages_alloc(cache->order, NULL);
         if (!slab)
                 return NULL;
         /* Pages come from one zone so far: with more nodes, a slab's node is who asked first. */
@@ -102,4 +112,5 @@ void slab_end_all(struct kmem_cache *cache, uint32_t doomed)
                 check_or_die(slab->active == 0);
                 slab_release(cache, slab);
         }
+        pages_release_deferred();
 }

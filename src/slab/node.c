@@ -202,8 +202,6 @@ unsigned int node_push_locked(struct kmem_cache *cache, uint32_t node, void *con
                 add_owned(&data->free_objects, 1);
                 right++;
         }
-        if (cache->flags & SLAB_TYPESAFE_BY_RCU)
-                return right;
         while (data->free_objects > data->free_limit) {
                 slab = node_unlink_free_locked(cache, node);
                 if (!slab)

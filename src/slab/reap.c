@@ -58,7 +58,7 @@ static uint64_t free_slabs_due(struct kmem_cache *cache, uint32_t node)
         touched = data->free_touched;
         data->free_touched = false;
         lock_drop(&cache->node[node].list_lock);
-        if (touched || cache->flags & SLAB_TYPESAFE_BY_RCU)
+        if (touched)
                 return 0;
         return (data->free_limit + slice - 1) / slice;
 }
@@ -117,8 +117,7 @@ bool slab_shrink(struct kmem_cache *cache)
 {
         drain_arrays(cache);
         for (uint32_t node = 0; node < NODES_MAX; node++)
-                if (!(cache->flags & SLAB_TYPESAFE_BY_RCU))
-                        node_end_free(cache, node, UINT64_MAX);
+                node_end_free(cache, node, UINT64_MAX);
         return slabs_remain(cache);
 }
 

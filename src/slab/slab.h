@@ -20,8 +20,8 @@
  *          full slab is the next holder.
  *  SLAB-4  free_objects of a node is the sum of objects - active over its slabs; `slabs` and
  *          `objects` in struct engine_node count all of them. Free slabs are ended while
- *          free_objects is above free_limit (S6-42), but for SLAB_TYPESAFE_BY_RCU, whose pages
- *          stay until the cache is destroyed (S8-30).
+ *          free_objects is above free_limit (S6-42); the pages of SLAB_TYPESAFE_BY_RCU ones wait
+ *          for a grace period (S8-30).
  *  SLAB-5  Objects in shared and alien arrays are handed out as far as their slab knows, and come
  *          back as far as the per-CPU layer knows.
  */

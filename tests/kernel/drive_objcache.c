@@ -62,7 +62,7 @@ static void check_attribute(struct obj *obj, unsigned int which)
 
         name_of(which, name);
         value = obj_attribute(obj, name, &bytes);
-        check((value != NULL) == is->set);
+        check((value != NULL) == is->set && obj_has_attribute(obj, name) == is->set);
         if (value) {
                 check(bytes == is->bytes);
                 for (uint32_t i = 0; i < bytes; i++)

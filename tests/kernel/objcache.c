@@ -60,11 +60,13 @@ struct fs_obj {
         struct obj vfs;
 };
 
+/* Found by name without the lock; freed by kfree_rcu, the value is its lock holder's alone. */
 struct fs_attribute {
         struct list_head list;
-        char *name;
+        struct rcu_head rcu;
         void *value;
         u32 bytes;
+        char name[];
 };
 
 static struct kmem_cache *fs_obj_cache __read_mostly;
@@ -122,9 +124,8 @@ static struct obj *obj_alloc(u64 number)
 
 static void fs_attribute_free(struct fs_attribute *attribute)
 {
-        kfree(attribute->name);
         kfree_sensitive(attribute->value);
-        kfree(attribute);
+        kfree_rcu(attribute, rcu);
 }
 
 static void obj_free_rcu(struct rcu_head *head)
@@ -143,7 +144,7 @@ static void obj_destroy(struct obj *obj)
 
         WARN_ON_ONCE(obj->count || !(obj->state & OBJ_FREEING));
         list_for_each_entry_safe (attribute, next, &fs->attributes, list) {
-                list_del(&attribute->list);
+                list_del_rcu(&attribute->list);
                 fs_attribute_free(attribute);
         }
         fs->attribute_count = 0;
@@ -380,23 +381,20 @@ static struct fs_attribute *fs_attribute_find(struct fs_obj *fs, const char *nam
 
 static struct fs_attribute *fs_attribute_add(struct fs_obj *fs, const char *name)
 {
-        struct fs_attribute *attribute = kzalloc_obj(*attribute);
+        size_t length = strlen(name);
+        struct fs_attribute *attribute = kzalloc_flex(*attribute, name, length + 1);
 
         if (!attribute)
                 return NULL;
-        attribute->name = kstrdup(name, GFP_KERNEL);
-        if (!attribute->name) {
-                kfree(attribute);
-                return NULL;
-        }
-        list_add_tail(&attribute->list, &fs->attributes);
+        strscpy(attribute->name, name, length + 1);
+        list_add_tail_rcu(&attribute->list, &fs->attributes);
         fs->attribute_count++;
         return attribute;
 }
 
 static void fs_attribute_remove(struct fs_obj *fs, struct fs_attribute *attribute)
 {
-        list_del(&attribute->list);
+        list_del_rcu(&attribute->list);
         fs->attribute_count--;
         fs_attribute_free(attribute);
 }
@@ -460,6 +458,23 @@ void *obj_attribute(struct obj *obj, const char *name, u32 *bytes)
         return copy;
 }
 EXPORT_SYMBOL(obj_attribute);
+
+bool obj_has_attribute(struct obj *obj, const char *name)
+{
+        struct fs_attribute *attribute;
+        bool found = false;
+
+        rcu_read_lock();
+        list_for_each_entry_rcu(attribute, &fs_obj(obj)->attributes, list)
+        {
+                found = strcmp(attribute->name, name) == 0;
+                if (found)
+                        break;
+        }
+        rcu_read_unlock();
+        return found;
+}
+EXPORT_SYMBOL(obj_has_attribute);
 
 unsigned int obj_attributes(struct obj *obj)
 {

@@ -33,6 +33,8 @@ void obj_resize(struct obj *obj, u64 size);
 /* Named attributes: set (NULL takes away), and a copy of the value (kfree it), NULL if unset. */
 int obj_set_attribute(struct obj *obj, const char *name, const void *value, u32 bytes);
 void *obj_attribute(struct obj *obj, const char *name, u32 *bytes);
+/* Whether it is set, without locks. */
+bool obj_has_attribute(struct obj *obj, const char *name);
 unsigned int obj_attributes(struct obj *obj);
 
 /* Writes up to @count dirty objects back; returns how many. */

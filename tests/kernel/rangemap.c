@@ -7,7 +7,11 @@
  * and extents enough (the preload), so that nothing fails half way and nothing is allocated
  * under the lock. Readers walk without locks in a read section and begin anew if rm_version has
  * changed meanwhile: nodes and extents they stand on stay until they leave, because both are
+<<<<<<< HEAD
  * freed after a grace period, by callbacks: kfree_rcu of cache objects is not for SLOB.
+=======
+ * freed by callbacks after a grace period.
+>>>>>>> linux-headers
  *
  * Nodes come constructed, with all slots empty, and go back so.
  */
@@ -83,6 +87,11 @@ static void rm_node_free_rcu(struct rcu_head *head)
         rm_node_construct(node);
         atomic_long_dec(&rm_node_count);
         kmem_cache_free(rm_node_cache, node);
+}
+
+static void rm_extent_free_rcu(struct rcu_head *head)
+{
+        kmem_cache_free(rm_extent_cache, container_of(head, struct rm_extent, rcu));
 }
 
 /* Fills the spare preload; called without the lock. Others may use up what is put there. */

@@ -107,8 +107,7 @@ static void check_all(void)
 
         walk_slab_cache(cache, &counts);
         check_equal(counts.active - counts.arrays, out_count);
-        if (!(cache->flags & SLAB_TYPESAFE_BY_RCU))
-                check(!counts.above_limit);
+        check(!counts.above_limit);
         cache->engine->report(cache, &report);
         for (unsigned int slot = 0; slot < SLOTS; slot++)
                 cache->engine->report_slot(cache, &slots[slot], &report);
@@ -118,7 +117,7 @@ static void check_all(void)
         check_equal(report.slabs, counts.full + counts.partial + counts.free);
 }
 
-/* Objects are all back: shrink leaves no slab, or for type-safe caches only free ones. */
+/* Objects are all back: shrink leaves no slab. */
 static void check_end(void)
 {
         struct walk_slab_counts counts;
@@ -129,8 +128,7 @@ static void check_end(void)
         remain = kmem_cache_shrink(cache);
         walk_slab_cache(cache, &counts);
         check_equal(counts.active, 0);
-        if (!(cache->flags & SLAB_TYPESAFE_BY_RCU))
-                check(!remain && !counts.free);
+        check(!remain && !counts.free);
 }
 
 static void play(unsigned int size, slab_flags_t flags, void (*ctor)(void *))
