@@ -311,11 +311,6 @@ static void rm_tidy(struct rm_node *node)
         }
 }
 
-static void rm_extent_free_rcu(struct rcu_head *head)
-{
-        kmem_cache_free(rm_extent_cache, container_of(head, struct rm_extent, rcu));
-}
-
 static void rm_remove(struct rm_extent *extent)
 {
         struct rm_node *node = rm_root;
