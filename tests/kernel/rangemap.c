@@ -7,11 +7,7 @@
  * and extents enough (the preload), so that nothing fails half way and nothing is allocated
  * under the lock. Readers walk without locks in a read section and begin anew if rm_version has
  * changed meanwhile: nodes and extents they stand on stay until they leave, because both are
-<<<<<<< HEAD
  * freed after a grace period, by callbacks: kfree_rcu of cache objects is not for SLOB.
-=======
- * freed by callbacks after a grace period.
->>>>>>> linux-headers
  *
  * Nodes come constructed, with all slots empty, and go back so.
  */
