@@ -8,6 +8,7 @@
  * The operations are shared out evenly over the runs. Writes TAP, a line for each run.
  */
 #define _GNU_SOURCE
+#include "../exec.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -173,7 +174,7 @@ static int run_row(const char *program, const struct row *row, uint64_t ops, uin
         if (child == 0) {
                 setenv("KMEM_OPTIONS", options, 1);
                 dup2(STDERR_FILENO, STDOUT_FILENO);
-                execv(program, arguments);
+                exec_program(program, arguments);
                 _exit(126);
         }
         if (child < 0 || waitpid(child, &status, 0) != child)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #define _GNU_SOURCE
+#include "../exec.h"
 #include "child.h"
 
 #include <errno.h>
@@ -85,7 +86,7 @@ static void become(const char *name, const char *options, int output)
                 setenv("KMEM_OPTIONS", options, 1);
         if (refused_call >= 0)
                 install_filter();
-        execv("/proc/self/exe", arguments);
+        exec_program("/proc/self/exe", arguments);
         _exit(126);
 }
 

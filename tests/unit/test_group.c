@@ -5,6 +5,7 @@
  * other threads use them. The heap is the library's, malloc included.
  */
 #define _GNU_SOURCE
+#include "../exec.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -995,7 +996,7 @@ static void test_process_limit(void **state)
         if (pid == 0) {
                 setenv("KMEM_OPTIONS",
                        is_slob() ? "engine=slob,memory_limit=8M" : "memory_limit=8M", 1);
-                execl("/proc/self/exe", "test_group", "process-child", (char *)NULL);
+                exec_program("/proc/self/exe", (char *[]){(char *)"test_group", (char *)"process-child", NULL});
                 _exit(126);
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -4,6 +4,7 @@
  * reaper do, and what is said of wrong frees. One thread; time stands still but where a case
  * moves it.
  */
+#include "../exec.h"
 #include "child.h"
 #include "walk_slab.h"
 
@@ -432,7 +433,7 @@ int main(int argc, char **argv)
         if (!getenv("KMEM_OPTIONS")) {
                 setenv("KMEM_OPTIONS",
                        "engine=slab,flush.limit=4,flush.batchcount=2,flush.shared=1", 1);
-                execv("/proc/self/exe", argv);
+                exec_program("/proc/self/exe", argv);
         }
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

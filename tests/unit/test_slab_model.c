@@ -5,6 +5,7 @@
  * objects that are out: none may come twice, none may be lost, and a walk over all slabs follows
  * each step. Built with one node and with two.
  */
+#include "../exec.h"
 #include "child.h"
 #include "walk_slab.h"
 
@@ -210,7 +211,7 @@ int main(int argc, char **argv)
         child_main(argc, argv, children, array_size(children));
         if (!getenv("KMEM_OPTIONS")) {
                 setenv("KMEM_OPTIONS", "engine=slab", 1);
-                execv("/proc/self/exe", argv);
+                exec_program("/proc/self/exe", argv);
         }
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
  * cmocka and libc use libc's malloc, so every SLOB page here is ours, and each case leaves none.
  */
 #define _GNU_SOURCE
+#include "../exec.h"
 #include "slob_walk.h"
 
 #include <errno.h>
@@ -1239,7 +1240,7 @@ int main(int count, char **arguments)
         /* The heap reads its options before main. */
         if (!getenv("KMEM_OPTIONS")) {
                 setenv("KMEM_OPTIONS", "engine=slob,slub-cache.engine=slub", 1);
-                execv("/proc/self/exe", arguments);
+                exec_program("/proc/self/exe", arguments);
         }
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
