@@ -50,3 +50,25 @@ void message_fatal(const char *format, ...)
         va_end(arguments);
         abort();
 }
+
+void message_print(int file, const char *format, ...)
+{
+        char line[256];
+        size_t written = 0;
+        size_t length = 0;
+        va_list arguments;
+        int printed;
+
+        va_start(arguments, format);
+        printed = vsnprintf(line, sizeof(line), format, arguments);
+        va_end(arguments);
+        if (printed > 0)
+                length = min_of((size_t)printed, sizeof(line) - 1);
+        while (written < length) {
+                long result = system_write(file, line + written, length - written);
+
+                if (result <= 0)
+                        return;
+                written += (size_t)result;
+        }
+}

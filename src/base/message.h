@@ -11,6 +11,12 @@
 /* Prints one line; the newline is added. Only %s %d %u %x %p %zu %lu %ld %c are to be used. */
 KMEM_HIDDEN void message(const char *format, ...) KMEM_PRINTF(1, 2);
 
+/*
+ * Prints to any file, without prefix and newline; what does not fit 255 characters is cut off.
+ * For tables and reports. The same conversions.
+ */
+KMEM_HIDDEN void message_print(int file, const char *format, ...) KMEM_PRINTF(2, 3);
+
 /* Prints one line and aborts. */
 KMEM_HIDDEN void message_fatal(const char *format, ...) KMEM_PRINTF(1, 2)
         __attribute__((noreturn, cold));

@@ -10,31 +10,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static void print(int file, const char *format, ...) KMEM_PRINTF(2, 3);
-
-static void print(int file, const char *format, ...)
-{
-        char line[256];
-        size_t written = 0;
-        va_list arguments;
-        int length;
-
-        va_start(arguments, format);
-        length = vsnprintf(line, sizeof(line), format, arguments);
-        va_end(arguments);
-        while (length > 0 && written < (size_t)length) {
-                long result = system_write(file, line + written, (size_t)length - written);
-
-                if (result <= 0)
-                        return;
-                written += (size_t)result;
-        }
-}
 
 /* One line of the table, taken under the lock and written without it: writing may block. */
 struct table_line {
@@ -70,7 +48,7 @@ static void print_group(int file, const struct kmem_group *group, const char *pa
 
         if (group->limit != SIZE_MAX)
                 snprintf(limit, sizeof(limit), "%zu", group->limit);
-        print(file,
+        message_print(file,
               "# group %s%s: %zu bytes, %zu objects, peak %zu, limit %s, refused %zu, parent %s\n",
               group->name, group->state == GROUP_ZOMBIE ? " (destroyed)" : "", group->bytes,
               group->objects, group->peak, limit, group->refusals, parent);
@@ -92,12 +70,13 @@ void slabinfo_write(int file)
         struct table_line line;
         uint64_t birth = 0;
 
-        print(file, "slabinfo - version: 2.1\n");
-        print(file, "# name            <active_objs> <num_objs> <objsize> <objperslab> "
-                    "<pagesperslab> : tunables <limit> <batchcount> <sharedfactor> : slabdata "
-                    "<active_slabs> <num_slabs> <sharedavail>\n");
+        message_print(file, "slabinfo - version: 2.1\n");
+        message_print(file,
+                      "# name            <active_objs> <num_objs> <objsize> <objperslab> "
+                      "<pagesperslab> : tunables <limit> <batchcount> <sharedfactor> : slabdata "
+                      "<active_slabs> <num_slabs> <sharedavail>\n");
         while (next_line(&birth, &line))
-                print(file,
+                message_print(file,
                       "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
                       "%6lu\n",
                       line.name, (unsigned long)line.totals.inuse,
@@ -108,12 +87,13 @@ void slabinfo_write(int file)
                       (unsigned long)line.totals.report.slabs,
                       (unsigned long)line.totals.report.shared_objects);
         heap_total(&totals);
-        print(file, "# large blocks: %zu of %zu bytes, huge: %zu of %zu bytes\n",
-              totals.large.blocks, totals.large.bytes, totals.large.huge_blocks,
-              totals.large.huge_bytes);
-        print(file, "# pages: %zu used, %zu free, %zu of them touched\n", totals.pages.used_pages,
-              totals.pages.free_pages, totals.pages.free_touched_pages);
-        print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
+        message_print(file, "# large blocks: %zu of %zu bytes, huge: %zu of %zu bytes\n",
+                      totals.large.blocks, totals.large.bytes, totals.large.huge_blocks,
+                      totals.large.huge_bytes);
+        message_print(file, "# pages: %zu used, %zu free, %zu of them touched\n",
+                      totals.pages.used_pages, totals.pages.free_pages,
+                      totals.pages.free_touched_pages);
+        message_print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
         slob_report(file);
         print_groups(file);
 }

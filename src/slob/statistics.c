@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "slob/statistics.h"
 
+#include "base/message.h"
 #include "page/large.h"
 #include "slob/block.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,27 +61,6 @@ static const char *list_name(unsigned int lists, unsigned int list)
         return lists <= 3 ? names[lists - 1][list] : "list";
 }
 
-static void print(int file, const char *format, ...) KMEM_PRINTF(2, 3);
-
-static void print(int file, const char *format, ...)
-{
-        char line[256];
-        size_t written = 0;
-        va_list arguments;
-        int length;
-
-        va_start(arguments, format);
-        length = vsnprintf(line, sizeof(line), format, arguments);
-        va_end(arguments);
-        while (length > 0 && written < (size_t)length) {
-                long result = system_write(file, line + written, (size_t)length - written);
-
-                if (result <= 0)
-                        return;
-                written += (size_t)result;
-        }
-}
-
 void slob_report(int file)
 {
         struct slob_statistics now;
@@ -90,20 +69,20 @@ void slob_report(int file)
         if (!slob_list_count)
                 return;
         slob_statistics(&now);
-        print(file, "# slob: unused, biggest, allocated and overhead are bytes\n");
+        message_print(file, "# slob: unused, biggest, allocated and overhead are bytes\n");
         for (unsigned int i = 0; i < now.lists; i++)
-                print(file, "# slob: %s pages %lu unused %lu biggest %lu fragments %lu\n",
-                      list_name(now.lists, i), now.list[i].pages, now.list[i].unused,
-                      now.list[i].biggest, now.list[i].fragments);
-        print(file,
+                message_print(file, "# slob: %s pages %lu unused %lu biggest %lu fragments %lu\n",
+                              list_name(now.lists, i), now.list[i].pages, now.list[i].unused,
+                              now.list[i].biggest, now.list[i].fragments);
+        message_print(file,
               "# slob: slob pages %lu full %lu allocs %lu frees %lu active %lu allocated %lu\n",
               counts->pages, now.full_pages, counts->allocs, counts->frees,
               counts->allocs - counts->frees, counts->allocated);
-        print(file, "# slob: page scans %lu block scans %lu\n", counts->page_scans,
-              counts->block_scans);
-        print(file, "# slob: kmallocs %lu active %lu allocated %lu overhead %lu\n",
-              counts->kmallocs, counts->kmallocs - counts->kmalloc_frees, counts->kmalloc_allocated,
-              counts->kmalloc_overhead);
-        print(file, "# slob: bigpages %lu active %lu\n", now.big, now.big_pages);
-        print(file, "# slob: total %lu used %lu\n", now.total, now.used);
+        message_print(file, "# slob: page scans %lu block scans %lu\n", counts->page_scans,
+                      counts->block_scans);
+        message_print(file, "# slob: kmallocs %lu active %lu allocated %lu overhead %lu\n",
+                      counts->kmallocs, counts->kmallocs - counts->kmalloc_frees,
+                      counts->kmalloc_allocated, counts->kmalloc_overhead);
+        message_print(file, "# slob: bigpages %lu active %lu\n", now.big, now.big_pages);
+        message_print(file, "# slob: total %lu used %lu\n", now.total, now.used);
 }
