@@ -10,12 +10,8 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/system.h"
 #include "page/page.h"
-
-/* NUMA nodes with lists of their own. Tests build with more. */
-#ifndef NODES_MAX
-#define NODES_MAX 1
-#endif
 
 enum {
         CACHES_MAX = 4096,      /* indexes 1..4095; index 0 is "no cache" */

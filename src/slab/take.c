@@ -12,7 +12,7 @@
 /* The node whose lists the calling thread uses first. Tests with more nodes replace it. */
 __attribute__((weak)) uint32_t slab_local_node(void)
 {
-        return NODES_MAX > 1 ? system_current_cpu() % NODES_MAX : 0;
+        return system_current_node();
 }
 
 /* Whether the lock is worth taking; a stale answer costs a slab too many, or a look in vain. */
