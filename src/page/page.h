@@ -53,13 +53,17 @@ struct page {
         uint8_t kind;       /* enum page_kind; written under page_lock or by the block's owner */
         uint8_t order;      /* free and slab: buddy order */
         uint8_t node;       /* NUMA node the block came from */
+        uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
-                uint8_t node_partial; /* slub: on its node's partial list; under list_lock */
-                uint8_t active;       /* slab: objects handed out; under list_lock */
-        };
-        union {
-                uint32_t slot;         /* slub: slot whose CPU slab it is or was last */
-                uint32_t first_offset; /* slab: bytes from its start to the first object */
+                uint32_t slot;          /* slob: index of the cache whose object has the block */
+                struct {
+                        uint16_t active; /* slab: objects handed out; under list_lock */
+                        uint16_t colour; /* slab: cache lines in front of the first object */
+                };
+                struct {
+                        uint16_t list;        /* slob: number of the page's list */
+                        uint16_t malloc_room; /* slob: see slob/block.h */
+                };
         };
 };
 _Static_assert(sizeof(struct page) == 32, "descriptors are 32 bytes: 0.8% of the heap");

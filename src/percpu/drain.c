@@ -121,12 +121,12 @@ static void empty_slot(struct kmem_cache *cache, struct slot *slot)
 
 /*
  * Destroy needs no fences: the caller promises that nobody uses the cache, so no pop, push or
- * replace of its pairs runs or will run.
+ * replace of its pairs runs or will run. Nor does a slot whose CPU has left.
  */
-static void detach_unused(struct kmem_cache *cache, unsigned int count)
+void slot_flush_unused(struct kmem_cache *cache, struct slot *slot)
 {
-        for (unsigned int number = 0; number < count; number++)
-                exchange_pair(slot_made(number), cache, &cold_pair);
+        exchange_pair(slot, cache, &cold_pair);
+        empty_slot(cache, slot);
 }
 
 /* Empties the slots that exist now; drain_mutex is held. False if others' could not be taken. */
@@ -137,8 +137,12 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
         bool complete = true;
 
         if (unused) {
-                detach_unused(cache, count);
-        } else if (!slots_are_rseq()) {
+                for (unsigned int number = 0; number < count; number++)
+                        slot_flush_unused(cache, slot_made(number));
+                empty_slot(cache, &shared_slot);
+                return true;
+        }
+        if (!slots_are_rseq()) {
                 detach_locked(cache, count, &cold_pair);
         } else if (!detach_rseq(cache, count, &cold_pair)) {
                 complete = false;

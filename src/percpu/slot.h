@@ -29,7 +29,8 @@
 enum {
         SLOTS_MAX = 8192,       /* concurrency ids or CPU numbers 0..8191 */
         CLASS_STEP_SHIFT = 3,   /* size class tables have an entry per 8 bytes */
-        CLASS_BYTES_MAX = 32768, /* largest size with a class */
+        /* Largest size with a class: of the kernel's classes two pages (S8-23). */
+        CLASS_BYTES_MAX = PAGE_SHIFT <= 14 ? 32768 : 2 << PAGE_SHIFT,
 };
 
 /*

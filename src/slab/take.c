@@ -71,7 +71,7 @@ unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                         taken = node_grow(cache, here, objects, count);
         }
         /* Without memory here, other nodes may still have objects. */
-        for (uint32_t node = 0; count && !taken && node < NODES_MAX; node++)
+        for (uint32_t node = 0; count && !taken && node < system_nodes(); node++)
                 taken = node_take(cache, node, objects, count);
         add_relaxed(&slot->taken, taken);
         return taken;

@@ -153,7 +153,8 @@ static struct page *node_take_partial(struct kmem_cache *cache, struct engine_sl
 struct page *node_take_partial_locked_slot(struct kmem_cache *cache, struct engine_slot *slot)
 {
         debug_check(lock_is_held(&slot->lock));
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int step = 0, here = system_current_node(); step < system_nodes(); step++) {
+                unsigned int node = (here + step) % system_nodes();
                 struct page *slab = node_take_partial(cache, slot, &cache->node[node]);
 
                 if (slab)
