@@ -8,8 +8,10 @@
 #ifndef KMEM_ENGINE_H
 #define KMEM_ENGINE_H
 
+/* In angle brackets, so that the simulator's is found where that comes first. */
+#include <base/lock.h>
+
 #include "base/list.h"
-#include "base/lock.h"
 #include "base/system.h"
 #include "page/page.h"
 

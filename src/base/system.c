@@ -78,6 +78,12 @@ unsigned int system_nodes(void)
         return NODES_MAX;
 }
 
+unsigned int system_node_cpus(unsigned int node)
+{
+        (void)node;
+        return max_of(machine.cpus[CPUS_ONLINE] / NODES_MAX, 1u);
+}
+
 unsigned int system_current_node(void)
 {
         return NODES_MAX > 1 ? system_current_cpu() % NODES_MAX : 0;

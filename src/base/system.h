@@ -45,6 +45,9 @@ KMEM_HIDDEN unsigned int system_current_cpu(void);
 /* NUMA nodes, 1 to NODES_MAX, numbered from 0. */
 KMEM_HIDDEN unsigned int system_nodes(void);
 
+/* Online CPUs of a node. */
+KMEM_HIDDEN unsigned int system_node_cpus(unsigned int node);
+
 /* The node of the CPU that the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_node(void);
 

@@ -141,12 +141,10 @@ static bool make_aliens(struct kmem_cache *cache, uint32_t node)
 
 static bool make_nodes(struct kmem_cache *cache)
 {
-        uint32_t cpus = max_of(system_cpus(CPUS_ONLINE) / system_nodes(), 1u);
-
         for (uint32_t node = 0; node < system_nodes(); node++) {
                 struct slab_node *data = &slab_data(cache)->node[node];
 
-                data->free_limit = (uint64_t)(1 + cpus) * cache->batchcount + cache->objects;
+                data->free_limit = (uint64_t)(1 + system_node_cpus(node)) * cache->batchcount + cache->objects;
                 if (cache->shared) {
                         data->shared = object_array_new(cache->shared * cache->batchcount);
                         if (!data->shared)
