@@ -125,8 +125,11 @@ def copy_tree(source: Path, target: Path) -> Tree:
 
 def build_base(target: Path) -> Tree:
     tree = copy_tree(ROOT, target)
-    sources = sorted(str(path.relative_to(target)) for path in (target / "src").rglob("*.c")
-                     if path.parent.name != "urcu")
+    sources = sorted(
+        str(path.relative_to(target))
+        for path in (target / "src").rglob("*.c")
+        if path.parent.name != "urcu"
+    )
     sources += sorted({f"tests/{name}" for parts, _ in PROGRAMS.values() for name in parts})
     tree.compile(sources)
     return tree
