@@ -31,8 +31,8 @@ static uint32_t default_objects(const struct kmem_cache *cache)
                 [DEFAULTS_LATER] = {6, 24, 52, 120},
                 [DEFAULTS_SEED] = {2, 6, 13, 30},
         };
-        uint64_t which = options_for_cache_or(cache->name, OPTION_CPU_PARTIAL_DEFAULTS,
-                                              DEFAULTS_LATER);
+        uint64_t which =
+                options_for_cache_or(cache->name, OPTION_CPU_PARTIAL_DEFAULTS, DEFAULTS_LATER);
         unsigned int row = cache->size >= PAGE_SIZE ? 0
                            : cache->size >= 1024    ? 1
                            : cache->size >= 256     ? 2
@@ -82,8 +82,8 @@ void partial_list_add(const struct kmem_cache *cache, struct engine_slot *slot, 
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_CPU_PARTIAL);
         slab->prev = (head ? head->prev : 0) + 1;
         if (cache->count_objects)
-                slab->list_objects = ((head ? head->list_objects : 0) + state.objects -
-                                      state.inuse) & 0xffffff;
+                slab->list_objects =
+                        ((head ? head->list_objects : 0) + state.objects - state.inuse) & 0xffffff;
         slab->next = slot->partial;
         slot->partial = page_number(slab);
 }

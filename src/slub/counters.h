@@ -15,21 +15,21 @@
 
 /* In the order of the specification's table. */
 enum slub_counter {
-        ALLOC_FASTPATH,          /* objects popped from the CPU freelist without more ado */
-        ALLOC_SLOWPATH,          /* slow path entered; each gives one object or none */
-        FREE_FASTPATH,           /* objects freed into the slot's own CPU slab */
-        FREE_SLOWPATH,           /* any other chain of frees */
-        FREE_FROZEN,             /* chain into a frozen slab */
-        FREE_ADD_PARTIAL,        /* slab put on a node list by a free or a CPU partial list's end */
-        FREE_REMOVE_PARTIAL,     /* slab taken off a node list because a free emptied it */
-        ALLOC_FROM_PARTIAL,      /* CPU slab taken from a node list */
-        ALLOC_SLAB,              /* new slab */
-        ALLOC_REFILL,            /* CPU freelist refilled from the slab's own list */
-        ALLOC_NODE_MISMATCH,     /* never: requests do not reach the back end with a node */
-        FREE_SLAB,               /* slab freed; not by shrink and destroy, which have no CPU */
-        CPUSLAB_FLUSH,           /* CPU slab dropped by a flush or by a race while installing */
-        DEACTIVATE_FULL,         /* results of a deactivation (S1-51) */
-        DEACTIVATE_EMPTY,        /* and of each slab of a CPU partial list that is freed */
+        ALLOC_FASTPATH,      /* objects popped from the CPU freelist without more ado */
+        ALLOC_SLOWPATH,      /* slow path entered; each gives one object or none */
+        FREE_FASTPATH,       /* objects freed into the slot's own CPU slab */
+        FREE_SLOWPATH,       /* any other chain of frees */
+        FREE_FROZEN,         /* chain into a frozen slab */
+        FREE_ADD_PARTIAL,    /* slab put on a node list by a free or a CPU partial list's end */
+        FREE_REMOVE_PARTIAL, /* slab taken off a node list because a free emptied it */
+        ALLOC_FROM_PARTIAL,  /* CPU slab taken from a node list */
+        ALLOC_SLAB,          /* new slab */
+        ALLOC_REFILL,        /* CPU freelist refilled from the slab's own list */
+        ALLOC_NODE_MISMATCH, /* never: requests do not reach the back end with a node */
+        FREE_SLAB,           /* slab freed; not by shrink and destroy, which have no CPU */
+        CPUSLAB_FLUSH,       /* CPU slab dropped by a flush or by a race while installing */
+        DEACTIVATE_FULL,     /* results of a deactivation (S1-51) */
+        DEACTIVATE_EMPTY,    /* and of each slab of a CPU partial list that is freed */
         DEACTIVATE_TO_HEAD,
         DEACTIVATE_TO_TAIL,
         DEACTIVATE_REMOTE_FREES, /* the slab had frees of others */

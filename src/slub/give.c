@@ -93,12 +93,12 @@ static void finish_free_locked(struct kmem_cache *cache, struct engine_slot *slo
                 }
                 discard = true;
         } else if (was_full) {
-                node_add_partial_locked(cache, node, slab, true); /* only without CPU partial lists */
+                node_add_partial_locked(cache, node, slab,
+                                        true); /* only without CPU partial lists */
                 count_event(slot, FREE_ADD_PARTIAL);
         }
         node_unlock(node, cost);
-        count_cost(slot, was_full ? FULL_TO_NODE : node_partial ? EMPTY_NODE : EMPTY_PARTIAL,
-                   cost);
+        count_cost(slot, was_full ? FULL_TO_NODE : node_partial ? EMPTY_NODE : EMPTY_PARTIAL, cost);
         if (discard) {
                 count_event(slot, FREE_SLAB);
                 slab_discard(cache, slab);
@@ -150,8 +150,7 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
                  * The lock is needed if the slab may have to leave or join a node list. It is
                  * taken before the swap: afterwards the slab could be gone.
                  */
-                locked = !before.frozen && !to_partial &&
-                         (stage == STAGE_FULL || after.inuse == 0);
+                locked = !before.frozen && !to_partial && (stage == STAGE_FULL || after.inuse == 0);
                 if (locked)
                         node_lock(node, &cost);
                 /* Under the lock exact (S1-33), else only for the counters. */

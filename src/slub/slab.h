@@ -110,7 +110,8 @@ struct slab_cost {
         bool locked;
 };
 
-static inline void count_events(struct engine_slot *slot, enum slub_counter counter, uint64_t events)
+static inline void count_events(struct engine_slot *slot, enum slub_counter counter,
+                                uint64_t events)
 {
         if (unlikely(slot->counters))
                 add_relaxed(&slot->counters->event[counter], events);
@@ -178,7 +179,8 @@ KMEM_HIDDEN void slub_setup_cpu_partial(struct kmem_cache *cache);
  * stay until they are next put to or flushed (S2-33 flushes). Only for caches with such lists.
  */
 KMEM_HIDDEN void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects);
-KMEM_HIDDEN bool partial_list_is_full(const struct kmem_cache *cache, const struct engine_slot *slot);
+KMEM_HIDDEN bool partial_list_is_full(const struct kmem_cache *cache,
+                                      const struct engine_slot *slot);
 KMEM_HIDDEN void partial_list_add(const struct kmem_cache *cache, struct engine_slot *slot,
                                   struct page *slab);
 /* Whether a refill has taken enough slabs from a node (2.4). */
@@ -197,8 +199,8 @@ KMEM_HIDDEN void slub_give(struct kmem_cache *cache, struct engine_slot *slot, v
                            unsigned int count);
 
 /* take.c: makes a slab the CPU slab whose whole list, from @freelist on, is the slot's already */
-KMEM_HIDDEN void slot_install(struct kmem_cache *cache, struct engine_slot *slot,
-                              struct page *slab, uint32_t freelist);
+KMEM_HIDDEN void slot_install(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
+                              uint32_t freelist);
 /* Takes the whole list of a slab that is the slot's or nobody's, and freezes it (or, T3, not). */
 KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab,
                                     enum slab_stage from, struct slab_cost *cost);

@@ -22,8 +22,8 @@ static const uint8_t next_stages[SLAB_STAGES] = {
         [STAGE_CPU] = 1 << STAGE_CPU | 1 << STAGE_FULL | 1 << STAGE_TRANSIT,
         [STAGE_CPU_PARTIAL] = 1 << STAGE_CPU | 1 << STAGE_TRANSIT,
         [STAGE_NODE_PARTIAL] = 1 << STAGE_TRANSIT,
-        [STAGE_TRANSIT] = 1 << STAGE_CPU | 1 << STAGE_CPU_PARTIAL | 1 << STAGE_NODE_PARTIAL |
-                          1 << STAGE_GONE,
+        [STAGE_TRANSIT] =
+                1 << STAGE_CPU | 1 << STAGE_CPU_PARTIAL | 1 << STAGE_NODE_PARTIAL | 1 << STAGE_GONE,
         [STAGE_FULL] = 1 << STAGE_TRANSIT,
         [STAGE_GONE] = 0,
 };

@@ -68,11 +68,11 @@ enum {
 _Static_assert((int)INDEX_END == (int)ENGINE_NO_OBJECT, "an empty CPU freelist ends at once");
 
 struct slab_state {
-        uint32_t head;    /* index of the first free object, or INDEX_END */
-        uint32_t inuse;   /* objects not on the list */
+        uint32_t head;  /* index of the first free object, or INDEX_END */
+        uint32_t inuse; /* objects not on the list */
         uint32_t objects;
         bool frozen;
-        uint16_t tag;     /* counts transitions, for checks only */
+        uint16_t tag; /* counts transitions, for checks only */
 };
 
 static inline struct slab_state state_unpack(uint64_t word)
@@ -127,15 +127,14 @@ extern void slab_swap_hook(struct page *slab) __attribute__((weak));
  * One transition of SLUB-1. On failure *old holds the word found, and the caller decides anew.
  * Release publishes the table entries and objects of a push; acquire sees those of others.
  */
-static inline bool slab_transition(const struct kmem_cache *cache, struct page *slab,
-                                   uint64_t *old, struct slab_state new, enum slab_stage from,
-                                   enum slab_stage to)
+static inline bool slab_transition(const struct kmem_cache *cache, struct page *slab, uint64_t *old,
+                                   struct slab_state new, enum slab_stage from, enum slab_stage to)
 {
         struct slab_state before = state_unpack(*old);
         bool swapped;
 
         new.tag = (uint16_t)(before.tag + 1);
-        debug_check(new.inuse <= new.objects && new.objects == before.objects);
+        debug_check(new.inuse <= new.objects &&new.objects == before.objects);
         debug_check((new.head == INDEX_END) == (new.inuse == new.objects));
 #ifdef KMEM_SWAP_HOOK
         if (slab_swap_hook)

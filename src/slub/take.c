@@ -40,8 +40,7 @@ static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slo
 }
 
 /* From the uncarved room of the CPU slab: ascending, as a kernel's new slab (S4-30). */
-static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot,
-                            struct batch *batch)
+static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, struct batch *batch)
 {
         struct page *slab = slot->slab;
         uint32_t objects = slab_objects(slab);

@@ -35,21 +35,39 @@ FLAGS = [
     *("-std=gnu17", "-O2", "-g", "-w", "-pthread"),
     *("-fvisibility=hidden", "-fcf-protection=none", "-fomit-frame-pointer"),
     *("-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-semantic-interposition"),
+    "-DKMEM_SWAP_HOOK=1",  # weak: only test_slub_transitions has one
 ]
 
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (
-        ["stress/attack.c", "stress/checked.c", "stress/crowd.c", "unit/walker.c"],
+        [
+            "stress/attack.c",
+            "stress/checked.c",
+            "stress/crowd.c",
+            "unit/walker.c",
+            "unit/walk_slab.c",
+        ],
         [],
     ),
-    "test_percpu": (["unit/test_percpu.c", "unit/child.c", "unit/walker.c"], ["-lcmocka"]),
+    "test_slub_policies": (
+        ["unit/test_slub_policies.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
+        ["-lcmocka"],
+    ),
+    "test_slub_transitions": (
+        ["unit/test_slub_transitions.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
+        ["-lcmocka"],
+    ),
+    "test_percpu": (
+        ["unit/test_percpu.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
+        ["-lcmocka"],
+    ),
     "test_slub_lists": (
-        ["unit/test_slub_lists.c", "unit/child.c", "unit/walker.c"],
+        ["unit/test_slub_lists.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
     ),
 }
-WITHOUT_MALLOC = {"test_percpu", "test_slub_lists"}
+WITHOUT_MALLOC = {"test_percpu", "test_slub_lists", "test_slub_policies", "test_slub_transitions"}
 
 
 class MutantError(Exception):
@@ -120,12 +138,18 @@ class Tree:
 def copy_tree(source: Path, target: Path) -> Tree:
     for name in ("src", "include", "tests/unit", "tests/stress"):
         shutil.copytree(source / name, target / name)
+    shutil.copy(source / "tests/exec.h", target / "tests")
     return Tree(target)
 
 
 def build_base(target: Path) -> Tree:
     tree = copy_tree(ROOT, target)
-    sources = sorted(str(path.relative_to(target)) for path in (target / "src").rglob("*.c"))
+    # urcu/ is a library of its own, which needs liburcu.
+    sources = sorted(
+        str(path.relative_to(target))
+        for path in (target / "src").rglob("*.c")
+        if path.parent.name != "urcu"
+    )
     sources += sorted({f"tests/{name}" for parts, _ in PROGRAMS.values() for name in parts})
     tree.compile(sources)
     return tree

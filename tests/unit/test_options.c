@@ -19,13 +19,16 @@ static void child_show(void)
 {
         static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted",
                                              "other"};
-        static const char *const names[] = {"sheaf_capacity", "min_partial", "cpu_partial",
-                                            "cpu_partial_accounting", "cpu_partial_defaults",
-                                            "freeze", "stats"};
+        static const char *const names[] = {
+                "sheaf_capacity",       "min_partial", "cpu_partial", "cpu_partial_accounting",
+                "cpu_partial_defaults", "freeze",      "stats"};
         static const enum cache_option numbers[] = {
-                OPTION_SHEAF_CAPACITY,         OPTION_MIN_PARTIAL,
-                OPTION_CPU_PARTIAL,            OPTION_CPU_PARTIAL_ACCOUNTING,
-                OPTION_CPU_PARTIAL_DEFAULTS,   OPTION_FREEZE,
+                OPTION_SHEAF_CAPACITY,
+                OPTION_MIN_PARTIAL,
+                OPTION_CPU_PARTIAL,
+                OPTION_CPU_PARTIAL_ACCOUNTING,
+                OPTION_CPU_PARTIAL_DEFAULTS,
+                OPTION_FREEZE,
                 OPTION_STATS,
         };
 

@@ -105,8 +105,7 @@ static void length_of_a_list(void **state)
                                 give(1, slab, 0, 1);
                                 longest = list_slabs(1) > longest ? list_slabs(1) : longest;
                                 check_equal(list_slabs(1), slab < expected ? slab + 1 : 1);
-                                check_equal(counters[1].event[CPU_PARTIAL_DRAIN],
-                                            slab == expected);
+                                check_equal(counters[1].event[CPU_PARTIAL_DRAIN], slab == expected);
                         }
                         check_equal(longest, expected);
                         check_equal(walk().node_partial, expected);
@@ -189,7 +188,7 @@ static void refill_by_objects(void **state)
 static void child_seed_defaults(void)
 {
         /* size, cpu_partial; with 64 CPUs and kernel orders the slabs of the specification */
-        static const uint32_t expected[][2] = {{8, 30},   {64, 30},   {255, 30}, {256, 13},
+        static const uint32_t expected[][2] = {{8, 30},    {64, 30},  {255, 30}, {256, 13},
                                                {1023, 13}, {1024, 6}, {4095, 6}, {4096, 2}};
 
         for (size_t i = 0; i < array_size(expected); i++) {
@@ -478,7 +477,8 @@ static void check_ledger(uint64_t taken, uint64_t given)
         check_equal(event(ALLOC_FASTPATH) + event(ALLOC_SLOWPATH), taken);
         check(event(FREE_FASTPATH) + event(FREE_SLOWPATH) <= given);
         check_equal(event(CPUSLAB_FLUSH), times(DEACTIVATE_TO_NODE) + times(DEACTIVATE_OTHER));
-        check_equal(times(DEACTIVATE_TO_NODE), event(DEACTIVATE_TO_HEAD) + event(DEACTIVATE_TO_TAIL));
+        check_equal(times(DEACTIVATE_TO_NODE),
+                    event(DEACTIVATE_TO_HEAD) + event(DEACTIVATE_TO_TAIL));
         check_equal(event(CMPXCHG_DOUBLE_FAIL), 0); /* nobody else is there */
 }
 

@@ -234,7 +234,8 @@ static void make_node_partial(unsigned int count)
 
 static void own_list_and_exhaustion(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 void *more[2];
 
                 begin(eager, 4, 5);
@@ -257,7 +258,8 @@ static void own_list_and_exhaustion(void **state)
 
 static void cpu_partial_to_cpu(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 void *one;
 
                 begin(eager, 4, 5);
@@ -273,26 +275,27 @@ static void cpu_partial_to_cpu(void **state)
 
 static void node_partial_to_cpu(void **state)
 {
-        each_scheme(eager)
-                for (uint32_t limit = 0; limit <= 6; limit++) {
-                        void *one;
+        each_scheme(eager) for (uint32_t limit = 0; limit <= 6; limit++)
+        {
+                void *one;
 
-                        begin(eager, limit, 100);
-                        make_node_partial(8);
-                        measure();
-                        take(1, &one, 1);
-                        expect(NODE_TO_CPU, 1);
-                        expect(NODE_TO_PARTIAL, limit ? limit / 2 + 1 : 0);
-                        expect_no_more();
-                        end(&one, 1);
-                }
+                begin(eager, limit, 100);
+                make_node_partial(8);
+                measure();
+                take(1, &one, 1);
+                expect(NODE_TO_CPU, 1);
+                expect(NODE_TO_PARTIAL, limit ? limit / 2 + 1 : 0);
+                expect_no_more();
+                end(&one, 1);
+        }
 }
 
 /* ---- T9 to T15: objects come back -------------------------------------------------------------- */
 
 static void free_into_cpu_partial(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 begin(eager, 4, 5);
                 make_full(1);
                 measure();
@@ -313,33 +316,34 @@ static void free_into_cpu_partial(void **state)
 
 static void free_into_node_partial(void **state)
 {
-        each_scheme(eager)
-                for (size_t least = 0; least < 3; least++) {
-                        begin(eager, 4, least);
-                        make_node_partial(2);
-                        measure();
-                        give(1, 0, 1, 2);
-                        expect(FREE_TO_NODE, 1);
-                        expect_no_more();
-                        /* Kept or discarded, it costs the same. */
-                        give(1, 0, 2, cache->objects);
-                        expect(EMPTY_NODE, 1);
-                        expect_no_more();
-                        check_equal(event(FREE_REMOVE_PARTIAL), 1);
-                        check_equal(event(FREE_SLAB), 1);
-                        check_equal(cache->node[0].partial.length, 1);
-                        cache->min_partial = 5;
-                        give(1, 1, 1, cache->objects);
-                        expect(EMPTY_NODE, 1);
-                        expect_no_more();
-                        check_equal(event(FREE_SLAB), 1);
-                        end(NULL, 0);
-                }
+        each_scheme(eager) for (size_t least = 0; least < 3; least++)
+        {
+                begin(eager, 4, least);
+                make_node_partial(2);
+                measure();
+                give(1, 0, 1, 2);
+                expect(FREE_TO_NODE, 1);
+                expect_no_more();
+                /* Kept or discarded, it costs the same. */
+                give(1, 0, 2, cache->objects);
+                expect(EMPTY_NODE, 1);
+                expect_no_more();
+                check_equal(event(FREE_REMOVE_PARTIAL), 1);
+                check_equal(event(FREE_SLAB), 1);
+                check_equal(cache->node[0].partial.length, 1);
+                cache->min_partial = 5;
+                give(1, 1, 1, cache->objects);
+                expect(EMPTY_NODE, 1);
+                expect_no_more();
+                check_equal(event(FREE_SLAB), 1);
+                end(NULL, 0);
+        }
 }
 
 static void full_to_node(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 begin(eager, 0, 5);
                 make_full(1);
                 measure();
@@ -355,28 +359,29 @@ static void full_to_node(void **state)
 
 static void overflow(void **state)
 {
-        each_scheme(eager)
-                for (uint32_t limit = 1; limit <= 6; limit++) {
-                        begin(eager, limit, 100);
-                        make_full(limit + 1);
-                        measure();
-                        for (unsigned int slab = 0; slab < limit; slab++)
-                                give(1, slab, 0, 1);
-                        expect(FULL_TO_PARTIAL, limit);
-                        expect_no_more();
-                        give(1, limit, 0, 1);
-                        expect(FULL_TO_PARTIAL, 1);
-                        expect_runs(OVERFLOW_TO_NODE, limit, 1); /* one node: one run */
-                        expect_no_more();
-                        check_equal(event(CPU_PARTIAL_DRAIN), 1);
-                        check_equal(event(FREE_ADD_PARTIAL), limit);
-                        end(NULL, 0);
-                }
+        each_scheme(eager) for (uint32_t limit = 1; limit <= 6; limit++)
+        {
+                begin(eager, limit, 100);
+                make_full(limit + 1);
+                measure();
+                for (unsigned int slab = 0; slab < limit; slab++)
+                        give(1, slab, 0, 1);
+                expect(FULL_TO_PARTIAL, limit);
+                expect_no_more();
+                give(1, limit, 0, 1);
+                expect(FULL_TO_PARTIAL, 1);
+                expect_runs(OVERFLOW_TO_NODE, limit, 1); /* one node: one run */
+                expect_no_more();
+                check_equal(event(CPU_PARTIAL_DRAIN), 1);
+                check_equal(event(FREE_ADD_PARTIAL), limit);
+                end(NULL, 0);
+        }
 }
 
 static void deactivation(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 begin(eager, 4, 5);
                 take(0, objects[0], 5);
                 measure();
@@ -412,7 +417,8 @@ static void deactivation(void **state)
 
 static void flush_and_shrink(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 begin(eager, 8, 100);
                 make_full(5);
                 for (unsigned int slab = 0; slab < 5; slab++)
@@ -437,32 +443,33 @@ static void flush_and_shrink(void **state)
 
 static void take_and_use(void **state)
 {
-        each_scheme(eager)
-                for (unsigned int count = 2; count <= 8; count++) {
-                        uint64_t swaps = 0;
-                        uint64_t locked = 0;
-                        void *more[8];
+        each_scheme(eager) for (unsigned int count = 2; count <= 8; count++)
+        {
+                uint64_t swaps = 0;
+                uint64_t locked = 0;
+                void *more[8];
 
-                        begin(eager, 2 * (count - 2) + (count == 2), 100);
-                        make_node_partial(count);
-                        measure();
-                        take(1, more, count); /* each has one free object */
-                        for (unsigned int t = NODE_TO_CPU; t <= NODE_TO_PARTIAL; t++) {
-                                swaps += measured((enum slub_transition)t, COST_SWAPS);
-                                locked += measured((enum slub_transition)t, COST_SWAPS_LOCKED);
-                        }
-                        swaps += measured(PARTIAL_TO_CPU, COST_SWAPS);
-                        locked += measured(PARTIAL_TO_CPU, COST_SWAPS_LOCKED);
-                        check_equal(swaps, eager ? 2 * count - 1 : count);
-                        check_equal(locked, eager ? count : 0);
-                        check_equal(measured(NODE_TO_CPU, COST_LIST_LOCKS), 1);
-                        end(more, count);
+                begin(eager, 2 * (count - 2) + (count == 2), 100);
+                make_node_partial(count);
+                measure();
+                take(1, more, count); /* each has one free object */
+                for (unsigned int t = NODE_TO_CPU; t <= NODE_TO_PARTIAL; t++) {
+                        swaps += measured((enum slub_transition)t, COST_SWAPS);
+                        locked += measured((enum slub_transition)t, COST_SWAPS_LOCKED);
                 }
+                swaps += measured(PARTIAL_TO_CPU, COST_SWAPS);
+                locked += measured(PARTIAL_TO_CPU, COST_SWAPS_LOCKED);
+                check_equal(swaps, eager ? 2 * count - 1 : count);
+                check_equal(locked, eager ? count : 0);
+                check_equal(measured(NODE_TO_CPU, COST_LIST_LOCKS), 1);
+                end(more, count);
+        }
 }
 
 static void round_trip(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 uint64_t swaps = 0;
                 void *one;
 
@@ -485,7 +492,8 @@ static void round_trip(void **state)
 /* S1-41: eager refill stops where its swap fails; S1-42: delayed refill has none to fail. */
 static void refill_under_contention(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 void *one;
 
                 begin(eager, 6, 100);
@@ -528,7 +536,8 @@ static void refill_under_contention(void **state)
 /* S1-52, S1-62: a retry takes list_lock again where it is held over the swap. */
 static void retries_and_list_lock(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 begin(eager, 4, 5);
                 take(0, objects[0], 5);
                 measure();
@@ -562,7 +571,8 @@ static void retries_and_list_lock(void **state)
 /* T2, T3: a CPU slab that looks exhausted gets an object back before the swap. */
 static void exhaustion_overtaken(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 void *one;
 
                 begin(eager, 4, 5);
@@ -582,7 +592,8 @@ static void exhaustion_overtaken(void **state)
 /* T14: two frees into a FULL slab; the second finds it on the way to the first one's list. */
 static void two_first_frees(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 begin(eager, 4, 5);
                 make_full(1);
                 measure();
@@ -599,7 +610,8 @@ static void two_first_frees(void **state)
 /* T16 eager: a free into a slab that is being unfrozen. */
 static void drain_under_contention(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 begin(eager, 2, 100);
                 make_full(3);
                 give(1, 0, 0, 1);
@@ -625,7 +637,8 @@ static void drain_under_contention(void **state)
  */
 static void no_slab_is_lost(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 void *more[6];
 
                 begin(eager, 0, 100);
@@ -644,7 +657,8 @@ static void no_slab_is_lost(void **state)
 /* S2-20 to S2-22 with a limit that was lowered to 0: lists are there, but may not grow. */
 static void limit_zero(void **state)
 {
-        each_scheme(eager) {
+        each_scheme(eager)
+        {
                 void *one;
 
                 begin(eager, 1, 100);
@@ -667,6 +681,7 @@ static void limit_zero(void **state)
         }
 }
 
+#ifdef KMEM_DEBUG_CHECKS
 /* ---- Illegal ways -------------------------------------------------------------------------------- */
 
 static void child_skips_transit(void)
@@ -711,13 +726,17 @@ static void illegal_ways(void **state)
         child_aborts("frozen_on_list", NULL, "from in transit to CPU partial with frozen 1");
         child_aborts("wrong_stage", NULL, "slab->stage == from");
 }
+#endif
 
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
+#ifdef KMEM_DEBUG_CHECKS
                 {"skips_transit", child_skips_transit},
                 {"frozen_on_list", child_frozen_on_list},
                 {"wrong_stage", child_wrong_stage},
+#endif
+                {NULL, NULL},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(own_list_and_exhaustion),
@@ -738,9 +757,11 @@ int main(int argc, char **argv)
                 cmocka_unit_test(drain_under_contention),
                 cmocka_unit_test(no_slab_is_lost),
                 cmocka_unit_test(limit_zero),
+#ifdef KMEM_DEBUG_CHECKS
                 cmocka_unit_test(illegal_ways),
+#endif
         };
 
-        child_main(argc, argv, children, array_size(children));
+        child_main(argc, argv, children, array_size(children) - 1);
         return cmocka_run_group_tests_name("slub transitions", tests, NULL, NULL);
 }

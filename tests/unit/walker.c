@@ -150,10 +150,10 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
                slab);
         for (size_t page = 0; page < order_pages(slab->order); page++)
                 ensure(heap.map[page_number(slab) + page] == cache->pair_offset, slab);
-        ensure(state.inuse + listed == state.objects, slab);               /* S1-70 */
+        ensure(state.inuse + listed == state.objects, slab); /* S1-70 */
         ensure(state.frozen == (place == PLACE_CPU ||
                                 (place == PLACE_CPU_PARTIAL && cache->freeze_eagerly)),
-               slab); /* S1-71, 1.2 */
+               slab);                                                      /* S1-71, 1.2 */
         ensure(slab->node_partial == (place == PLACE_NODE_PARTIAL), slab); /* S1-72 */
         if (place == PLACE_NODE_PARTIAL || place == PLACE_CPU_PARTIAL)
                 ensure(listed > 0, slab); /* S1-74 */
