@@ -38,32 +38,19 @@ FLAGS = [
     "-DKMEM_SWAP_HOOK=1",  # weak: only test_slub_transitions has one
 ]
 
+WALKERS = ["unit/walker.c", "unit/walk_slab.c"]
+
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
-    "attack": (
-        [
-            "stress/attack.c",
-            "stress/checked.c",
-            "stress/crowd.c",
-            "unit/walker.c",
-            "unit/walk_slab.c",
-        ],
-        [],
-    ),
-    "test_slub_policies": (
-        ["unit/test_slub_policies.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
-        ["-lcmocka"],
-    ),
+    "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
+    "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_transitions": (
-        ["unit/test_slub_transitions.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
-        ["-lcmocka"],
-    ),
-    "test_percpu": (
-        ["unit/test_percpu.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
+        ["unit/test_slub_transitions.c", "unit/child.c", *WALKERS],
         ["-lcmocka"],
     ),
     "test_slub_lists": (
-        ["unit/test_slub_lists.c", "unit/child.c", "unit/walker.c", "unit/walk_slab.c"],
+        ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
     ),
 }
