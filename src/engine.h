@@ -39,7 +39,7 @@ struct engine_slot {
         struct page *slab;   /* CPU slab or NULL */
         uint64_t taken;      /* objects that left the back end through this slot, cumulative */
         uint64_t given;      /* objects that came back through it, cumulative */
-        void *engine_data;   /* whatever else the back end keeps, NULL at first */
+        struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
 };
 
 /* Slabs of one cache on one NUMA node (S1-05). */
@@ -48,10 +48,12 @@ struct engine_node {
         struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
+        uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
 };
 
 struct engine;
 struct barn;
+struct slub_counters;
 
 struct kmem_cache {
         uint32_t pair_offset;      /* index << PAIR_SHIFT; the page map's value */
@@ -76,8 +78,12 @@ struct kmem_cache {
         uint32_t objects;          /* objects of a slab of that order */
         uint32_t min_order;        /* fallback when memory is short */
         uint32_t min_order_objects;
+        bool has_cpu_partial;      /* decided when the cache is made; the limits may still be 0 */
+        bool count_objects;        /* CPU partial lists are limited by objects, not by slabs */
+        bool freeze_eagerly;       /* slabs on them are frozen */
         uint32_t cpu_partial;      /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
+        uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
         struct engine_node node[NODES_MAX];
 
