@@ -59,7 +59,7 @@ static bool finish_free_locked(struct kmem_cache *cache, struct engine_node *nod
 
         if (before.head != INDEX_END && !node_partial) {
                 /* On a CPU partial list or in transit: its owner deals with it. */
-        } else if (now_empty && node->partial.length >= cache->min_partial) {
+        } else if (now_empty && node->partial.length >= load_relaxed(&cache->min_partial)) {
                 if (before.head != INDEX_END)
                         node_remove_partial_locked(node, slab);
                 discard = true;
@@ -77,7 +77,7 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
         struct page *slab = chain->slab;
         struct engine_node *node = slab_node(cache, slab);
         uint64_t old = load_relaxed(&slab->state);
-        bool cpu_partial = cache->cpu_partial_slabs > 0;
+        bool cpu_partial = load_relaxed(&cache->cpu_partial_slabs) > 0;
         struct slab_state before;
         struct slab_state after;
         bool locked;

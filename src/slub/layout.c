@@ -65,11 +65,16 @@ static uint32_t default_cpu_partial(uint32_t size)
         return size >= 256 ? 52 : 120;
 }
 
-/* S2-11: the factor 2 stands for slabs that are half full on average. */
+/*
+ * S2-11: the factor 2 stands for slabs that are half full on average. Others may be reading: a
+ * stale limit costs a slab more or less on a list.
+ */
 void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects)
 {
-        cache->cpu_partial = objects;
-        cache->cpu_partial_slabs = (2 * objects + cache->objects - 1) / cache->objects;
+        uint64_t slabs = (2 * (uint64_t)objects + cache->objects - 1) / cache->objects;
+
+        store_relaxed(&cache->cpu_partial, objects);
+        store_relaxed(&cache->cpu_partial_slabs, (uint32_t)min_of(slabs, (uint64_t)UINT32_MAX));
 }
 
 int slub_setup(struct kmem_cache *cache)

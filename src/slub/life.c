@@ -130,7 +130,8 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
         if (after.head == INDEX_END)
                 return; /* FULL: the next free moves it */
         /* Racy by design (S1-35): the slab is ours alone, only the limit may be missed by one. */
-        if (after.inuse == 0 && load_relaxed(&node->partial.length) >= cache->min_partial) {
+        if (after.inuse == 0 &&
+            load_relaxed(&node->partial.length) >= load_relaxed(&cache->min_partial)) {
                 slab_discard(cache, slab);
                 return;
         }

@@ -64,7 +64,8 @@ void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, struct
         uint32_t drained = 0;
 
         lock_take(&slot->lock);
-        if (drain && slot->partial && chain_length(slot->partial) >= cache->cpu_partial_slabs) {
+        if (drain && slot->partial &&
+            chain_length(slot->partial) >= load_relaxed(&cache->cpu_partial_slabs)) {
                 drained = slot->partial;
                 slot->partial = 0;
         }
@@ -100,7 +101,7 @@ void node_put_chain(struct kmem_cache *cache, uint32_t chain)
                  * nobody else can take from it.
                  */
                 if (state_unpack(load_relaxed(&slab->state)).inuse == 0 &&
-                    node->partial.length >= cache->min_partial) {
+                    node->partial.length >= load_relaxed(&cache->min_partial)) {
                         slab->next = empty;
                         empty = page_number(slab);
                 } else {
@@ -127,6 +128,7 @@ void node_put_chain(struct kmem_cache *cache, uint32_t chain)
 static struct page *node_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
                                       struct engine_node *node)
 {
+        uint32_t limit = load_relaxed(&cache->cpu_partial_slabs);
         struct page *first;
         uint32_t extra = 0;
 
@@ -137,7 +139,7 @@ static struct page *node_take_partial(struct kmem_cache *cache, struct engine_sl
         first = page_list_first(&node->partial);
         if (first)
                 node_remove_partial_locked(node, first);
-        while (first && cache->cpu_partial_slabs && extra <= cache->cpu_partial_slabs / 2) {
+        while (first && limit && extra <= limit / 2) {
                 struct page *slab = page_list_first(&node->partial);
 
                 if (!slab)
