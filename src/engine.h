@@ -40,7 +40,7 @@ struct engine_slot {
         struct page *slab;   /* CPU slab or NULL */
         uint64_t taken;      /* objects that left the back end through this slot, cumulative */
         uint64_t given;      /* objects that came back through it, cumulative */
-        void *engine_data;   /* whatever else the back end keeps, NULL at first */
+        struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
 };
 
 /* Slabs of one cache on one NUMA node (S1-05). */
@@ -49,10 +49,12 @@ struct engine_node {
         struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
+        uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
 };
 
 struct engine;
 struct barn;
+struct slub_counters;
 
 struct kmem_cache {
         uint32_t pair_offset;      /* index << PAIR_SHIFT; the page map's value */
@@ -77,8 +79,12 @@ struct kmem_cache {
         uint32_t objects;          /* objects of a slab of that order */
         uint32_t min_order;        /* fallback when memory is short */
         uint32_t min_order_objects;
+        bool has_cpu_partial;      /* decided when the cache is made; the limits may still be 0 */
+        bool count_objects;        /* CPU partial lists are limited by objects, not by slabs */
+        bool freeze_eagerly;       /* slabs on them are frozen */
         uint32_t cpu_partial;      /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
+        uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
         struct engine_node node[NODES_MAX];
 
@@ -128,7 +134,6 @@ struct engine_node_report {
 /* Figures of one cache; exact at rest, never torn while running. */
 struct engine_report {
         struct engine_node_report node[NODES_MAX];
-        uint64_t cpu_partial_slabs; /* of all slots that were added */
         uint64_t taken;            /* objects handed to the per-CPU layer, cumulative */
         uint64_t given;            /* objects it gave back, cumulative */
         /* Only where objects of one cache differ in size; else they are objects times stride. */
@@ -220,11 +225,6 @@ struct engine {
         void (*each_lock)(struct kmem_cache *cache, void (*act)(struct lock *));
         /* Puts what the slot holds (CPU slab, CPU partial list) on the node lists. */
         void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
-        /*
-         * Sets how many free objects a slot's CPU partial list is meant to hold (S2-11). NULL: the
-         * engine has no such lists.
-         */
-        void (*set_cpu_partial)(struct kmem_cache *cache, uint32_t objects);
         /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
         bool (*shrink)(struct kmem_cache *cache);
         /*

@@ -71,6 +71,12 @@ static const struct setting cache_settings[CACHE_OPTIONS] = {
         [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, 1022, 0},
         [OPTION_MIN_PARTIAL] = {"min_partial", KIND_NUMBER, NULL, 0, UINT32_MAX, 0},
         [OPTION_CPU_PARTIAL] = {"cpu_partial", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_CPU_PARTIAL_ACCOUNTING] = {"cpu_partial_accounting", KIND_CHOICE, "slabs objects",
+                                           0, 0, 0},
+        [OPTION_CPU_PARTIAL_DEFAULTS] = {"cpu_partial_defaults", KIND_CHOICE, "later seed", 0, 0,
+                                         0},
+        [OPTION_FREEZE] = {"freeze", KIND_CHOICE, "delayed eager", 0, 0, 0},
+        [OPTION_STATS] = {"stats", KIND_NUMBER, NULL, 0, 1, 0},
         [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, 65535, 0},
         [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, 65535, 0},
         [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, 1024, 0},
@@ -241,7 +247,7 @@ static void set_for_cache(const char *pattern, enum cache_option option, const c
 
 static void report_unknown(const char *name)
 {
-        char known[500] = "";
+        char known[1000] = "";
 
         for (size_t i = 0; i < array_size(settings); i++) {
                 strcat(known, settings[i].name);
@@ -390,4 +396,12 @@ bool options_for_cache(const char *cache_name, enum cache_option option, uint64_
                 }
         }
         return best > 0;
+}
+
+uint64_t options_for_cache_or(const char *cache_name, enum cache_option option, uint64_t otherwise)
+{
+        uint64_t value = otherwise;
+
+        options_for_cache(cache_name, option, &value);
+        return value;
 }

@@ -13,6 +13,9 @@ enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
 enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
+enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
+enum cpu_partial_defaults { DEFAULTS_LATER, DEFAULTS_SEED };
+enum freeze { FREEZE_DELAYED, FREEZE_EAGER };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Ascending numbers of bytes. */
@@ -55,6 +58,10 @@ enum cache_option {
         OPTION_SHEAF_CAPACITY, /* objects a sheaf holds; 0: no sheaves */
         OPTION_MIN_PARTIAL,
         OPTION_CPU_PARTIAL,
+        OPTION_CPU_PARTIAL_ACCOUNTING, /* enum cpu_partial_accounting */
+        OPTION_CPU_PARTIAL_DEFAULTS,   /* enum cpu_partial_defaults */
+        OPTION_FREEZE,                 /* enum freeze */
+        OPTION_STATS,                  /* 0 or 1 */
         OPTION_LIMIT,          /* the tunables of engine slab (S6-51) */
         OPTION_BATCHCOUNT,
         OPTION_SHARED,
@@ -70,5 +77,8 @@ KMEM_HIDDEN void options_init(void);
  */
 KMEM_HIDDEN bool options_for_cache(const char *cache_name, enum cache_option option,
                                    uint64_t *value);
+/* The same value, or @otherwise if none is set. */
+KMEM_HIDDEN uint64_t options_for_cache_or(const char *cache_name, enum cache_option option,
+                                          uint64_t otherwise);
 
 #endif

@@ -3,14 +3,16 @@
 
 #include "api/owner.h"
 #include "api/rcu.h"
+#include "introspect/counters.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define FIELD(field) offsetof(struct kmem_cache, field)
 #define NODE(field) offsetof(struct engine_node_report, field)
+#define COUNTER .show = show_counter, .store = store_counter, .place
 
-/* In the order of spec 9.1, then our own. */
+/* The kernel's (9.1), our own, and the kernel's counters (9.2). */
 const struct attribute attributes[] = {
         {"slab_size", .show = show_number, .place = FIELD(size)},
         {"object_size", .show = show_number, .place = FIELD(object_size)},
@@ -46,6 +48,32 @@ const struct attribute attributes[] = {
         {"engine", .show = show_engine},
         {"sheaf_capacity", .show = show_number, .place = FIELD(sheaf_capacity)},
         {"objects_inuse", .show = show_objects_inuse},
+        {"alloc_fastpath", COUNTER = ALLOC_FASTPATH},
+        {"alloc_slowpath", COUNTER = ALLOC_SLOWPATH},
+        {"free_fastpath", COUNTER = FREE_FASTPATH},
+        {"free_slowpath", COUNTER = FREE_SLOWPATH},
+        {"free_frozen", COUNTER = FREE_FROZEN},
+        {"free_add_partial", COUNTER = FREE_ADD_PARTIAL},
+        {"free_remove_partial", COUNTER = FREE_REMOVE_PARTIAL},
+        {"alloc_from_partial", COUNTER = ALLOC_FROM_PARTIAL},
+        {"alloc_slab", COUNTER = ALLOC_SLAB},
+        {"alloc_refill", COUNTER = ALLOC_REFILL},
+        {"alloc_node_mismatch", COUNTER = ALLOC_NODE_MISMATCH},
+        {"free_slab", COUNTER = FREE_SLAB},
+        {"cpuslab_flush", COUNTER = CPUSLAB_FLUSH},
+        {"deactivate_full", COUNTER = DEACTIVATE_FULL},
+        {"deactivate_empty", COUNTER = DEACTIVATE_EMPTY},
+        {"deactivate_to_head", COUNTER = DEACTIVATE_TO_HEAD},
+        {"deactivate_to_tail", COUNTER = DEACTIVATE_TO_TAIL},
+        {"deactivate_remote_frees", COUNTER = DEACTIVATE_REMOTE_FREES},
+        {"deactivate_bypass", COUNTER = DEACTIVATE_BYPASS},
+        {"order_fallback", COUNTER = ORDER_FALLBACK},
+        {"cmpxchg_double_cpu_fail", COUNTER = CMPXCHG_DOUBLE_CPU_FAIL},
+        {"cmpxchg_double_fail", COUNTER = CMPXCHG_DOUBLE_FAIL},
+        {"cpu_partial_alloc", COUNTER = CPU_PARTIAL_ALLOC},
+        {"cpu_partial_free", COUNTER = CPU_PARTIAL_FREE},
+        {"cpu_partial_node", COUNTER = CPU_PARTIAL_NODE},
+        {"cpu_partial_drain", COUNTER = CPU_PARTIAL_DRAIN},
 };
 const size_t attribute_count = array_size(attributes);
 
@@ -55,6 +83,11 @@ static const struct attribute *find_attribute(const char *name)
                 if (strcmp(attributes[i].name, name) == 0)
                         return &attributes[i];
         return NULL;
+}
+
+bool attribute_exists(const struct attribute *attribute, const struct kmem_cache *cache)
+{
+        return attribute->show != show_counter || counters_are_on(cache);
 }
 
 size_t attribute_show_locked(const struct attribute *attribute, struct kmem_cache *cache,
@@ -69,18 +102,19 @@ size_t attribute_show_locked(const struct attribute *attribute, struct kmem_cach
         return value.used;
 }
 
-/* The cache of a name, with cache_mutex held; else NULL, and then it is not held. */
-static struct kmem_cache *find_cache(const char *name)
+/* The cache of a name that has the attribute, with cache_mutex held; else NULL, and not held. */
+static struct kmem_cache *find_cache(const char *name, const struct attribute *attribute)
 {
         struct kmem_cache *cache;
 
-        if (!name || !heap_ready())
+        if (!name || !attribute || !heap_ready())
                 return NULL;
         lock_take(&cache_mutex);
         cache = cache_named_locked(name);
-        if (!cache)
-                lock_drop(&cache_mutex);
-        return cache;
+        if (cache && attribute_exists(attribute, cache))
+                return cache;
+        lock_drop(&cache_mutex);
+        return NULL;
 }
 
 static int failed(int error)
@@ -98,7 +132,7 @@ KMEM_PUBLIC int kmem_attr_read(const char *cache_name, const char *name, char *t
 
         if (heap_is_foreign())
                 return kmem_heap_owner.attr_read(cache_name, name, text, bytes);
-        cache = attribute ? find_cache(cache_name) : NULL;
+        cache = find_cache(cache_name, attribute);
         if (!cache)
                 return failed(ENOENT);
         length = attribute_show_locked(attribute, cache, value);
@@ -120,11 +154,11 @@ KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const 
         /* As kmem_cache_shrink does; its locks come before cache_mutex. */
         if (attribute && attribute->store == store_shrink)
                 kfree_rcu_release();
-        cache = attribute ? find_cache(cache_name) : NULL;
+        cache = find_cache(cache_name, attribute);
         if (!cache)
                 return failed(ENOENT);
         if (attribute->store)
-                error = value ? attribute->store(cache, value) : EINVAL;
+                error = value ? attribute->store(attribute, cache, value) : EINVAL;
         lock_drop(&cache_mutex);
         return error ? failed(error) : 0;
 }

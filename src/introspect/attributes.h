@@ -21,14 +21,18 @@ struct attribute {
         void (*show)(const struct attribute *attribute, struct kmem_cache *cache,
                      struct attribute_text *text);
         /* Takes a value; 0, or an errno and then nothing has changed. NULL: read only. */
-        int (*store)(struct kmem_cache *cache, const char *value);
-        size_t place;      /* of a field in whatever show looks at */
+        int (*store)(const struct attribute *attribute, struct kmem_cache *cache,
+                     const char *value);
+        size_t place;      /* of a field in whatever show looks at; of a counter its number */
         slab_flags_t flag;
 };
 
 extern KMEM_HIDDEN const struct attribute attributes[];
 extern KMEM_HIDDEN const size_t attribute_count;
 
+/* Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (9.2). */
+KMEM_HIDDEN bool attribute_exists(const struct attribute *attribute,
+                                  const struct kmem_cache *cache);
 /* The value with its newline, and a zero byte; returns its length. */
 KMEM_HIDDEN size_t attribute_show_locked(const struct attribute *attribute,
                                          struct kmem_cache *cache, char text[KMEM_ATTR_BYTES]);
@@ -51,15 +55,21 @@ SHOW(aliases);
 SHOW(failslab);
 SHOW(defrag_ratio);
 SHOW(skip_kfence);
+SHOW(counter);
 #undef SHOW
 
 /* store.c */
-KMEM_HIDDEN int store_min_partial(struct kmem_cache *cache, const char *value);
-KMEM_HIDDEN int store_cpu_partial(struct kmem_cache *cache, const char *value);
-KMEM_HIDDEN int store_validate(struct kmem_cache *cache, const char *value);
-KMEM_HIDDEN int store_shrink(struct kmem_cache *cache, const char *value);
-KMEM_HIDDEN int store_failslab(struct kmem_cache *cache, const char *value);
-KMEM_HIDDEN int store_defrag_ratio(struct kmem_cache *cache, const char *value);
-KMEM_HIDDEN int store_skip_kfence(struct kmem_cache *cache, const char *value);
+#define STORE(what)                                                                                \
+        KMEM_HIDDEN int store_##what(const struct attribute *attribute, struct kmem_cache *cache,  \
+                                     const char *value)
+STORE(min_partial);
+STORE(cpu_partial);
+STORE(validate);
+STORE(shrink);
+STORE(failslab);
+STORE(defrag_ratio);
+STORE(skip_kfence);
+STORE(counter);
+#undef STORE
 
 #endif

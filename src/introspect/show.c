@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "introspect/attributes.h"
 
+#include "introspect/counters.h"
 #include "introspect/totals.h"
 
 #include <dlfcn.h>
@@ -108,26 +109,17 @@ void show_objects(const struct attribute *attribute, struct kmem_cache *cache,
         add_nodes(text, counts);
 }
 
-/* S2-31: objects are not counted; a listed slab is taken to be half full. */
-static unsigned long half_full(const struct kmem_cache *cache, uint64_t slabs)
-{
-        return (unsigned long)(slabs * cache->objects / 2);
-}
-
 void show_slabs_cpu_partial(const struct attribute *attribute, struct kmem_cache *cache,
                             struct attribute_text *text)
 {
-        struct engine_report slot;
-        uint64_t slabs = 0;
-        uint32_t id;
+        text->used = cpu_partial_text(cache, text->text, KMEM_ATTR_BYTES) - 1;
+}
 
-        for (unsigned int number = 0; percpu_report_slot(cache, number, &id, &slot); number++)
-                slabs += slot.cpu_partial_slabs;
-        add(text, "%lu(%lu)", half_full(cache, slabs), (unsigned long)slabs);
-        for (unsigned int number = 0; percpu_report_slot(cache, number, &id, &slot); number++)
-                if (slot.cpu_partial_slabs)
-                        add(text, " C%u=%lu(%lu)", id, half_full(cache, slot.cpu_partial_slabs),
-                            (unsigned long)slot.cpu_partial_slabs);
+void show_counter(const struct attribute *attribute, struct kmem_cache *cache,
+                  struct attribute_text *text)
+{
+        text->used = counters_text(cache, (enum slub_counter)attribute->place, text->text,
+                                   KMEM_ATTR_BYTES) - 1;
 }
 
 void show_objects_inuse(const struct attribute *attribute, struct kmem_cache *cache,

@@ -4,6 +4,9 @@
  */
 #include "introspect/attributes.h"
 
+#include "introspect/counters.h"
+#include "slub/slab.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -36,43 +39,43 @@ static int parse_switch(const char *text, bool *on)
         return 0;
 }
 
-/* Engines without partial lists of these kinds take 0 only. */
-int store_min_partial(struct kmem_cache *cache, const char *value)
+/* The other engines keep no empty slabs on partial lists and take 0 only. */
+int store_min_partial(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         uint64_t slabs;
         int error = parse_number(value, UINT64_MAX, &slabs);
 
         if (error)
                 return error;
-        if (slabs && !cache->engine->set_cpu_partial)
+        if (slabs && cache->engine != &slub_engine)
                 return EINVAL;
         store_relaxed(&cache->min_partial, slabs);
         return 0;
 }
 
 /* S2-33 */
-int store_cpu_partial(struct kmem_cache *cache, const char *value)
+int store_cpu_partial(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         uint64_t objects;
         int error = parse_number(value, UINT32_MAX, &objects);
 
         if (error)
                 return error;
-        if (!cache->engine->set_cpu_partial)
+        if (!cache->has_cpu_partial)
                 return objects ? EINVAL : 0;
-        cache->engine->set_cpu_partial(cache, (uint32_t)objects);
+        slub_set_cpu_partial(cache, (uint32_t)objects);
         /* Where fences are refused others keep their sheaves; their lists are flushed all the same. */
         percpu_flush(cache, false);
         return 0;
 }
 
 /* Only a cache with debugging can be validated, and there is none yet. */
-int store_validate(struct kmem_cache *cache, const char *value)
+int store_validate(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         return EINVAL;
 }
 
-int store_shrink(struct kmem_cache *cache, const char *value)
+int store_shrink(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         bool on;
 
@@ -83,12 +86,12 @@ int store_shrink(struct kmem_cache *cache, const char *value)
 }
 
 /* A marked cache is not merged with others any more, so one that has been cannot be marked. */
-int store_failslab(struct kmem_cache *cache, const char *value)
+int store_failslab(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         return cache->references > 1 ? EINVAL : parse_switch(value, &cache->failslab);
 }
 
-int store_defrag_ratio(struct kmem_cache *cache, const char *value)
+int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         uint64_t percent;
         int error = parse_number(value, 100, &percent);
@@ -98,7 +101,16 @@ int store_defrag_ratio(struct kmem_cache *cache, const char *value)
         return error;
 }
 
-int store_skip_kfence(struct kmem_cache *cache, const char *value)
+int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         return parse_switch(value, &cache->skip_kfence);
+}
+
+/* 9.2: only the first character counts, and it must be 0. */
+int store_counter(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
+{
+        if (*value != '0')
+                return EINVAL;
+        counters_reset(cache, (enum slub_counter)attribute->place);
+        return 0;
 }

@@ -102,19 +102,20 @@ static bool next_cache(struct found *found)
         return cache != NULL;
 }
 
-/* Length of the attribute's text; 0 also if the cache has gone. */
-static size_t show_found(const struct found *found, const struct attribute *attribute,
-                         char text[KMEM_ATTR_BYTES])
+/* The attribute's text and length; false if the cache has no such attribute, or has gone. */
+static bool show_found(const struct found *found, const struct attribute *attribute,
+                       char text[KMEM_ATTR_BYTES], size_t *length)
 {
         struct kmem_cache *cache;
-        size_t length = 0;
+        bool exists;
 
         lock_take(&cache_mutex);
         cache = caches_by_index[found->index];
-        if (cache && cache->birth == found->birth)
-                length = attribute_show_locked(attribute, cache, text);
+        exists = cache && cache->birth == found->birth && attribute_exists(attribute, cache);
+        if (exists)
+                *length = attribute_show_locked(attribute, cache, text);
         lock_drop(&cache_mutex);
-        return length;
+        return exists;
 }
 
 static int write_file(int directory, const struct attribute *attribute, const char *text,
@@ -140,6 +141,7 @@ static int write_file(int directory, const struct attribute *attribute, const ch
 static int write_cache(int tree, const struct found *found, bool *made)
 {
         char text[KMEM_ATTR_BYTES];
+        size_t length;
         int directory;
         int error = 0;
 
@@ -150,8 +152,8 @@ static int write_cache(int tree, const struct found *found, bool *made)
         if (directory < 0)
                 return errno;
         for (size_t i = 0; i < attribute_count && !error; i++)
-                error = write_file(directory, &attributes[i], text,
-                                   show_found(found, &attributes[i], text));
+                if (show_found(found, &attributes[i], text, &length))
+                        error = write_file(directory, &attributes[i], text, length);
         close(directory);
         return error;
 }

@@ -58,8 +58,13 @@ struct page {
                 uint8_t active;       /* slab: objects handed out; under list_lock */
         };
         union {
-                uint32_t slot;         /* slub: slot whose CPU slab it is or was last */
+                uint32_t slot;         /* slob: number of its list, or of the page's cache */
                 uint32_t first_offset; /* slab: bytes from its start to the first object */
+                struct {
+                        uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
+                                                       a CPU partial list, from here on */
+                        uint32_t stage : 8;         /* slub: enum slab_stage, debug builds only */
+                };
         };
 };
 _Static_assert(sizeof(struct page) == 32, "descriptors are 32 bytes: 0.8% of the heap");

@@ -233,24 +233,6 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
         }
 }
 
-bool percpu_report_slot(struct kmem_cache *cache, unsigned int number, uint32_t *id,
-                        struct engine_report *report)
-{
-        struct slot *slot = &shared_slot;
-        struct slot_cache *record;
-
-        if (number > slots_made_count())
-                return false;
-        if (number < slots_made_count())
-                slot = slot_made(number);
-        *id = slot == &shared_slot ? SLOTS_MAX : slot->id;
-        *report = (struct engine_report){0};
-        record = load_acquire(&slot->caches[cache_index(cache)]);
-        if (record)
-                cache->engine->report_slot(cache, &record->engine, report);
-        return true;
-}
-
 /*
  * Slots that only vanished threads used may never be used again by a forked child, so at its
  * first slow path all slots are emptied; it may have threads again by then. Sheaves that vanished

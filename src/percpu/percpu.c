@@ -121,7 +121,7 @@ void percpu_retire(struct kmem_cache *cache)
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
 
-                metadata_free(slot->caches[index], sizeof(struct slot_cache));
+                metadata_free(slot->caches[index], slot_record_bytes(cache));
                 slot->caches[index] = NULL;
         }
         metadata_free(cache->barn, sizeof(*cache->barn));

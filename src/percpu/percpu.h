@@ -60,12 +60,6 @@ KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
 /* The cache's figures with objects resting in sheaves counted in *resting. */
 KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,
                                uint64_t *resting);
-/*
- * One slot's figures alone, without sheaves; false beyond the last. *id is the slot's number, and
- * SLOTS_MAX for what threads without a slot use.
- */
-KMEM_HIDDEN bool percpu_report_slot(struct kmem_cache *cache, unsigned int number, uint32_t *id,
-                                    struct engine_report *report);
 
 /* Whether none of the locks that the fork handlers take is held. One caller at a time. */
 KMEM_HIDDEN bool percpu_locks_free(void);

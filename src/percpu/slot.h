@@ -57,7 +57,13 @@ struct slot_cache {
         uint32_t stock_size;       /* number of them */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         struct pair drained;       /* scratch of the drainer, under drain_mutex */
-};
+} __attribute__((aligned(64)));
+
+/* A record has the back end's counters, if there are any, behind it. */
+static inline size_t slot_record_bytes(const struct kmem_cache *cache)
+{
+        return sizeof(struct slot_cache) + cache->counters_bytes;
+}
 
 struct slot {
         struct lock lock;          /* locked slots only: held by whoever uses the pairs */

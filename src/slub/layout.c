@@ -55,32 +55,8 @@ static size_t default_min_partial(uint32_t size)
         return min_of(max_of((fls(size) - 1) / 2, 5u), 10u);
 }
 
-/* Section 2.3, the later kernels' values. */
-static uint32_t default_cpu_partial(uint32_t size)
-{
-        if (size >= PAGE_SIZE)
-                return 6;
-        if (size >= 1024)
-                return 24;
-        return size >= 256 ? 52 : 120;
-}
-
-/*
- * S2-11: the factor 2 stands for slabs that are half full on average. Others may be reading: a
- * stale limit costs a slab more or less on a list.
- */
-void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects)
-{
-        uint64_t slabs = (2 * (uint64_t)objects + cache->objects - 1) / cache->objects;
-
-        store_relaxed(&cache->cpu_partial, objects);
-        store_relaxed(&cache->cpu_partial_slabs, (uint32_t)min_of(slabs, (uint64_t)UINT32_MAX));
-}
-
 int slub_setup(struct kmem_cache *cache)
 {
-        uint64_t value;
-
         cache->align = engine_align(cache);
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
@@ -93,11 +69,12 @@ int slub_setup(struct kmem_cache *cache)
         cache->min_order = get_order(cache->size);
         cache->min_order_objects = order_objects(cache->min_order, cache->size);
 
-        cache->min_partial = options_for_cache(cache->name, OPTION_MIN_PARTIAL, &value)
-                                     ? (size_t)value
-                                     : default_min_partial(cache->size);
-        slub_set_cpu_partial(cache, options_for_cache(cache->name, OPTION_CPU_PARTIAL, &value)
-                                            ? (uint32_t)value
-                                            : default_cpu_partial(cache->size));
+        cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
+                                                          default_min_partial(cache->size));
+        slub_setup_cpu_partial(cache);
+        cache->freeze_eagerly =
+                options_for_cache_or(cache->name, OPTION_FREEZE, FREEZE_DELAYED) == FREEZE_EAGER;
+        if (options_for_cache_or(cache->name, OPTION_STATS, 0))
+                cache->counters_bytes = sizeof(struct slub_counters);
         return 0;
 }

@@ -33,12 +33,10 @@ void slub_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
         lock_take(&slot->lock);
         if (slot->slab)
                 report->node[slot->slab->node].cpu_slabs++;
-        if (slot->partial) {
+        if (slot->slab && slot->partial) {
                 const struct page *head = page_at(slot->partial);
 
-                report->cpu_partial_slabs += head->prev;
-                if (slot->slab)
-                        report->node[head->node].cpu_slabs += head->prev;
+                report->node[head->node].cpu_slabs += head->prev;
         }
         lock_drop(&slot->lock);
         report->taken += load_relaxed(&slot->taken);
@@ -58,7 +56,6 @@ const struct engine slub_engine = {
         .take = slub_take,
         .give = slub_give,
         .flush_slot = slub_flush_slot,
-        .set_cpu_partial = slub_set_cpu_partial,
         .shrink = slub_shrink,
         .teardown = slub_teardown,
         .report = slub_report,

@@ -11,6 +11,7 @@
 #include "base/compiler.h"
 #include "engine.h"
 #include "kmem.h"
+#include "slub/counters.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -429,6 +430,9 @@ static void child_node_counts(void)
         struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
 
         stay_on_this_cpu();
+        EXPECT_NUMBER("counted", "cpu_partial", 0);
+        check(kmem_attr_write("counted", "cpu_partial", "5") == -1); /* S2-33 */
+        check_equal(errno, EINVAL);
         write_value("cpu_partial", "0");
         EXPECT_COUNTS(0);
         take(cache, 0, 20); /* two full slabs, four objects of the third, which is the CPU slab */
@@ -494,6 +498,66 @@ static void child_cpu_counts(void)
         take(cache, 26, 27);
         check(cache->node[0].partial.length < 4);
         check(strncmp(value_of("counted", "cpu_slabs"), "0", 1) != 0);
+}
+
+/* S2-30, S2-31: by objects, what was free when a slab joined is what is shown. */
+static void child_cpu_objects(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
+        unsigned int cpu, again;
+        unsigned long counts[4];
+
+        stay_on_this_cpu();
+        EXPECT("counted", "slabs_cpu_partial", "0(0)");
+        take(cache, 0, 25);
+        give(cache, 0, 4);
+        give(cache, 8, 9);
+        check_equal(sscanf(value_of("counted", "slabs_cpu_partial"), "%lu(%lu) C%u=%lu(%lu)",
+                           &counts[0], &counts[1], &cpu, &counts[2], &counts[3]),
+                    5);
+        check(counts[0] == 2 && counts[1] == 2 && counts[2] == 2 && counts[3] == 2);
+        sscanf(value_of("counted", "cpu_slabs"), "%u", &again);
+        check_equal(again, 3);
+}
+
+/* 9.2: "SUM C0=x", 0 clears, and there is nothing to read where nothing is counted. */
+static void child_counters(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
+        unsigned long sum, part;
+        unsigned int cpu;
+        int used = 0;
+
+        stay_on_this_cpu();
+        for (unsigned int i = 0; i < SLUB_COUNTERS; i++)
+                EXPECT("counted", slub_counter_names[i], "0");
+        take(cache, 0, 20);
+        for (unsigned int i = 0; i < SLUB_COUNTERS; i++)
+                if (strcmp(value_of("counted", slub_counter_names[i]), "0\n") != 0)
+                        check(i == ALLOC_FASTPATH || i == ALLOC_SLOWPATH || i == ALLOC_SLAB ||
+                              i == DEACTIVATE_BYPASS);
+        check_equal(sscanf(value_of("counted", "alloc_slab"), "%lu C%u=%lu%n", &sum, &cpu, &part,
+                           &used),
+                    3);
+        check(sum == 3 && part == 3 && value_of("counted", "alloc_slab")[used] == '\n');
+        check(kmem_attr_write("counted", "alloc_slab", "1") == -1);
+        check_equal(errno, EINVAL);
+        check(kmem_attr_write("counted", "alloc_slab", "") == -1);
+        check_equal(errno, EINVAL);
+        check_equal(sscanf(value_of("counted", "alloc_slab"), "%lu", &sum), 1);
+        check_equal(sum, 3);
+        write_value("alloc_slab", "0\n");
+        EXPECT("counted", "alloc_slab", "0");
+        check(strcmp(value_of("counted", "alloc_slowpath"), "0\n") != 0);
+
+        kmem_cache_create("uncounted", 512, 0, 0, NULL);
+        for (unsigned int i = 0; i < SLUB_COUNTERS; i++) {
+                errno = 0;
+                check(kmem_attr_read("uncounted", slub_counter_names[i], (char[9]){0}, 9) == -1);
+                check_equal(errno, ENOENT);
+                check(kmem_attr_write("uncounted", slub_counter_names[i], "0") == -1);
+                check_equal(errno, ENOENT);
+        }
 }
 
 static void child_sheaf_objects(void)
@@ -680,9 +744,10 @@ static void child_two_nodes(void)
 }
 #endif
 
-enum { THREADS = 3, ROUNDS = 3000 };
+enum { THREADS = 3, ROUNDS = 5000, PASSES = 100000 };
 
 static bool finished;
+static unsigned long passes; /* of all threads */
 
 static void *allocate_and_free(void *cache)
 {
@@ -693,6 +758,7 @@ static void *allocate_and_free(void *cache)
                         mine[i] = kmem_cache_alloc(cache, 0);
                 for (size_t i = 0; i < array_size(mine); i++)
                         kmem_cache_free(cache, mine[i]);
+                __atomic_add_fetch(&passes, 1, __ATOMIC_RELAXED);
         }
         return NULL;
 }
@@ -706,7 +772,9 @@ static void child_busy(void)
 
         for (int i = 0; i < THREADS; i++)
                 check(pthread_create(&threads[i], NULL, allocate_and_free, cache) == 0);
-        for (unsigned int round = 0; round < ROUNDS; round++) {
+        /* Until both sides have done their share, so that they meet. */
+        for (unsigned int round = 0;
+             round < ROUNDS || __atomic_load_n(&passes, __ATOMIC_RELAXED) < PASSES; round++) {
                 write_value("cpu_partial", limits[round % array_size(limits)]);
                 write_value("min_partial", limits[round / 4 % array_size(limits)]);
                 if (round % 8 == 0)
@@ -730,8 +798,10 @@ static void child_busy(void)
 
 CHILD_TEST(layout, COUNTED_OUT)
 CHILD_TEST(flags, "")
-CHILD_TEST(node_counts, COUNTED_OUT)
+CHILD_TEST(node_counts, COUNTED_OUT ",cpu_partial=0")
 CHILD_TEST(cpu_counts, COUNTED_OUT)
+CHILD_TEST(cpu_objects, COUNTED_OUT ",cpu_partial_accounting=objects")
+CHILD_TEST(counters, COUNTED_OUT ",counted.stats=1")
 CHILD_TEST(sheaf_objects, "sheaf_capacity=4,slub_max_order=0")
 CHILD_TEST(constructor, "")
 CHILD_TEST(names, "slab_merge=1")
@@ -748,7 +818,7 @@ static void busy(void **state)
         child_passes("busy", "");
         child_passes("busy", COUNTED_OUT);
         child_passes("busy", "slots=locked");
-        child_passes("node_counts", COUNTED_OUT ",slots=locked");
+        child_passes("node_counts", COUNTED_OUT ",cpu_partial=0,slots=locked");
         child_passes("cpu_counts", COUNTED_OUT ",slots=locked");
 }
 
@@ -759,6 +829,8 @@ int main(int argc, char **argv)
                 {"flags", child_flags},
                 {"node_counts", child_node_counts},
                 {"cpu_counts", child_cpu_counts},
+                {"cpu_objects", child_cpu_objects},
+                {"counters", child_counters},
                 {"sheaf_objects", child_sheaf_objects},
                 {"constructor", child_constructor},
                 {"names", child_names},
@@ -782,6 +854,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(flags),
                 cmocka_unit_test(node_counts),
                 cmocka_unit_test(cpu_counts),
+                cmocka_unit_test(cpu_objects),
+                cmocka_unit_test(counters),
                 cmocka_unit_test(sheaf_objects),
                 cmocka_unit_test(constructor),
                 cmocka_unit_test(names),
