@@ -92,18 +92,14 @@ KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, siz
         return alloc_many(cache, flags, count, objects);
 }
 
-/*
- * Whether every entry may go the fast way: NULL and addresses outside the reservation may not, and
- * none may while check=sheaf is on. The disjunction of all distances from the base has no bit above
- * the reservation's if and only if none of them has; the loop has no branches, two objects a step.
- */
-__attribute__((optimize("tree-vectorize"))) static bool all_in_heap(size_t count, void **objects)
+/* Whether no entry is NULL or outside the reservation, and check=sheaf is off. */
+static bool all_in_heap(size_t count, void **objects)
 {
         uintptr_t distances = 0;
 
         for (size_t i = 0; i < count; i++)
                 distances |= (uintptr_t)objects[i] - heap.base;
-        return distances >> fls(heap.reserved_bytes - 1) == 0 && fast.heap_bytes != 0;
+        return !(distances & heap.outside) && fast.heap_bytes != 0;
 }
 
 /* What the cache's pair had no room for: of a closed cache everything. */
@@ -143,7 +139,7 @@ static KMEM_NOINLINE void free_same_cache(struct kmem_cache *cache, size_t count
 {
         unsigned int pushed = 0;
 
-        if (likely(count <= BULK_PIECE) && likely(all_in_heap(count, objects)))
+        if (likely(count <= BULK_PIECE) && likely(fast.heap_bytes != 0))
                 pushed = rseq_push_bulk(cache->pair_offset, objects, count);
         if (unlikely(pushed < count))
                 free_bulk_rest(cache, count - pushed, objects + pushed);

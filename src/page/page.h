@@ -80,6 +80,7 @@ struct heap {
         uint16_t *map;           /* page map: cache index << 4, or 0 */
         struct page *pages;      /* descriptors */
         size_t reserved_bytes;   /* address space of the heap itself */
+        uintptr_t outside;       /* bits that no distance from base in the reservation has */
 };
 extern KMEM_HIDDEN struct heap heap;
 

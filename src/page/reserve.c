@@ -101,6 +101,7 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         start += table_round(chunk_bytes(pages));
         heap.base = round_up(start, CHUNK_BYTES);
         heap.reserved_bytes = heap_bytes;
+        heap.outside = ~(((uintptr_t)1 << fls(heap_bytes - 1)) - 1);
         zone.reserved = (uint32_t)pages;
         /*
          * Large blocks have another place to go when the reservation runs out, slabs have not:

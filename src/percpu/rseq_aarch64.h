@@ -117,7 +117,7 @@ on_top:
         return PUSH_ON_TOP;
 }
 
-/* Several at a time one by one: each is a sequence of its own. */
+/* Several at a time one by one: each is a sequence of its own. A stranger ends a push. */
 static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
 {
         unsigned int taken = 0;
@@ -131,7 +131,8 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
 {
         unsigned int taken = 0;
 
-        while (taken < count && rseq_push(pair_offset, objects[taken]) == PUSH_DONE)
+        while (taken < count && !(((uintptr_t)objects[taken] - heap.base) & heap.outside) &&
+               rseq_push(pair_offset, objects[taken]) == PUSH_DONE)
                 taken++;
         return taken;
 }

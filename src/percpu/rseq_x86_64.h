@@ -162,11 +162,43 @@ slow:
 }
 
 /*
+ * Copies @taken pointers, eight a step and the rest by fours, twos and one, with the loads and
+ * stores of equal width in both directions: the processor hands a pointer that was just stored
+ * to a load of the same width at once and makes any other wait. Between a load and its place
+ * CHECK_n looks at xmm0 up to xmm(n-1), which hold two pointers each.
+ */
+#define COPY_2(source, target, at, register)                                                       \
+        "movups " #at "(" source ",%[index],8), %%" register "\n\t"                                \
+        "movups %%" register ", " #at "(" target ",%[index],8)\n\t"
+#define COPY_POINTERS(source, target, CHECK_4, CHECK_2, CHECK_1)                                   \
+        "xorl %k[index], %k[index]\n\t"                                                            \
+        "jmp 7f\n"                                                                                 \
+        "6:\t" COPY_2(source, target, 0, "xmm0") COPY_2(source, target, 16, "xmm1")                \
+        COPY_2(source, target, 32, "xmm2") COPY_2(source, target, 48, "xmm3") CHECK_4              \
+        "movq %[next], %[index]\n"                                                                 \
+        "7:\tleaq 8(%[index]), %[next]\n\t"                                                        \
+        "cmpq %[taken], %[next]\n\t"                                                               \
+        "jbe 6b\n\t"                                                                               \
+        "testb $4, %b[taken]\n\t"                                                                  \
+        "jz 8f\n\t"                                                                                \
+        COPY_2(source, target, 0, "xmm0") COPY_2(source, target, 16, "xmm1") CHECK_2               \
+        "addq $4, %[index]\n"                                                                      \
+        "8:\ttestb $2, %b[taken]\n\t"                                                              \
+        "jz 9f\n\t"                                                                                \
+        COPY_2(source, target, 0, "xmm0") CHECK_1                                                  \
+        "addq $2, %[index]\n"                                                                      \
+        "9:\ttestb $1, %b[taken]\n\t"                                                              \
+        "jz 10f\n\t"                                                                               \
+        "movq (" source ",%[index],8), %%xmm0\n\t"                                                 \
+        "movq %%xmm0, (" target ",%[index],8)\n\t"
+
+/*
  * Pop up to @count (1 or more) of the newest objects into an array. Returns how many; 0 where
  * rseq_pop gives NULL. Reads and commits as pop does, with size - n. The array is the caller's: an
  * aborted copy into it is begun anew. Against: as pop.
  */
-static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
+static KMEM_ALWAYS_INLINE unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects,
+                                                     uint64_t count)
 {
         uint64_t work;
         uint64_t size;
@@ -185,23 +217,8 @@ static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, u
                               "cmovaq %[count], %[taken]\n\t"
                               "subq %[taken], %[size]\n\t"
                               "leaq %c[first](%[work],%[size],8), %[source]\n\t"
-                              "xorl %k[index], %k[index]\n\t"
-                              "jmp 7f\n"
-                              "6:\tmovups -32(%[source],%[next],8), %%xmm0\n\t"
-                              "movups -16(%[source],%[next],8), %%xmm1\n\t"
-                              "movups %%xmm0, -32(%[objects],%[next],8)\n\t"
-                              "movups %%xmm1, -16(%[objects],%[next],8)\n\t"
-                              "movq %[next], %[index]\n"
-                              "7:\tleaq 4(%[index]), %[next]\n\t"
-                              "cmpq %[taken], %[next]\n\t"
-                              "jbe 6b\n\t"
-                              "jmp 9f\n"
-                              "8:\tmovq (%[source],%[index],8), %[next]\n\t"
-                              "movq %[next], (%[objects],%[index],8)\n\t"
-                              "incq %[index]\n"
-                              "9:\tcmpq %[taken], %[index]\n\t"
-                              "jb 8b\n\t"
-                              "movl %k[size], %c[count_at](%[work])" RSEQ_END
+                              COPY_POINTERS("%[source]", "%[objects]", "", "", "")
+                              "10:\tmovl %k[size], %c[count_at](%[work])" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [source] "=&r"(source), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
@@ -211,20 +228,28 @@ static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, u
                                 [pairs] "i"(offsetof(struct slot, pairs)),
                                 [first] "i"(offsetof(struct sheaf, object)),
                                 [count_at] "i"(offsetof(struct sheaf, size))
-                              : "memory", "cc", "xmm0", "xmm1"
+                              : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3"
                               : slow);
         return (unsigned int)taken;
 slow:
         return 0;
 }
 
+/* xmm5 gathers the bits of all distances from the heap's base, which xmm4 holds twice. */
+#define GATHER(register)                                                                           \
+        "psubq %%xmm4, %%" register "\n\t"                                                         \
+        "por %%" register ", %%xmm5\n\t"
+
 /*
- * Push up to @count (1 or more) objects of an array. Returns how many; 0 where rseq_push gives
- * PUSH_FULL. Double frees are not looked for.
+ * Push up to @count (1 or more) objects of an array. Returns how many. 0 where rseq_push gives
+ * PUSH_FULL, and if there is a stranger among them: NULL, or an address outside the heap's
+ * reservation, which has a distance from the heap's base with a bit of heap.outside. Double frees
+ * are not looked for.
  * Writes above size, which nobody reads before the commit: the store of size + n. Aborted before
- * it: nothing changed. Against: as push.
+ * it, or left by a stranger: nothing changed. Against: as push.
  */
-static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, uint64_t count)
+static KMEM_ALWAYS_INLINE unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects,
+                                                      uint64_t count)
 {
         uint64_t work;
         uint64_t size;
@@ -243,33 +268,31 @@ static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, 
                               "cmovaq %[count], %[taken]\n\t"
                               "leaq %c[first](%[work],%[size],8), %[target]\n\t"
                               "addl %k[taken], %k[size]\n\t"
-                              "xorl %k[index], %k[index]\n\t"
-                              "jmp 7f\n"
-                              "6:\tmovups -32(%[objects],%[next],8), %%xmm0\n\t"
-                              "movups -16(%[objects],%[next],8), %%xmm1\n\t"
-                              "movups %%xmm0, -32(%[target],%[next],8)\n\t"
-                              "movups %%xmm1, -16(%[target],%[next],8)\n\t"
-                              "movq %[next], %[index]\n"
-                              "7:\tleaq 4(%[index]), %[next]\n\t"
-                              "cmpq %[taken], %[next]\n\t"
-                              "jbe 6b\n\t"
-                              "jmp 9f\n"
-                              "8:\tmovq (%[objects],%[index],8), %[next]\n\t"
-                              "movq %[next], (%[target],%[index],8)\n\t"
-                              "incq %[index]\n"
-                              "9:\tcmpq %[taken], %[index]\n\t"
-                              "jb 8b\n\t"
+                              "movq %[base], %%xmm4\n\t"
+                              "punpcklqdq %%xmm4, %%xmm4\n\t"
+                              "pxor %%xmm5, %%xmm5\n\t"
+                              COPY_POINTERS("%[objects]", "%[target]",
+                                            GATHER("xmm0") GATHER("xmm1") GATHER("xmm2")
+                                                    GATHER("xmm3"),
+                                            GATHER("xmm0") GATHER("xmm1"), GATHER("xmm0"))
+                              "punpcklqdq %%xmm0, %%xmm0\n\t" GATHER("xmm0")
+                              "10:\tpshufd $0xee, %%xmm5, %%xmm0\n\t"
+                              "por %%xmm0, %%xmm5\n\t"
+                              "movq %%xmm5, %[next]\n\t"
+                              "testq %[outside], %[next]\n\t"
+                              "jnz %l[slow]\n\t"
                               "movl %k[size], %c[count_at](%[work])" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [target] "=&r"(target), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
                                 [offset] "r"(pair_offset), [map] "r"(heap.map),
                                 [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
+                                [base] "m"(heap.base), [outside] "m"(heap.outside),
                                 [slots] "i"(FRONT_OFFSET(slots)),
                                 [pairs] "i"(offsetof(struct slot, pairs)),
                                 [first] "i"(offsetof(struct sheaf, object)),
                                 [count_at] "i"(offsetof(struct sheaf, size))
-                              : "memory", "cc", "xmm0", "xmm1"
+                              : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5"
                               : slow);
         return (unsigned int)taken;
 slow:

@@ -37,15 +37,14 @@ FLAGS = [
     *("-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-semantic-interposition"),
 ]
 
+WALKERS = ["unit/walker.c", "unit/walk_slab.c"]
+
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
-    "attack": (
-        ["stress/attack.c", "stress/checked.c", "stress/crowd.c", "unit/walker.c"],
-        [],
-    ),
-    "test_percpu": (["unit/test_percpu.c", "unit/child.c", "unit/walker.c"], ["-lcmocka"]),
+    "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
+    "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_lists": (
-        ["unit/test_slub_lists.c", "unit/child.c", "unit/walker.c"],
+        ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
     ),
 }
@@ -120,12 +119,14 @@ class Tree:
 def copy_tree(source: Path, target: Path) -> Tree:
     for name in ("src", "include", "tests/unit", "tests/stress"):
         shutil.copytree(source / name, target / name)
+    shutil.copy(source / "tests/exec.h", target / "tests")
     return Tree(target)
 
 
 def build_base(target: Path) -> Tree:
     tree = copy_tree(ROOT, target)
-    sources = sorted(str(path.relative_to(target)) for path in (target / "src").rglob("*.c"))
+    sources = sorted(str(path.relative_to(target)) for path in (target / "src").rglob("*.c")
+                     if path.parent.name != "urcu")
     sources += sorted({f"tests/{name}" for parts, _ in PROGRAMS.values() for name in parts})
     tree.compile(sources)
     return tree

@@ -415,7 +415,7 @@ static void bulk_sequences(void **state)
                         check_equal(sheaf->size, have - expected);
                         sheaf->size = have;
                         for (unsigned int i = 0; i < count; i++)
-                                array[i] = (void *)(0x7f0000005000ul + 8 * i);
+                                array[i] = (void *)(heap.base + 8 * i);
                         expected = min_of(room, count);
                         check_equal(rseq_push_bulk(cache->pair_offset, array, count), expected);
                         check_equal(sheaf->size, have + expected);
@@ -427,6 +427,35 @@ static void bulk_sequences(void **state)
                         check(replace(&pair, &cold_sheaf, &cold_sheaf));
                         barn_put_empty(cache, sheaf);
                 }
+out:
+        end();
+}
+
+/* One stranger anywhere among the objects, and a bulk push leaves the sheaf as it was. */
+static void bulk_push_refuses_strangers(void **state)
+{
+        static const struct pair cold = {&cold_sheaf, &cold_sheaf};
+        void *const strangers[] = {NULL, (void *)(heap.base - 16), (void *)~(uintptr_t)7,
+                                   (void *)(heap.base + ~heap.outside + 1), &cold_sheaf};
+        struct sheaf *sheaf;
+        void *array[32];
+
+        begin("percpu", 64);
+        if (!slots_are_rseq() || cache->sheaf_capacity < 20)
+                goto out;
+        sheaf = make_sheaf(0);
+        check(replace(&cold, sheaf, &cold_sheaf));
+        for (unsigned int count = 1; count <= 20; count++)
+                for (unsigned int at = 0; at < count; at++)
+                        for (unsigned int i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+                                for (unsigned int j = 0; j < count; j++)
+                                        array[j] = (void *)(heap.base + 8 * j);
+                                array[at] = strangers[i];
+                                check_equal(rseq_push_bulk(cache->pair_offset, array, count), 0);
+                                check_equal(sheaf->size, 0);
+                        }
+        check(replace(&(struct pair){sheaf, &cold_sheaf}, &cold_sheaf, &cold_sheaf));
+        barn_put_empty(cache, sheaf);
 out:
         end();
 }
@@ -871,7 +900,9 @@ int main(int argc, char **argv)
                 cmocka_unit_test(default_capacities),  cmocka_unit_test(flush_empties_everything),
                 cmocka_unit_test(no_metadata_leaks),   cmocka_unit_test(counts_against_model),
                 cmocka_unit_test(bulk_against_model),  cmocka_unit_test(pop_and_push),
-                cmocka_unit_test(bulk_sequences),      cmocka_unit_test(replace_compares),
+                cmocka_unit_test(bulk_sequences),
+                cmocka_unit_test(bulk_push_refuses_strangers),
+                cmocka_unit_test(replace_compares),
                 cmocka_unit_test(stopped_slot_serves), cmocka_unit_test(counts_after_threads),
                 cmocka_unit_test(unregistered_thread), cmocka_unit_test(capacity_option),
                 cmocka_unit_test(capacity_zero),       cmocka_unit_test(slot_cache_max_zero),
