@@ -65,7 +65,9 @@ struct kmem_cache {
         uint32_t size;             /* stride: object size with alignment (S4-08) */
         uint32_t align;
         uint32_t flags;            /* SLAB_* */
-        uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves */
+        uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
+                                      time, relaxed; a sheaf keeps the capacity it was made with */
+        uint32_t sheaf_room;       /* the most it may become: every sheaf's memory holds as many */
         uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
         uint32_t start_step;       /* bytes that two objects' starts are at least apart */
         uint32_t start_reciprocal; /* to divide an offset in a page by start_step */

@@ -69,6 +69,7 @@ STORE(shrink);
 STORE(failslab);
 STORE(defrag_ratio);
 STORE(skip_kfence);
+STORE(sheaf_capacity);
 STORE(counter);
 #undef STORE
 

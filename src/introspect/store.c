@@ -106,6 +106,25 @@ int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
         return parse_switch(value, &cache->skip_kfence);
 }
 
+/*
+ * Ours. In engine slab the capacity is the tunable limit, which stands for other figures too, and
+ * slob has none.
+ */
+int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
+{
+        uint64_t objects;
+        int error = parse_number(value, UINT32_MAX, &objects);
+
+        if (error)
+                return error;
+        if (cache->engine->caching != CACHING_SHEAVES)
+                return objects == cache->sheaf_capacity ? 0 : EINVAL;
+        if (objects > cache->sheaf_room)
+                return ERANGE;
+        percpu_change_capacity(cache, (uint32_t)objects);
+        return 0;
+}
+
 /* 9.2: only the first character counts, and it must be 0. */
 int store_counter(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {

@@ -33,7 +33,8 @@ ROWS = set(
 )
 OURS = {"engine", "sheaf_capacity", "objects_inuse"}
 WRITABLE = set(
-    "min_partial cpu_partial validate shrink failslab remote_node_defrag_ratio skip_kfence".split()
+    "min_partial cpu_partial validate shrink failslab remote_node_defrag_ratio skip_kfence"
+    " sheaf_capacity".split()
 )
 # Rows that a kernel leaves out, by its configuration.
 OPTIONAL = {"cache_dma", "failslab", "remote_node_defrag_ratio", "skip_kfence"}

@@ -11,6 +11,7 @@
 #include "base/compiler.h"
 #include "engine.h"
 #include "kmem.h"
+#include "percpu/percpu.h"
 #include "slub/counters.h"
 
 #include <dlfcn.h>
@@ -18,6 +19,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COUNTED_OUT "sheaf_capacity=0,slub_max_order=0"
@@ -59,7 +61,7 @@ static const struct row {
         {"remote_node_defrag_ratio", "number w"},
         {"skip_kfence", "flag w"},
         {"engine", "word"},
-        {"sheaf_capacity", "number"},
+        {"sheaf_capacity", "number w"},
         {"objects_inuse", "number"},
 };
 
@@ -573,6 +575,44 @@ static void child_sheaf_objects(void)
         EXPECT_NODES("counted", "objects", PER_SLAB);
 }
 
+/* Capacity of the sheaf that the next free goes to; 0: it goes to its slab. */
+static unsigned int capacity_in_use(struct kmem_cache *cache)
+{
+        kmem_cache_free(cache, kmem_cache_alloc(cache, 0));
+        return slot_read_pair(slot_current(), sheaf_offset(cache)).main->capacity;
+}
+
+static void child_capacity(void)
+{
+        static const char *const values[] = {"1", "62", "0", "7", "62\n", "3"};
+        struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
+
+        stay_on_this_cpu();
+        EXPECT_NUMBER("counted", "sheaf_capacity", 4);
+        check_equal(capacity_in_use(cache), 4);
+        for (size_t i = 0; i < array_size(values); i++) {
+                unsigned int capacity = (unsigned int)atoi(values[i]);
+
+                take(cache, 0, 40);
+                give(cache, 0, 40);
+                check(strcmp(value_of("counted", "objects_inuse"), "0\n") == 0);
+                write_value("sheaf_capacity", values[i]);
+                EXPECT_NUMBER("counted", "sheaf_capacity", capacity);
+                check_equal(capacity_in_use(cache), capacity);
+                take(cache, 0, 40);
+                EXPECT_NUMBER("counted", "objects_inuse", 40);
+                give(cache, 0, 40);
+                EXPECT_NUMBER("counted", "objects_inuse", 0);
+        }
+        /* 62 is the default of the size; the memory of a sheaf has no room for more. */
+        check(kmem_attr_write("counted", "sheaf_capacity", "63") == -1);
+        check_equal(errno, ERANGE);
+        EXPECT_NUMBER("counted", "sheaf_capacity", 3);
+        check_equal(capacity_in_use(cache), 3);
+        write_value("shrink", "1");
+        EXPECT_COUNTS(0);
+}
+
 static void construct(void *object)
 {
         memset(object, 0, 8);
@@ -699,6 +739,9 @@ static void child_engine_slab(void)
         stay_on_this_cpu();
         check_inapplicable("slab");
         EXPECT_NUMBER("counted", "sheaf_capacity", 4);
+        check(kmem_attr_write("counted", "sheaf_capacity", "3") == -1);
+        check_equal(errno, EINVAL);
+        EXPECT_NUMBER("counted", "sheaf_capacity", 4);
         check(per_slab >= 7 && per_slab <= PER_SLAB);
         take(cache, 0, 1); /* a batch of two came into the array */
         EXPECT_COUNTS(1, per_slab, 2, 1, 2, 0, 1);
@@ -719,6 +762,8 @@ static void child_engine_slob(void)
 
         check_inapplicable("slob");
         EXPECT_NUMBER("counted", "sheaf_capacity", 0);
+        check(kmem_attr_write("counted", "sheaf_capacity", "1") == -1);
+        check_equal(errno, EINVAL);
         EXPECT_NUMBER("counted", "objs_per_slab", 0);
         EXPECT_NUMBER("counted", "slab_size", 512);
         take(cache, 0, 10);
@@ -767,6 +812,7 @@ static void *allocate_and_free(void *cache)
 static void child_busy(void)
 {
         static const char *const limits[] = {"0", "1", "8", "120"};
+        static const char *const capacities[] = {"0", "62", "2", "1"};
         struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
         pthread_t threads[THREADS];
 
@@ -777,6 +823,7 @@ static void child_busy(void)
              round < ROUNDS || __atomic_load_n(&passes, __ATOMIC_RELAXED) < PASSES; round++) {
                 write_value("cpu_partial", limits[round % array_size(limits)]);
                 write_value("min_partial", limits[round / 4 % array_size(limits)]);
+                write_value("sheaf_capacity", capacities[round % array_size(capacities)]);
                 if (round % 8 == 0)
                         write_value("shrink", "1");
                 for (size_t i = 0; i < array_size(rows); i++)
@@ -804,6 +851,7 @@ CHILD_TEST(cpu_objects, COUNTED_OUT ",cpu_partial_accounting=objects")
 CHILD_TEST(counters, COUNTED_OUT ",counted.stats=1")
 CHILD_TEST(sheaf_objects, "sheaf_capacity=4,slub_max_order=0")
 CHILD_TEST(constructor, "")
+CHILD_TEST(capacity, "sheaf_capacity=4,slub_max_order=0")
 CHILD_TEST(names, "slab_merge=1")
 CHILD_TEST(mark, "slab_merge=1")
 CHILD_TEST(newest, "")
@@ -818,6 +866,7 @@ static void busy(void **state)
         child_passes("busy", "");
         child_passes("busy", COUNTED_OUT);
         child_passes("busy", "slots=locked");
+        child_passes("capacity", "sheaf_capacity=4,slub_max_order=0,slots=locked");
         child_passes("node_counts", COUNTED_OUT ",cpu_partial=0,slots=locked");
         child_passes("cpu_counts", COUNTED_OUT ",slots=locked");
 }
@@ -833,6 +882,7 @@ int main(int argc, char **argv)
                 {"counters", child_counters},
                 {"sheaf_objects", child_sheaf_objects},
                 {"constructor", child_constructor},
+                {"capacity", child_capacity},
                 {"names", child_names},
                 {"mark", child_mark},
                 {"newest", child_newest},
@@ -858,6 +908,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(counters),
                 cmocka_unit_test(sheaf_objects),
                 cmocka_unit_test(constructor),
+                cmocka_unit_test(capacity),
                 cmocka_unit_test(names),
                 cmocka_unit_test(mark),
                 cmocka_unit_test(newest),
