@@ -19,9 +19,15 @@ static void child_show(void)
 {
         static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted",
                                              "other"};
-        static const char *const names[] = {"sheaf_capacity", "min_partial", "cpu_partial"};
-        static const enum cache_option numbers[] = {OPTION_SHEAF_CAPACITY, OPTION_MIN_PARTIAL,
-                                                    OPTION_CPU_PARTIAL};
+        static const char *const names[] = {"sheaf_capacity", "min_partial", "cpu_partial",
+                                            "cpu_partial_accounting", "cpu_partial_defaults",
+                                            "freeze", "stats"};
+        static const enum cache_option numbers[] = {
+                OPTION_SHEAF_CAPACITY,         OPTION_MIN_PARTIAL,
+                OPTION_CPU_PARTIAL,            OPTION_CPU_PARTIAL_ACCOUNTING,
+                OPTION_CPU_PARTIAL_DEFAULTS,   OPTION_FREEZE,
+                OPTION_STATS,
+        };
 
         printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu min_order=%lu max_order=%lu "
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
@@ -116,6 +122,13 @@ static void every_option(void **state)
         shows("sheaf_capacity=9", "other.sheaf_capacity=9");
         shows("min_partial=0", "other.min_partial=0");
         shows("cpu_partial=7", "other.cpu_partial=7");
+        shows("cpu_partial_accounting=objects", "other.cpu_partial_accounting=1");
+        shows("cpu_partial_accounting=slabs", "other.cpu_partial_accounting=0");
+        shows("cpu_partial_defaults=seed", "other.cpu_partial_defaults=1");
+        shows("cpu_partial_defaults=later", "other.cpu_partial_defaults=0");
+        shows("kmalloc-64.freeze=eager", "kmalloc-64.freeze=1");
+        shows("freeze=delayed", "other.freeze=0");
+        shows("stats=1", "other.stats=1");
         shows("classes=kernel,check=sheaf", "check=1");
         shows("classes=kernel,check=sheaf", "classes=1");
         shows_not("slots=locked,classes=kernel,engine=slub,slub_max_order=0", "kmem:");
@@ -165,6 +178,10 @@ static void bad_values(void **state)
         shows("sheaf_capacity=1023", "expected a number from 0 to 1022");
         shows_not("sheaf_capacity=1023", "other.sheaf_capacity");
         shows("other.cpu_partial=65536", "expected a number from 0 to 65535");
+        shows("freeze=late",
+              "option freeze=late: expected one of: delayed eager; the default stays");
+        shows("cpu_partial_accounting=pages", "expected one of: slabs objects");
+        shows("stats=2", "expected a number from 0 to 1");
         /* A bad one does not spoil its neighbours. */
         shows("purge_delay=7,slots=fast,bad_free=ignore", "purge_delay=7");
         shows("purge_delay=7,slots=fast,bad_free=ignore", "bad_free=1");
@@ -192,6 +209,10 @@ static void unknown_names(void **state)
                 "[CACHE.]sheaf_capacity",
                 "[CACHE.]min_partial",
                 "[CACHE.]cpu_partial",
+                "[CACHE.]cpu_partial_accounting",
+                "[CACHE.]cpu_partial_defaults",
+                "[CACHE.]freeze",
+                "[CACHE.]stats",
         };
 
         shows("colour=red", "unknown option \"colour\"; there are: ");

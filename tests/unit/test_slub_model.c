@@ -120,8 +120,12 @@ static void run_model(uint32_t size, int cpu_partial_slabs, int least_partial, u
         random_state = seed * 0x9e3779b97f4a7c15ull | 1;
         cache = kmem_cache_create("model", size, 0, 0, NULL);
         check(cache != NULL);
-        if (cpu_partial_slabs >= 0)
+        if (cpu_partial_slabs >= 0) {
                 cache->cpu_partial_slabs = (uint32_t)cpu_partial_slabs;
+                /* By the other rule about as much. */
+                cache->cpu_partial = (uint32_t)cpu_partial_slabs * cache->objects / 2;
+                cache->has_cpu_partial = cpu_partial_slabs > 0;
+        }
         if (least_partial >= 0)
                 cache->min_partial = (size_t)least_partial;
         for (unsigned int i = 0; i < SLOTS; i++)
