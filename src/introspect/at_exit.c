@@ -14,7 +14,7 @@
 /* One thing that an option asks for. */
 static const struct exit_report {
         const char *option;
-        char *path; /* of the option; empty: not wanted */
+        char *path;              /* of the option; empty: not wanted */
         const uint64_t *process; /* the only one that writes, 0: every one */
         /* Both return 0 or an errno. */
         int (*begin)(const char *path);
@@ -36,8 +36,7 @@ static bool expand_path(const char *path, char *expanded, size_t bytes)
                 int length;
 
                 if (path[0] == '%' && path[1] == 'p') {
-                        length = snprintf(expanded + used, bytes - used, "%u",
-                                          system_process_id());
+                        length = snprintf(expanded + used, bytes - used, "%u", system_process_id());
                         path++;
                 } else {
                         length = snprintf(expanded + used, bytes - used, "%c", *path);
@@ -67,8 +66,7 @@ static bool is_ours(const struct exit_report *report)
 
 static void say_why(const struct exit_report *report, const char *path, int error)
 {
-        message("%s: cannot write %s: error %d; %s", report->option, path, error,
-                report->expected);
+        message("%s: cannot write %s: error %d; %s", report->option, path, error, report->expected);
 }
 
 /* What cannot be written is said at the start: at the end nobody may be listening. */

@@ -23,7 +23,7 @@ struct attribute {
         /* Takes a value; 0, or an errno and then nothing has changed. NULL: read only. */
         int (*store)(const struct attribute *attribute, struct kmem_cache *cache,
                      const char *value);
-        size_t place;      /* of a field in whatever show looks at; of a counter its number */
+        size_t place; /* of a field in whatever show looks at; of a counter its number */
         slab_flags_t flag;
 };
 

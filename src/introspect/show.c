@@ -40,8 +40,8 @@ void show_number(const struct attribute *attribute, struct kmem_cache *cache,
 }
 
 /* Flags of debugging, which does not exist yet: a cache that was made with one has none (S8-05). */
-static const slab_flags_t without_effect = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON |
-                                           SLAB_STORE_USER | SLAB_TRACE;
+static const slab_flags_t without_effect =
+        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
 
 void show_flag(const struct attribute *attribute, struct kmem_cache *cache,
                struct attribute_text *text)
@@ -119,7 +119,8 @@ void show_counter(const struct attribute *attribute, struct kmem_cache *cache,
                   struct attribute_text *text)
 {
         text->used = counters_text(cache, (enum slub_counter)attribute->place, text->text,
-                                   KMEM_ATTR_BYTES) - 1;
+                                   KMEM_ATTR_BYTES) -
+                     1;
 }
 
 void show_objects_inuse(const struct attribute *attribute, struct kmem_cache *cache,

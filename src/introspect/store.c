@@ -40,7 +40,8 @@ static int parse_switch(const char *text, bool *on)
 }
 
 /* The other engines keep no empty slabs on partial lists and take 0 only. */
-int store_min_partial(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
+int store_min_partial(const struct attribute *attribute, struct kmem_cache *cache,
+                      const char *value)
 {
         uint64_t slabs;
         int error = parse_number(value, UINT64_MAX, &slabs);
@@ -54,7 +55,8 @@ int store_min_partial(const struct attribute *attribute, struct kmem_cache *cach
 }
 
 /* S2-33 */
-int store_cpu_partial(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
+int store_cpu_partial(const struct attribute *attribute, struct kmem_cache *cache,
+                      const char *value)
 {
         uint64_t objects;
         int error = parse_number(value, UINT32_MAX, &objects);
@@ -91,7 +93,8 @@ int store_failslab(const struct attribute *attribute, struct kmem_cache *cache, 
         return cache->references > 1 ? EINVAL : parse_switch(value, &cache->failslab);
 }
 
-int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
+int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cache,
+                       const char *value)
 {
         uint64_t percent;
         int error = parse_number(value, 100, &percent);
@@ -101,7 +104,8 @@ int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cac
         return error;
 }
 
-int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
+int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cache,
+                      const char *value)
 {
         return parse_switch(value, &cache->skip_kfence);
 }
@@ -110,7 +114,8 @@ int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
  * Ours. In engine slab the capacity is the tunable limit, which stands for other figures too, and
  * slob has none.
  */
-int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
+int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *cache,
+                         const char *value)
 {
         uint64_t objects;
         int error = parse_number(value, UINT32_MAX, &objects);

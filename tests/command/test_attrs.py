@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem run --attrs DIR`, and the readers of attributes and slab tables, on ours and the kernel's."""
+"""`kmem run --attrs DIR`, and the readers of attributes and slab tables: ours and the kernel's."""
 
 import mmap
 import os
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_run import Result, assert_error, kmem_run, options_seen, shell
+
 from kmem.attributes import (
     COUNTERS,
     AttributeFormatError,
@@ -19,23 +21,24 @@ from kmem.attributes import (
     read_tree,
 )
 from kmem.slabinfo import SlabinfoError, parse_slabinfo
-from test_run import Result, assert_error, kmem_run, options_seen, shell
 
 SYSFS = Path("/sys/kernel/slab")
 PROC = Path("/proc/slabinfo")
 
 # Spec 9.1, then ours.
-ROWS = set(
+ROW_NAMES = (
     "slab_size object_size objs_per_slab order align min_partial cpu_partial slabs_cpu_partial"
     " partial objects_partial cpu_slabs slabs total_objects objects ctor aliases hwcache_align"
     " reclaim_account destroy_by_rcu cache_dma usersize sanity_checks red_zone poison store_user"
-    " trace validate shrink failslab remote_node_defrag_ratio skip_kfence".split()
+    " trace validate shrink failslab remote_node_defrag_ratio skip_kfence"
 )
+ROWS = set(ROW_NAMES.split())
 OURS = {"engine", "sheaf_capacity", "objects_inuse"}
-WRITABLE = set(
+WRITABLE_NAMES = (
     "min_partial cpu_partial validate shrink failslab remote_node_defrag_ratio skip_kfence"
-    " sheaf_capacity".split()
+    " sheaf_capacity"
 )
+WRITABLE = set(WRITABLE_NAMES.split())
 # Rows that a kernel leaves out, by its configuration.
 OPTIONAL = {"cache_dma", "failslab", "remote_node_defrag_ratio", "skip_kfence"}
 
@@ -132,7 +135,7 @@ def test_names_cannot_lead_elsewhere(tmp_path: Path) -> None:
     script = "".join(f"create({name!r}, 64)\n" for name in (b"a/b", b"..", b".", b"/", b"../x"))
     tree = run_python(tmp_path / "tree", script)
     assert {"a!b", "!.", "!", "..!x"} <= tree.caches.keys()
-    assert os.listdir(tmp_path) == ["tree"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "tree"]
 
 
 def test_newest_of_one_name(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from dropin import DEFAULT, DropIn, Finished, Plain, ProgramError
-from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 from slabtable import TableError, parse_table
 from test_misuse import expect_one_line
+
+from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 
 Build = Callable[..., Path]
 

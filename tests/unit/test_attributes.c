@@ -194,11 +194,11 @@ static void unknown_names(void **state)
         char text[KMEM_ATTR_BYTES] = "as it was";
 
         /* alloc_traces and free_traces exist with flag U only (S9-1). */
-        static const char *const names[][2] = {{"known", "colour"},        {"known", ""},
-                                               {"known", "alloc_traces"},  {"known", "free_traces"},
-                                               {"unknown", "slab_size"},   {"", "slab_size"},
-                                               {"known", NULL},            {NULL, "slab_size"},
-                                               {":0000064", "slab_size"},  {"known", "slab_size "}};
+        static const char *const names[][2] = {{"known", "colour"},       {"known", ""},
+                                               {"known", "alloc_traces"}, {"known", "free_traces"},
+                                               {"unknown", "slab_size"},  {"", "slab_size"},
+                                               {"known", NULL},           {NULL, "slab_size"},
+                                               {":0000064", "slab_size"}, {"known", "slab_size "}};
 
         for (size_t i = 0; i < array_size(names); i++) {
                 errno = 0;
@@ -210,7 +210,8 @@ static void unknown_names(void **state)
         }
         for (size_t bytes = 0; bytes < 4; bytes++) {
                 errno = 0;
-                assert_int_equal(kmem_attr_read("known", "slab_size", text, bytes), bytes < 4 ? -1 : 3);
+                assert_int_equal(kmem_attr_read("known", "slab_size", text, bytes),
+                                 bytes < 4 ? -1 : 3);
                 assert_int_equal(errno, ENOBUFS);
         }
         assert_string_equal(text, "as it was");
