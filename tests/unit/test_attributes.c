@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "kmem.h"
 #include "percpu/percpu.h"
+#include "percpu/stock.h"
 #include "slub/counters.h"
 
 #include <dlfcn.h>
@@ -583,6 +584,39 @@ static unsigned int capacity_in_use(struct kmem_cache *cache)
         return slot_read_pair(slot_current(), sheaf_offset(cache)).main->capacity;
 }
 
+/* What a slow path still has in hand while the capacity changes: used up, then not kept. */
+static void check_old_sheaf(struct kmem_cache *cache)
+{
+        struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(slot, cache);
+        struct sheaf *full, *empty;
+        uint64_t stocked;
+
+        write_value("sheaf_capacity", "5");
+        empty = barn_take_empty(cache);
+        full = barn_take_empty(cache);
+        check(empty && full && empty->capacity == 5);
+        full->size = cache->engine->take(cache, &record->engine, full->object, 5);
+        check_equal(full->size, 5);
+        write_value("sheaf_capacity", "9");
+        barn_put_empty(cache, empty);
+        stocked = slot->stock_bytes;
+        check(stock_put(cache, slot, record, full));
+        check_equal(slot->stock_bytes, stocked + 5 * 512);
+        EXPECT_NUMBER("counted", "objects_inuse", 0);
+        check(stock_take(cache, slot, record) == full);
+        check_equal(slot->stock_bytes, stocked);
+        sheaf_give(cache, slot, record, full);
+        barn_put_empty(cache, full);
+        empty = barn_take_empty(cache);
+        check_equal(empty->capacity, 9);
+        /* Too late for a sheaf: there are none any more. */
+        write_value("sheaf_capacity", "0");
+        barn_put_empty(cache, empty);
+        check(barn_take_empty(cache) == NULL);
+        write_value("sheaf_capacity", "3");
+}
+
 static void child_capacity(void)
 {
         static const char *const values[] = {"1", "62", "0", "7", "62\n", "3"};
@@ -610,8 +644,10 @@ static void child_capacity(void)
         check_equal(errno, ERANGE);
         EXPECT_NUMBER("counted", "sheaf_capacity", 3);
         check_equal(capacity_in_use(cache), 3);
+        check_old_sheaf(cache);
         write_value("shrink", "1");
         EXPECT_COUNTS(0);
+        check_equal(slot_current()->stock_bytes, 0);
 }
 
 static void construct(void *object)
