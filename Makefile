@@ -14,6 +14,7 @@ demo: build
 
 bench: build
 	@./kmem bench micro --json build/bench-micro.json
+	@./kmem bench bulk --json build/bench-bulk.json
 
 # At most 15 minutes: what continuous integration runs.
 test:

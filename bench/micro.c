@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Times single allocator operations for `kmem bench micro`. One process of this
- * program runs under each allocator (LD_PRELOAD). It prints "hz" and the rate of
- * the time stamp counter, then for each line of standard input runs one round of
- * every test and prints "NAME CYCLES" for each and "done", so that the rounds of
- * all allocators can be taken in turn. It ends with its input.
+ * Times single allocator operations for `kmem bench micro`, in rounds (cycles.h). One
+ * process of this program runs under each allocator (LD_PRELOAD).
  *
  * What a figure means:
  *  - `X_pair/S`: allocate one object of S bytes and free it at once, PAIRS times
@@ -27,12 +24,11 @@
  */
 
 #define _GNU_SOURCE
+#include "cycles.h"
+
 #include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <kmem.h>
@@ -66,12 +62,6 @@ struct object_source {
         unsigned int bytes;
         struct kmem_cache *cache; /* KMEM_CACHE only */
 };
-
-/* The object is used, as far as the compiler can know. */
-static inline void keep(void *object)
-{
-        __asm__ volatile("" : : "r"(object) : "memory");
-}
 
 /* Always inlined with a constant family, so that a loop holds just its two calls. */
 static inline __attribute__((always_inline)) void *take(const struct object_source *source,
@@ -135,46 +125,6 @@ static void run_bursts(const struct object_source *source, unsigned int count)
         }
 }
 
-static uint64_t now_ns(void)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* Reads the time stamp counter when all earlier instructions have finished, before later ones. */
-static uint64_t now_cycles(void)
-{
-#if defined(__x86_64__)
-        uint32_t low, high;
-
-        __asm__ volatile("lfence\n\trdtsc\n\tlfence" : "=a"(low), "=d"(high) : : "memory");
-        return (uint64_t)high << 32 | low;
-#elif defined(__aarch64__)
-        uint64_t ticks;
-
-        __asm__ volatile("isb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(ticks) : : "memory");
-        return ticks;
-#else
-#error "no cycle counter for this processor"
-#endif
-}
-
-/* Counter ticks in a second, over a tenth of a second of CLOCK_MONOTONIC. */
-static double cycles_per_second(void)
-{
-        uint64_t ns = now_ns();
-        uint64_t cycles = now_cycles();
-        uint64_t end_ns;
-
-        do
-                end_ns = now_ns();
-        while (end_ns - ns < 100000000u);
-        cycles = now_cycles() - cycles;
-        return (double)cycles * 1e9 / (double)(end_ns - ns);
-}
-
 struct test {
         const char *name;
         enum family family;
@@ -235,7 +185,6 @@ static void run_round(void)
                                 sample(test, &source));
                 }
         }
-        dprintf(STDOUT_FILENO, "done\n");
 }
 
 static void look_up_calls(void)
@@ -266,17 +215,11 @@ static bool create_caches(void)
 
 int main(void)
 {
-        char command;
-
         look_up_calls();
         if (!create_caches()) {
                 dprintf(STDERR_FILENO, "micro: kmem_cache_create failed\n");
                 return 1;
         }
-        dprintf(STDOUT_FILENO, "hz %.0f\n", cycles_per_second());
-        while (read(STDIN_FILENO, &command, 1) == 1) {
-                if (command == '\n')
-                        run_round();
-        }
+        run_rounds(run_round);
         return 0;
 }

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The allocators that measurements compare, as libraries to preload."""
+"""The allocators that measurements compare: libraries to preload, and back ends of ours."""
 
 import sysconfig
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from kmem.setup import LIBRARY
+
+
+class Engine(StrEnum):
+    """The back ends that the mails' tables compare."""
+
+    SLUB = "slub"
+    SLAB = "slab"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kmem.allocators import Engine
 from kmem.setup import KmemError
 
 app = typer.Typer(
@@ -61,6 +62,20 @@ def micro(
     from kmem.micro import bench_micro
 
     bench_micro(rounds, json_file)
+
+
+@bench.command()
+def bulk(
+    engine: Annotated[Engine, typer.Option(help="The back end to measure.")] = Engine.SLUB,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting.")] = 60,
+) -> None:
+    """Time bulk calls beside the mail that brought kfree_bulk; takes some seconds."""
+    from kmem.bulk import bench_bulk
+
+    bench_bulk(engine, rounds, json_file)
 
 
 def start() -> int:

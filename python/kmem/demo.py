@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.allocators import GLIBC, LIBKMEM, Allocator, library_folder
-from kmem.setup import BUILD, ROOT, KmemError, build, need_packages
+from kmem.setup import BUILD, ROOT, KmemError, build, need_packages, with_option
 
 PACKAGES = ("sqlite3", "python3", "gcc", "libc6-dev", "redis-server", "redis-tools")
 ROUNDS = 3
@@ -64,11 +64,6 @@ def environment() -> dict[str, str]:
     """Ours, with nothing preloaded, and Python's objects on malloc."""
     ours = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
     return ours | {"LC_ALL": "C", "PYTHONMALLOC": "malloc"}
-
-
-def with_option(option: str) -> str:
-    """KMEM_OPTIONS as it is set, and one option more."""
-    return ",".join(filter(None, [os.environ.get("KMEM_OPTIONS"), option]))
 
 
 def timed_run(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Where the parts of the tree are, and making sure that they are there."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -24,3 +25,8 @@ def need_packages(*names: str) -> None:
     script = ROOT / "scripts" / "debian-packages"
     if subprocess.run([script, *names], check=False).returncode != 0:
         raise KmemError("Debian packages are missing, see above")
+
+
+def with_option(option: str) -> str:
+    """KMEM_OPTIONS as it is set, and one option more."""
+    return ",".join(filter(None, [os.environ.get("KMEM_OPTIONS"), option]))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The commands beside `run`: help, version, bench micro, and the helper of the demo."""
+"""The commands beside `run`: help, version, bench, and the helper of the demo."""
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,11 +13,23 @@ ROOT = Path(__file__).resolve().parents[2]
 KMEM = ROOT / "kmem"
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
+BULK = ROOT / "build" / "bench" / "bulk"
+
+BULKS = [1, 2, 3, 4, 8, 16, 30, 32, 34, 48, 64, 128, 158, 250]
+WAYS = ("fallback", "cache_bulk", "kfree_bulk")
 
 
-def kmem(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def kmem(
+    *arguments: str | Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if k != "KMEM_OPTIONS"}
     return subprocess.run(
-        [KMEM, *arguments], capture_output=True, text=True, timeout=300, check=False
+        [KMEM, *arguments],
+        env=inherited | (environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -38,14 +51,16 @@ def test_unknown_command() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_too_few_rounds_are_refused() -> None:
-    result = kmem("bench", "micro", "--rounds", "3")
+@pytest.mark.parametrize("table", ["micro", "bulk"])
+def test_too_few_rounds_are_refused(table: str) -> None:
+    result = kmem("bench", table, "--rounds", "3")
     assert result.returncode == 2
     assert "30" in result.stderr
 
 
-def test_result_file_that_cannot_be_written_is_said_first() -> None:
-    result = kmem("bench", "micro", "--json", "/no/such/folder/file")
+@pytest.mark.parametrize("table", ["micro", "bulk"])
+def test_result_file_that_cannot_be_written_is_said_first(table: str) -> None:
+    result = kmem("bench", table, "--json", "/no/such/folder/file")
     assert result.returncode != 0
     assert "/no/such/folder" in result.stderr
     assert "Traceback" not in result.stderr
@@ -83,6 +98,108 @@ def test_bench_micro_writes_every_figure(tmp_path: Path) -> None:
         for test in ("kmem_cache_pair", "kmalloc_pair"):
             assert figures[f"{test}/{size}", "libkmem"]["cycles"] > 0
             assert (f"{test}/{size}", "glibc") not in figures
+
+
+@pytest.mark.parametrize("engine", ["slob", "SLUB", "", "no-such-engine"])
+def test_bulk_refuses_other_engines(engine: str) -> None:
+    result = kmem("bench", "bulk", "--engine", engine)
+    assert result.returncode == 2
+    assert f"'{engine}'" in result.stderr
+    assert "slub" in result.stderr
+    assert "slab" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def cells(output: str, first: str) -> list[list[str]]:
+    """The rows of printed tables that begin with a word."""
+    rows = [line.split() for line in output.splitlines()]
+    return [row for row in rows if row and row[0] == first]
+
+
+@pytest.mark.parametrize("engine", ["slub", "slab"])
+def test_bench_bulk_writes_and_prints_every_figure(tmp_path: Path, engine: str) -> None:
+    file = tmp_path / "bulk.json"
+    result = kmem("bench", "bulk", "--rounds", "30", "--engine", engine, "--json", file)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(file.read_text())
+    assert document["engine"] == engine
+    assert document["rounds"] == 30
+    for setting in ("results", "groups", "classic"):
+        rows = document[setting]
+        assert [row["bulk"] for row in rows] == BULKS
+        for row in rows:
+            for way in WAYS:
+                assert 0 < row[f"{way}_min"] <= row[way]
+                assert row[f"{way}_ns"] > 0
+        assert document["fast_path"][setting]["cycles"] > 0
+    assert document["options"]["classic"] == f"engine={engine},sheaf_capacity=0"
+    assert document["code_bytes"]["kmem_cache_free_bulk"] > 0
+    assert document["code_bytes"]["kmem_cache_alloc_bulk"] > 0
+
+    assert "…" not in result.stdout  # no figure was cut off
+    # Cycles and ns: our three ways, the mail's block of this engine, its block of the other.
+    rows = cells(result.stdout, "250")
+    assert [len(row) for row in rows] == [1 + 3 * 3 * 2] * 3
+    for row, setting in zip(rows, ("results", "groups", "classic"), strict=True):
+        assert row[1] == f"{document[setting][-1]['fallback']:.1f}"
+    plain = {
+        "slub": ["107", "26.9", "38", "9.5", "38", "9.5"],
+        "slab": ["91", "22.8", "16", "4.2", "23", "6.0"],
+    }
+    groups = {
+        "slub": ["130", "32.6", "38", "9.6", "38", "9.5"],
+        "slab": ["138", "34.8", "24", "6.1", "23", "6.0"],
+    }
+    other = "slab" if engine == "slub" else "slub"
+    assert rows[0][7:] == plain[engine] + plain[other]
+    assert rows[1][7:] == groups[engine] + groups[other]
+    assert rows[2][7:] == plain[engine] + plain[other]
+    pairs = {"slub": ["46", "11.7", "71", "17.9"], "slab": ["87", "21.8", "130", "32.7"]}
+    for row, at in zip(cells(result.stdout, "pair"), (0, 2, 0), strict=True):
+        assert row[3:] == pairs[engine][at : at + 2] + pairs[other][at : at + 2]
+    sizes = [row[1:] for row in cells(result.stdout, "mail") if "kmem_cache_free_bulk" in row]
+    assert sizes == [
+        ["SLAB", "kmem_cache_free_bulk", "660", "734", "+74"],
+        ["SLUB", "kmem_cache_free_bulk", "717", "799", "+82"],
+    ]
+
+
+def test_bench_bulk_names_the_options_it_inherits() -> None:
+    environment = {"KMEM_OPTIONS": "engine=slob,slots=locked"}
+    result = kmem("bench", "bulk", "--rounds", "30", environment=environment)
+    assert result.returncode == 0, result.stderr
+    assert "KMEM_OPTIONS=engine=slob,slots=locked" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["groups"]])
+def test_bulk_worker_answers_round_by_round(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [BULK, *arguments], input="\n\n", capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("hz ")
+    assert lines.count("done") == 2
+    names = {line.split()[0] for line in lines[1 : lines.index("done")]}
+    assert names == {"fast_path"} | {f"{way}/{bulk}" for way in WAYS for bulk in BULKS}
+
+
+def test_bulk_worker_counts_its_objects_in_a_group() -> None:
+    """With `groups` the objects of the rounds are charged, without they are not."""
+    charged = {}
+    for name, arguments in (("plain", []), ("groups", ["groups"])):
+        done = subprocess.run(
+            [BULK, *arguments],
+            env=os.environ | {"KMEM_OPTIONS": "slabinfo=-"},
+            input="\n",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        peak = re.search(r"# group bulk: .* peak (\d+),", done.stderr)
+        charged[name] = int(peak.group(1)) if peak else None
+    assert charged["plain"] is None
+    # The largest bulk, each object with its room and a pointer.
+    assert charged["groups"] == 250 * (256 + 8)
 
 
 def test_timed_reports_time_and_peak(tmp_path: Path) -> None:
