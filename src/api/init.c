@@ -8,7 +8,7 @@
 #include "account/group.h"
 #include "base/message.h"
 #include "base/options.h"
-#include "introspect/slabinfo.h"
+#include "introspect/at_exit.h"
 
 uint32_t heap_state;
 static struct lock start_lock;
@@ -38,7 +38,7 @@ bool heap_start(void)
         /* After the state, because registering may allocate. */
         if (started) {
                 fork_init();
-                slabinfo_init();
+                at_exit_init();
         }
         return load_acquire(&heap_state) == HEAP_READY;
 }

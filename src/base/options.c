@@ -61,6 +61,8 @@ static const struct setting settings[] = {
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
+        {"attrs", KIND_TEXT, NULL, 0, 0, PLACE(attrs)},
+        {"attrs_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(attrs_pid)},
 };
 
 /* Settings that each cache may have for itself. */

@@ -44,9 +44,11 @@ struct options {
         uint64_t bad_free;           /* enum bad_free */
         uint64_t check;              /* enum free_check */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
+        uint64_t attrs_pid;          /* process that writes attrs, 0: any */
         uint64_t slob_compat;        /* enum slob_compat */
         struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
         char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
+        char attrs[256];             /* directory for the attributes at exit, "" none */
 };
 extern KMEM_HIDDEN struct options options;
 

@@ -100,7 +100,7 @@ static void empty_sheaf(struct kmem_cache *cache, struct slot *slot, struct slot
         if (sheaf_is_cold(sheaf))
                 return;
         sheaf_give(cache, slot, record, sheaf);
-        sheaf_free(sheaf);
+        sheaf_free(cache, sheaf);
 }
 
 /* Everything a slot holds of the cache but its pair, and what was detached of that. */

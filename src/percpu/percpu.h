@@ -18,6 +18,12 @@ KMEM_HIDDEN int percpu_setup(struct kmem_cache *cache);
 KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
 
 /*
+ * Changes how many objects a new sheaf holds, up to sheaf_room; engines with CACHING_SHEAVES only.
+ * Empties all sheaves. Under cache_mutex.
+ */
+KMEM_HIDDEN void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity);
+
+/*
  * Closes a cache (cache_is_closed) that others may be using. False if other slots' sheaves cannot
  * be taken (no membarrier) or all indexes are in use. Under cache_mutex.
  */

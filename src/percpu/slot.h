@@ -197,7 +197,7 @@ static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
  */
 static inline uint32_t sheaf_peek(const struct kmem_cache *cache, const struct sheaf *sheaf)
 {
-        return min_of(load_relaxed(&sheaf->size), cache->sheaf_capacity);
+        return min_of(load_relaxed(&sheaf->size), cache->sheaf_room);
 }
 
 /* Both pointers of a pair, read one after the other: good enough as what replace compares. */

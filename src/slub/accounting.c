@@ -55,9 +55,10 @@ void slub_setup_cpu_partial(struct kmem_cache *cache)
 /* S2-11: the factor 2 stands for slabs that are half full on average. */
 void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects)
 {
+        uint64_t slabs = (2 * (uint64_t)objects + cache->objects - 1) / cache->objects;
+
         store_relaxed(&cache->cpu_partial, objects);
-        store_relaxed(&cache->cpu_partial_slabs,
-                      (2 * objects + cache->objects - 1) / cache->objects);
+        store_relaxed(&cache->cpu_partial_slabs, (uint32_t)min_of(slabs, (uint64_t)UINT32_MAX));
 }
 
 bool partial_list_is_full(const struct kmem_cache *cache, const struct engine_slot *slot)

@@ -85,7 +85,7 @@ static void finish_free_locked(struct kmem_cache *cache, struct engine_slot *slo
         if (!was_full && !node_partial) {
                 /* On a CPU partial list or in transit: its owner deals with it. */
                 debug_check(!cache->freeze_eagerly);
-        } else if (now_empty && node->partial.length >= cache->min_partial) {
+        } else if (now_empty && node->partial.length >= load_relaxed(&cache->min_partial)) {
                 if (!was_full) {
                         slab_enter(cache, slab, STAGE_NODE_PARTIAL, STAGE_TRANSIT);
                         node_remove_partial_locked(node, slab);

@@ -151,7 +151,7 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
                 if (after.head == INDEX_END)
                         result = DEACTIVATED_FULL; /* the next free moves it */
                 else if (after.inuse == 0 &&
-                         load_relaxed(&node->partial.length) >= cache->min_partial)
+                         load_relaxed(&node->partial.length) >= load_relaxed(&cache->min_partial))
                         result = DEACTIVATED_EMPTY;
                 else
                         result = DEACTIVATED_PARTIAL;

@@ -117,7 +117,7 @@ void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t
                  * nobody else can take from it.
                  */
                 if (state_unpack(load_relaxed(&slab->state)).inuse == 0 &&
-                    node->partial.length >= cache->min_partial) {
+                    node->partial.length >= load_relaxed(&cache->min_partial)) {
                         slab->next = empty;
                         empty = page_number(slab);
                 } else {

@@ -34,11 +34,13 @@ static void child_show(void)
 
         printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu min_order=%lu max_order=%lu "
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
-               "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu\n",
+               "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
+               "attrs=<%s> attrs_pid=%lu\n",
                options.slots, options.classes, options.slab_merge, options.order_cpus,
                options.slub_min_order, options.slub_max_order, options.slub_min_objects,
                options.slot_cache_max, options.reserve, options.purge_delay, options.huge_cache_max,
-               options.bad_free, options.check, options.slabinfo, options.slabinfo_pid);
+               options.bad_free, options.check, options.slabinfo, options.slabinfo_pid, options.attrs,
+               options.attrs_pid);
         for (size_t i = 0; i < array_size(caches); i++)
                 for (size_t j = 0; j < array_size(numbers); j++) {
                         uint64_t value;
@@ -84,7 +86,7 @@ static void shows_not(const char *text, const char *unexpected)
 #define DEFAULTS                                                                                   \
         "classes=0 slab_merge=0 order_cpus=0 min_order=0 max_order=3 min_objects=0 "               \
         "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
-        "check=0 slabinfo=<> slabinfo_pid=0\n"
+        "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0\n"
 
 static void defaults(void **state)
 {
@@ -122,6 +124,7 @@ static void every_option(void **state)
         shows("check=sheaf", "check=1");
         shows("slabinfo=/dev/null", "slabinfo=</dev/null>");
         shows("slabinfo_pid=42", "slabinfo_pid=42");
+        shows("attrs=/no/such/tree,attrs_pid=43", "attrs=</no/such/tree> attrs_pid=43");
         shows("sheaf_capacity=9", "other.sheaf_capacity=9");
         shows("min_partial=0", "other.min_partial=0");
         shows("cpu_partial=7", "other.cpu_partial=7");
@@ -172,6 +175,7 @@ static void bad_values(void **state)
                 {"bad_free=maybe", "expected one of: abort ignore libc"},
                 {"check=all", "expected one of: drain sheaf"},
                 {"slabinfo_pid=4294967296", "expected a number"},
+                {"attrs_pid=-1", "expected a number from 0 to 4294967295"},
         };
 
         for (size_t i = 0; i < array_size(rows); i++) {
@@ -209,6 +213,8 @@ static void unknown_names(void **state)
                 "check",
                 "slabinfo",
                 "slabinfo_pid",
+                "attrs",
+                "attrs_pid",
                 "[CACHE.]sheaf_capacity",
                 "[CACHE.]min_partial",
                 "[CACHE.]cpu_partial",
