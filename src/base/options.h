@@ -13,6 +13,7 @@ enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
 enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
+enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Ascending numbers of bytes. */
@@ -28,6 +29,7 @@ struct options {
         uint64_t classes;            /* enum size_classes */
         uint64_t slab_merge;         /* 0 or 1 */
         uint64_t order_cpus;         /* enum cpu_count */
+        uint64_t order_rule;         /* enum order_rule */
         uint64_t slub_min_order;     /* S3-02 */
         uint64_t slub_max_order;
         uint64_t slub_min_objects;   /* 0: from the CPU count */
