@@ -59,16 +59,15 @@ static bool parse(char *line, uint32_t *size, struct order_rules *rules)
         unsigned long values[FIELDS];
         unsigned int field = 0;
 
-        for (char *text = strtok(line, " \n"); text; text = strtok(NULL, " \n")) {
-                bool good = field == RULE ? rule(text, &rules->rule)
-                                          : field < FIELDS && number(field, text, &values[field]);
-
-                if (!good)
+        for (char *text = strtok(line, " \n"); text; text = strtok(NULL, " \n"), field++) {
+                if (field >= FIELDS)
+                        continue;
+                if (field == RULE ? !rule(text, &rules->rule)
+                                  : !number(field, text, &values[field]))
                         return false;
-                field++;
         }
         if (field != FIELDS) {
-                fprintf(stderr, "a line with %u words: expected %d\n", field, FIELDS);
+                fprintf(stderr, "a line of %u words: expected %d\n", field, FIELDS);
                 return false;
         }
         if (!is_power_of_two(values[PAGE_BYTES])) {
