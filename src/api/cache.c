@@ -211,6 +211,7 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 error = ENOMEM;
                 if (heap_ready()) {
                         lock_take(&cache_mutex);
+                        percpu_follow_cpus_seldom();
                         error = create_locked(name, size, &args, flags, &cache);
                         lock_drop(&cache_mutex);
                 }
@@ -304,6 +305,9 @@ KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
         if (heap_is_foreign())
                 return kmem_heap_owner.cache_shrink(cache);
         kfree_rcu_release();
+        lock_take(&cache_mutex);
+        percpu_follow_cpus_seldom();
+        lock_drop(&cache_mutex);
         return cache_shrink(cache);
 }
 

@@ -45,6 +45,7 @@ static const struct setting settings[] = {
         {"classes", KIND_CHOICE, "fine kernel", 0, 0, PLACE(classes)},
         {"slab_merge", KIND_NUMBER, NULL, 0, 1, PLACE(slab_merge)},
         {"order_cpus", KIND_CHOICE, "usable online present possible", 0, 0, PLACE(order_cpus)},
+        {"order_rule", KIND_CHOICE, "6.12 5.10", 0, 0, PLACE(order_rule)},
         {"slub_min_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_min_order)},
         {"slub_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_max_order)},
         {"slub_min_objects", KIND_NUMBER, NULL, 0, 32767, PLACE(slub_min_objects)},
@@ -205,6 +206,17 @@ static void set_sizes(const struct setting *setting, const char *text, struct si
                         (unsigned long)setting->most);
 }
 
+/* S3-02: of two bounds that contradict each other the one given last counts. */
+static void agree_on_orders(size_t offset)
+{
+        if (options.slub_min_order <= options.slub_max_order)
+                return;
+        if (offset == PLACE(slub_max_order))
+                options.slub_min_order = options.slub_max_order;
+        else
+                options.slub_max_order = options.slub_min_order;
+}
+
 static void set_global(const struct setting *setting, const char *text)
 {
         char *place = (char *)&options + setting->offset;
@@ -223,6 +235,7 @@ static void set_global(const struct setting *setting, const char *text)
                                 setting->name, sizeof(options.slabinfo) - 1);
         } else if (parse_value(setting, text, &value)) {
                 memcpy(place, &value, sizeof(value));
+                agree_on_orders(setting->offset);
         }
 }
 
@@ -365,8 +378,6 @@ void options_init(void)
                 }
                 parse_text(text);
         }
-        if (options.slub_min_order > options.slub_max_order)
-                options.slub_max_order = options.slub_min_order; /* S3-02 */
         errno = saved_errno;
 }
 

@@ -16,6 +16,7 @@ enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
 enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
 enum cpu_partial_defaults { DEFAULTS_LATER, DEFAULTS_SEED };
 enum freeze { FREEZE_DELAYED, FREEZE_EAGER };
+enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Ascending numbers of bytes. */
@@ -31,6 +32,7 @@ struct options {
         uint64_t classes;            /* enum size_classes */
         uint64_t slab_merge;         /* 0 or 1 */
         uint64_t order_cpus;         /* enum cpu_count */
+        uint64_t order_rule;         /* enum order_rule */
         uint64_t slub_min_order;     /* S3-02 */
         uint64_t slub_max_order;
         uint64_t slub_min_objects;   /* 0: from the CPU count */

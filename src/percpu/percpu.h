@@ -63,6 +63,16 @@ KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
  */
 KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
 
+/*
+ * Reads the CPUs again. Caches made from now on have orders by the new counts (S3-11), and what
+ * slots of CPUs that left hold of any cache goes to the back end (S12-01), if the kernel lets us
+ * take it (membarrier). Costs some file reads. Under cache_mutex; may not be called by malloc and
+ * free themselves, as a program in a sandbox may no longer open files.
+ */
+KMEM_HIDDEN void percpu_follow_cpus(void);
+/* The same, but at most every 100 ms. */
+KMEM_HIDDEN void percpu_follow_cpus_seldom(void);
+
 /* The cache's figures with objects resting in sheaves counted in *resting. */
 KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,
                                uint64_t *resting);

@@ -145,6 +145,13 @@ enum push_result {
 KMEM_HIDDEN void slots_init(void);
 /* For a library that does not own the heap: every fast path goes slow from now on. */
 KMEM_HIDDEN void slots_refuse(void);
+/* After the CPU counts were read again. Under cache_mutex. */
+KMEM_HIDDEN void slots_follow_cpus(void);
+/*
+ * Whether the slot's CPU is one that the process cannot use now. Which slot that is cannot be told
+ * from concurrency ids, so it may be any of them then.
+ */
+KMEM_HIDDEN bool slot_may_have_left(const struct slot *slot);
 /* Whether slots come from restartable sequences. */
 KMEM_HIDDEN bool slots_are_rseq(void);
 /* The calling thread's slot at this moment, made if need be; shared_slot if it has none. */

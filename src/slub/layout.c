@@ -5,10 +5,13 @@
 #include "slub/slab.h"
 
 #include "base/options.h"
+#include "slub/order.h"
 
 #include <errno.h>
 
 enum { WORD = 8 };
+
+_Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allocator's limit");
 
 /*
  * Two objects more than one-byte table entries can name would double the table: 6% of a slab
@@ -23,30 +26,19 @@ static uint32_t order_objects(unsigned int order, uint32_t size)
         return (uint32_t)objects;
 }
 
-/* S3-02, S3-13: how many objects a slab should hold at least. */
-static uint32_t wanted_objects(uint32_t size, unsigned int max_order)
-{
-        uint32_t objects = (uint32_t)options.slub_min_objects;
-
-        if (!objects)
-                objects = 4 * (fls(system_cpus((enum cpu_count)options.order_cpus)) + 1);
-        return min_of(objects, max_of(order_objects(max_order, size), 1u));
-}
-
-/* S3-20 to S3-22. Returns ORDER_MAX + 1 if the object fits no slab. */
+/* With the CPU count of this moment: a cache keeps the order it was made with (S3-11, S3-14). */
 static unsigned int calculate_order(uint32_t size)
 {
-        unsigned int max_order = (unsigned int)options.slub_max_order;
-        unsigned int floor = max_of((unsigned int)options.slub_min_order,
-                                    get_order((size_t)wanted_objects(size, max_order) * size));
+        const struct order_rules rules = {
+                .rule = (enum order_rule)options.order_rule,
+                .page_shift = PAGE_SHIFT,
+                .cpus = system_cpus((enum cpu_count)options.order_cpus),
+                .min_order = (unsigned int)options.slub_min_order,
+                .max_order = (unsigned int)options.slub_max_order,
+                .min_objects = (uint32_t)options.slub_min_objects,
+        };
 
-        if (order_bytes(floor) / size > SLAB_OBJECTS_MAX)
-                return get_order((size_t)size * SLAB_OBJECTS_MAX) - 1;
-        for (unsigned int fraction = 16; fraction > 1; fraction /= 2)
-                for (unsigned int order = floor; order <= max_order; order++)
-                        if (order_bytes(order) % size <= order_bytes(order) / fraction)
-                                return order;
-        return get_order(size);
+        return slub_order(size, &rules);
 }
 
 /* S1-09 */

@@ -32,12 +32,12 @@ static void child_show(void)
                 OPTION_STATS,
         };
 
-        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu min_order=%lu max_order=%lu "
+        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu order_rule=%lu min_order=%lu max_order=%lu "
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
                "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
                "attrs=<%s> attrs_pid=%lu\n",
                options.slots, options.classes, options.slab_merge, options.order_cpus,
-               options.slub_min_order, options.slub_max_order, options.slub_min_objects,
+               options.order_rule, options.slub_min_order, options.slub_max_order, options.slub_min_objects,
                options.slot_cache_max, options.reserve, options.purge_delay, options.huge_cache_max,
                options.bad_free, options.check, options.slabinfo, options.slabinfo_pid, options.attrs,
                options.attrs_pid);
@@ -84,7 +84,7 @@ static void shows_not(const char *text, const char *unexpected)
 }
 
 #define DEFAULTS                                                                                   \
-        "classes=0 slab_merge=0 order_cpus=0 min_order=0 max_order=3 min_objects=0 "               \
+        "classes=0 slab_merge=0 order_cpus=0 order_rule=0 min_order=0 max_order=3 min_objects=0 "  \
         "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
         "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0\n"
 
@@ -109,8 +109,12 @@ static void every_option(void **state)
         shows("order_cpus=online", "order_cpus=1");
         shows("order_cpus=present", "order_cpus=2");
         shows("order_cpus=possible", "order_cpus=3");
+        shows("order_rule=6.12", "order_rule=0");
+        shows("order_rule=5.10", "order_rule=1");
         shows("slub_min_order=2", "min_order=2 max_order=3");
         shows("slub_min_order=7", "min_order=7 max_order=7"); /* S3-02 */
+        shows("slub_min_order=7,slub_max_order=2", "min_order=2 max_order=2");
+        shows("slub_max_order=2,slub_min_order=7", "min_order=7 max_order=7");
         shows("slub_max_order=10", "max_order=10");
         shows("slub_min_objects=77", "min_objects=77");
         shows("slot_cache_max=12345", "slot_cache_max=12345");
@@ -202,6 +206,7 @@ static void unknown_names(void **state)
                 "classes",
                 "slab_merge",
                 "order_cpus",
+                "order_rule",
                 "slub_min_order",
                 "slub_max_order",
                 "slub_min_objects",
