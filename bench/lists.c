@@ -123,17 +123,19 @@ static void print_state(struct kmem_cache *cache, struct kmem_group *group, cons
                         const char *separator)
 {
         struct cache_totals totals;
+        struct engine_node_report nodes;
         struct kmem_group_stats stats;
 
         cache_total(cache, &totals);
+        nodes = engine_report_total(&totals.report);
         if (kmem_group_stats(group, &stats))
                 die("kmem_group_stats failed");
         printf("   \"%s\": {\"listed\": %lu, \"listed_empty\": %u, \"slabs\": %lu, "
                "\"wasted_bytes\": %lu, \"slab_bytes\": %lu, \"charged_bytes\": %zu}%s\n",
                name, (unsigned long)listed_slabs(cache), listed_empty(cache),
-               (unsigned long)totals.report.slabs,
-               (unsigned long)((totals.report.objects - totals.inuse) * cache->size),
-               (unsigned long)(totals.report.slabs * order_bytes(cache->order)), stats.bytes,
+               (unsigned long)nodes.slabs,
+               (unsigned long)((nodes.objects - totals.inuse) * cache->size),
+               (unsigned long)(nodes.slabs * order_bytes(cache->order)), stats.bytes,
                separator);
 }
 
