@@ -637,6 +637,40 @@ int kmem_group_set_limit(struct kmem_group *group, size_t limit_bytes);
 /* Fills @stats; returns 0, or -1 with errno EINVAL as above. */
 int kmem_group_stats(struct kmem_group *group, struct kmem_group_stats *stats);
 
+/* ---- Attributes (S9, docs/attributes.md) ------------------------------------------------- */
+
+/*
+ * The files of /sys/kernel/slab/<cache>/ under their kernel names, and a few of our own;
+ * docs/attributes.md lists them. @cache is a cache's name, that of an alias, or a unique id like
+ * ":0000064"; of several caches with one name the newest is meant.
+ */
+
+/* An attribute's longest text, with its final zero byte; lists of CPUs end earlier then. */
+#define KMEM_ATTR_BYTES 4096
+
+/*
+ * kmem_attr_read - an attribute's text, as the kernel's file would read
+ * @text: receives it, with a newline and a zero byte at the end; what has no value is empty
+ * @bytes: room in @text; KMEM_ATTR_BYTES are always enough
+ *
+ * Figures are exact while no other thread uses the cache. Returns the length of the text, or -1
+ * with errno ENOENT (no such cache or attribute) or ENOBUFS (@bytes are too few); then @text is
+ * as it was.
+ */
+int kmem_attr_read(const char *cache, const char *name, char *text, size_t bytes);
+
+/*
+ * kmem_attr_write - change an attribute
+ * @value: what one would write into the kernel's file; a newline at the end is allowed. Numbers
+ *   are decimal.
+ *
+ * Returns 0, or -1 with errno, and then nothing has changed: ENOENT (no such cache or attribute),
+ * EIO (it cannot be written), EINVAL (not a value of this attribute, or not for this cache),
+ * ERANGE (a number out of range). May wait for other threads' restartable sequences; must not be
+ * called by a constructor.
+ */
+int kmem_attr_write(const char *cache, const char *name, const char *value);
+
 #ifdef __cplusplus
 } /* extern "C" */
 

@@ -19,6 +19,7 @@ enum {
         CACHES_MAX = 4096,      /* indexes 1..4095; index 0 is "no cache" */
         PAIR_SHIFT = 4,         /* a pair of sheaf pointers is 16 bytes */
         CACHE_NAME_BYTES = 48,
+        REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
 };
 
@@ -37,7 +38,7 @@ struct engine_slot {
         struct page *slab;   /* CPU slab or NULL */
         uint64_t taken;      /* objects that left the back end through this slot, cumulative */
         uint64_t given;      /* objects that came back through it, cumulative */
-        void *engine_data;   /* whatever else the back end keeps, NULL at first */
+        struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
 };
 
 /* Slabs of one cache on one NUMA node (S1-05). */
@@ -46,10 +47,12 @@ struct engine_node {
         struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
+        uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
 };
 
 struct engine;
 struct barn;
+struct slub_counters;
 
 struct kmem_cache {
         uint32_t pair_offset;      /* index << PAIR_SHIFT; the page map's value */
@@ -60,7 +63,9 @@ struct kmem_cache {
         uint32_t size;             /* stride: object size with alignment (S4-08) */
         uint32_t align;
         uint32_t flags;            /* SLAB_* */
-        uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves */
+        uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
+                                      time, relaxed; a sheaf keeps the capacity it was made with */
+        uint32_t sheaf_room;       /* the most it may become: every sheaf's memory holds as many */
         uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
         uint32_t start_step;       /* bytes that two objects' starts are at least apart */
         uint32_t start_reciprocal; /* to divide an offset in a page by start_step */
@@ -74,14 +79,23 @@ struct kmem_cache {
         uint32_t objects;          /* objects of a slab of that order */
         uint32_t min_order;        /* fallback when memory is short */
         uint32_t min_order_objects;
+        bool has_cpu_partial;      /* decided when the cache is made; the limits may still be 0 */
+        bool count_objects;        /* CPU partial lists are limited by objects, not by slabs */
+        bool freeze_eagerly;       /* slabs on them are frozen */
         uint32_t cpu_partial;      /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
+        uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
         struct engine_node node[NODES_MAX];
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
         uint32_t batchcount;       /* objects that a refill or a flush of an array moves */
         uint32_t shared;           /* capacity of a node's shared array, in batchcounts */
+
+        /* What attributes keep for parts that do not exist yet; under cache_mutex. */
+        uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07) */
+        bool failslab;             /* marked for fault injection */
+        bool skip_kfence;          /* not to be sampled */
 
         void *engine_data;         /* whatever else the back end keeps, NULL at first */
         struct barn *barn;
@@ -106,13 +120,20 @@ static inline bool cache_is_closed(const struct kmem_cache *cache)
         return load_relaxed(&cache->sheaf_offset) != cache->pair_offset;
 }
 
-/* Figures of one cache; exact at rest, never torn while running. */
-struct engine_report {
+/* Slabs of one cache on one node. */
+struct engine_node_report {
         uint64_t slabs;
         uint64_t objects;          /* capacity of all slabs */
-        uint64_t partial_slabs;    /* on node partial lists */
-        uint64_t partial_free;     /* free objects in those */
-        uint64_t cpu_slabs;        /* CPU slabs and CPU partial slabs */
+        uint64_t partial_slabs;    /* on the node partial list */
+        uint64_t partial_inuse;    /* objects in use in those */
+        uint64_t listed_free;      /* free objects in slabs on lists of the node; those in CPU slabs
+                                      and on CPU partial lists are none of them */
+        uint64_t cpu_slabs;        /* CPU slabs, and CPU partial slabs of slots that have one */
+};
+
+/* Figures of one cache; exact at rest, never torn while running. */
+struct engine_report {
+        struct engine_node_report node[NODES_MAX];
         uint64_t taken;            /* objects handed to the per-CPU layer, cumulative */
         uint64_t given;            /* objects it gave back, cumulative */
         /* Only where objects of one cache differ in size; else they are objects times stride. */
@@ -125,6 +146,24 @@ struct engine_report {
         uint32_t batchcount;
         uint32_t shared;
 };
+
+/* The sum of the nodes. */
+static inline struct engine_node_report engine_report_total(const struct engine_report *report)
+{
+        struct engine_node_report total = {0};
+
+        for (unsigned int number = 0; number < NODES_MAX; number++) {
+                const struct engine_node_report *node = &report->node[number];
+
+                total.slabs += node->slabs;
+                total.objects += node->objects;
+                total.partial_slabs += node->partial_slabs;
+                total.partial_inuse += node->partial_inuse;
+                total.listed_free += node->listed_free;
+                total.cpu_slabs += node->cpu_slabs;
+        }
+        return total;
+}
 
 /* What a slot keeps in front of a back end. */
 enum engine_caching {

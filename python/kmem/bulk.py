@@ -6,7 +6,6 @@ a memory group changes its caches for good, and options are read once. The mail'
 figures are in the files of `mail/`.
 """
 
-import csv
 import json
 import os
 import subprocess
@@ -18,12 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.allocators import Engine
-from kmem.setup import BUILD, KmemError, build, with_option
+from kmem.setup import BUILD, KmemError, build, read_mail, with_option
 from kmem.worker import Job, Series, machine, measure, touch_result_file
 
 WORKER = BUILD / "bench" / "bulk"
 LIBRARY = BUILD / "src" / "libkmem.a"
-MAIL = Path(__file__).parent / "mail"
 TABLE_WIDTH = 130  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 BULKS = (1, 2, 3, 4, 8, 16, 30, 32, 34, 48, 64, 128, 158, 250)
@@ -75,15 +73,9 @@ def job(setting: Setting) -> Job:
     )
 
 
-def read_mail(name: str) -> list[dict[str, str]]:
-    """The rows of a table of the mail."""
-    with (MAIL / f"kfree_bulk_{name}.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
-
-
 def mail_block(engine: Engine, *, groups: bool) -> dict[str, str]:
     """Cells "CYCLES NS" of one of the mail's four blocks, by names as the worker's."""
-    rows = read_mail(f"{engine}_memcg" if groups else str(engine))
+    rows = read_mail(f"kfree_bulk_{engine}_memcg" if groups else f"kfree_bulk_{engine}")
     cells = {
         f"{way}/{row['bulk_size']}": figure(
             float(row[f"{column}_cycles"]), float(row[f"{column}_ns"]), decimals=0
@@ -92,7 +84,7 @@ def mail_block(engine: Engine, *, groups: bool) -> dict[str, str]:
         for way, (_, column) in WAYS.items()
     }
     wanted = f"{engine.upper()}, MEMCG_KMEM enabled at run time" if groups else engine.upper()
-    (pair,) = (row for row in read_mail("fast_path") if row["configuration"] == wanted)
+    (pair,) = (row for row in read_mail("kfree_bulk_fast_path") if row["configuration"] == wanted)
     cells["fast_path"] = figure(float(pair["cycles_tsc"]), float(pair["ns"]), decimals=0)
     return cells
 
@@ -158,7 +150,7 @@ def code_table(sizes: dict[str, int]) -> Table:
     output.add_column("function", no_wrap=True)
     for head in ("before", "with kfree_bulk", "grown by"):
         output.add_column(head, justify="right")
-    for row in read_mail("code_size"):
+    for row in read_mail("kfree_bulk_code_size"):
         output.add_row(
             f"mail {row['allocator']}", row["function"], row["old"], row["new"], row["delta"]
         )

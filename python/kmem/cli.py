@@ -4,7 +4,7 @@
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure the allocator.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+lab = typer.Typer(help="Try slab policies, compare with published figures.", no_args_is_help=True)
+app.add_typer(lab, name="lab")
 
 
 def show_version(wanted: bool) -> None:
@@ -76,6 +78,64 @@ def bulk(
     from kmem.bulk import bench_bulk
 
     bench_bulk(engine, rounds, json_file)
+
+
+@lab.command()
+def order(
+    table_only: Annotated[
+        bool, typer.Option("--table-only", help="Only the table of orders, no simulation.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", help="One case: bytes from one object to the next."),
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(help="CPUs of the case.")] = None,
+    page_size: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Page size of the case; default: 4096")
+    ] = None,
+    order_rule: Annotated[
+        Literal["6.12", "5.10"] | None,
+        typer.Option(help="Kernel whose rule counts; default: 5.10 for the table, 6.12 for a case"),
+    ] = None,
+    slub_min_order: Annotated[
+        int | None, typer.Option(help="Least order of the case; default: 0")
+    ] = None,
+    slub_max_order: Annotated[
+        int | None, typer.Option(help="Greatest order of the case; default: 3")
+    ] = None,
+    slub_min_objects: Annotated[
+        int | None, typer.Option(help="Objects wanted in a slab; default: from --cpus")
+    ] = None,
+) -> None:
+    """Slab orders from cache sizes and CPU counts, beside a mail's table.
+
+    With --size: one case; prints objects, pages and order of a slab.
+    """
+    from kmem.orders import RULE, Case, show_case, show_table
+
+    given = {
+        "cpus": cpus,
+        "page_size": page_size,
+        "slub_min_order": slub_min_order,
+        "slub_max_order": slub_max_order,
+        "slub_min_objects": slub_min_objects,
+    }
+    of_case = {name: value for name, value in given.items() if value is not None}
+    if size is not None:
+        if table_only:
+            raise KmemError("lab order: --table-only and --size exclude each other")
+        if cpus is None:
+            raise KmemError("lab order: --size needs --cpus")
+        case = {"page_size": 4096} | of_case
+        show_case(Case(size=size, rule=order_rule or "6.12", **case), json_file)
+        return
+    for name in of_case:
+        option = name.replace("_", "-")
+        raise KmemError(f"lab order: --{option} needs --size; the table has values of its own")
+    show_table(order_rule or RULE, json_file, table_only=table_only)
 
 
 def start() -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Where the parts of the tree are, and making sure that they are there."""
 
+import csv
 import os
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 LIBRARY = BUILD / "src" / "libkmem-malloc.so"
+MAIL = Path(__file__).parent / "mail"  # the tables of mails that figures are compared with
 
 
 class KmemError(Exception):
@@ -30,3 +32,9 @@ def need_packages(*names: str) -> None:
 def with_option(option: str) -> str:
     """KMEM_OPTIONS as it is set, and one option more."""
     return ",".join(filter(None, [os.environ.get("KMEM_OPTIONS"), option]))
+
+
+def read_mail(name: str) -> list[dict[str, str]]:
+    """The rows of a table of a mail."""
+    with (MAIL / f"{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))

@@ -87,6 +87,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->usersize = args->usersize;
         cache->engine = chosen_engine(name);
         cache->references = 1;
+        cache->remote_node_defrag_ratio = REMOTE_NODE_DEFRAG_RATIO;
         error = share_pages_locked(cache->engine);
         cache->birth = ++births;
         if (!error)
@@ -100,6 +101,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
                 metadata_free(cache, sizeof(*cache));
                 return error;
         }
+        alias_remove_locked(cache->name);
         list_add(&cache->list, &cache_list);
         *made = cache;
         return 0;
@@ -138,27 +140,34 @@ static void check_usercopy(const char *name, unsigned int size, struct kmem_cach
         args->usersize = 0;
 }
 
-static bool is_mergeable(const struct kmem_cache_args *args, slab_flags_t flags)
+bool cache_is_mergeable(const struct kmem_cache *cache)
 {
-        return options.slab_merge && !args->ctor && !args->usersize && !(flags & never_merge);
+        return options.slab_merge && !cache->ctor && !cache->usersize && !cache->failslab &&
+               !(cache->flags & (never_merge | SLAB_KMALLOC)) && !cache->engine->shared;
 }
 
 /* The oldest cache that may stand for a new one, or NULL (S4-42). */
 static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int size,
-                                                unsigned int align, slab_flags_t flags)
+                                                const struct kmem_cache_args *args,
+                                                slab_flags_t flags)
 {
-        struct kmem_cache probe = {.object_size = size, .align = align, .flags = flags};
+        struct kmem_cache probe = {
+                .engine = chosen_engine(name),
+                .object_size = size,
+                .align = args->align,
+                .flags = flags,
+                .ctor = args->ctor,
+                .usersize = args->usersize,
+        };
         struct list *node;
 
-        if (slub_engine.setup(&probe))
+        if (!cache_is_mergeable(&probe) || slub_engine.setup(&probe))
                 return NULL;
         for (node = cache_list.prev; node != &cache_list; node = node->prev) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
                 uint32_t rounded = (uint32_t)round_up(round_up(size, sizeof(void *)), probe.align);
 
-                if (cache->flags & (never_merge | SLAB_KMALLOC) || cache->ctor || cache->usersize)
-                        continue;
-                if (cache->engine != chosen_engine(name))
+                if (!cache_is_mergeable(cache) || cache->engine != probe.engine)
                         continue;
                 if ((cache->flags ^ flags) & merge_same)
                         continue;
@@ -173,15 +182,14 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
 static int create_locked(const char *name, unsigned int size, const struct kmem_cache_args *args,
                          slab_flags_t flags, struct kmem_cache **cache)
 {
-        if (is_mergeable(args, flags) && !chosen_engine(name)->shared) {
-                *cache = find_mergeable_locked(name, size, args->align, flags);
-                if (*cache) {
-                        (*cache)->references++;
-                        (*cache)->object_size = max_of((*cache)->object_size, size);
-                        return 0;
-                }
-        }
-        return cache_make_locked(name, args, size, flags, cache);
+        struct kmem_cache *like = find_mergeable_locked(name, size, args, flags);
+
+        if (!like || !alias_add_locked(like, name))
+                return cache_make_locked(name, args, size, flags, cache);
+        like->references++;
+        like->object_size = max_of(like->object_size, size);
+        *cache = like;
+        return 0;
 }
 
 KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned int size,
@@ -203,6 +211,7 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 error = ENOMEM;
                 if (heap_ready()) {
                         lock_take(&cache_mutex);
+                        percpu_follow_cpus_seldom();
                         error = create_locked(name, size, &args, flags, &cache);
                         lock_drop(&cache_mutex);
                 }
@@ -269,6 +278,7 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
         lock_take(&cache_mutex);
         if (--cache->references == 0) {
                 list_remove(&cache->list);
+                alias_remove_all_locked(cache);
                 percpu_flush(cache, true);
                 /* With leftovers the record leaks too: frees of them may still come. */
                 if (!cache->engine->teardown(cache)) {
@@ -281,16 +291,24 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
                 pages_wait_deferred();
 }
 
-KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
+bool cache_shrink(struct kmem_cache *cache)
 {
-        if (heap_is_foreign())
-                return kmem_heap_owner.cache_shrink(cache);
-        kfree_rcu_release();
         if (!percpu_flush(cache, false))
                 message("kmem_cache_shrink(%s): the kernel refuses membarrier; only the sheaves "
                         "of the calling CPU were emptied",
                         cache->name);
         return cache->engine->shrink(cache);
+}
+
+KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
+{
+        if (heap_is_foreign())
+                return kmem_heap_owner.cache_shrink(cache);
+        kfree_rcu_release();
+        lock_take(&cache_mutex);
+        percpu_follow_cpus_seldom();
+        lock_drop(&cache_mutex);
+        return cache_shrink(cache);
 }
 
 KMEM_PUBLIC unsigned int kmem_cache_size(struct kmem_cache *cache)

@@ -11,7 +11,7 @@
 #include "account/group.h"
 #include "base/metadata.h"
 #include "base/rcu.h"
-#include "introspect/slabinfo.h"
+#include "introspect/at_exit.h"
 #include "page/deferred.h"
 #include "page/extra.h"
 #include "page/large.h"
@@ -83,7 +83,7 @@ static void child(void)
         call_rcu_fork_child();
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();
-        slabinfo_claim();
+        at_exit_claim();
 }
 
 void fork_init(void)

@@ -44,6 +44,30 @@ KMEM_HIDDEN void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags);
  */
 KMEM_HIDDEN struct kmem_cache *cache_before_locked(uint64_t birth);
 
+/* Whether others may be merged with the cache (S4-40, S4-47). */
+KMEM_HIDDEN bool cache_is_mergeable(const struct kmem_cache *cache);
+/* kmem_cache_shrink but for kfree_rcu's blocks. cache_mutex may be held. */
+KMEM_HIDDEN bool cache_shrink(struct kmem_cache *cache);
+
+/* names.c; all under cache_mutex. Names are cut to CACHE_NAME_BYTES - 1 characters. */
+
+struct cache_alias {
+        struct list list;
+        struct kmem_cache *cache;
+        char name[CACHE_NAME_BYTES];
+};
+extern KMEM_HIDDEN struct list alias_list; /* oldest first */
+
+/* Gives a cache a second name. False without memory, or if another cache has the name (S4-43). */
+KMEM_HIDDEN bool alias_add_locked(struct kmem_cache *cache, const char *name);
+/* Does nothing if there is none. */
+KMEM_HIDDEN void alias_remove_locked(const char *name);
+KMEM_HIDDEN void alias_remove_all_locked(const struct kmem_cache *cache);
+/* By own name, alias or unique id; of several the newest. NULL: none. */
+KMEM_HIDDEN struct kmem_cache *cache_named_locked(const char *name);
+/* The name of the cache's directory in sysfs: the unique id, or its own name (S4-45). */
+KMEM_HIDDEN void cache_place_locked(const struct kmem_cache *cache, char place[CACHE_NAME_BYTES]);
+
 /* classes.c: size classes, their caches made when first needed */
 
 /* Which of the two tables: kmalloc has classes below the 16 bytes of malloc's alignment. */

@@ -31,6 +31,8 @@ const struct heap_operations kmem_heap_owner = {
         .group_current = kmem_group_current,
         .group_set_limit = kmem_group_set_limit,
         .group_stats = kmem_group_stats,
+        .attr_read = kmem_attr_read,
+        .attr_write = kmem_attr_write,
 };
 
 /* The same table under a name that always means this library's. */

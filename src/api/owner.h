@@ -45,6 +45,8 @@ struct heap_operations {
         struct kmem_group *(*group_current)(void);
         int (*group_set_limit)(struct kmem_group *group, size_t limit_bytes);
         int (*group_stats)(struct kmem_group *group, struct kmem_group_stats *stats);
+        int (*attr_read)(const char *cache, const char *name, char *text, size_t bytes);
+        int (*attr_write)(const char *cache, const char *name, const char *value);
 };
 
 /* Of the library that was loaded first. */

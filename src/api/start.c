@@ -5,12 +5,12 @@
  */
 #include "api/heap.h"
 
-#include "introspect/slabinfo.h"
+#include "introspect/at_exit.h"
 
 void heap_started(void)
 {
         fork_init();
-        slabinfo_init();
+        at_exit_init();
 }
 
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */

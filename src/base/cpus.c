@@ -3,21 +3,20 @@
  * CPU counts from the affinity mask, the cgroup's quota and /sys. Each source may be missing
  * (containers, sandboxes, chroots), so each has a fallback: the affinity mask, then 1.
  *
- * Runs once, before anything else of the library, with system calls only.
+ * Runs before anything else of the library, and again when caches are made or trimmed; with system
+ * calls only.
  */
 #define _GNU_SOURCE
 #include "base/cpus.h"
 
 #include "base/syscall.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 
-enum {
-        AFFINITY_WORDS = 8192 / 64, /* the largest NR_CPUS of any kernel configuration */
-        CPU_LIMIT = 65536,          /* larger numbers in a file mean that it is no CPU list */
-};
+enum { CPU_LIMIT = 65536 }; /* larger numbers in a file mean that it is no CPU list */
 
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */
 static bool file_read(const char *path, char *text, size_t bytes)
@@ -203,21 +202,70 @@ static unsigned int quota_read(void)
         return least;
 }
 
-/* CPUs of the calling thread's mask, and the highest number + 1; both 0 if refused. */
-static void affinity_read(unsigned int *count, unsigned int *limit)
+/* Adds the CPUs of a thread's mask; false if the kernel does not tell. */
+static bool affinity_add(long thread, uint64_t mask[CPU_MASK_WORDS])
 {
-        uint64_t mask[AFFINITY_WORDS] = {0};
+        uint64_t own[CPU_MASK_WORDS] = {0};
 
+        if (system_call(SYS_sched_getaffinity, thread, sizeof(own), (long)own) <= 0)
+                return false;
+        for (unsigned int word = 0; word < CPU_MASK_WORDS; word++)
+                mask[word] |= own[word];
+        return true;
+}
+
+/* How many CPUs a mask names, and the highest number + 1. */
+static void mask_count(const uint64_t mask[CPU_MASK_WORDS], unsigned int *count,
+                       unsigned int *limit)
+{
         *count = 0;
         *limit = 0;
-        if (system_call(SYS_sched_getaffinity, 0, sizeof(mask), (long)mask) <= 0)
-                return;
-        for (unsigned int word = 0; word < AFFINITY_WORDS; word++) {
+        for (unsigned int word = 0; word < CPU_MASK_WORDS; word++) {
                 if (mask[word] == 0)
                         continue;
                 *count += (unsigned int)__builtin_popcountll(mask[word]);
                 *limit = word * 64 + 64u - (unsigned int)__builtin_clzll(mask[word]);
         }
+}
+
+/* Adds the masks of all threads, as far as /proc shows them. */
+static void affinity_add_threads(uint64_t mask[CPU_MASK_WORDS])
+{
+        _Alignas(struct dirent64) char entries[2048];
+        long folder = system_call(SYS_openat, AT_FDCWD, (long)"/proc/self/task",
+                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        long bytes;
+
+        if (system_call_failed(folder))
+                return;
+        while ((bytes = system_call(SYS_getdents64, folder, (long)entries, sizeof(entries))) > 0)
+                for (long at = 0; at < bytes;) {
+                        const struct dirent64 *entry = (const void *)(entries + at);
+                        const char *name = entry->d_name;
+                        int64_t thread = parse_number(&name);
+
+                        if (thread > 0)
+                                affinity_add(thread, mask);
+                        at += entry->d_reclen;
+                }
+        system_call(SYS_close, folder, 0, 0);
+}
+
+/*
+ * Where the process may run. A thread that is kept on one CPU says nothing about the others, so
+ * the masks of all threads count; they are asked for only if the first one's leaves out CPUs that
+ * are online. False if the kernel does not tell.
+ */
+static bool affinity_read(uint64_t mask[CPU_MASK_WORDS], unsigned int online)
+{
+        unsigned int count, limit;
+
+        if (!affinity_add((long)system_process_id(), mask) && !affinity_add(0, mask))
+                return false;
+        mask_count(mask, &count, &limit);
+        if (count < online)
+                affinity_add_threads(mask);
+        return true;
 }
 
 static void list_read(const char *path, unsigned int *count, unsigned int *limit)
@@ -237,19 +285,24 @@ bool system_cpus_known(void)
         return possible_known;
 }
 
-void cpus_read(unsigned int counts[CPUS_POSSIBLE + 1])
+void cpus_read(struct cpus *cpus)
 {
         unsigned int usable, usable_limit;
         unsigned int online, online_limit;
         unsigned int present, present_limit;
         unsigned int possible, possible_limit;
         unsigned int quota = quota_read();
+        bool has_mask;
 
-        affinity_read(&usable, &usable_limit);
         list_read("/sys/devices/system/cpu/online", &online, &online_limit);
         list_read("/sys/devices/system/cpu/present", &present, &present_limit);
         list_read("/sys/devices/system/cpu/possible", &possible, &possible_limit);
         possible_known = possible != 0;
+        memset(cpus->mask, 0, sizeof(cpus->mask));
+        has_mask = affinity_read(cpus->mask, online ? online : UINT_MAX);
+        mask_count(cpus->mask, &usable, &usable_limit);
+        if (!has_mask)
+                memset(cpus->mask, 0xff, sizeof(cpus->mask));
 
         if (usable == 0)
                 usable = max_of(online, 1u);
@@ -262,8 +315,8 @@ void cpus_read(unsigned int counts[CPUS_POSSIBLE + 1])
         possible_limit = max_of(possible_limit, present_limit);
         possible_limit = max_of(possible_limit, present);
 
-        counts[CPUS_USABLE] = quota != 0 ? min_of(usable, quota) : usable;
-        counts[CPUS_ONLINE] = online;
-        counts[CPUS_PRESENT] = present > 1 ? present : possible_limit;
-        counts[CPUS_POSSIBLE] = possible_limit;
+        cpus->counts[CPUS_USABLE] = quota != 0 ? min_of(usable, quota) : usable;
+        cpus->counts[CPUS_ONLINE] = online;
+        cpus->counts[CPUS_PRESENT] = present > 1 ? present : possible_limit;
+        cpus->counts[CPUS_POSSIBLE] = possible_limit;
 }

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * How many CPUs there are, read once. Only system.c includes this; the rest of the library
- * asks system_cpus().
+ * How many CPUs there are. Only system.c includes this; the rest of the library asks
+ * system_cpus().
  */
 #ifndef KMEM_BASE_CPUS_H
 #define KMEM_BASE_CPUS_H
 
 #include "base/system.h"
 
-/* Fills counts, indexed by enum cpu_count; every count is at least 1. */
-KMEM_HIDDEN void cpus_read(unsigned int counts[CPUS_POSSIBLE + 1]);
+enum { CPU_MASK_WORDS = 8192 / 64 }; /* the largest NR_CPUS of any kernel configuration */
+
+struct cpus {
+        unsigned int counts[CPUS_POSSIBLE + 1]; /* by enum cpu_count; each at least 1 */
+        uint64_t mask[CPU_MASK_WORDS];          /* where threads may run; all set if unknown */
+};
+
+KMEM_HIDDEN void cpus_read(struct cpus *cpus);
 
 /*
  * Parsers, here for their tests. All take text that ends in a zero byte.

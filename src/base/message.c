@@ -17,7 +17,7 @@
  */
 static void print_line(const char *format, va_list arguments)
 {
-        char line[512];
+        char line[1024];
         int saved_errno = errno;
         const char prefix[] = "kmem: ";
         size_t used = sizeof(prefix) - 1;

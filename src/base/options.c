@@ -45,6 +45,7 @@ static const struct setting settings[] = {
         {"classes", KIND_CHOICE, "fine kernel", 0, 0, PLACE(classes)},
         {"slab_merge", KIND_NUMBER, NULL, 0, 1, PLACE(slab_merge)},
         {"order_cpus", KIND_CHOICE, "usable online present possible", 0, 0, PLACE(order_cpus)},
+        {"order_rule", KIND_CHOICE, "6.12 5.10", 0, 0, PLACE(order_rule)},
         {"slub_min_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_min_order)},
         {"slub_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slub_max_order)},
         {"slub_min_objects", KIND_NUMBER, NULL, 0, 32767, PLACE(slub_min_objects)},
@@ -61,6 +62,8 @@ static const struct setting settings[] = {
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
+        {"attrs", KIND_TEXT, NULL, 0, 0, PLACE(attrs)},
+        {"attrs_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(attrs_pid)},
 };
 
 /* Settings that each cache may have for itself. */
@@ -69,6 +72,12 @@ static const struct setting cache_settings[CACHE_OPTIONS] = {
         [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, 1022, 0},
         [OPTION_MIN_PARTIAL] = {"min_partial", KIND_NUMBER, NULL, 0, UINT32_MAX, 0},
         [OPTION_CPU_PARTIAL] = {"cpu_partial", KIND_NUMBER, NULL, 0, 65535, 0},
+        [OPTION_CPU_PARTIAL_ACCOUNTING] = {"cpu_partial_accounting", KIND_CHOICE, "slabs objects",
+                                           0, 0, 0},
+        [OPTION_CPU_PARTIAL_DEFAULTS] = {"cpu_partial_defaults", KIND_CHOICE, "later seed", 0, 0,
+                                         0},
+        [OPTION_FREEZE] = {"freeze", KIND_CHOICE, "delayed eager", 0, 0, 0},
+        [OPTION_STATS] = {"stats", KIND_NUMBER, NULL, 0, 1, 0},
         [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, 65535, 0},
         [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, 65535, 0},
         [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, 1024, 0},
@@ -197,6 +206,17 @@ static void set_sizes(const struct setting *setting, const char *text, struct si
                         (unsigned long)setting->most);
 }
 
+/* S3-02: of two bounds that contradict each other the one given last counts. */
+static void agree_on_orders(size_t offset)
+{
+        if (options.slub_min_order <= options.slub_max_order)
+                return;
+        if (offset == PLACE(slub_max_order))
+                options.slub_min_order = options.slub_max_order;
+        else
+                options.slub_max_order = options.slub_min_order;
+}
+
 static void set_global(const struct setting *setting, const char *text)
 {
         char *place = (char *)&options + setting->offset;
@@ -215,6 +235,7 @@ static void set_global(const struct setting *setting, const char *text)
                                 setting->name, sizeof(options.slabinfo) - 1);
         } else if (parse_value(setting, text, &value)) {
                 memcpy(place, &value, sizeof(value));
+                agree_on_orders(setting->offset);
         }
 }
 
@@ -239,7 +260,7 @@ static void set_for_cache(const char *pattern, enum cache_option option, const c
 
 static void report_unknown(const char *name)
 {
-        char known[500] = "";
+        char known[1000] = "";
 
         for (size_t i = 0; i < array_size(settings); i++) {
                 strcat(known, settings[i].name);
@@ -357,8 +378,6 @@ void options_init(void)
                 }
                 parse_text(text);
         }
-        if (options.slub_min_order > options.slub_max_order)
-                options.slub_max_order = options.slub_min_order; /* S3-02 */
         errno = saved_errno;
 }
 
@@ -388,4 +407,12 @@ bool options_for_cache(const char *cache_name, enum cache_option option, uint64_
                 }
         }
         return best > 0;
+}
+
+uint64_t options_for_cache_or(const char *cache_name, enum cache_option option, uint64_t otherwise)
+{
+        uint64_t value = otherwise;
+
+        options_for_cache(cache_name, option, &value);
+        return value;
 }

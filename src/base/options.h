@@ -13,6 +13,10 @@ enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
 enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
+enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
+enum cpu_partial_defaults { DEFAULTS_LATER, DEFAULTS_SEED };
+enum freeze { FREEZE_DELAYED, FREEZE_EAGER };
+enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Ascending numbers of bytes. */
@@ -28,6 +32,7 @@ struct options {
         uint64_t classes;            /* enum size_classes */
         uint64_t slab_merge;         /* 0 or 1 */
         uint64_t order_cpus;         /* enum cpu_count */
+        uint64_t order_rule;         /* enum order_rule */
         uint64_t slub_min_order;     /* S3-02 */
         uint64_t slub_max_order;
         uint64_t slub_min_objects;   /* 0: from the CPU count */
@@ -41,9 +46,11 @@ struct options {
         uint64_t bad_free;           /* enum bad_free */
         uint64_t check;              /* enum free_check */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
+        uint64_t attrs_pid;          /* process that writes attrs, 0: any */
         uint64_t slob_compat;        /* enum slob_compat */
         struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
         char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
+        char attrs[256];             /* directory for the attributes at exit, "" none */
 };
 extern KMEM_HIDDEN struct options options;
 
@@ -53,6 +60,10 @@ enum cache_option {
         OPTION_SHEAF_CAPACITY, /* objects a sheaf holds; 0: no sheaves */
         OPTION_MIN_PARTIAL,
         OPTION_CPU_PARTIAL,
+        OPTION_CPU_PARTIAL_ACCOUNTING, /* enum cpu_partial_accounting */
+        OPTION_CPU_PARTIAL_DEFAULTS,   /* enum cpu_partial_defaults */
+        OPTION_FREEZE,                 /* enum freeze */
+        OPTION_STATS,                  /* 0 or 1 */
         OPTION_LIMIT,          /* the tunables of engine slab (S6-51) */
         OPTION_BATCHCOUNT,
         OPTION_SHARED,
@@ -68,5 +79,8 @@ KMEM_HIDDEN void options_init(void);
  */
 KMEM_HIDDEN bool options_for_cache(const char *cache_name, enum cache_option option,
                                    uint64_t *value);
+/* The same value, or @otherwise if none is set. */
+KMEM_HIDDEN uint64_t options_for_cache_or(const char *cache_name, enum cache_option option,
+                                          uint64_t otherwise);
 
 #endif

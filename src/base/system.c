@@ -3,11 +3,14 @@
  * The machine behind base/system.h: Linux, by system calls of our own, so that nothing here
  * depends on libc being ready or changes errno. What it does for the process is in process.c.
  *
- * Everything read by system_init is constant afterwards, so any thread may ask at any time.
+ * Everything read by system_init but the CPUs is constant afterwards, so any thread may ask at any
+ * time. What is read again of the CPUs are single words, each stored whole; whoever reads an
+ * old one does what it would have done a moment before.
  */
 #define _GNU_SOURCE
 #include "base/system.h"
 
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "base/cpus.h"
 #include "base/syscall.h"
@@ -19,12 +22,12 @@
 static struct {
         size_t page_bytes;
         size_t memory_bytes;
-        unsigned int cpus[CPUS_POSSIBLE + 1];
+        struct cpus cpus;
 } machine = {
         /* What callers see who come before system_init. */
         .page_bytes = 4096,
         .memory_bytes = (size_t)1 << 30,
-        .cpus = {1, 1, 1, 1},
+        .cpus.counts = {1, 1, 1, 1},
 };
 
 void system_init(void)
@@ -36,7 +39,7 @@ void system_init(void)
                 machine.page_bytes = page_bytes;
         if (!system_call_failed(system_call(SYS_sysinfo, (long)&info, 0, 0)))
                 machine.memory_bytes = (size_t)info.totalram * max_of(info.mem_unit, 1u);
-        cpus_read(machine.cpus);
+        cpus_read(&machine.cpus);
 }
 
 size_t system_page_bytes(void)
@@ -60,7 +63,29 @@ uint64_t system_time_ms(void)
 
 unsigned int system_cpus(enum cpu_count which)
 {
-        return machine.cpus[which];
+        return load_relaxed(&machine.cpus.counts[which]);
+}
+
+bool system_cpus_reread(void)
+{
+        struct cpus now;
+        bool left;
+
+        cpus_read(&now);
+        left = now.counts[CPUS_USABLE] < system_cpus(CPUS_USABLE);
+        for (unsigned int which = 0; which < CPUS_POSSIBLE; which++)
+                store_relaxed(&machine.cpus.counts[which], now.counts[which]);
+        for (unsigned int word = 0; word < CPU_MASK_WORDS; word++) {
+                left |= (machine.cpus.mask[word] & ~now.mask[word]) != 0;
+                store_relaxed(&machine.cpus.mask[word], now.mask[word]);
+        }
+        return left;
+}
+
+bool system_cpu_is_usable(unsigned int cpu)
+{
+        return cpu / 64 >= CPU_MASK_WORDS ||
+               load_relaxed(&machine.cpus.mask[cpu / 64]) >> cpu % 64 & 1;
 }
 
 unsigned int system_current_cpu(void)
@@ -81,7 +106,7 @@ unsigned int system_nodes(void)
 unsigned int system_node_cpus(unsigned int node)
 {
         (void)node;
-        return max_of(machine.cpus[CPUS_ONLINE] / NODES_MAX, 1u);
+        return max_of(system_cpus(CPUS_ONLINE) / NODES_MAX, 1u);
 }
 
 unsigned int system_current_node(void)

@@ -14,7 +14,7 @@
 #define NODES_MAX 1
 #endif
 
-/* Reads sizes and CPU counts once; called before anything else, single-threaded. */
+/* Reads sizes and CPU counts; called before anything else, single-threaded. */
 KMEM_HIDDEN void system_init(void);
 
 /* Size of the system's pages (4, 16 or 64 KiB): what mappings and purging are rounded to. */
@@ -33,8 +33,17 @@ enum cpu_count {
         CPUS_POSSIBLE, /* highest possible CPU number + 1, the kernel's nr_cpu_ids */
 };
 
-/* At least 1. Read once by system_init and constant afterwards (S3-14). */
+/* At least 1, as read last. CPUS_POSSIBLE is constant after system_init. */
 KMEM_HIDDEN unsigned int system_cpus(enum cpu_count which);
+
+/*
+ * Reads the counts and the affinity again; true if CPUs left since they were read last: some that
+ * the process could run on, or some of its quota. One caller at a time.
+ */
+KMEM_HIDDEN bool system_cpus_reread(void);
+
+/* Whether the process may run on a CPU, by its affinity when that was read last. */
+KMEM_HIDDEN bool system_cpu_is_usable(unsigned int cpu);
 
 /* Whether the machine said which CPUs are possible; otherwise the counts above are guesses. */
 KMEM_HIDDEN bool system_cpus_known(void);

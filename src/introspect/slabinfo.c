@@ -4,7 +4,6 @@
 
 #include "account/group.h"
 #include "base/message.h"
-#include "base/options.h"
 #include "introspect/totals.h"
 #include "slob/statistics.h"
 
@@ -40,6 +39,12 @@ static bool next_line(uint64_t *birth, struct table_line *line)
         }
         lock_drop(&cache_mutex);
         return cache != NULL;
+}
+
+/* S9-11, S6-70: what is free in CPU slabs and in anybody's arrays and lists counts as active. */
+static uint64_t active_objects(const struct engine_node_report *nodes)
+{
+        return nodes->objects - min_of(nodes->listed_free, nodes->objects);
 }
 
 static void print_group(int file, const struct kmem_group *group, const char *parent)
@@ -79,12 +84,12 @@ void slabinfo_write(int file)
                 message_print(file,
                       "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
                       "%6lu\n",
-                      line.name, (unsigned long)line.totals.inuse,
-                      (unsigned long)line.totals.report.objects, line.size, line.objects,
+                      line.name, (unsigned long)active_objects(&line.totals.nodes),
+                      (unsigned long)line.totals.nodes.objects, line.size, line.objects,
                       1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
                       line.totals.report.shared,
-                      (unsigned long)(line.totals.report.slabs - line.totals.report.free_slabs),
-                      (unsigned long)line.totals.report.slabs,
+                      (unsigned long)(line.totals.nodes.slabs - line.totals.report.free_slabs),
+                      (unsigned long)line.totals.nodes.slabs,
                       (unsigned long)line.totals.report.shared_objects);
         heap_total(&totals);
         message_print(file, "# large blocks: %zu of %zu bytes, huge: %zu of %zu bytes\n",
@@ -98,103 +103,44 @@ void slabinfo_write(int file)
         print_groups(file);
 }
 
-/* Copies the file name with %p replaced by the process id; false if it does not fit. */
-static bool expand_name(const char *name, char *expanded, size_t bytes)
-{
-        size_t used = 0;
-
-        for (; *name; name++) {
-                int length;
-
-                if (name[0] == '%' && name[1] == 'p') {
-                        length = snprintf(expanded + used, bytes - used, "%u",
-                                          system_process_id());
-                        name++;
-                } else {
-                        length = snprintf(expanded + used, bytes - used, "%c", *name);
-                }
-                if (length < 0 || (size_t)length >= bytes - used)
-                        return false;
-                used += (size_t)length;
-        }
-        return true;
-}
-
 /*
  * Standard error as it was at the start: many programs close theirs before they end. 100 is
  * above the numbers that shells hand to programs.
  */
 static int early_stderr = -1;
 
-/*
- * The process that writes: the one whose heap it is. A child of vfork runs in its parent's memory
- * under another number, and must not take the parent's turn.
- */
-static uint32_t writer;
-
-void slabinfo_claim(void)
+static bool is_standard_error(const char *path)
 {
-        store_relaxed(&writer, system_process_id());
+        return strcmp(path, "-") == 0;
 }
 
-/* Says at the start that the table cannot be written: at the end nobody may be listening. */
-static void check_file(void)
+int slabinfo_begin(const char *path)
 {
-        int file = open(options.slabinfo, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-
-        if (file < 0) {
-                message("slabinfo: cannot write %s: error %d", options.slabinfo, errno);
-                options.slabinfo[0] = '\0';
-                return;
-        }
-        close(file);
-}
-
-void slabinfo_init(void)
-{
-        int saved_errno = errno;
-
-        slabinfo_claim();
-        if (strcmp(options.slabinfo, "-") == 0)
-                early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
-        else if (options.slabinfo[0] && !strstr(options.slabinfo, "%p") &&
-                 (!options.slabinfo_pid || options.slabinfo_pid == system_process_id()))
-                check_file();
-        errno = saved_errno;
-}
-
-bool slabinfo_is_wanted(void)
-{
-        return load_acquire(&heap_state) == HEAP_READY && options.slabinfo[0];
-}
-
-void slabinfo_at_exit(void)
-{
-        static uint32_t done;
-        char name[sizeof(options.slabinfo) + 16];
-        int saved_errno = errno;
         int file;
 
-        if (!slabinfo_is_wanted() ||
-            (options.slabinfo_pid && options.slabinfo_pid != system_process_id()) ||
-            load_relaxed(&writer) != system_process_id() ||
-            add_relaxed(&done, 1) > 1)
-                return;
-        if (strcmp(options.slabinfo, "-") == 0) {
-                slabinfo_write(early_stderr >= 0 ? early_stderr : STDERR_FILENO);
-        } else if (expand_name(options.slabinfo, name, sizeof(name))) {
-                file = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-                if (file >= 0) {
-                        slabinfo_write(file);
-                        close(file);
-                } else {
-                        message("slabinfo: cannot write %s: error %d", name, errno);
-                }
+        if (is_standard_error(path)) {
+                early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+                return 0;
         }
-        errno = saved_errno;
+        file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (file < 0)
+                return errno;
+        close(file);
+        return 0;
 }
 
-__attribute__((destructor)) static void at_exit(void)
+int slabinfo_end(const char *path)
 {
-        slabinfo_at_exit();
+        int file;
+
+        if (is_standard_error(path)) {
+                slabinfo_write(early_stderr >= 0 ? early_stderr : STDERR_FILENO);
+                return 0;
+        }
+        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        if (file < 0)
+                return errno;
+        slabinfo_write(file);
+        close(file);
+        return 0;
 }

@@ -7,6 +7,7 @@ void cache_total(struct kmem_cache *cache, struct cache_totals *totals)
 
         *totals = (struct cache_totals){0};
         percpu_report(cache, &totals->report, &totals->resting);
+        totals->nodes = engine_report_total(&totals->report);
         away = totals->report.taken - min_of(totals->report.given, totals->report.taken);
         totals->inuse = away - min_of(totals->resting, away);
 }
@@ -23,7 +24,7 @@ void heap_total(struct heap_totals *totals)
                 uint64_t objects_free;
 
                 cache_total(cache, &one);
-                objects_free = one.report.objects - min_of(one.inuse, one.report.objects);
+                objects_free = one.nodes.objects - min_of(one.inuse, one.nodes.objects);
                 totals->objects_inuse += one.inuse;
                 totals->objects_free += objects_free;
                 totals->objects_taken += one.report.taken;
@@ -31,7 +32,7 @@ void heap_total(struct heap_totals *totals)
                                                             : one.inuse * cache->size;
                 totals->bytes_free += one.report.has_bytes ? one.report.bytes_free
                                                            : objects_free * cache->size;
-                totals->slabs += one.report.slabs;
+                totals->slabs += one.nodes.slabs;
         }
         lock_drop(&cache_mutex);
         pages_count(&totals->pages);
@@ -44,6 +45,7 @@ size_t heap_trim(size_t keep)
         struct list *node;
 
         lock_take(&cache_mutex);
+        percpu_follow_cpus();
         list_for_each(node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 

@@ -11,6 +11,7 @@
 
 struct cache_totals {
         struct engine_report report;
+        struct engine_node_report nodes; /* the sum of its nodes */
         uint64_t resting; /* free objects in sheaves */
         uint64_t inuse;   /* objects the program holds */
 };

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
-#include "introspect/slabinfo.h"
+#include "introspect/at_exit.h"
 
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -42,7 +42,7 @@ KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(con
         return real(file, mode & ~RTLD_DEEPBIND);
 }
 
-/* Programs that leave without running destructors still write their slab table. */
+/* Programs that leave without running destructors still write what they were asked for. */
 static void leave(int status) __attribute__((noreturn));
 
 /*
@@ -63,8 +63,8 @@ static bool locks_become_free(void)
 
 static void leave(int status)
 {
-        if (slabinfo_is_wanted() && locks_become_free())
-                slabinfo_at_exit();
+        if (at_exit_is_wanted() && locks_become_free())
+                at_exit_write();
         for (;;)
                 syscall(SYS_exit_group, status);
 }

@@ -87,7 +87,7 @@ static void print_sizes(FILE *stream)
                         fprintf(stream,
                                 "  <size name=\"%s\" bytes=\"%u\" inuse=\"%lu\" total=\"%lu\"/>\n",
                                 name, size, (unsigned long)totals.inuse,
-                                (unsigned long)totals.report.objects);
+                                (unsigned long)totals.nodes.objects);
         }
 }
 

@@ -55,7 +55,12 @@ struct page {
         uint8_t node;       /* NUMA node the block came from */
         uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
-                uint32_t slot;          /* slob: index of the cache whose object has the block */
+                uint32_t slot; /* slob: index of the cache whose object has the block */
+                struct {
+                        uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
+                                                       a CPU partial list, from here on */
+                        uint32_t stage : 8;         /* slub: enum slab_stage, debug builds only */
+                };
                 struct {
                         uint16_t active; /* slab: objects handed out; under list_lock */
                         uint16_t colour; /* slab: cache lines in front of the first object */

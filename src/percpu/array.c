@@ -70,7 +70,7 @@ static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct 
         if (back)
                 return;
         sheaf_give(cache, slot, record, array);
-        sheaf_free(array);
+        sheaf_free(cache, array);
 }
 
 /* Takes the oldest objects from the bottom of a private array; the rest shifts down (S6-41). */

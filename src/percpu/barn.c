@@ -3,9 +3,9 @@
 
 #include "base/metadata.h"
 
-static size_t sheaf_bytes(uint32_t capacity)
+static size_t sheaf_bytes(const struct kmem_cache *cache)
 {
-        return sizeof(struct sheaf) + capacity * sizeof(void *);
+        return sizeof(struct sheaf) + cache->sheaf_room * sizeof(void *);
 }
 
 static struct sheaf *list_pop(struct sheaf **list, uint32_t *length)
@@ -27,18 +27,19 @@ static void list_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf
         store_relaxed(length, *length + 1);
 }
 
-void sheaf_free(struct sheaf *sheaf)
+void sheaf_free(const struct kmem_cache *cache, struct sheaf *sheaf)
 {
         store_relaxed(&sheaf->size, 0);
-        metadata_free(sheaf, sheaf_bytes(sheaf->capacity));
+        metadata_free(sheaf, sheaf_bytes(cache));
 }
 
 struct sheaf *sheaf_new(const struct kmem_cache *cache)
 {
-        struct sheaf *sheaf = metadata_alloc(sheaf_bytes(cache->sheaf_capacity));
+        uint32_t capacity = load_relaxed(&cache->sheaf_capacity);
+        struct sheaf *sheaf = capacity ? metadata_alloc(sheaf_bytes(cache)) : NULL;
 
         if (sheaf)
-                sheaf->capacity = cache->sheaf_capacity;
+                sheaf->capacity = capacity;
         return sheaf;
 }
 
@@ -60,12 +61,13 @@ void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf)
 {
         struct barn *barn = cache->barn;
 
-        if (load_relaxed(&barn->empty_size) < BARN_EMPTY_MAX) {
+        if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity) &&
+            load_relaxed(&barn->empty_size) < BARN_EMPTY_MAX) {
                 lock_take(&barn->lock);
                 list_push(&barn->empty, &barn->empty_size, sheaf);
                 lock_drop(&barn->lock);
         } else {
-                sheaf_free(sheaf);
+                sheaf_free(cache, sheaf);
         }
 }
 
@@ -86,10 +88,10 @@ bool barn_put_full(struct barn *barn, struct sheaf *sheaf)
 {
         bool room;
 
-        if (load_relaxed(&barn->full_size) >= barn->full_max)
+        if (load_relaxed(&barn->full_size) >= load_relaxed(&barn->full_max))
                 return false;
         lock_take(&barn->lock);
-        room = barn->full_size < barn->full_max;
+        room = barn->full_size < load_relaxed(&barn->full_max);
         if (room)
                 list_push(&barn->full, &barn->full_size, sheaf);
         lock_drop(&barn->lock);

@@ -18,11 +18,11 @@ struct barn {
         uint32_t full_max;
 };
 
-/* A new sheaf of the cache's capacity; NULL without memory. */
+/* A new sheaf of the cache's capacity; NULL without memory, or if that is 0 by now. */
 KMEM_HIDDEN struct sheaf *sheaf_new(const struct kmem_cache *cache);
-/* A sheaf of the cache's capacity without objects, from the barn or new; NULL without memory. */
+/* A sheaf without objects, from the barn or new; NULL if there is none to be had. */
 KMEM_HIDDEN struct sheaf *barn_take_empty(struct kmem_cache *cache);
-/* Keeps an empty sheaf, or frees it. */
+/* Keeps an empty sheaf, or frees it, as one whose capacity is not the cache's any more. */
 KMEM_HIDDEN void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf);
 /* A sheaf with objects, or NULL. */
 KMEM_HIDDEN struct sheaf *barn_take_full(struct barn *barn);
@@ -32,6 +32,6 @@ KMEM_HIDDEN bool barn_put_full(struct barn *barn, struct sheaf *sheaf);
 KMEM_HIDDEN struct sheaf *barn_take_any(struct barn *barn);
 KMEM_HIDDEN uint64_t barn_objects(struct barn *barn);
 
-KMEM_HIDDEN void sheaf_free(struct sheaf *sheaf);
+KMEM_HIDDEN void sheaf_free(const struct kmem_cache *cache, struct sheaf *sheaf);
 
 #endif

@@ -46,7 +46,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         struct sheaf *sheaf;
         unsigned int taken;
 
-        if (!cache->sheaf_capacity || slot == &shared_slot)
+        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot)
                 return cache->engine->take(cache, &record->engine, objects, count);
         sheaf = take_full(cache, slot, record);
         if (!sheaf)
@@ -79,7 +79,7 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 unsigned int got = 0;
 
                 /* Fewer than half a sheaf are worth a refill, which leaves the rest installed. */
-                if (wanted * 2 < cache->sheaf_capacity || goes_by_array(cache)) {
+                if (wanted * 2 < load_relaxed(&cache->sheaf_capacity) || goes_by_array(cache)) {
                         objects[taken] = percpu_alloc_slow(cache);
                         got = objects[taken] != NULL;
                         if (got && wanted > 1)
@@ -105,8 +105,13 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
 {
         struct sheaf *sheaf = NULL;
 
-        if (cache->sheaf_capacity && slot != &shared_slot && count == cache->sheaf_capacity)
+        if (slot != &shared_slot && count == load_relaxed(&cache->sheaf_capacity))
                 sheaf = barn_take_empty(cache);
+        /* The capacity may have changed since. */
+        if (sheaf && unlikely(sheaf->capacity != count)) {
+                barn_put_empty(cache, sheaf);
+                sheaf = NULL;
+        }
         if (!sheaf) {
                 objects_give(cache, slot, record, objects, count);
                 return;
@@ -140,13 +145,14 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
         while (record && given < count) {
                 unsigned int left = count - given;
                 struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
+                uint32_t capacity = load_relaxed(&cache->sheaf_capacity);
                 unsigned int got = 0;
 
                 if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
                     take_turns(slot, cache, &pair))
                         got = push_some(cache, objects + given, left);
-                if (!got && left >= cache->sheaf_capacity && !goes_by_array(cache)) {
-                        got = cache->sheaf_capacity ? cache->sheaf_capacity : left;
+                if (!got && left >= capacity && !goes_by_array(cache)) {
+                        got = capacity ? capacity : left;
                         give_many(cache, slot, record, objects + given, got);
                 } else if (!got) {
                         /* One object the long way makes room for the others. */

@@ -22,6 +22,7 @@
 #include "percpu/drain.h"
 
 #include "base/message.h"
+#include "base/system.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
 
@@ -31,14 +32,44 @@ bool slots_orphaned;
 static const struct pair cold_pair = {&cold_sheaf, &cold_sheaf};
 static const struct pair closed_pair = {&closed_sheaf, &closed_sheaf};
 
+/* What is taken from whom; held still by drain_mutex, and by cache_mutex if it is all caches. */
+struct drain {
+        struct kmem_cache *cache;   /* NULL: all of them */
+        unsigned int count;         /* slots made when it began; later ones have no mark */
+        bool left_only;             /* only slots whose CPU may have left */
+        const struct pair *instead; /* what their pairs become: cold or closed */
+};
+
 static void stop_slots(unsigned int count, uint32_t stopped)
 {
         for (unsigned int number = 0; number < count; number++)
                 store_release(&slot_made(number)->stopped, stopped);
 }
 
+static void each_pair(const struct drain *drain,
+                      void (*act)(struct slot *slot, struct kmem_cache *cache,
+                                  const struct pair *instead))
+{
+        for (unsigned int number = 0; number < drain->count; number++) {
+                struct slot *slot = slot_made(number);
+
+                if (drain->left_only && !slot_may_have_left(slot))
+                        continue;
+                if (drain->cache) {
+                        act(slot, drain->cache, drain->instead);
+                        continue;
+                }
+                for (uint32_t index = 1; index < slots_index_end(); index++) {
+                        struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
+
+                        if (cache)
+                                act(slot, cache, drain->instead);
+                }
+        }
+}
+
 /*
- * Step 3 for one slot. Owners load main and spare one at a time, so two stores do. A slot without
+ * Step 3 for one pair. Owners load main and spare one at a time, so two stores do. A slot without
  * a record for the cache has never had a sheaf of it.
  */
 static void exchange_pair(struct slot *slot, struct kmem_cache *cache, const struct pair *instead)
@@ -53,34 +84,38 @@ static void exchange_pair(struct slot *slot, struct kmem_cache *cache, const str
 }
 
 /*
- * Takes the pairs of the first @count slots into record->drained and puts a cold or closed pair
- * in their place; false if the kernel refuses fences.
+ * Takes the pairs into record->drained and puts cold or closed ones in their place; false if the
+ * kernel refuses fences. One pair of fences serves any number of slots and caches.
  */
-static bool detach_rseq(struct kmem_cache *cache, unsigned int count, const struct pair *instead)
+static bool detach_rseq(const struct drain *drain)
 {
         bool fenced;
 
-        stop_slots(count, 1);
+        stop_slots(drain->count, 1);
         fenced = slots_fence();
         if (fenced) {
-                for (unsigned int number = 0; number < count; number++)
-                        exchange_pair(slot_made(number), cache, instead);
+                each_pair(drain, exchange_pair);
                 /* The kernel has granted the first; refusing now would leave sheaves shared. */
                 check_or_die(slots_fence());
         }
-        stop_slots(count, 0);
+        stop_slots(drain->count, 0);
         return fenced;
 }
 
-static void detach_locked(struct kmem_cache *cache, unsigned int count, const struct pair *instead)
+static void exchange_under_lock(struct slot *slot, struct kmem_cache *cache,
+                                const struct pair *instead)
 {
-        for (unsigned int number = 0; number < count; number++) {
-                struct slot *slot = slot_made(number);
+        lock_take(&slot->lock);
+        exchange_pair(slot, cache, instead);
+        lock_drop(&slot->lock);
+}
 
-                lock_take(&slot->lock);
-                exchange_pair(slot, cache, instead);
-                lock_drop(&slot->lock);
-        }
+static bool detach(const struct drain *drain)
+{
+        if (slots_are_rseq())
+                return detach_rseq(drain);
+        each_pair(drain, exchange_under_lock);
+        return true;
 }
 
 /* Without fences: only the calling thread's own slot, by an ordinary replace. */
@@ -100,11 +135,11 @@ static void empty_sheaf(struct kmem_cache *cache, struct slot *slot, struct slot
         if (sheaf_is_cold(sheaf))
                 return;
         sheaf_give(cache, slot, record, sheaf);
-        sheaf_free(sheaf);
+        sheaf_free(cache, sheaf);
 }
 
 /* Everything a slot holds of the cache but its pair, and what was detached of that. */
-static void empty_slot(struct kmem_cache *cache, struct slot *slot)
+static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct pair *unused)
 {
         struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
         struct sheaf *sheaf;
@@ -120,39 +155,58 @@ static void empty_slot(struct kmem_cache *cache, struct slot *slot)
 }
 
 /*
- * Destroy needs no fences: the caller promises that nobody uses the cache, so no pop, push or
- * replace of its pairs runs or will run. Nor does a slot whose CPU has left.
+ * Empties the slots that exist now; drain_mutex is held. False if others' could not be taken.
+ * Destroy (@unused) needs no fences: the caller promises that nobody uses the cache, so no pop,
+ * push or replace of its pairs runs or will run.
  */
-void slot_flush_unused(struct kmem_cache *cache, struct slot *slot)
-{
-        exchange_pair(slot, cache, &cold_pair);
-        empty_slot(cache, slot);
-}
-
-/* Empties the slots that exist now; drain_mutex is held. False if others' could not be taken. */
 static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
 {
-        /* Slots made later than this are left alone: they have no mark. */
-        unsigned int count = slots_made_count();
+        struct drain drain = {cache, slots_made_count(), false, &cold_pair};
         bool complete = true;
 
         if (unused) {
-                for (unsigned int number = 0; number < count; number++)
-                        slot_flush_unused(cache, slot_made(number));
-                empty_slot(cache, &shared_slot);
-                return true;
-        }
-        if (!slots_are_rseq()) {
-                detach_locked(cache, count, &cold_pair);
-        } else if (!detach_rseq(cache, count, &cold_pair)) {
+                each_pair(&drain, exchange_pair);
+        } else if (!detach(&drain)) {
                 complete = false;
                 detach_own(cache);
-                count = slots_made_count(); /* the own slot may be new */
+                drain.count = slots_made_count(); /* the own slot may be new */
         }
-        for (unsigned int number = 0; number < count; number++)
-                empty_slot(cache, slot_made(number));
-        empty_slot(cache, &shared_slot);
+        each_pair(&drain, empty_slot);
+        empty_slot(&shared_slot, cache, NULL);
         return complete;
+}
+
+/*
+ * What the slot of a CPU holds that left goes back to the nodes (S12-01). A slot that is in use
+ * after all, or again, fills up as any other.
+ */
+void percpu_follow_cpus(void)
+{
+        struct drain drain = {NULL, 0, true, &cold_pair};
+        bool left = system_cpus_reread();
+
+        slots_follow_cpus();
+        if (!left)
+                return;
+        percpu_after_fork();
+        lock_take(&drain_mutex);
+        drain.count = slots_made_count();
+        if (detach(&drain))
+                each_pair(&drain, empty_slot);
+        lock_drop(&drain_mutex);
+}
+
+enum { FOLLOW_MS = 100 };
+
+void percpu_follow_cpus_seldom(void)
+{
+        static uint64_t due; /* under cache_mutex */
+        uint64_t now = system_time_ms();
+
+        if (now < due)
+                return;
+        due = now + FOLLOW_MS;
+        percpu_follow_cpus();
 }
 
 bool percpu_flush(struct kmem_cache *cache, bool unused)
@@ -168,7 +222,7 @@ bool percpu_flush(struct kmem_cache *cache, bool unused)
         if (record) {
                 while ((sheaf = barn_take_any(cache->barn)))
                         empty_sheaf(cache, &shared_slot, record, sheaf);
-                empty_slot(cache, &shared_slot);
+                empty_slot(&shared_slot, cache, NULL);
         }
         lock_drop(&drain_mutex);
         return complete;
@@ -180,21 +234,18 @@ bool percpu_flush(struct kmem_cache *cache, bool unused)
  */
 static bool close_locked(struct kmem_cache *cache, uint32_t hidden_index)
 {
+        struct drain drain = {cache, 0, false, &closed_pair};
         uint32_t index = cache_index(cache);
-        unsigned int count;
 
         /* Before the count: a slot made later begins closed, one made earlier is counted. */
         slots_close_index(index);
-        count = slots_made_count();
-        if (!slots_are_rseq()) {
-                detach_locked(cache, count, &closed_pair);
-        } else if (!detach_rseq(cache, count, &closed_pair)) {
+        drain.count = slots_made_count();
+        if (!detach(&drain)) {
                 slots_reopen_index(index);
                 return false;
         }
         store_release(&cache->sheaf_offset, hidden_index << PAIR_SHIFT);
-        for (unsigned int number = 0; number < count; number++)
-                empty_slot(cache, slot_made(number));
+        each_pair(&drain, empty_slot);
         return true;
 }
 

@@ -18,11 +18,4 @@ static inline void percpu_after_fork(void)
                 collect_orphans();
 }
 
-/*
- * Takes everything that a slot holds of a cache, its pair included, and gives it to the back end.
- * Nobody may use the slot for this cache meanwhile: the cache is being destroyed, or the slot's CPU
- * has left (S12-01, S13-11). Under drain_mutex, or single-threaded.
- */
-KMEM_HIDDEN void slot_flush_unused(struct kmem_cache *cache, struct slot *slot);
-
 #endif

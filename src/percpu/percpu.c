@@ -86,25 +86,46 @@ static bool take_indexes(struct kmem_cache *cache)
         return true;
 }
 
+/* The capacity of new sheaves, and how many full ones are kept. */
+static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
+{
+        uint64_t bytes = max_of((uint64_t)capacity * cache->size, 1ul);
+
+        store_relaxed(&cache->sheaf_capacity, capacity);
+        store_relaxed(&cache->stock_max,
+                      (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX));
+        store_relaxed(&cache->barn->full_max, (uint32_t)min_of(max_of(BARN_BYTES / bytes, 1ul),
+                                                               (uint64_t)BARN_FULL_MAX));
+}
+
+/*
+ * Others may be using the cache. Slow paths that have read the old capacity may still make a sheaf
+ * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, its memory
+ * has room for every capacity (sheaf_room), and when it is empty it goes (barn_put_empty). All
+ * other sheaves of the old capacity are taken away by the drain protocol.
+ */
+void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
+{
+        set_capacity(cache, capacity);
+        percpu_flush(cache, false);
+}
+
 int percpu_setup(struct kmem_cache *cache)
 {
-        uint64_t capacity;
-        uint64_t bytes;
+        uint64_t capacity = cache->sheaf_capacity;
 
         cache->barn = metadata_alloc(sizeof(*cache->barn));
         if (!cache->barn)
                 return ENOMEM;
-        if (cache->engine->caching == CACHING_NONE)
-                cache->sheaf_capacity = 0;
-        else if (cache->engine->caching == CACHING_SHEAVES &&
-                 options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity))
-                cache->sheaf_capacity = (uint32_t)capacity;
-        else if (cache->engine->caching == CACHING_SHEAVES)
-                cache->sheaf_capacity = default_capacity(cache->size);
-        bytes = max_of((uint64_t)cache->sheaf_capacity * cache->size, 1ul);
-        cache->stock_max = (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
-        cache->barn->full_max =
-                (uint32_t)min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
+        if (cache->engine->caching == CACHING_NONE) {
+                capacity = 0;
+        } else if (cache->engine->caching == CACHING_SHEAVES) {
+                capacity = default_capacity(cache->size);
+                cache->sheaf_room = (uint32_t)capacity;
+                options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity);
+        }
+        cache->sheaf_room = max_of(cache->sheaf_room, (uint32_t)capacity);
+        set_capacity(cache, (uint32_t)capacity);
         if (!take_indexes(cache)) {
                 metadata_free(cache->barn, sizeof(*cache->barn));
                 return ENOSPC;
@@ -121,7 +142,7 @@ void percpu_retire(struct kmem_cache *cache)
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
 
-                metadata_free(slot->caches[index], sizeof(struct slot_cache));
+                metadata_free(slot->caches[index], slot_record_bytes(cache));
                 slot->caches[index] = NULL;
         }
         metadata_free(cache->barn, sizeof(*cache->barn));
@@ -220,7 +241,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         percpu_after_fork();
         if (unlikely(!record))
                 return NULL;
-        if (!cache->sheaf_capacity || slot == &shared_slot)
+        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot)
                 return alloc_one(cache, record);
         if (!slots_are_rseq()) {
                 object = locked_slot_pop(sheaf_offset(cache));
@@ -240,8 +261,9 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         if (unlikely(load_relaxed(&slot->stopped)))
                 return alloc_one(cache, record);
         sheaf = refill(cache, slot, record);
+        /* Without memory for a sheaf, or for as many objects, there may still be one. */
         if (unlikely(!sheaf))
-                return NULL;
+                return alloc_one(cache, record);
         object = sheaf->object[--sheaf->size];
         pair = slot_read_pair(slot, sheaf_offset(cache));
         /* An empty main takes the place of a missing spare, to receive frees later. */
@@ -271,7 +293,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 message("free of %p: no memory for the slot's record; the object is lost", object);
                 return true;
         }
-        if (!cache->sheaf_capacity || slot == &shared_slot) {
+        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
                 objects_give(cache, slot, record, &object, 1);
                 return true;
         }

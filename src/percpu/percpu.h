@@ -18,6 +18,12 @@ KMEM_HIDDEN int percpu_setup(struct kmem_cache *cache);
 KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
 
 /*
+ * Changes how many objects a new sheaf holds, up to sheaf_room; engines with CACHING_SHEAVES only.
+ * Empties all sheaves. Under cache_mutex.
+ */
+KMEM_HIDDEN void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity);
+
+/*
  * Closes a cache (cache_is_closed) that others may be using. False if other slots' sheaves cannot
  * be taken (no membarrier) or all indexes are in use. Under cache_mutex.
  */
@@ -56,6 +62,16 @@ KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
  * needed. False if other slots' sheaves could not be taken (no membarrier).
  */
 KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
+
+/*
+ * Reads the CPUs again. Caches made from now on have orders by the new counts (S3-11), and what
+ * slots of CPUs that left hold of any cache goes to the back end (S12-01), if the kernel lets us
+ * take it (membarrier). Costs some file reads. Under cache_mutex; may not be called by malloc and
+ * free themselves, as a program in a sandbox may no longer open files.
+ */
+KMEM_HIDDEN void percpu_follow_cpus(void);
+/* The same, but at most every 100 ms. */
+KMEM_HIDDEN void percpu_follow_cpus_seldom(void);
 
 /* The cache's figures with objects resting in sheaves counted in *resting. */
 KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,

@@ -58,7 +58,13 @@ struct slot_cache {
         uint32_t stock_size;       /* number of them */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         struct pair drained;       /* scratch of the drainer, under drain_mutex */
-};
+} __attribute__((aligned(64)));
+
+/* A record has the back end's counters, if there are any, behind it. */
+static inline size_t slot_record_bytes(const struct kmem_cache *cache)
+{
+        return sizeof(struct slot_cache) + cache->counters_bytes;
+}
 
 struct slot {
         struct lock lock;          /* locked slots only: held by whoever uses the pairs */
@@ -134,6 +140,13 @@ enum push_result {
 KMEM_HIDDEN void slots_init(void);
 /* For a library that does not own the heap: every fast path goes slow from now on. */
 KMEM_HIDDEN void slots_refuse(void);
+/* After the CPU counts were read again. Under cache_mutex. */
+KMEM_HIDDEN void slots_follow_cpus(void);
+/*
+ * Whether the slot's CPU is one that the process cannot use now. Which slot that is cannot be told
+ * from concurrency ids, so it may be any of them then.
+ */
+KMEM_HIDDEN bool slot_may_have_left(const struct slot *slot);
 /* Whether slots come from restartable sequences. */
 KMEM_HIDDEN bool slots_are_rseq(void);
 /* The calling thread's slot at this moment, made if need be; shared_slot if it has none. */
@@ -186,7 +199,7 @@ static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
  */
 static inline uint32_t sheaf_peek(const struct kmem_cache *cache, const struct sheaf *sheaf)
 {
-        return min_of(load_relaxed(&sheaf->size), cache->sheaf_capacity);
+        return min_of(load_relaxed(&sheaf->size), cache->sheaf_room);
 }
 
 /* Both pointers of a pair, read one after the other: good enough as what replace compares. */

@@ -19,6 +19,11 @@
 #define AT_RSEQ_FEATURE_SIZE 27
 #endif
 
+/*
+ * Locked slots: the first so many of those made. Release and acquire, so that the records are seen.
+ * An old count costs waiting, or leaves an object in a slot that is not used any more.
+ */
+static unsigned int locked_in_use;
 static bool rseq_mode;
 static bool register_threads; /* libc registered nobody, so each thread does it itself */
 static bool fence_refused;
@@ -121,10 +126,30 @@ void slot_source_init(void)
                 if (options.slots == SLOTS_RSEQ)
                         message("option slots=rseq: the kernel or libc refuses restartable "
                                 "sequences; using locked slots");
-                for (uint32_t id = 0; id < min_of((uint32_t)SLOTS_MAX, system_cpus(CPUS_USABLE)); id++)
-                        slot_make(id);
         }
+        slots_follow_cpus();
         errno = saved_errno;
+}
+
+/* Locked slots: as many are in use as there are CPUs. */
+void slots_follow_cpus(void)
+{
+        unsigned int wanted = min_of(system_cpus(CPUS_USABLE), (unsigned int)SLOTS_MAX);
+
+        if (rseq_mode)
+                return;
+        while (slots_made_count() < wanted && slot_make(slots_made_count()))
+                ;
+        store_release(&locked_in_use, min_of(wanted, slots_made_count()));
+}
+
+bool slot_may_have_left(const struct slot *slot)
+{
+        bool ids_are_cpus = fast.slot_field - fast.rseq == offsetof(struct rseq_area, cpu_id);
+
+        if (!rseq_mode)
+                return slot->id >= locked_in_use;
+        return !ids_are_cpus || !system_cpu_is_usable(slot->id);
 }
 
 bool slots_are_rseq(void)
@@ -136,21 +161,27 @@ bool slots_are_rseq(void)
  * Threads spread over the locked slots by the address of their control block: no thread-local
  * state, and neighbours differ in the bits above the stack size.
  */
-static unsigned int locked_slot_choice(void)
+static unsigned int locked_slot_choice(unsigned int slots)
 {
         uintptr_t bits = (uintptr_t)thread_pointer();
 
-        return (unsigned int)((bits >> 12 ^ bits >> 23) % slots_made_count());
+        return (unsigned int)((bits >> 12 ^ bits >> 23) % slots);
 }
 
-/* Takes some slot's lock: the thread's own choice, else any that is free, else waits. */
+/*
+ * Takes some slot's lock: the thread's own choice, else any that is free, else waits. NULL if
+ * there is no slot.
+ */
 static struct slot *locked_slot_take(void)
 {
-        unsigned int choice = locked_slot_choice();
-        unsigned int count = slots_made_count();
+        unsigned int slots = load_acquire(&locked_in_use);
+        unsigned int choice;
 
-        for (unsigned int step = 0; step < count; step++) {
-                struct slot *slot = slot_made((choice + step) % count);
+        if (!slots)
+                return NULL;
+        choice = locked_slot_choice(slots);
+        for (unsigned int step = 0; step < slots; step++) {
+                struct slot *slot = slot_made((choice + step) % slots);
 
                 if (lock_try(&slot->lock))
                         return slot;
@@ -165,9 +196,9 @@ void *locked_slot_pop(uint32_t pair_offset)
         struct slot *slot;
         struct sheaf *main;
 
-        if (!slots_made_count())
-                return NULL;
         slot = locked_slot_take();
+        if (!slot)
+                return NULL;
         main = slot_pair(slot, pair_offset)->main;
         if (main->size)
                 object = main->object[--main->size];
@@ -181,9 +212,9 @@ enum push_result locked_slot_push(uint32_t pair_offset, void *object)
         struct slot *slot;
         struct sheaf *main;
 
-        if (!slots_made_count())
-                return PUSH_FULL;
         slot = locked_slot_take();
+        if (!slot)
+                return PUSH_FULL;
         main = slot_pair(slot, pair_offset)->main;
         if (main->size && main->object[main->size - 1] == object) {
                 result = PUSH_ON_TOP;
@@ -224,8 +255,11 @@ struct slot *slot_current(void)
         struct slot *slot;
         uint32_t id;
 
-        if (!rseq_mode)
-                return slots_made_count() ? slot_made(locked_slot_choice()) : &shared_slot;
+        if (!rseq_mode) {
+                unsigned int slots = load_acquire(&locked_in_use);
+
+                return slots ? slot_made(locked_slot_choice(slots)) : &shared_slot;
+        }
         if (unlikely(load_relaxed(&this_area()->cpu_id) < 0) &&
             !(register_threads && register_this_thread()))
                 return &shared_slot;

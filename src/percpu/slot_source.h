@@ -2,7 +2,8 @@
 /*
  * Between the set of slots (slots.c) and where they come from (slot_source.c). The functions of
  * slot.h that depend on the source are in slot_source.c: slots_refuse, slots_are_rseq,
- * slot_current, slot_replace, slots_can_drain, slots_fence and those of locked slots.
+ * slots_follow_cpus, slot_may_have_left, slot_current, slot_replace, slots_can_drain, slots_fence and
+ * those of locked slots.
  */
 #ifndef KMEM_PERCPU_SLOT_SOURCE_H
 #define KMEM_PERCPU_SLOT_SOURCE_H

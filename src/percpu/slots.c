@@ -135,8 +135,10 @@ struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache)
         lock_take(&slots_lock);
         record = load_relaxed(place);
         if (!record) {
-                record = metadata_alloc(sizeof(*record));
+                record = metadata_alloc(slot_record_bytes(cache));
                 if (record) {
+                        if (cache->counters_bytes)
+                                record->engine.counters = (void *)(record + 1);
                         record->engine.freelist = ENGINE_NO_OBJECT;
                         record->drained = (struct pair){&cold_sheaf, &cold_sheaf};
                         store_release(place, record);

@@ -6,9 +6,9 @@
 #include "base/options.h"
 #include "percpu/percpu.h"
 
-static uint64_t full_bytes(const struct kmem_cache *cache)
+static uint64_t full_bytes(const struct kmem_cache *cache, const struct sheaf *sheaf)
 {
-        return (uint64_t)cache->sheaf_capacity * cache->size;
+        return (uint64_t)sheaf->capacity * cache->size;
 }
 
 struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
@@ -23,7 +23,7 @@ struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot, struct slo
         if (sheaf) {
                 record->stock = sheaf->next;
                 store_relaxed(&record->stock_size, record->stock_size - 1);
-                sub_relaxed(&slot->stock_bytes, full_bytes(cache));
+                sub_relaxed(&slot->stock_bytes, full_bytes(cache, sheaf));
                 sheaf->next = NULL;
         }
         lock_drop(&record->engine.lock);
@@ -35,16 +35,17 @@ bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *r
 {
         bool room;
 
-        if (load_relaxed(&record->stock_size) >= cache->stock_max)
+        if (load_relaxed(&record->stock_size) >= load_relaxed(&cache->stock_max))
                 return false;
         lock_take(&record->engine.lock);
-        room = record->stock_size < cache->stock_max &&
-               load_relaxed(&slot->stock_bytes) + full_bytes(cache) <= options.slot_cache_max;
+        room = record->stock_size < load_relaxed(&cache->stock_max) &&
+               load_relaxed(&slot->stock_bytes) + full_bytes(cache, sheaf) <=
+                       options.slot_cache_max;
         if (room) {
                 sheaf->next = record->stock;
                 record->stock = sheaf;
                 store_relaxed(&record->stock_size, record->stock_size + 1);
-                add_relaxed(&slot->stock_bytes, full_bytes(cache));
+                add_relaxed(&slot->stock_bytes, full_bytes(cache, sheaf));
         }
         lock_drop(&record->engine.lock);
         return room;

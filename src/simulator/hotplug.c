@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What CPUs that come and leave mean to the caches (S12-01, S12-02, S6-63, S13-11). Every CPU's
- * records stay for good, as the kernel's do.
+ * What CPUs that come and leave mean to the caches. Their slots are flushed as those of any CPU that
+ * the process loses (percpu_follow_cpus); what engine slab keeps for each node follows the CPUs of
+ * the node here, since only a simulated machine tells at once who came and who left.
  */
-#include "percpu/drain.h"
 #include "percpu/percpu.h"
 #include "simulator/machine.h"
 #include "slab/slab.h"
@@ -44,28 +44,34 @@ static void slab_cpu_left(struct kmem_cache *cache, uint32_t node)
         slab_end_free(cache, node);
 }
 
-void hotplug_came(unsigned int cpu)
+static void each_slab_cache(unsigned int cpu, void (*act)(struct kmem_cache *cache, uint32_t node))
 {
         for (uint32_t index = 1; index < slots_index_end(); index++) {
                 struct kmem_cache *cache = caches_by_index[index];
 
                 if (cache && cache->engine == &slab_engine)
-                        slab_data(cache)->node[sim.node_of[cpu]].free_limit += cache->batchcount;
+                        act(cache, sim.node_of[cpu]);
         }
+}
+
+/* S6-63 the other way round. */
+static void slab_cpu_came(struct kmem_cache *cache, uint32_t node)
+{
+        slab_data(cache)->node[node].free_limit += cache->batchcount;
+}
+
+void hotplug_came(unsigned int cpu)
+{
+        lock_take(&cache_mutex);
+        percpu_follow_cpus();
+        each_slab_cache(cpu, slab_cpu_came);
+        lock_drop(&cache_mutex);
 }
 
 void hotplug_left(unsigned int cpu)
 {
-        struct slot *slot = front()->slots[cpu];
-
-        for (uint32_t index = 1; index < slots_index_end(); index++) {
-                struct kmem_cache *cache = caches_by_index[index];
-
-                if (!cache)
-                        continue;
-                if (slot != &cold_slot)
-                        slot_flush_unused(cache, slot);
-                if (cache->engine == &slab_engine)
-                        slab_cpu_left(cache, sim.node_of[cpu]);
-        }
+        lock_take(&cache_mutex);
+        percpu_follow_cpus();
+        each_slab_cache(cpu, slab_cpu_left);
+        lock_drop(&cache_mutex);
 }

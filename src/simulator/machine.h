@@ -13,11 +13,12 @@ struct machine {
         unsigned int cpus_online;
         unsigned int nodes;
         size_t memory_bytes;
+        bool left; /* a CPU has left since the library asked last */
         bool online[SIM_CPUS_MAX];
 };
 extern KMEM_HIDDEN struct machine machine;
 
-/* hotplug.c: every cache gets ready for a CPU that has come, or gets rid of one that has left. */
+/* hotplug.c: what every cache does when a CPU has come or has left; machine.online says so already. */
 KMEM_HIDDEN void hotplug_came(unsigned int cpu);
 KMEM_HIDDEN void hotplug_left(unsigned int cpu);
 

@@ -7,6 +7,7 @@
 #include "api/heap.h"
 #include "base/message.h"
 #include "base/system.h"
+#include "introspect/at_exit.h"
 #include "introspect/slabinfo.h"
 #include "simulator/machine.h"
 
@@ -110,7 +111,7 @@ KMEM_PUBLIC int sim_start(const struct sim_machine *given)
 /* No handlers around fork: they would take locks, and a process of one thread needs none. */
 void heap_started(void)
 {
-        slabinfo_init();
+        at_exit_init();
 }
 
 /* ---- CPUs and time ----------------------------------------------------------------------- */
@@ -178,6 +179,7 @@ KMEM_PUBLIC int sim_cpu_online(unsigned int cpu, bool online)
                 hotplug_came(cpu);
         } else {
                 machine.cpus_online--;
+                machine.left = true;
                 hotplug_left(cpu);
         }
         return 0;

@@ -9,12 +9,15 @@ static void slab_report(struct kmem_cache *cache, struct engine_report *report)
         for (uint32_t number = 0; number < system_nodes(); number++) {
                 struct engine_node *node = &cache->node[number];
                 const struct slab_node *data = &slab_data(cache)->node[number];
+                struct engine_node_report *counts = &report->node[number];
 
                 lock_take(&node->list_lock);
-                report->slabs += node->slabs;
-                report->objects += node->objects;
-                report->partial_slabs += node->partial.length;
-                report->partial_free += data->free_objects - data->free.length * cache->objects;
+                counts->slabs += node->slabs;
+                counts->objects += node->objects;
+                counts->partial_slabs += node->partial.length;
+                counts->partial_inuse += (node->partial.length + data->free.length) * cache->objects -
+                                         data->free_objects;
+                counts->listed_free += data->free_objects;
                 report->free_slabs += data->free.length;
                 if (data->shared)
                         report->shared_objects += data->shared->available;

@@ -16,6 +16,7 @@ struct kmem_cache slob_shared = {
         .object_size = PAGE_SIZE,
         .size = PAGE_SIZE,
         .references = 1,
+        .remote_node_defrag_ratio = REMOTE_NODE_DEFRAG_RATIO,
 };
 
 /* S7-43: the whole line for HWCACHE_ALIGN, however small the object. */
@@ -108,12 +109,12 @@ static void slob_engine_report(struct kmem_cache *cache, struct engine_report *r
         lock_take(&slob_lock);
         report->has_bytes = true;
         if (cache == &slob_shared) {
-                report->slabs = slob_counts.pages;
+                report->node[0].slabs = slob_counts.pages;
                 report->bytes_free = slob_counts.pages * PAGE_SIZE - slob_counts.allocated;
         } else {
                 report->taken = own->taken;
                 report->given = own->given;
-                report->objects = own->taken - own->given;
+                report->node[0].objects = own->taken - own->given;
                 report->bytes_inuse = own->bytes;
         }
         lock_drop(&slob_lock);

@@ -48,26 +48,74 @@ static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_
 }
 
 /*
- * What follows a successful push under list_lock (S1-33). Returns true if the slab is to be
- * discarded. Drops the lock.
+ * The kernel's fast path of free (S1-30): objects of the slot's own CPU slab go to its CPU freelist,
+ * without a swap. False if the slab is not, or no longer, the CPU slab.
  */
-static bool finish_free_locked(struct kmem_cache *cache, struct engine_node *node,
-                               struct page *slab, struct slab_state before, bool now_empty,
-                               bool node_partial)
+static bool push_to_own_slab(struct engine_slot *slot, const struct chain *chain)
 {
+        struct page *slab = chain->slab;
+        bool own;
+
+        /* Stale: the lock decides, or the swap does. */
+        if (load_relaxed(&slot->slab) != slab)
+                return false;
+        lock_take(&slot->lock);
+        own = slot->slab == slab;
+        if (own) {
+                slab_set_next(slab, chain->objects, chain->tail, slot->freelist);
+                slot->freelist = chain->head;
+        }
+        lock_drop(&slot->lock);
+        if (own)
+                count_events(slot, FREE_FASTPATH, chain->count);
+        else
+                count_event(slot, CMPXCHG_DOUBLE_CPU_FAIL);
+        return own;
+}
+
+/* What follows a successful push under list_lock (S1-33); drops the lock. */
+static void finish_free_locked(struct kmem_cache *cache, struct engine_slot *slot,
+                               struct page *slab, struct slab_state before, bool now_empty,
+                               bool node_partial, struct slab_cost *cost)
+{
+        struct engine_node *node = slab_node(cache, slab);
+        bool was_full = before.head == INDEX_END;
         bool discard = false;
 
-        if (before.head != INDEX_END && !node_partial) {
+        if (!was_full && !node_partial) {
                 /* On a CPU partial list or in transit: its owner deals with it. */
-        } else if (now_empty && node->partial.length >= cache->min_partial) {
-                if (before.head != INDEX_END)
+                debug_check(!cache->freeze_eagerly);
+        } else if (now_empty && node->partial.length >= load_relaxed(&cache->min_partial)) {
+                if (!was_full) {
+                        slab_enter(cache, slab, STAGE_NODE_PARTIAL, STAGE_TRANSIT);
                         node_remove_partial_locked(node, slab);
+                        count_event(slot, FREE_REMOVE_PARTIAL);
+                }
                 discard = true;
-        } else if (before.head == INDEX_END) {
-                node_add_partial_locked(node, slab, true); /* only without CPU partial lists */
+        } else if (was_full) {
+                node_add_partial_locked(cache, node, slab,
+                                        true); /* only without CPU partial lists */
+                count_event(slot, FREE_ADD_PARTIAL);
         }
-        lock_drop(&node->list_lock);
-        return discard;
+        node_unlock(node, cost);
+        count_cost(slot, was_full ? FULL_TO_NODE : node_partial ? EMPTY_NODE : EMPTY_PARTIAL, cost);
+        if (discard) {
+                count_event(slot, FREE_SLAB);
+                slab_discard(cache, slab);
+        }
+}
+
+/*
+ * Which transition a push without list_lock was. Frozen is the CPU slab of another slot; with eager
+ * freezing it may be a CPU partial slab, where the same costs as much.
+ */
+static enum slub_transition push_transition(struct slab_state before, bool node_partial)
+{
+        if (before.frozen)
+                return FREE_TO_CPU;
+        if (before.head == INDEX_END)
+                return FULL_TO_PARTIAL;
+        return node_partial ? FREE_TO_NODE : FREE_TO_PARTIAL;
 }
 
 /* Pushes a chain onto its slab's free list and moves the slab where that leads (S1-31). */
@@ -77,12 +125,16 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
         struct page *slab = chain->slab;
         struct engine_node *node = slab_node(cache, slab);
         uint64_t old = load_relaxed(&slab->state);
-        bool cpu_partial = cache->cpu_partial_slabs > 0;
+        struct slab_cost cost = {0};
         struct slab_state before;
         struct slab_state after;
+        enum slab_stage stage;
+        bool to_partial;
         bool locked;
-        bool was_node_partial = false;
+        bool node_partial;
 
+        if (push_to_own_slab(slot, chain))
+                return;
         for (;;) {
                 before = state_unpack(old);
                 check_or_die(before.inuse >= chain->count);
@@ -90,28 +142,36 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
                 after = before;
                 after.head = chain->head;
                 after.inuse = before.inuse - chain->count;
+                stage = !before.frozen && before.head == INDEX_END ? STAGE_FULL : STAGE_ANY;
+                to_partial = stage == STAGE_FULL && cache->has_cpu_partial;
+                if (to_partial)
+                        after.frozen = cache->freeze_eagerly;
                 /*
                  * The lock is needed if the slab may have to leave or join a node list. It is
                  * taken before the swap: afterwards the slab could be gone.
                  */
-                locked = !before.frozen &&
-                         (before.head == INDEX_END ? !cpu_partial : after.inuse == 0);
-                if (locked) {
-                        lock_take(&node->list_lock);
-                        was_node_partial = slab->node_partial;
-                }
-                if (slab_transition(slab, &old, after))
+                locked = !before.frozen && !to_partial && (stage == STAGE_FULL || after.inuse == 0);
+                if (locked)
+                        node_lock(node, &cost);
+                /* Under the lock exact (S1-33), else only for the counters. */
+                node_partial = load_relaxed(&slab->node_partial);
+                if (slab_swap(cache, slab, &old, after, stage,
+                              stage == STAGE_FULL ? STAGE_TRANSIT : STAGE_ANY, &cost))
                         break;
                 if (locked)
-                        lock_drop(&node->list_lock);
+                        node_unlock(node, &cost);
         }
+        count_event(slot, FREE_SLOWPATH);
         if (locked) {
-                if (finish_free_locked(cache, node, slab, before, after.inuse == 0,
-                                       was_node_partial))
-                        slab_discard(cache, slab);
-        } else if (!before.frozen && before.head == INDEX_END) {
-                slot_put_partial(cache, slot, slab, true);
+                finish_free_locked(cache, slot, slab, before, after.inuse == 0, node_partial,
+                                   &cost);
+                return;
         }
+        count_cost(slot, push_transition(before, node_partial), &cost);
+        if (before.frozen)
+                count_event(slot, FREE_FROZEN);
+        if (to_partial)
+                slot_put_partial(cache, slot, slab);
 }
 
 /*

@@ -5,10 +5,13 @@
 #include "slub/slab.h"
 
 #include "base/options.h"
+#include "slub/order.h"
 
 #include <errno.h>
 
 enum { WORD = 8 };
+
+_Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allocator's limit");
 
 /*
  * Two objects more than one-byte table entries can name would double the table: 6% of a slab
@@ -23,30 +26,19 @@ static uint32_t order_objects(unsigned int order, uint32_t size)
         return (uint32_t)objects;
 }
 
-/* S3-02, S3-13: how many objects a slab should hold at least. */
-static uint32_t wanted_objects(uint32_t size, unsigned int max_order)
-{
-        uint32_t objects = (uint32_t)options.slub_min_objects;
-
-        if (!objects)
-                objects = 4 * (fls(system_cpus((enum cpu_count)options.order_cpus)) + 1);
-        return min_of(objects, max_of(order_objects(max_order, size), 1u));
-}
-
-/* S3-20 to S3-22. Returns ORDER_MAX + 1 if the object fits no slab. */
+/* With the CPU count of this moment: a cache keeps the order it was made with (S3-11, S3-14). */
 static unsigned int calculate_order(uint32_t size)
 {
-        unsigned int max_order = (unsigned int)options.slub_max_order;
-        unsigned int floor = max_of((unsigned int)options.slub_min_order,
-                                    get_order((size_t)wanted_objects(size, max_order) * size));
+        const struct order_rules rules = {
+                .rule = (enum order_rule)options.order_rule,
+                .page_shift = PAGE_SHIFT,
+                .cpus = system_cpus((enum cpu_count)options.order_cpus),
+                .min_order = (unsigned int)options.slub_min_order,
+                .max_order = (unsigned int)options.slub_max_order,
+                .min_objects = (uint32_t)options.slub_min_objects,
+        };
 
-        if (order_bytes(floor) / size > SLAB_OBJECTS_MAX)
-                return get_order((size_t)size * SLAB_OBJECTS_MAX) - 1;
-        for (unsigned int fraction = 16; fraction > 1; fraction /= 2)
-                for (unsigned int order = floor; order <= max_order; order++)
-                        if (order_bytes(order) % size <= order_bytes(order) / fraction)
-                                return order;
-        return get_order(size);
+        return slub_order(size, &rules);
 }
 
 /* S1-09 */
@@ -55,27 +47,8 @@ static size_t default_min_partial(uint32_t size)
         return min_of(max_of((fls(size) - 1) / 2, 5u), 10u);
 }
 
-/* Section 2.3, the later kernels' values. */
-static uint32_t default_cpu_partial(uint32_t size)
-{
-        if (size >= PAGE_SIZE)
-                return 6;
-        if (size >= 1024)
-                return 24;
-        return size >= 256 ? 52 : 120;
-}
-
-/* S2-11: the factor 2 stands for slabs that are half full on average. */
-void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects)
-{
-        cache->cpu_partial = objects;
-        cache->cpu_partial_slabs = (2 * objects + cache->objects - 1) / cache->objects;
-}
-
 int slub_setup(struct kmem_cache *cache)
 {
-        uint64_t value;
-
         cache->align = engine_align(cache);
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
@@ -88,11 +61,12 @@ int slub_setup(struct kmem_cache *cache)
         cache->min_order = get_order(cache->size);
         cache->min_order_objects = order_objects(cache->min_order, cache->size);
 
-        cache->min_partial = options_for_cache(cache->name, OPTION_MIN_PARTIAL, &value)
-                                     ? (size_t)value
-                                     : default_min_partial(cache->size);
-        slub_set_cpu_partial(cache, options_for_cache(cache->name, OPTION_CPU_PARTIAL, &value)
-                                            ? (uint32_t)value
-                                            : default_cpu_partial(cache->size));
+        cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
+                                                          default_min_partial(cache->size));
+        slub_setup_cpu_partial(cache);
+        cache->freeze_eagerly =
+                options_for_cache_or(cache->name, OPTION_FREEZE, FREEZE_DELAYED) == FREEZE_EAGER;
+        if (options_for_cache_or(cache->name, OPTION_STATS, 0))
+                cache->counters_bytes = sizeof(struct slub_counters);
         return 0;
 }

@@ -63,6 +63,7 @@ void slab_discard(struct kmem_cache *cache, struct page *slab)
         size_t pages = order_pages(slab->order);
 
         check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
+        slab_enter(cache, slab, STAGE_TRANSIT, STAGE_GONE);
         sub_relaxed(&slab_node(cache, slab)->slabs, 1);
         sub_relaxed(&slab_node(cache, slab)->objects, state.objects);
         page_map_set(slab, pages, 0);
@@ -91,10 +92,31 @@ static void link_uncarved(struct engine_slot *slot)
         slot->carved = objects;
 }
 
+/* Where a deactivated slab ends (S1-51). */
+enum deactivated { DEACTIVATED_FULL, DEACTIVATED_EMPTY, DEACTIVATED_PARTIAL };
+
+static void count_deactivation(struct engine_slot *slot, enum deactivated result, bool remote_frees,
+                               struct slab_cost *cost)
+{
+        if (remote_frees)
+                count_event(slot, DEACTIVATE_REMOTE_FREES);
+        if (result == DEACTIVATED_FULL)
+                count_event(slot, DEACTIVATE_FULL);
+        else if (result == DEACTIVATED_PARTIAL)
+                count_event(slot, remote_frees ? DEACTIVATE_TO_TAIL : DEACTIVATE_TO_HEAD);
+        else
+                count_event(slot, DEACTIVATE_EMPTY);
+        count_cost(slot, result == DEACTIVATED_PARTIAL ? DEACTIVATE_TO_NODE : DEACTIVATE_OTHER,
+                   cost);
+}
+
 /*
  * Takes the CPU slab away from the slot, whose lock is held: splices the CPU freelist in front
- * of the slab's list and unfreezes it in one transition (S1-51); only then is list_lock taken to
- * link it, so a free in between finds it off all lists and leaves it (S1-53).
+ * of the slab's list and unfreezes it in one transition (S1-51).
+ *
+ * Delayed: only then is list_lock taken to link it, so a free in between finds it off all lists
+ * and leaves it (S1-53). Eager: an unfrozen slab off the lists would be taken for one on them, so
+ * list_lock is taken before the swap, and again for each retry (S1-52).
  */
 void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
 {
@@ -102,6 +124,8 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
         struct engine_node *node = slab_node(cache, slab);
         uint32_t objects = slab_objects(slab);
         uint64_t old = load_relaxed(&slab->state);
+        struct slab_cost cost = {0};
+        enum deactivated result;
         struct slab_state before;
         struct slab_state after;
         uint32_t free_count = 0;
@@ -114,7 +138,7 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
                 tail = index;
                 free_count++;
         }
-        do {
+        for (;;) {
                 before = state_unpack(old);
                 after = before;
                 after.frozen = false;
@@ -123,20 +147,36 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
                         slab_set_next(slab, objects, tail, before.head);
                         after.head = slot->freelist;
                 }
-        } while (!slab_transition(slab, &old, after));
-        slot->slab = NULL;
+                /* Racy by design (S1-35): only the limit may be missed by one. */
+                if (after.head == INDEX_END)
+                        result = DEACTIVATED_FULL; /* the next free moves it */
+                else if (after.inuse == 0 &&
+                         load_relaxed(&node->partial.length) >= load_relaxed(&cache->min_partial))
+                        result = DEACTIVATED_EMPTY;
+                else
+                        result = DEACTIVATED_PARTIAL;
+                if (cache->freeze_eagerly && result == DEACTIVATED_PARTIAL)
+                        node_lock(node, &cost);
+                if (slab_swap(cache, slab, &old, after, STAGE_CPU,
+                              result == DEACTIVATED_FULL ? STAGE_FULL : STAGE_TRANSIT, &cost))
+                        break;
+                if (cost.locked)
+                        node_unlock(node, &cost);
+        }
+        store_relaxed(&slot->slab, NULL);
         slot->freelist = INDEX_END;
 
-        if (after.head == INDEX_END)
-                return; /* FULL: the next free moves it */
-        /* Racy by design (S1-35): the slab is ours alone, only the limit may be missed by one. */
-        if (after.inuse == 0 && load_relaxed(&node->partial.length) >= cache->min_partial) {
-                slab_discard(cache, slab);
-                return;
+        if (result == DEACTIVATED_PARTIAL) {
+                if (!cost.locked)
+                        node_lock(node, &cost);
+                node_add_partial_locked(cache, node, slab, before.head != INDEX_END);
+                node_unlock(node, &cost);
         }
-        lock_take(&node->list_lock);
-        node_add_partial_locked(node, slab, before.head != INDEX_END);
-        lock_drop(&node->list_lock);
+        count_deactivation(slot, result, before.head != INDEX_END, &cost);
+        if (result == DEACTIVATED_EMPTY) {
+                count_event(slot, FREE_SLAB);
+                slab_discard(cache, slab);
+        }
 }
 
 void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
@@ -144,30 +184,52 @@ void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
         uint32_t chain;
 
         lock_take(&slot->lock);
-        if (slot->slab)
+        if (slot->slab) {
+                count_event(slot, CPUSLAB_FLUSH);
                 slab_deactivate(cache, slot);
+        }
         chain = slot->partial;
         slot->partial = 0;
         lock_drop(&slot->lock);
-        node_put_chain(cache, chain);
+        node_put_chain(cache, slot, chain, FLUSH_TO_NODE);
         pages_release_deferred();
 }
 
-/* Unlinks the empty slabs of a node and frees them. */
-static void node_free_empty(struct kmem_cache *cache, struct engine_node *node)
+enum { SHRINK_BUCKETS = 32 };
+
+/*
+ * Unlinks the empty slabs of a node, and puts those with few free objects first, the fullest at
+ * the head (S1-57), in one hold of list_lock (T20). Then frees the empty ones.
+ */
+static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
 {
+        struct page_list buckets[SHRINK_BUCKETS] = {0};
         uint32_t empty = 0;
         struct page *slab;
         struct page *next;
 
         lock_take(&node->list_lock);
+        add_owned(&node->shrinks, 1);
         for (slab = page_list_first(&node->partial); slab; slab = next) {
+                struct slab_state state = state_unpack(load_relaxed(&slab->state));
+                uint32_t free_objects = state.objects - state.inuse;
+
                 next = page_list_next(slab);
-                if (state_unpack(load_relaxed(&slab->state)).inuse != 0)
-                        continue;
-                node_remove_partial_locked(node, slab);
-                slab->next = empty;
-                empty = page_number(slab);
+                if (state.inuse == 0) {
+                        slab_enter(cache, slab, STAGE_NODE_PARTIAL, STAGE_TRANSIT);
+                        node_remove_partial_locked(node, slab);
+                        slab->next = empty;
+                        empty = page_number(slab);
+                } else if (free_objects && free_objects <= SHRINK_BUCKETS) {
+                        page_list_remove(&node->partial, slab);
+                        page_list_add_tail(&buckets[free_objects - 1], slab);
+                }
+        }
+        for (unsigned int bucket = SHRINK_BUCKETS; bucket-- > 0;) {
+                while ((slab = page_list_first(&buckets[bucket]))) {
+                        page_list_remove(&buckets[bucket], slab);
+                        page_list_add_head(&node->partial, slab);
+                }
         }
         lock_drop(&node->list_lock);
         while (empty) {
@@ -178,42 +240,12 @@ static void node_free_empty(struct kmem_cache *cache, struct engine_node *node)
         }
 }
 
-enum { SHRINK_BUCKETS = 32 };
-
-/* Puts slabs with few free objects first, the fullest at the head (S1-57). */
-static void node_sort_partial(struct engine_node *node)
-{
-        struct page_list buckets[SHRINK_BUCKETS] = {0};
-        struct page *slab;
-        struct page *next;
-
-        lock_take(&node->list_lock);
-        for (slab = page_list_first(&node->partial); slab; slab = next) {
-                struct slab_state state = state_unpack(load_relaxed(&slab->state));
-                uint32_t free_objects = state.objects - state.inuse;
-
-                next = page_list_next(slab);
-                if (free_objects == 0 || free_objects > SHRINK_BUCKETS)
-                        continue;
-                page_list_remove(&node->partial, slab);
-                page_list_add_tail(&buckets[free_objects - 1], slab);
-        }
-        for (unsigned int bucket = SHRINK_BUCKETS; bucket-- > 0;) {
-                while ((slab = page_list_first(&buckets[bucket]))) {
-                        page_list_remove(&buckets[bucket], slab);
-                        page_list_add_head(&node->partial, slab);
-                }
-        }
-        lock_drop(&node->list_lock);
-}
-
 bool slub_shrink(struct kmem_cache *cache)
 {
         bool remain = false;
 
         for (unsigned int node = 0; node < NODES_MAX; node++) {
-                node_free_empty(cache, &cache->node[node]);
-                node_sort_partial(&cache->node[node]);
+                node_shrink(cache, &cache->node[node]);
                 remain |= load_relaxed(&cache->node[node].slabs) != 0;
         }
         pages_release_deferred();
@@ -241,7 +273,7 @@ bool slub_teardown(struct kmem_cache *cache)
         uint64_t inuse = 0;
 
         for (unsigned int node = 0; node < NODES_MAX; node++) {
-                node_free_empty(cache, &cache->node[node]);
+                node_shrink(cache, &cache->node[node]);
                 slabs += load_relaxed(&cache->node[node].slabs);
         }
         if (!slabs)

@@ -2,27 +2,32 @@
 /*
  * CPU partial lists and node partial lists (S2, S1-40 to S1-55).
  *
- * A CPU partial list is a chain through page->next under the slot cache lock; page->prev of
- * each slab holds the length of the chain from it on (S1-73). Its slabs are not frozen and not
- * marked node_partial: frees into them are left alone wherever they come from (S1-33).
+ * A CPU partial list is a chain through page->next under the slot cache lock. Frees into its slabs
+ * leave them alone wherever they come from: with delayed freezing because they are not marked
+ * node_partial (S1-33), with eager freezing because they are frozen.
+ *
+ * The two schemes part in one branch each in slab_leave_node and slab_return, and elsewhere only
+ * in slab_push_chain (what a first free freezes) and slab_deactivate (when list_lock is taken).
  */
 #include "slub/slab.h"
 
-void node_add_partial_locked(struct engine_node *node, struct page *slab, bool tail)
+void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node, struct page *slab,
+                             bool tail)
 {
         debug_check(lock_is_held(&node->list_lock) && !slab->node_partial);
         if (tail)
                 page_list_add_tail(&node->partial, slab);
         else
                 page_list_add_head(&node->partial, slab);
-        slab->node_partial = 1;
+        store_relaxed(&slab->node_partial, (uint8_t)1);
+        slab_enter(cache, slab, STAGE_TRANSIT, STAGE_NODE_PARTIAL);
 }
 
 void node_remove_partial_locked(struct engine_node *node, struct page *slab)
 {
         debug_check(lock_is_held(&node->list_lock) && slab->node_partial);
         page_list_remove(&node->partial, slab);
-        slab->node_partial = 0;
+        store_relaxed(&slab->node_partial, (uint8_t)0);
 }
 
 /* Pops the newest CPU partial slab; the slot cache lock is held. */
@@ -40,47 +45,57 @@ struct page *slot_take_partial(struct engine_slot *slot)
         return slab;
 }
 
-static uint32_t chain_length(uint32_t chain)
-{
-        return chain ? page_at(chain)->prev : 0;
-}
-
-static void slot_push_partial_locked(struct engine_slot *slot, struct page *slab)
-{
-        debug_check(lock_is_held(&slot->lock));
-        slab->prev = chain_length(slot->partial) + 1;
-        slab->next = slot->partial;
-        slot->partial = page_number(slab);
-}
-
 /*
- * Puts a slab that is on no list on the slot's CPU partial list. With @drain (it comes from a
- * free) a list that has reached its limit goes to the node lists first, outside the slot cache
- * lock, and the slab starts a new one (S2-12). This is the place where accounting rules differ.
+ * Puts a slab that a free has made partial on the slot's CPU partial list (T14). A list that has
+ * reached its limit goes to the node lists first, outside the slot cache lock, and the slab
+ * starts a new one (S2-03, S2-12).
  */
-void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
-                      bool drain)
+void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab)
 {
         uint32_t drained = 0;
 
         lock_take(&slot->lock);
-        if (drain && slot->partial && chain_length(slot->partial) >= cache->cpu_partial_slabs) {
+        if (partial_list_is_full(cache, slot)) {
                 drained = slot->partial;
                 slot->partial = 0;
         }
-        slot_push_partial_locked(slot, slab);
+        partial_list_add(cache, slot, slab);
         lock_drop(&slot->lock);
-        if (drained)
-                node_put_chain(cache, drained);
+        count_event(slot, CPU_PARTIAL_FREE);
+        if (drained) {
+                count_event(slot, CPU_PARTIAL_DRAIN);
+                node_put_chain(cache, slot, drained, OVERFLOW_TO_NODE);
+        }
 }
 
 /*
- * Returns a chain to the node lists, one hold of list_lock per run of equal nodes (S1-55): full
- * ones of free objects are set aside and discarded, the others go to the tail.
+ * Makes a slab that left a CPU partial list one that may be put on its node's; list_lock is held.
+ * Eager: it is unfrozen, against frees into it (S1-55). Delayed: it never was frozen.
  */
-void node_put_chain(struct kmem_cache *cache, uint32_t chain)
+static void slab_return(struct kmem_cache *cache, struct page *slab, struct slab_cost *cost)
+{
+        uint64_t old = load_relaxed(&slab->state);
+        struct slab_state after;
+
+        if (!cache->freeze_eagerly) {
+                slab_enter(cache, slab, STAGE_CPU_PARTIAL, STAGE_TRANSIT);
+                return;
+        }
+        do {
+                after = state_unpack(old);
+                after.frozen = false;
+        } while (!slab_swap(cache, slab, &old, after, STAGE_CPU_PARTIAL, STAGE_TRANSIT, cost));
+}
+
+/*
+ * Returns a chain to the node lists, one hold of list_lock per run of equal nodes (S1-55): empty
+ * slabs beyond min_partial are set aside and discarded, the others go to the tail.
+ */
+void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain,
+                    enum slub_transition why)
 {
         struct engine_node *node = NULL;
+        struct slab_cost cost = {0};
         uint32_t empty = 0;
 
         while (chain) {
@@ -90,75 +105,140 @@ void node_put_chain(struct kmem_cache *cache, uint32_t chain)
                 chain = slab->next;
                 if (home != node) {
                         if (node)
-                                lock_drop(&node->list_lock);
+                                node_unlock(node, &cost);
                         node = home;
-                        lock_take(&node->list_lock);
+                        node_lock(node, &cost);
                 }
                 slab->prev = 0;
+                slab_return(cache, slab, &cost);
+                count_cost(slot, why, &cost);
                 /*
                  * An empty slab off the lists stays empty: nobody holds an object to free, and
                  * nobody else can take from it.
                  */
                 if (state_unpack(load_relaxed(&slab->state)).inuse == 0 &&
-                    node->partial.length >= cache->min_partial) {
+                    node->partial.length >= load_relaxed(&cache->min_partial)) {
                         slab->next = empty;
                         empty = page_number(slab);
                 } else {
                         slab->next = 0;
-                        node_add_partial_locked(node, slab, true);
+                        node_add_partial_locked(cache, node, slab, true);
+                        count_event(slot, FREE_ADD_PARTIAL);
                 }
         }
         if (node)
-                lock_drop(&node->list_lock);
+                node_unlock(node, &cost);
         while (empty) {
                 struct page *slab = page_at(empty);
 
                 empty = slab->next;
                 slab->next = 0;
+                count_event(slot, DEACTIVATE_EMPTY);
+                count_event(slot, FREE_SLAB);
                 slab_discard(cache, slab);
         }
 }
 
 /*
- * Takes slabs from a node (S1-42, S2-22): the first is returned, unlinked and not frozen; up to
- * half the limit plus one more go to the slot's CPU partial list. The slot cache lock is held,
+ * Takes a slab off its node's list; list_lock is held. *before is its state then.
+ *
+ * Delayed: it is unlinked, which cannot fail, and whoever makes it the CPU slab freezes it outside
+ * the lock (S1-42). Eager: it is frozen first, and if it is the @first its whole list is taken with
+ * the same swap (S1-41). That is tried once, because a retry would hold list_lock for as long as
+ * others free into the slab; false if one did, and then the slab stays where it is.
+ */
+static bool slab_leave_node(struct kmem_cache *cache, struct engine_node *node, struct page *slab,
+                            bool first, struct slab_state *before, struct slab_cost *cost)
+{
+        uint64_t old = load_acquire(&slab->state);
+
+        *before = state_unpack(old);
+        if (cache->freeze_eagerly) {
+                struct slab_state after = *before;
+
+                after.frozen = true;
+                if (first) {
+                        after.head = INDEX_END;
+                        after.inuse = before->objects;
+                }
+                if (!slab_swap(cache, slab, &old, after, STAGE_NODE_PARTIAL, STAGE_TRANSIT, cost))
+                        return false;
+        } else {
+                slab_enter(cache, slab, STAGE_NODE_PARTIAL, STAGE_TRANSIT);
+        }
+        node_remove_partial_locked(node, slab);
+        return true;
+}
+
+/* Makes the first slab of a refill the CPU slab: frozen by now (eager), or now (delayed). */
+static void install_first(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
+                          uint32_t head, struct slab_cost *cost)
+{
+        if (cache->freeze_eagerly)
+                slab_enter(cache, slab, STAGE_TRANSIT, STAGE_CPU);
+        else
+                head = slab_take_list(cache, slab, STAGE_TRANSIT, cost);
+        slot_install(cache, slot, slab, head);
+        count_event(slot, ALLOC_FROM_PARTIAL);
+}
+
+/*
+ * Takes slabs from a node: the first becomes the CPU slab, others go to the slot's CPU partial list
+ * until that is enough. False if the first could not be had. The slot cache lock is held,
  * list_lock is taken inside it.
  */
-static struct page *node_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
-                                      struct engine_node *node)
+static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
+                              struct engine_node *node)
 {
-        struct page *first;
-        uint32_t extra = 0;
+        struct slab_cost first_cost = {0};
+        struct slab_cost cost = {0};
+        struct page *first = NULL;
+        uint32_t head = INDEX_END;
+        uint32_t free_objects = 0;
+        uint32_t pushed = 0;
+        struct slab_state before;
+        struct page *slab;
 
         /* A stale length costs a new slab or an idle lock hold, nothing else (S1-40). */
         if (load_relaxed(&node->partial.length) == 0)
-                return NULL;
-        lock_take(&node->list_lock);
-        first = page_list_first(&node->partial);
-        if (first)
-                node_remove_partial_locked(node, first);
-        while (first && cache->cpu_partial_slabs && extra <= cache->cpu_partial_slabs / 2) {
-                struct page *slab = page_list_first(&node->partial);
+                return false;
+        node_lock(node, &first_cost);
+        cost.locked = true;
+        while ((slab = page_list_first(&node->partial))) {
+                bool left = slab_leave_node(cache, node, slab, !first, &before,
+                                            first ? &cost : &first_cost);
 
-                if (!slab)
+                if (first)
+                        count_cost(slot, NODE_TO_PARTIAL, &cost);
+                if (!left)
                         break;
-                node_remove_partial_locked(node, slab);
-                slot_push_partial_locked(slot, slab);
-                extra++;
+                free_objects += before.objects - before.inuse;
+                if (!first) {
+                        first = slab;
+                        head = before.head;
+                } else {
+                        partial_list_add(cache, slot, slab);
+                        pushed++;
+                }
+                if (refill_is_enough(cache, pushed, free_objects))
+                        break;
         }
-        lock_drop(&node->list_lock);
-        return first;
+        node_unlock(node, &first_cost);
+        if (first)
+                install_first(cache, slot, first, head, &first_cost);
+        count_cost(slot, NODE_TO_CPU, &first_cost);
+        count_events(slot, CPU_PARTIAL_NODE, pushed);
+        return first != NULL;
 }
 
-struct page *node_take_partial_locked_slot(struct kmem_cache *cache, struct engine_slot *slot)
+bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot)
 {
         debug_check(lock_is_held(&slot->lock));
         for (unsigned int step = 0, here = system_current_node(); step < system_nodes(); step++) {
                 unsigned int node = (here + step) % system_nodes();
-                struct page *slab = node_take_partial(cache, slot, &cache->node[node]);
 
-                if (slab)
-                        return slab;
+                if (node_take_partial(cache, slot, &cache->node[node]))
+                        return true;
         }
-        return NULL;
+        return false;
 }

@@ -8,30 +8,36 @@ void slub_report(struct kmem_cache *cache, struct engine_report *report)
 {
         for (unsigned int number = 0; number < NODES_MAX; number++) {
                 struct engine_node *node = &cache->node[number];
+                struct engine_node_report *counts = &report->node[number];
 
                 lock_take(&node->list_lock);
                 for (struct page *slab = page_list_first(&node->partial); slab;
                      slab = page_list_next(slab)) {
                         struct slab_state state = state_unpack(load_relaxed(&slab->state));
 
-                        report->partial_free += state.objects - state.inuse;
+                        counts->partial_inuse += state.inuse;
+                        counts->listed_free += state.objects - state.inuse;
                 }
-                report->partial_slabs += node->partial.length;
-                report->slabs += load_relaxed(&node->slabs);
-                report->objects += load_relaxed(&node->objects);
+                counts->partial_slabs += node->partial.length;
+                counts->slabs += load_relaxed(&node->slabs);
+                counts->objects += load_relaxed(&node->objects);
                 lock_drop(&node->list_lock);
         }
 }
 
+/* A list is counted for the node of its head, and only beside a CPU slab, as in the kernel. */
 void slub_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
                       struct engine_report *report)
 {
         (void)cache;
         lock_take(&slot->lock);
         if (slot->slab)
-                report->cpu_slabs++;
-        if (slot->partial)
-                report->cpu_slabs += page_at(slot->partial)->prev;
+                report->node[slot->slab->node].cpu_slabs++;
+        if (slot->slab && slot->partial) {
+                const struct page *head = page_at(slot->partial);
+
+                report->node[head->node].cpu_slabs += head->prev;
+        }
         lock_drop(&slot->lock);
         report->taken += load_relaxed(&slot->taken);
         report->given += load_relaxed(&slot->given);

@@ -1,25 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A slab of the SLUB back end: its state word, its free list, and who may touch what.
- *
- * States (S1, 1.2), as kept in the descriptor (struct page):
- *
- *   state        frozen node_partial list          who takes objects        who gives objects
- *   NEW          0      0            none          its creator              nobody
- *   CPU slab     1      0            none          the slot, under its lock anybody
- *   CPU partial  0 (*)  0            slot's chain  the slot, by freezing it anybody
- *   NODE partial 0      1            node partial  who unlinks it           anybody
- *   IN TRANSIT   0      0            none          who unlinked it          anybody
- *   FULL         0      0            none          nobody                   anybody
- *   (*) 1 if slabs are frozen eagerly, as before delay freezing
+ * A slab of the SLUB back end: its free list, and who may touch what. Its states and the ways
+ * between them are in slub/state.h.
  *
  * Invariants:
  *  SLUB-1  The state word is one 64-bit word: head, inuse, objects, frozen and tag always change
  *          together, by compare-and-swap once others can see the slab. objects equals inuse plus
  *          the length of the list at head (S1-70).
  *  SLUB-2  Anybody may push objects onto the list (release). Objects leave it only as the whole
- *          list (acquire), taken by the owner of a frozen or unlinked slab. So between reading
- *          head and swapping it out nobody else can have popped: ABA is harmless.
+ *          list (acquire), taken by the owner of a frozen or unlinked slab, or under list_lock. So
+ *          between reading head and swapping it out nobody else can have popped: ABA is harmless.
  *  SLUB-3  table[i] belongs to whoever owns object i: the list for free objects (then it is the
  *          index of the next free object or INDEX_END), the one who holds it otherwise (then
  *          it is in-use). It is written before the push (release) and read after the take
@@ -35,62 +25,8 @@
 #include "base/metadata.h"
 #include "engine.h"
 #include "kmem.h"
-
-enum {
-        SLAB_OBJECTS_MAX = 32767, /* 15 bits */
-        NARROW_OBJECTS_MAX = 254, /* up to here a table entry is one byte */
-        INDEX_END = 0xffff,       /* end of a free list; "none" as a head */
-        INDEX_IN_USE = 0xfffe,
-        NARROW_END = 0xff,
-        NARROW_IN_USE = 0xfe,
-};
-
-_Static_assert((int)INDEX_END == (int)ENGINE_NO_OBJECT, "an empty CPU freelist ends at once");
-
-struct slab_state {
-        uint32_t head;    /* index of the first free object, or INDEX_END */
-        uint32_t inuse;   /* objects not on the list */
-        uint32_t objects;
-        bool frozen;
-        uint16_t tag;     /* counts transitions, for checks only */
-};
-
-static inline struct slab_state state_unpack(uint64_t word)
-{
-        return (struct slab_state){
-                .head = (uint32_t)(word & 0xffff),
-                .inuse = (uint32_t)(word >> 16 & 0xffff),
-                .objects = (uint32_t)(word >> 32 & 0x7fff),
-                .frozen = word >> 47 & 1,
-                .tag = (uint16_t)(word >> 48),
-        };
-}
-
-static inline uint64_t state_pack(struct slab_state state)
-{
-        return (uint64_t)state.head | (uint64_t)state.inuse << 16 | (uint64_t)state.objects << 32 |
-               (uint64_t)state.frozen << 47 | (uint64_t)state.tag << 48;
-}
-
-/* Objects of a slab never change once it is made. */
-static inline uint32_t slab_objects(const struct page *slab)
-{
-        return (uint32_t)(load_relaxed(&slab->state) >> 32 & 0x7fff);
-}
-
-/*
- * One transition of SLUB-1. On failure *old holds the word found, and the caller decides anew.
- * Release publishes the table entries and objects of a push; acquire sees those of others.
- */
-static inline bool slab_transition(struct page *slab, uint64_t *old, struct slab_state new)
-{
-        struct slab_state before = state_unpack(*old);
-
-        new.tag = (uint16_t)(before.tag + 1);
-        debug_check(new.inuse <= new.objects && new.objects == before.objects);
-        debug_check((new.head == INDEX_END) == (new.inuse == new.objects));
-        return compare_swap(&slab->state, old, state_pack(new));
-}
+#include "slub/counters.h"
+#include "slub/state.h"
 
 static inline size_t slab_table_bytes(uint32_t objects)
 {
@@ -162,9 +98,99 @@ static inline struct engine_node *slab_node(struct kmem_cache *cache, const stru
         return &cache->node[slab->node];
 }
 
+/*
+ * What a transition costs on its way, until count_cost adds it to the slot's counters. It lives in
+ * registers, so that it costs nothing where nobody counts.
+ */
+struct slab_cost {
+        uint32_t swaps;
+        uint32_t swaps_locked;
+        uint32_t failures;
+        uint32_t list_locks;
+        bool locked;
+};
+
+static inline void count_events(struct engine_slot *slot, enum slub_counter counter,
+                                uint64_t events)
+{
+        if (unlikely(slot->counters))
+                add_relaxed(&slot->counters->event[counter], events);
+}
+
+static inline void count_event(struct engine_slot *slot, enum slub_counter counter)
+{
+        count_events(slot, counter, 1);
+}
+
+static inline void count_cost(struct engine_slot *slot, enum slub_transition transition,
+                              struct slab_cost *cost)
+{
+        if (unlikely(slot->counters)) {
+                uint64_t *costs = slot->counters->cost[transition];
+
+                add_relaxed(&costs[COST_TIMES], 1);
+                add_relaxed(&costs[COST_SWAPS], cost->swaps);
+                add_relaxed(&costs[COST_SWAPS_LOCKED], cost->swaps_locked);
+                add_relaxed(&costs[COST_LIST_LOCKS], cost->list_locks);
+                count_events(slot, CMPXCHG_DOUBLE_FAIL, cost->failures);
+        }
+        *cost = (struct slab_cost){.locked = cost->locked};
+}
+
+static inline void node_lock(struct engine_node *node, struct slab_cost *cost)
+{
+        lock_take(&node->list_lock);
+        cost->list_locks++;
+        cost->locked = true;
+}
+
+static inline void node_unlock(struct engine_node *node, struct slab_cost *cost)
+{
+        cost->locked = false;
+        lock_drop(&node->list_lock);
+}
+
+/* A counted slab_transition. */
+static inline bool slab_swap(const struct kmem_cache *cache, struct page *slab, uint64_t *old,
+                             struct slab_state new, enum slab_stage from, enum slab_stage to,
+                             struct slab_cost *cost)
+{
+        bool swapped = slab_transition(cache, slab, old, new, from, to);
+
+        cost->swaps++;
+        cost->swaps_locked += cost->locked;
+        cost->failures += !swapped;
+        return swapped;
+}
+
 /* layout.c */
 KMEM_HIDDEN int slub_setup(struct kmem_cache *cache);
+
+/* accounting.c: the two rules of how long a CPU partial list may be */
+struct slub_partial_list {
+        uint64_t slabs;
+        uint64_t objects; /* free ones when their slabs joined; 0 where slabs are counted */
+};
+
+/* Defaults and limits of a cache whose layout is known. */
+KMEM_HIDDEN void slub_setup_cpu_partial(struct kmem_cache *cache);
+/*
+ * Sets the limit in objects, also while the cache is in use; CPU partial lists that are longer now
+ * stay until they are next put to or flushed (S2-33 flushes). Only for caches with such lists.
+ */
 KMEM_HIDDEN void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects);
+KMEM_HIDDEN bool partial_list_is_full(const struct kmem_cache *cache,
+                                      const struct engine_slot *slot);
+KMEM_HIDDEN void partial_list_add(const struct kmem_cache *cache, struct engine_slot *slot,
+                                  struct page *slab);
+/* Whether a refill has taken enough slabs from a node (2.4). */
+KMEM_HIDDEN bool refill_is_enough(const struct kmem_cache *cache, uint32_t pushed,
+                                  uint32_t free_objects);
+/* What a slot's CPU partial list counts; takes the slot cache lock. */
+KMEM_HIDDEN struct slub_partial_list slub_slot_partial(struct engine_slot *slot);
+/* Free objects in as many slabs as attribute slabs_cpu_partial shows them (S2-31). */
+KMEM_HIDDEN uint64_t slub_partial_objects(const struct kmem_cache *cache,
+                                          const struct slub_partial_list *list);
 
 /* take.c, give.c: operations of the engine */
 KMEM_HIDDEN unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot,
@@ -172,14 +198,23 @@ KMEM_HIDDEN unsigned int slub_take(struct kmem_cache *cache, struct engine_slot 
 KMEM_HIDDEN void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                            unsigned int count);
 
+/* take.c: makes a slab the CPU slab whose whole list, from @freelist on, is the slot's already */
+KMEM_HIDDEN void slot_install(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
+                              uint32_t freelist);
+/* Takes the whole list of a slab that is the slot's or nobody's, and freezes it (or, T3, not). */
+KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab,
+                                    enum slab_stage from, struct slab_cost *cost);
+
 /* partial.c: CPU partial and node partial lists */
-KMEM_HIDDEN struct page *node_take_partial_locked_slot(struct kmem_cache *cache,
-                                                       struct engine_slot *slot);
+KMEM_HIDDEN bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot);
 KMEM_HIDDEN struct page *slot_take_partial(struct engine_slot *slot);
 KMEM_HIDDEN void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot,
-                                  struct page *slab, bool drain);
-KMEM_HIDDEN void node_put_chain(struct kmem_cache *cache, uint32_t chain);
-KMEM_HIDDEN void node_add_partial_locked(struct engine_node *node, struct page *slab, bool tail);
+                                  struct page *slab);
+/* @why: OVERFLOW_TO_NODE or FLUSH_TO_NODE */
+KMEM_HIDDEN void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain,
+                                enum slub_transition why);
+KMEM_HIDDEN void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node,
+                                         struct page *slab, bool tail);
 KMEM_HIDDEN void node_remove_partial_locked(struct engine_node *node, struct page *slab);
 
 /* life.c: slabs come and go */

@@ -40,8 +40,7 @@ static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slo
 }
 
 /* From the uncarved room of the CPU slab: ascending, as a kernel's new slab (S4-30). */
-static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot,
-                            struct batch *batch)
+static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, struct batch *batch)
 {
         struct page *slab = slot->slab;
         uint32_t objects = slab_objects(slab);
@@ -57,11 +56,12 @@ static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot,
 }
 
 /*
- * Takes the whole list of a slab and freezes it if that gave anything: S1-21 step 3 for the CPU
- * slab, the delayed freeze (S1-42) for one that was just unlinked. A CPU slab whose list turns
- * out empty is unfrozen by the same swap: it is FULL now and nobody's (T3).
+ * S1-21 step 3 for the CPU slab, T4 for one of the CPU partial list, and the delayed freeze (S1-42)
+ * for one that was just unlinked. A CPU slab whose list turns out empty is unfrozen by the same
+ * swap: it is FULL now and nobody's (T3).
  */
-static uint32_t slab_take_list(struct page *slab)
+uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab, enum slab_stage from,
+                        struct slab_cost *cost)
 {
         uint64_t old = load_acquire(&slab->state);
         struct slab_state state;
@@ -73,30 +73,38 @@ static uint32_t slab_take_list(struct page *slab)
                 new.head = INDEX_END;
                 new.inuse = state.objects;
                 new.frozen = state.head != INDEX_END;
-        } while (!slab_transition(slab, &old, new));
+        } while (!slab_swap(cache, slab, &old, new, from, new.frozen ? STAGE_CPU : STAGE_FULL,
+                            cost));
         return state.head;
 }
 
-/* Makes an unlinked slab with free objects the CPU slab (T4, T6). */
-static void slot_install(struct engine_slot *slot, struct page *slab)
+void slot_install(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
+                  uint32_t freelist)
 {
-        slot->slab = slab;
+        (void)cache;
+        debug_check(freelist != INDEX_END);
+        store_relaxed(&slot->slab, slab);
         slot->carved = slab_objects(slab);
-        slot->freelist = slab_take_list(slab);
-        debug_check(slot->freelist != INDEX_END);
+        slot->freelist = freelist;
 }
 
 /* Makes a fresh slab the CPU slab; nobody else can see it yet, so plain stores do (T8). */
-static void slot_install_new(struct engine_slot *slot, struct page *slab)
+static void slot_install_new(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab)
 {
         struct slab_state state = state_unpack(slab->state);
+        struct slab_cost cost = {0};
 
         state.inuse = state.objects;
         state.frozen = true;
         store_relaxed(&slab->state, state_pack(state));
-        slot->slab = slab;
+        slab_enter(cache, slab, STAGE_NEW, STAGE_CPU);
+        store_relaxed(&slot->slab, slab);
         slot->carved = 0;
         slot->freelist = INDEX_END;
+        count_event(slot, ALLOC_SLAB);
+        if (slab->order != cache->order)
+                count_event(slot, ORDER_FALLBACK);
+        count_cost(slot, NEW_TO_CPU, &cost);
 }
 
 /*
@@ -113,9 +121,11 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
         /* Without memory there may still be what others brought meanwhile. */
         if (!slab)
                 return slot->slab != NULL || slot->partial != 0;
-        if (slot->slab)
+        if (slot->slab) {
+                count_event(slot, CPUSLAB_FLUSH);
                 slab_deactivate(cache, slot);
-        slot_install_new(slot, slab);
+        }
+        slot_install_new(cache, slot, slab);
         return true;
 }
 
@@ -126,21 +136,34 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
  */
 static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slot, bool fresh)
 {
+        struct slab_cost cost = {0};
         struct page *slab;
 
+        count_event(slot, ALLOC_SLOWPATH);
         if (slot->slab) {
-                slot->freelist = slab_take_list(slot->slab);
-                if (slot->freelist != INDEX_END)
+                slot->freelist = slab_take_list(cache, slot->slab, STAGE_CPU, &cost);
+                if (slot->freelist != INDEX_END) {
+                        count_event(slot, ALLOC_REFILL);
+                        count_cost(slot, REFILL_OWN, &cost);
                         return true;
-                slot->slab = NULL;
+                }
+                store_relaxed(&slot->slab, NULL);
+                count_event(slot, DEACTIVATE_BYPASS);
+                count_cost(slot, EXHAUST, &cost);
         }
         slab = slot_take_partial(slot);
-        if (!slab)
-                slab = node_take_partial_locked_slot(cache, slot);
         if (slab) {
-                slot_install(slot, slab);
+                slot_install(cache, slot, slab,
+                             slab_take_list(cache, slab, STAGE_CPU_PARTIAL, &cost));
+                count_event(slot, CPU_PARTIAL_ALLOC);
+                /* With eager freezing the kernel begins anew with a CPU slab then (S1-21). */
+                if (cache->freeze_eagerly)
+                        count_event(slot, ALLOC_REFILL);
+                count_cost(slot, PARTIAL_TO_CPU, &cost);
                 return true;
         }
+        if (slot_take_from_nodes(cache, slot))
+                return true;
         return fresh && slot_new_slab_locked(cache, slot);
 }
 
@@ -148,6 +171,7 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                        unsigned int count)
 {
         struct batch batch = {.objects = objects, .room = count};
+        unsigned int slow = 0;
         unsigned int taken;
 
         lock_take(&slot->lock);
@@ -157,12 +181,17 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                 else if (slot->slab && slot->carved < slab_objects(slot->slab))
                         take_by_carving(cache, slot, &batch);
                 /* A batch that is half full is worth more than a new slab for the rest. */
-                else if (!slot_reload_locked(cache, slot, batch.room * 2 > count))
+                else if (slot_reload_locked(cache, slot, batch.room * 2 > count))
+                        slow++;
+                else
                         break;
         }
         taken = count - batch.room;
         add_owned(&slot->taken, taken);
         lock_drop(&slot->lock);
+        /* The first object after each reload is the slow path's (S1-21 step 7). */
+        if (taken > slow)
+                count_events(slot, ALLOC_FASTPATH, taken - slow);
 
         if (batch.room)
                 __builtin_memmove(objects, objects + batch.room, taken * sizeof(*objects));

@@ -36,7 +36,7 @@ def kmem(
 def test_help_names_the_commands() -> None:
     result = kmem("--help")
     assert result.returncode == 0
-    for command in ("run", "bench", "demo"):
+    for command in ("run", "bench", "demo", "lab"):
         assert command in result.stdout
 
 

@@ -35,6 +35,7 @@ FLAGS = [
     *("-std=gnu17", "-O2", "-g", "-w", "-pthread"),
     *("-fvisibility=hidden", "-fcf-protection=none", "-fomit-frame-pointer"),
     *("-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-semantic-interposition"),
+    "-DKMEM_SWAP_HOOK=1",  # weak: only test_slub_transitions has one
 ]
 
 WALKERS = ["unit/walker.c", "unit/walk_slab.c"]
@@ -43,12 +44,17 @@ WALKERS = ["unit/walker.c", "unit/walk_slab.c"]
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_slub_transitions": (
+        ["unit/test_slub_transitions.c", "unit/child.c", *WALKERS],
+        ["-lcmocka"],
+    ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
     ),
 }
-WITHOUT_MALLOC = {"test_percpu", "test_slub_lists"}
+WITHOUT_MALLOC = {"test_percpu", "test_slub_lists", "test_slub_policies", "test_slub_transitions"}
 
 
 class MutantError(Exception):
@@ -125,8 +131,12 @@ def copy_tree(source: Path, target: Path) -> Tree:
 
 def build_base(target: Path) -> Tree:
     tree = copy_tree(ROOT, target)
-    sources = sorted(str(path.relative_to(target)) for path in (target / "src").rglob("*.c")
-                     if path.parent.name != "urcu")
+    # urcu/ is a library of its own, which needs liburcu.
+    sources = sorted(
+        str(path.relative_to(target))
+        for path in (target / "src").rglob("*.c")
+        if path.parent.name != "urcu"
+    )
     sources += sorted({f"tests/{name}" for parts, _ in PROGRAMS.values() for name in parts})
     tree.compile(sources)
     return tree

@@ -11,16 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import slabtable
 from dropin import DEFAULT, DropIn, Finished, Plain, ProgramError
 from slabtable import TableError, parse_table
 from test_misuse import expect_one_line
 
+from kmem.slabinfo import HEADER_LINE, VERSION_LINE
+
 Build = Callable[..., Path]
 
 GOOD_TABLE = f"""\
-{slabtable.VERSION_LINE}
-{slabtable.HEADER_LINE}
+{VERSION_LINE}
+{HEADER_LINE}
 kmalloc-64           128    192     64   64    1 : tunables    0    0    0 : slabdata      3      3      0
 a-long-name-for-a-cache     10     16    256   16    1 : tunables    0    0    0 : slabdata      1      1      0
 # objects handed out: 4321

@@ -9,6 +9,7 @@
 #include "introspect/totals.h"
 #include "kmem.h"
 #include "slab/slab.h"
+#include "slub/counters.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -71,6 +72,7 @@ static const char *const rows[] = {
         "engine=slob",
         "sheaf_capacity=0",
         "sheaf_capacity=3,cpu_partial=0,min_partial=0,classes=kernel",
+        "freeze=eager,cpu_partial_accounting=objects,sheaf_capacity=0,stats=1",
         "engine=slab,classes=kernel,limit=5,batchcount=3,shared=2",
         "classes=kernel,slub_max_order=0,purge_delay=0,m2048.engine=slab,m700.engine=slob",
 };
@@ -122,15 +124,12 @@ static void print_machine(void)
         sim_slabinfo(STDOUT_FILENO);
 }
 
-/* Objects that live for a while, freed on other CPUs than they came from. */
-static void run_and_print(uint64_t seed)
+/* Objects that live for a while, freed on other CPUs than they came from; needs 16 CPUs. */
+static void run_mix(struct kmem_cache *cache, uint64_t seed)
 {
         enum { OBJECTS = 3000 };
         static void *objects[OBJECTS];
-        struct kmem_cache *cache;
 
-        start(16, 2);
-        cache = kmem_cache_create("mix", 200, 0, 0, NULL);
         for (unsigned int i = 0; i < 100000; i++) {
                 uint64_t bits = random_step(&seed);
                 void **object = &objects[bits % OBJECTS];
@@ -144,6 +143,12 @@ static void run_and_print(uint64_t seed)
                         *object = kmem_cache_alloc(cache, 0);
                 }
         }
+}
+
+static void run_and_print(uint64_t seed)
+{
+        start(16, 2);
+        run_mix(kmem_cache_create("mix", 200, 0, 0, NULL), seed);
         print_machine();
 }
 
@@ -221,6 +226,7 @@ static void child_leaves(void)
 {
         struct kmem_cache *cache;
         struct cache_totals totals;
+        struct engine_node_report total;
         void *objects[100];
 
         start(2, 1);
@@ -232,7 +238,7 @@ static void child_leaves(void)
                 kmem_cache_free(cache, objects[i]);
         cache_total(cache, &totals);
         check(!cache->sheaf_capacity || totals.resting > 0);
-        check(cache->sheaf_capacity || totals.report.cpu_slabs > 0);
+        check(cache->sheaf_capacity || engine_report_total(&totals.report).cpu_slabs > 0);
 
         check_equal(sim_cpu_online(1, false), EBUSY);
         sim_set_cpu(0);
@@ -241,10 +247,11 @@ static void child_leaves(void)
         check_equal(sim_cpu_online(2, true), EINVAL);
         cache_total(cache, &totals);
         check_equal(totals.resting, 0);
-        check_equal(totals.report.cpu_slabs, 0);
+        total = engine_report_total(&totals.report);
+        check_equal(total.cpu_slabs, 0);
         check_equal(totals.inuse, 0);
         if (cache->engine == &slub_engine)
-                check_equal(totals.report.partial_free, totals.report.objects);
+                check_equal(total.listed_free, total.objects);
         for (unsigned int i = 0; i < 100; i++)
                 check(kmem_cache_alloc(cache, 0) != NULL);
         cache_total(cache, &totals);
@@ -358,7 +365,7 @@ static struct sim_counts counted(void)
 
 /*
  * Without sheaves every call is a slow path: one hold of the slot cache lock for an allocation from
- * the CPU freelist, one swap of the slab's state for a free.
+ * the CPU freelist and for a free into the own CPU slab (S1-30), one swap for a free into another's.
  */
 static void child_counts(void)
 {
@@ -380,8 +387,8 @@ static void child_counts(void)
 
         kmem_cache_free(cache, objects[0]);
         counts = counted();
-        check_equal(counts.compare_swaps, 1);
-        check_equal(counts.remote_words, 0);
+        check_equal(counts.locks[SIM_LOCK_SLOT].taken, 1);
+        check_equal(counts.compare_swaps, 0);
 
         sim_set_cpu(1); /* same node */
         kmem_cache_free(cache, objects[1]);
@@ -441,8 +448,38 @@ static void child_hand_overs(void)
         check_equal(taken, 3);
 }
 
+/* What the machine counts is what the back end says its transitions cost (table 1.7). */
+static void child_costs(void)
+{
+        struct kmem_cache *cache;
+        struct sim_counts counts;
+        uint64_t sums[SLUB_COSTS] = {0};
+
+        start(16, 2);
+        cache = kmem_cache_create("costs", PAGE_SIZE / 20, 0, 0, NULL);
+        kmem_cache_free(cache, kmem_cache_alloc(cache, 0));
+        sim_reset();
+        run_mix(cache, 5);
+        sim_counts(&counts);
+        for (unsigned int number = 0; number < slots_made_count(); number++) {
+                const struct slub_counters *counters =
+                        slot_made(number)->caches[cache_index(cache)]->engine.counters;
+
+                for (unsigned int way = 0; way < SLUB_TRANSITIONS; way++)
+                        for (unsigned int cost = 0; cost < SLUB_COSTS; cost++)
+                                sums[cost] += counters->cost[way][cost];
+        }
+        check(sums[COST_SWAPS] > 1000 && sums[COST_LIST_LOCKS] > 10);
+        check_equal(counts.compare_swaps, sums[COST_SWAPS]);
+        check_equal(counts.locks[SIM_LOCK_LIST].taken, sums[COST_LIST_LOCKS]);
+        check(counts.remote_words > 1000);
+}
+
 static void counts_are_exact(void **state)
 {
+        child_passes("costs", "sheaf_capacity=0,stats=1,slub_max_order=0");
+        child_passes("costs", "sheaf_capacity=0,stats=1,slub_max_order=0,freeze=eager");
+        child_passes("costs", "sheaf_capacity=0,stats=1,slub_max_order=0,cpu_partial=0");
         child_passes("counts", "sheaf_capacity=0");
         child_passes("hand_overs", "engine=slob");
 }
@@ -606,6 +643,7 @@ int main(int argc, char **argv)
                 {"nodes", child_nodes},
                 {"counts", child_counts},
                 {"hand_overs", child_hand_overs},
+                {"costs", child_costs},
                 {"untouched", child_untouched},
                 {"rcu", child_rcu},
                 {"bad_machines", child_bad_machines},

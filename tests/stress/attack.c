@@ -8,7 +8,7 @@
  *     mode=single   allocate and free in small rings: the sequences of one object
  *     mode=bulk     the same with the bulk calls
  *     mode=cross    every object is freed by another thread: frees into others' slabs
- *     against=flush+shrink+fork (any of them): what a further thread does in a loop
+ *     against=flush+shrink+fork+capacity (any of them): what a further thread does in a loop
  *     pin=one|each|free  all threads on one CPU, or thread n on CPU n, or none
  *     threads=N  ops=N  size=BYTES  ring=N  storm=MICROSECONDS  seed=N
  */
@@ -29,7 +29,7 @@
 
 enum { RING_MAX = 200, POSTS = 64, EXIT_SKIP = 77 };
 enum mode { MODE_SINGLE, MODE_BULK, MODE_CROSS };
-enum against { AGAINST_FLUSH = 1, AGAINST_SHRINK = 2, AGAINST_FORK = 4 };
+enum against { AGAINST_FLUSH = 1, AGAINST_SHRINK = 2, AGAINST_FORK = 4, AGAINST_CAPACITY = 8 };
 
 static const uint64_t HELD = 0xa110ull << 48;
 
@@ -176,6 +176,14 @@ static void against_fork(uint64_t random)
                 fail("a forked child ended with status 0x%x", (unsigned int)status);
 }
 
+/* Sheaves of all sizes, and none. */
+static void against_capacity(uint64_t random)
+{
+        lock_take(&cache_mutex);
+        percpu_change_capacity(cache, (uint32_t)(random % (cache->sheaf_room + 1)));
+        lock_drop(&cache_mutex);
+}
+
 static void *against_main(void *argument)
 {
         uint64_t random = setup.seed | 1;
@@ -188,6 +196,8 @@ static void *against_main(void *argument)
                         cache->engine->shrink(cache);
                 if (setup.against & AGAINST_FORK)
                         against_fork(random_next(&random));
+                if (setup.against & AGAINST_CAPACITY)
+                        against_capacity(random_next(&random));
                 rounds_against++;
         }
         return NULL;
@@ -250,7 +260,8 @@ static unsigned int parse_against(const char *text)
 {
         return (strstr(text, "flush") ? AGAINST_FLUSH : 0u) |
                (strstr(text, "shrink") ? AGAINST_SHRINK : 0u) |
-               (strstr(text, "fork") ? AGAINST_FORK : 0u);
+               (strstr(text, "fork") ? AGAINST_FORK : 0u) |
+               (strstr(text, "capacity") ? AGAINST_CAPACITY : 0u);
 }
 
 static void parse_argument(const char *argument)

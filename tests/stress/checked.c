@@ -136,9 +136,9 @@ void checked_caches_destroy(void)
                              (unsigned long)totals.inuse);
                 remain = kmem_cache_shrink(caches[i]);
                 cache_total(caches[i], &totals);
-                if (remain || totals.report.slabs || totals.resting)
+                if (remain || totals.nodes.slabs || totals.resting)
                         fail("%s: %lu slabs and %lu objects in sheaves remain after shrinking",
-                             cache_kinds[i].name, (unsigned long)totals.report.slabs,
+                             cache_kinds[i].name, (unsigned long)totals.nodes.slabs,
                              (unsigned long)totals.resting);
                 kmem_cache_destroy(caches[i]);
         }

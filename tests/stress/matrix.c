@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FACTORS = 13, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
+enum { FACTORS = 17, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
 
 static const struct {
         const char *name;
@@ -32,6 +32,10 @@ static const struct {
         {"sheaf_capacity", {"", "0", "2"}, false},
         {"slot_cache_max", {"", "0"}, false},
         {"cpu_partial", {"", "0"}, false},
+        {"cpu_partial_accounting", {"", "objects"}, false},
+        {"cpu_partial_defaults", {"", "seed"}, false},
+        {"freeze", {"", "eager"}, false},
+        {"stats", {"", "1"}, false},
         {"min_partial", {"", "0"}, false},
         {"classes", {"", "kernel"}, false},
         {"check", {"", "sheaf"}, false},

@@ -374,9 +374,9 @@ static void check_rest(uint64_t inuse_before)
                 struct cache_totals one;
 
                 cache_total(cache, &one);
-                if (one.report.slabs > one.inuse)
+                if (one.nodes.slabs > one.inuse)
                         fail("%s keeps %lu slabs for %lu objects", cache->name,
-                             (unsigned long)one.report.slabs, (unsigned long)one.inuse);
+                             (unsigned long)one.nodes.slabs, (unsigned long)one.inuse);
         }
 }
 

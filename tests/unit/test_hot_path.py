@@ -161,7 +161,7 @@ def test_descriptors(library: Path, instructions: dict[int, str]) -> None:
         abort = relocations[base + at + 24]
         assert (version, flags) == (0, 0)
         assert text_base <= start < text_base + len(text)
-        assert 0 < length < 256
+        assert 0 < length < 512
         assert start in instructions
         assert start + length in instructions
         assert not start <= abort < start + length

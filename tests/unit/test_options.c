@@ -19,17 +19,28 @@ static void child_show(void)
 {
         static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted",
                                              "other"};
-        static const char *const names[] = {"sheaf_capacity", "min_partial", "cpu_partial"};
-        static const enum cache_option numbers[] = {OPTION_SHEAF_CAPACITY, OPTION_MIN_PARTIAL,
-                                                    OPTION_CPU_PARTIAL};
+        static const char *const names[] = {
+                "sheaf_capacity",       "min_partial", "cpu_partial", "cpu_partial_accounting",
+                "cpu_partial_defaults", "freeze",      "stats"};
+        static const enum cache_option numbers[] = {
+                OPTION_SHEAF_CAPACITY,
+                OPTION_MIN_PARTIAL,
+                OPTION_CPU_PARTIAL,
+                OPTION_CPU_PARTIAL_ACCOUNTING,
+                OPTION_CPU_PARTIAL_DEFAULTS,
+                OPTION_FREEZE,
+                OPTION_STATS,
+        };
 
-        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu min_order=%lu max_order=%lu "
+        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu order_rule=%lu min_order=%lu max_order=%lu "
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
-               "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu\n",
+               "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
+               "attrs=<%s> attrs_pid=%lu\n",
                options.slots, options.classes, options.slab_merge, options.order_cpus,
-               options.slub_min_order, options.slub_max_order, options.slub_min_objects,
+               options.order_rule, options.slub_min_order, options.slub_max_order, options.slub_min_objects,
                options.slot_cache_max, options.reserve, options.purge_delay, options.huge_cache_max,
-               options.bad_free, options.check, options.slabinfo, options.slabinfo_pid);
+               options.bad_free, options.check, options.slabinfo, options.slabinfo_pid, options.attrs,
+               options.attrs_pid);
         for (size_t i = 0; i < array_size(caches); i++)
                 for (size_t j = 0; j < array_size(numbers); j++) {
                         uint64_t value;
@@ -73,9 +84,9 @@ static void shows_not(const char *text, const char *unexpected)
 }
 
 #define DEFAULTS                                                                                   \
-        "classes=0 slab_merge=0 order_cpus=0 min_order=0 max_order=3 min_objects=0 "               \
+        "classes=0 slab_merge=0 order_cpus=0 order_rule=0 min_order=0 max_order=3 min_objects=0 "  \
         "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
-        "check=0 slabinfo=<> slabinfo_pid=0\n"
+        "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0\n"
 
 static void defaults(void **state)
 {
@@ -98,8 +109,12 @@ static void every_option(void **state)
         shows("order_cpus=online", "order_cpus=1");
         shows("order_cpus=present", "order_cpus=2");
         shows("order_cpus=possible", "order_cpus=3");
+        shows("order_rule=6.12", "order_rule=0");
+        shows("order_rule=5.10", "order_rule=1");
         shows("slub_min_order=2", "min_order=2 max_order=3");
         shows("slub_min_order=7", "min_order=7 max_order=7"); /* S3-02 */
+        shows("slub_min_order=7,slub_max_order=2", "min_order=2 max_order=2");
+        shows("slub_max_order=2,slub_min_order=7", "min_order=7 max_order=7");
         shows("slub_max_order=10", "max_order=10");
         shows("slub_min_objects=77", "min_objects=77");
         shows("slot_cache_max=12345", "slot_cache_max=12345");
@@ -113,9 +128,17 @@ static void every_option(void **state)
         shows("check=sheaf", "check=1");
         shows("slabinfo=/dev/null", "slabinfo=</dev/null>");
         shows("slabinfo_pid=42", "slabinfo_pid=42");
+        shows("attrs=/no/such/tree,attrs_pid=43", "attrs=</no/such/tree> attrs_pid=43");
         shows("sheaf_capacity=9", "other.sheaf_capacity=9");
         shows("min_partial=0", "other.min_partial=0");
         shows("cpu_partial=7", "other.cpu_partial=7");
+        shows("cpu_partial_accounting=objects", "other.cpu_partial_accounting=1");
+        shows("cpu_partial_accounting=slabs", "other.cpu_partial_accounting=0");
+        shows("cpu_partial_defaults=seed", "other.cpu_partial_defaults=1");
+        shows("cpu_partial_defaults=later", "other.cpu_partial_defaults=0");
+        shows("kmalloc-64.freeze=eager", "kmalloc-64.freeze=1");
+        shows("freeze=delayed", "other.freeze=0");
+        shows("stats=1", "other.stats=1");
         shows("classes=kernel,check=sheaf", "check=1");
         shows("classes=kernel,check=sheaf", "classes=1");
         shows_not("slots=locked,classes=kernel,engine=slub,slub_max_order=0", "kmem:");
@@ -156,6 +179,7 @@ static void bad_values(void **state)
                 {"bad_free=maybe", "expected one of: abort ignore libc"},
                 {"check=all", "expected one of: drain sheaf"},
                 {"slabinfo_pid=4294967296", "expected a number"},
+                {"attrs_pid=-1", "expected a number from 0 to 4294967295"},
         };
 
         for (size_t i = 0; i < array_size(rows); i++) {
@@ -165,6 +189,10 @@ static void bad_values(void **state)
         shows("sheaf_capacity=1023", "expected a number from 0 to 1022");
         shows_not("sheaf_capacity=1023", "other.sheaf_capacity");
         shows("other.cpu_partial=65536", "expected a number from 0 to 65535");
+        shows("freeze=late",
+              "option freeze=late: expected one of: delayed eager; the default stays");
+        shows("cpu_partial_accounting=pages", "expected one of: slabs objects");
+        shows("stats=2", "expected a number from 0 to 1");
         /* A bad one does not spoil its neighbours. */
         shows("purge_delay=7,slots=fast,bad_free=ignore", "purge_delay=7");
         shows("purge_delay=7,slots=fast,bad_free=ignore", "bad_free=1");
@@ -178,6 +206,7 @@ static void unknown_names(void **state)
                 "classes",
                 "slab_merge",
                 "order_cpus",
+                "order_rule",
                 "slub_min_order",
                 "slub_max_order",
                 "slub_min_objects",
@@ -189,9 +218,15 @@ static void unknown_names(void **state)
                 "check",
                 "slabinfo",
                 "slabinfo_pid",
+                "attrs",
+                "attrs_pid",
                 "[CACHE.]sheaf_capacity",
                 "[CACHE.]min_partial",
                 "[CACHE.]cpu_partial",
+                "[CACHE.]cpu_partial_accounting",
+                "[CACHE.]cpu_partial_defaults",
+                "[CACHE.]freeze",
+                "[CACHE.]stats",
         };
 
         shows("colour=red", "unknown option \"colour\"; there are: ");

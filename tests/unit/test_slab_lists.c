@@ -379,7 +379,7 @@ static void constructors(void **state)
         cache = kmem_cache_create("outer", 500, 0, 0, allocating_constructor);
         alloc_all(objects, 100);
         made = constructed;
-        check_equal(made, totals().report.objects);
+        check_equal(made, totals().nodes.objects);
         free_all(objects, 100);
         alloc_all(objects, 100);
         check_equal(constructed, made);

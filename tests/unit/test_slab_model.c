@@ -105,6 +105,7 @@ static void check_all(void)
 {
         struct walk_slab_counts counts;
         struct engine_report report = {0};
+        struct engine_node_report nodes;
 
         walk_slab_cache(cache, &counts);
         check_equal(counts.active - counts.arrays, out_count);
@@ -113,9 +114,12 @@ static void check_all(void)
         for (unsigned int slot = 0; slot < SLOTS; slot++)
                 cache->engine->report_slot(cache, &slots[slot], &report);
         check_equal(report.taken - report.given, out_count);
-        check_equal(report.objects - counts.active,
-                    report.partial_free + report.free_slabs * cache->objects);
-        check_equal(report.slabs, counts.full + counts.partial + counts.free);
+        nodes = engine_report_total(&report);
+        check_equal(nodes.objects - counts.active, nodes.listed_free);
+        check_equal(nodes.partial_inuse, counts.active - counts.full * cache->objects);
+        check_equal(nodes.partial_slabs, counts.partial);
+        check_equal(report.free_slabs, counts.free);
+        check_equal(nodes.slabs, counts.full + counts.partial + counts.free);
 }
 
 /* Objects are all back: shrink leaves no slab. */

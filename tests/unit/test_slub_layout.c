@@ -129,8 +129,8 @@ static void order_against_model(void **state)
         options.slub_max_order = 3;
 }
 
-/* S3-23 */
-static void large_fractions(void **state)
+/* S3-23: the sizes for which the rules differ. */
+static void child_rule_6_12(void)
 {
         for (uint32_t size = 10928; size <= 12280; size += 8) {
                 struct kmem_cache probe = layout(size, 0, 0);
@@ -138,6 +138,23 @@ static void large_fractions(void **state)
                 check_equal(probe.order, 3);
                 check_equal(probe.objects, 2);
         }
+}
+
+static void child_rule_5_10(void)
+{
+        for (uint32_t size = 10928; size <= 12280; size += 8) {
+                struct kmem_cache probe = layout(size, 0, 0);
+
+                check_equal(probe.order, 2);
+                check_equal(probe.objects, 1);
+        }
+}
+
+static void order_rule(void **state)
+{
+        child_passes("rule_6_12", "");
+        child_passes("rule_6_12", "order_rule=6.12");
+        child_passes("rule_5_10", "order_rule=5.10");
 }
 
 static void too_large(void **state)
@@ -311,6 +328,8 @@ int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
                 {"options", child_options},
+                {"rule_6_12", child_rule_6_12},
+                {"rule_5_10", child_rule_5_10},
                 {"max_order", child_max_order},
                 {"order_cpus", child_order_cpus},
         };
@@ -318,7 +337,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(order_table),
                 cmocka_unit_test(cpu_count),
                 cmocka_unit_test(order_against_model),
-                cmocka_unit_test(large_fractions),
+                cmocka_unit_test(order_rule),
                 cmocka_unit_test(too_large),
                 cmocka_unit_test(min_partial),
                 cmocka_unit_test(cpu_partial_table),

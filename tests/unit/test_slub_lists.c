@@ -53,11 +53,18 @@ static struct walk_counts walk(void)
         return counts;
 }
 
+/* The limit of CPU partial lists in slabs; 0: no lists. */
+static void set_limit(uint32_t cpu_partial_slabs)
+{
+        cache->cpu_partial_slabs = cpu_partial_slabs;
+        cache->has_cpu_partial = cpu_partial_slabs > 0;
+}
+
 static void begin(uint32_t size, uint32_t cpu_partial_slabs, size_t least_partial)
 {
         cache = kmem_cache_create("lists", size, 0, 0, NULL);
         check(cache != NULL);
-        cache->cpu_partial_slabs = cpu_partial_slabs;
+        set_limit(cpu_partial_slabs);
         cache->min_partial = least_partial;
         for (unsigned int i = 0; i < SLOTS; i++)
                 slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT};
@@ -244,11 +251,11 @@ static void refill_stop(void **state)
 
                 begin(512, limit, 100);
                 take_full_slabs(0, 12, objects);
-                cache->cpu_partial_slabs = 0;
+                set_limit(0);
                 for (unsigned int i = 0; i < 12; i++)
                         give(0, objects[i], 1); /* T15: to the node's tail */
                 check_equal(node_length(), 12);
-                cache->cpu_partial_slabs = limit;
+                set_limit(limit);
                 take(1, &one, 1);
                 check(one == objects[0][0]); /* from the head */
                 check_equal(chain_length_of(1), expected);
@@ -278,7 +285,7 @@ static void refill_short_list(void **state)
         take_full_slabs(0, 2, objects);
         give(0, objects[0], 1);
         give(0, objects[1], 1);
-        cache->cpu_partial_slabs = 8;
+        set_limit(8);
         take(1, &one, 1);
         check_equal(chain_length_of(1), 1);
         check_equal(node_length(), 0);

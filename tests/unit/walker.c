@@ -52,13 +52,23 @@ static void set_place(const struct page *slab, enum place place)
         place_of_page[page_number(slab)] = (uint8_t)place;
 }
 
-static void visit_chain(const struct engine_slot *slot)
+static void visit_chain(const struct kmem_cache *cache, const struct engine_slot *slot)
 {
         uint32_t number = slot->partial;
         uint32_t length = number ? page_at(number)->prev : 0;
 
         for (; number; number = page_at(number)->next, length--) {
-                ensure(page_at(number)->prev == length, page_at(number)); /* S1-73 */
+                const struct page *slab = page_at(number);
+                uint32_t below = slab->next ? page_at(slab->next)->list_objects : 0;
+                struct slab_state state = state_unpack(slab->state);
+
+                ensure(slab->prev == length, slab); /* S1-73 */
+                ensure(cache->has_cpu_partial, slab);
+                /* S2-01: later frees only make more than was counted. */
+                if (cache->count_objects)
+                        ensure(slab->list_objects > below &&
+                                       slab->list_objects - below <= state.objects - state.inuse,
+                               slab);
                 set_place(page_at(number), PLACE_CPU_PARTIAL);
         }
         if (length) {
@@ -141,8 +151,10 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
                slab);
         for (size_t page = 0; page < order_pages(slab->order); page++)
                 ensure(heap.map[page_number(slab) + page] == cache->pair_offset, slab);
-        ensure(state.inuse + listed == state.objects, slab);               /* S1-70 */
-        ensure(state.frozen == (place == PLACE_CPU), slab);                /* S1-71 */
+        ensure(state.inuse + listed == state.objects, slab); /* S1-70 */
+        ensure(state.frozen == (place == PLACE_CPU ||
+                                (place == PLACE_CPU_PARTIAL && cache->freeze_eagerly)),
+               slab);                                                      /* S1-71, 1.2 */
         ensure(slab->node_partial == (place == PLACE_NODE_PARTIAL), slab); /* S1-72 */
         if (place == PLACE_NODE_PARTIAL || place == PLACE_CPU_PARTIAL)
                 ensure(listed > 0, slab); /* S1-74 */
@@ -168,9 +180,9 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         counts->full += place == PLACE_NONE;
 }
 
-static void visit_cpu_record(const struct engine_slot *slot)
+static void visit_cpu_record(const struct kmem_cache *cache, const struct engine_slot *slot)
 {
-        visit_chain(slot);
+        visit_chain(cache, slot);
         if (slot->slab)
                 set_place(slot->slab, PLACE_CPU);
 }
@@ -189,11 +201,11 @@ static void find_places(void)
                         struct slot_cache *record = slot->caches[index];
 
                         if (record)
-                                visit_cpu_record(&record->engine);
+                                visit_cpu_record(cache, &record->engine);
                 }
                 for (unsigned int number = 0; cache == own_cache && number < own_slot_count;
                      number++)
-                        visit_cpu_record(&own_slots[number]);
+                        visit_cpu_record(cache, &own_slots[number]);
         }
 }
 

@@ -53,6 +53,19 @@ unsigned int system_cpus(enum cpu_count which)
         return machine.cpus_possible;
 }
 
+bool system_cpus_reread(void)
+{
+        bool left = machine.left;
+
+        machine.left = false;
+        return left;
+}
+
+bool system_cpu_is_usable(unsigned int cpu)
+{
+        return cpu < SIM_CPUS_MAX && machine.online[cpu];
+}
+
 bool system_cpus_known(void)
 {
         return true;

@@ -6,6 +6,7 @@
 #include "percpu/slot_source.h"
 
 #include "base/message.h"
+#include "base/system.h"
 
 void slot_source_init(void)
 {
@@ -14,6 +15,15 @@ void slot_source_init(void)
 
 void slots_refuse(void)
 {
+}
+
+void slots_follow_cpus(void)
+{
+}
+
+bool slot_may_have_left(const struct slot *slot)
+{
+        return !system_cpu_is_usable(slot->id);
 }
 
 bool slots_are_rseq(void)

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "introspect/at_exit.h"
+
+#include "api/heap.h"
+#include "base/message.h"
+#include "base/options.h"
+#include "introspect/slabinfo.h"
+#include "introspect/tree.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One thing that an option asks for. */
+static const struct exit_report {
+        const char *option;
+        char *path;              /* of the option; empty: not wanted */
+        const uint64_t *process; /* the only one that writes, 0: every one */
+        /* Both return 0 or an errno. */
+        int (*begin)(const char *path);
+        int (*write)(const char *path);
+        const char *expected;
+} reports[] = {
+        {"slabinfo", options.slabinfo, &options.slabinfo_pid, slabinfo_begin, slabinfo_end,
+         "expected a file that may be written"},
+        {"attrs", options.attrs, &options.attrs_pid, tree_begin, tree_write,
+         "expected an empty directory, or one that can be made"},
+};
+
+/* Copies a path with %p replaced by the process id; false if it does not fit. */
+static bool expand_path(const char *path, char *expanded, size_t bytes)
+{
+        size_t used = 0;
+
+        for (; *path; path++) {
+                int length;
+
+                if (path[0] == '%' && path[1] == 'p') {
+                        length = snprintf(expanded + used, bytes - used, "%u", system_process_id());
+                        path++;
+                } else {
+                        length = snprintf(expanded + used, bytes - used, "%c", *path);
+                }
+                if (length < 0 || (size_t)length >= bytes - used)
+                        return false;
+                used += (size_t)length;
+        }
+        return true;
+}
+
+/*
+ * The process that writes: the one whose heap it is. A child of vfork runs in its parent's memory
+ * under another number, and must not take the parent's turn.
+ */
+static uint32_t writer;
+
+void at_exit_claim(void)
+{
+        store_relaxed(&writer, system_process_id());
+}
+
+static bool is_ours(const struct exit_report *report)
+{
+        return *report->path && (!*report->process || *report->process == system_process_id());
+}
+
+static void say_why(const struct exit_report *report, const char *path, int error)
+{
+        message("%s: cannot write %s: error %d; %s", report->option, path, error, report->expected);
+}
+
+/* What cannot be written is said at the start: at the end nobody may be listening. */
+static void begin(const struct exit_report *report)
+{
+        int error = report->begin(report->path);
+
+        if (!error)
+                return;
+        say_why(report, report->path, error);
+        report->path[0] = '\0';
+}
+
+void at_exit_init(void)
+{
+        int saved_errno = errno;
+
+        at_exit_claim();
+        for (size_t i = 0; i < array_size(reports); i++)
+                if (is_ours(&reports[i]) && !strstr(reports[i].path, "%p"))
+                        begin(&reports[i]);
+        errno = saved_errno;
+}
+
+bool at_exit_is_wanted(void)
+{
+        return load_acquire(&heap_state) == HEAP_READY && (options.slabinfo[0] || options.attrs[0]);
+}
+
+static void end(const struct exit_report *report)
+{
+        char path[sizeof(options.slabinfo) + 16];
+        int error;
+
+        if (!expand_path(report->path, path, sizeof(path)))
+                return;
+        error = report->write(path);
+        if (error)
+                say_why(report, path, error);
+}
+
+void at_exit_write(void)
+{
+        static uint32_t done;
+        int saved_errno = errno;
+
+        if (!at_exit_is_wanted() || load_relaxed(&writer) != system_process_id() ||
+            add_relaxed(&done, 1) > 1)
+                return;
+        for (size_t i = 0; i < array_size(reports); i++)
+                if (is_ours(&reports[i]))
+                        end(&reports[i]);
+        errno = saved_errno;
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+        at_exit_write();
+}

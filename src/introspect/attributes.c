@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "introspect/attributes.h"
+
+#include "api/owner.h"
+#include "api/rcu.h"
+#include "introspect/counters.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FIELD(field) offsetof(struct kmem_cache, field)
+#define NODE(field) offsetof(struct engine_node_report, field)
+#define COUNTER .show = show_counter, .store = store_counter, .place
+
+/* The kernel's (9.1), our own, and the kernel's counters (9.2). */
+const struct attribute attributes[] = {
+        {"slab_size", .show = show_number, .place = FIELD(size)},
+        {"object_size", .show = show_number, .place = FIELD(object_size)},
+        {"objs_per_slab", .show = show_number, .place = FIELD(objects)},
+        {"order", .show = show_number, .place = FIELD(order)},
+        {"align", .show = show_number, .place = FIELD(align)},
+        {"min_partial", .show = show_min_partial, .store = store_min_partial},
+        {"cpu_partial", .show = show_number, .store = store_cpu_partial,
+         .place = FIELD(cpu_partial)},
+        {"slabs_cpu_partial", .show = show_slabs_cpu_partial},
+        {"partial", .show = show_nodes, .place = NODE(partial_slabs)},
+        {"objects_partial", .show = show_nodes, .place = NODE(partial_inuse)},
+        {"cpu_slabs", .show = show_nodes, .place = NODE(cpu_slabs)},
+        {"slabs", .show = show_nodes, .place = NODE(slabs)},
+        {"total_objects", .show = show_nodes, .place = NODE(objects)},
+        {"objects", .show = show_objects},
+        {"ctor", .show = show_ctor},
+        {"aliases", .show = show_aliases},
+        {"hwcache_align", .show = show_flag, .flag = SLAB_HWCACHE_ALIGN},
+        {"reclaim_account", .show = show_flag, .flag = SLAB_RECLAIM_ACCOUNT},
+        {"destroy_by_rcu", .show = show_flag, .flag = SLAB_TYPESAFE_BY_RCU},
+        {"cache_dma", .show = show_flag, .flag = SLAB_CACHE_DMA},
+        {"usersize", .show = show_number, .place = FIELD(usersize)},
+        {"sanity_checks", .show = show_flag, .flag = SLAB_CONSISTENCY_CHECKS},
+        {"red_zone", .show = show_flag, .flag = SLAB_RED_ZONE},
+        {"poison", .show = show_flag, .flag = SLAB_POISON},
+        {"store_user", .show = show_flag, .flag = SLAB_STORE_USER},
+        {"trace", .show = show_flag, .flag = SLAB_TRACE},
+        {"validate", .show = show_nothing, .store = store_validate},
+        {"shrink", .show = show_nothing, .store = store_shrink},
+        {"failslab", .show = show_failslab, .store = store_failslab},
+        {"remote_node_defrag_ratio", .show = show_defrag_ratio, .store = store_defrag_ratio},
+        {"skip_kfence", .show = show_skip_kfence, .store = store_skip_kfence},
+        {"engine", .show = show_engine},
+        {"sheaf_capacity", .show = show_number, .store = store_sheaf_capacity,
+         .place = FIELD(sheaf_capacity)},
+        {"objects_inuse", .show = show_objects_inuse},
+        {"alloc_fastpath", COUNTER = ALLOC_FASTPATH},
+        {"alloc_slowpath", COUNTER = ALLOC_SLOWPATH},
+        {"free_fastpath", COUNTER = FREE_FASTPATH},
+        {"free_slowpath", COUNTER = FREE_SLOWPATH},
+        {"free_frozen", COUNTER = FREE_FROZEN},
+        {"free_add_partial", COUNTER = FREE_ADD_PARTIAL},
+        {"free_remove_partial", COUNTER = FREE_REMOVE_PARTIAL},
+        {"alloc_from_partial", COUNTER = ALLOC_FROM_PARTIAL},
+        {"alloc_slab", COUNTER = ALLOC_SLAB},
+        {"alloc_refill", COUNTER = ALLOC_REFILL},
+        {"alloc_node_mismatch", COUNTER = ALLOC_NODE_MISMATCH},
+        {"free_slab", COUNTER = FREE_SLAB},
+        {"cpuslab_flush", COUNTER = CPUSLAB_FLUSH},
+        {"deactivate_full", COUNTER = DEACTIVATE_FULL},
+        {"deactivate_empty", COUNTER = DEACTIVATE_EMPTY},
+        {"deactivate_to_head", COUNTER = DEACTIVATE_TO_HEAD},
+        {"deactivate_to_tail", COUNTER = DEACTIVATE_TO_TAIL},
+        {"deactivate_remote_frees", COUNTER = DEACTIVATE_REMOTE_FREES},
+        {"deactivate_bypass", COUNTER = DEACTIVATE_BYPASS},
+        {"order_fallback", COUNTER = ORDER_FALLBACK},
+        {"cmpxchg_double_cpu_fail", COUNTER = CMPXCHG_DOUBLE_CPU_FAIL},
+        {"cmpxchg_double_fail", COUNTER = CMPXCHG_DOUBLE_FAIL},
+        {"cpu_partial_alloc", COUNTER = CPU_PARTIAL_ALLOC},
+        {"cpu_partial_free", COUNTER = CPU_PARTIAL_FREE},
+        {"cpu_partial_node", COUNTER = CPU_PARTIAL_NODE},
+        {"cpu_partial_drain", COUNTER = CPU_PARTIAL_DRAIN},
+};
+const size_t attribute_count = array_size(attributes);
+
+static const struct attribute *find_attribute(const char *name)
+{
+        for (size_t i = 0; i < attribute_count; i++)
+                if (strcmp(attributes[i].name, name) == 0)
+                        return &attributes[i];
+        return NULL;
+}
+
+bool attribute_exists(const struct attribute *attribute, const struct kmem_cache *cache)
+{
+        return attribute->show != show_counter || counters_are_on(cache);
+}
+
+size_t attribute_show_locked(const struct attribute *attribute, struct kmem_cache *cache,
+                             char text[KMEM_ATTR_BYTES])
+{
+        struct attribute_text value = {.text = text};
+
+        attribute->show(attribute, cache, &value);
+        if (value.used)
+                text[value.used++] = '\n';
+        text[value.used] = '\0';
+        return value.used;
+}
+
+/* The cache of a name that has the attribute, with cache_mutex held; else NULL, and not held. */
+static struct kmem_cache *find_cache(const char *name, const struct attribute *attribute)
+{
+        struct kmem_cache *cache;
+
+        if (!name || !attribute || !heap_ready())
+                return NULL;
+        lock_take(&cache_mutex);
+        cache = cache_named_locked(name);
+        if (cache && attribute_exists(attribute, cache))
+                return cache;
+        lock_drop(&cache_mutex);
+        return NULL;
+}
+
+static int failed(int error)
+{
+        errno = error;
+        return -1;
+}
+
+KMEM_PUBLIC int kmem_attr_read(const char *cache_name, const char *name, char *text, size_t bytes)
+{
+        const struct attribute *attribute = name ? find_attribute(name) : NULL;
+        struct kmem_cache *cache;
+        char value[KMEM_ATTR_BYTES];
+        size_t length;
+
+        if (heap_is_foreign())
+                return kmem_heap_owner.attr_read(cache_name, name, text, bytes);
+        cache = find_cache(cache_name, attribute);
+        if (!cache)
+                return failed(ENOENT);
+        length = attribute_show_locked(attribute, cache, value);
+        lock_drop(&cache_mutex);
+        if (length >= bytes)
+                return failed(ENOBUFS);
+        memcpy(text, value, length + 1);
+        return (int)length;
+}
+
+KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const char *value)
+{
+        const struct attribute *attribute = name ? find_attribute(name) : NULL;
+        struct kmem_cache *cache;
+        int error = EIO;
+
+        if (heap_is_foreign())
+                return kmem_heap_owner.attr_write(cache_name, name, value);
+        /* As kmem_cache_shrink does; its locks come before cache_mutex. */
+        if (attribute && attribute->store == store_shrink)
+                kfree_rcu_release();
+        cache = find_cache(cache_name, attribute);
+        if (!cache)
+                return failed(ENOENT);
+        if (attribute->store)
+                error = value ? attribute->store(attribute, cache, value) : EINVAL;
+        lock_drop(&cache_mutex);
+        return error ? failed(error) : 0;
+}

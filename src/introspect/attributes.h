@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The attributes of a cache: one table of names, how each is shown and how it is changed (S9).
+ * Everything here runs under cache_mutex, so the cache stays.
+ */
+#ifndef KMEM_INTROSPECT_ATTRIBUTES_H
+#define KMEM_INTROSPECT_ATTRIBUTES_H
+
+#include "api/heap.h"
+
+/* A value in the making; what does not fit any more is left out, piece by piece. */
+struct attribute_text {
+        char *text;
+        size_t used;
+        bool full;
+};
+
+struct attribute {
+        const char *name;
+        /* Adds the value, without a newline; nothing at all for one that reads as empty. */
+        void (*show)(const struct attribute *attribute, struct kmem_cache *cache,
+                     struct attribute_text *text);
+        /* Takes a value; 0, or an errno and then nothing has changed. NULL: read only. */
+        int (*store)(const struct attribute *attribute, struct kmem_cache *cache,
+                     const char *value);
+        size_t place; /* of a field in whatever show looks at; of a counter its number */
+        slab_flags_t flag;
+};
+
+extern KMEM_HIDDEN const struct attribute attributes[];
+extern KMEM_HIDDEN const size_t attribute_count;
+
+/* Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (9.2). */
+KMEM_HIDDEN bool attribute_exists(const struct attribute *attribute,
+                                  const struct kmem_cache *cache);
+/* The value with its newline, and a zero byte; returns its length. */
+KMEM_HIDDEN size_t attribute_show_locked(const struct attribute *attribute,
+                                         struct kmem_cache *cache, char text[KMEM_ATTR_BYTES]);
+
+/* show.c; @place is in struct kmem_cache, in struct engine_node_report */
+#define SHOW(what)                                                                                 \
+        KMEM_HIDDEN void show_##what(const struct attribute *attribute, struct kmem_cache *cache,  \
+                                     struct attribute_text *text)
+SHOW(number);
+SHOW(flag);
+SHOW(nodes);
+SHOW(nothing);
+SHOW(engine);
+SHOW(min_partial);
+SHOW(slabs_cpu_partial);
+SHOW(objects);
+SHOW(objects_inuse);
+SHOW(ctor);
+SHOW(aliases);
+SHOW(failslab);
+SHOW(defrag_ratio);
+SHOW(skip_kfence);
+SHOW(counter);
+#undef SHOW
+
+/* store.c */
+#define STORE(what)                                                                                \
+        KMEM_HIDDEN int store_##what(const struct attribute *attribute, struct kmem_cache *cache,  \
+                                     const char *value)
+STORE(min_partial);
+STORE(cpu_partial);
+STORE(validate);
+STORE(shrink);
+STORE(failslab);
+STORE(defrag_ratio);
+STORE(skip_kfence);
+STORE(sheaf_capacity);
+STORE(counter);
+#undef STORE
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Counters and CPU partial lists of one cache, summed over the slots, as the attribute files show
+ * them. Sums of parts that are read one after the other: exact while the cache is at rest.
+ */
+#ifndef KMEM_INTROSPECT_COUNTERS_H
+#define KMEM_INTROSPECT_COUNTERS_H
+
+#include "engine.h"
+#include "slub/counters.h"
+
+/* Whether the cache counts: engine slub and option stats. All figures are 0 otherwise. */
+KMEM_HIDDEN bool counters_are_on(const struct kmem_cache *cache);
+
+KMEM_HIDDEN uint64_t counters_sum(struct kmem_cache *cache, enum slub_counter counter);
+/* Sets a counter to 0 in every slot; increments that run at the same time may be lost. */
+KMEM_HIDDEN void counters_reset(struct kmem_cache *cache, enum slub_counter counter);
+/* All counters, and the costs of all transitions. */
+KMEM_HIDDEN void counters_reset_all(struct kmem_cache *cache);
+
+/* What a transition has cost so far: times, swaps, swaps under list_lock, list_lock taken. */
+KMEM_HIDDEN void counters_cost(struct kmem_cache *cache, enum slub_transition transition,
+                               uint64_t costs[SLUB_COSTS]);
+
+/*
+ * The texts of the attribute files, which end with a newline and a zero byte. "SUM C0=x C3=y" with
+ * the slots that counted anything (9.2); what threads without a slot did is in the sum only. And
+ * "OBJECTS(SLABS) C0=OBJECTS(SLABS)" with the slots that have a CPU partial list (S2-30, S2-31).
+ * Slots that do not fit into @bytes (64 or more) are left out. Both return the length.
+ */
+KMEM_HIDDEN size_t counters_text(struct kmem_cache *cache, enum slub_counter counter, char *text,
+                                 size_t bytes);
+KMEM_HIDDEN size_t cpu_partial_text(struct kmem_cache *cache, char *text, size_t bytes);
+
+/* Free objects, as the cache's accounting rule knows them, and slabs on CPU partial lists. */
+struct cpu_partial_figures {
+        uint64_t objects;
+        uint64_t slabs;
+};
+
+/* Of all slots together; not the sum of each slot's figures, because of rounding (S2-31). */
+KMEM_HIDDEN void cpu_partial_sum(struct kmem_cache *cache, struct cpu_partial_figures *figures);
+
+#endif

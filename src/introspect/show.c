@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the attributes of a cache read as (S9-1, S2-30). All under cache_mutex.
+ */
+#define _GNU_SOURCE
+#include "introspect/attributes.h"
+
+#include "introspect/counters.h"
+#include "introspect/totals.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One piece, whole or not at all. Room is kept for the newline and the zero byte. */
+static void KMEM_PRINTF(2, 3) add(struct attribute_text *text, const char *format, ...)
+{
+        size_t room = KMEM_ATTR_BYTES - 1 - text->used;
+        va_list arguments;
+        int length;
+
+        if (text->full)
+                return;
+        va_start(arguments, format);
+        length = vsnprintf(text->text + text->used, room, format, arguments);
+        va_end(arguments);
+        text->full = length < 0 || (size_t)length >= room;
+        if (!text->full)
+                text->used += (size_t)length;
+}
+
+void show_number(const struct attribute *attribute, struct kmem_cache *cache,
+                 struct attribute_text *text)
+{
+        const char *field = (const char *)cache + attribute->place;
+
+        add(text, "%u", *(const uint32_t *)(const void *)field);
+}
+
+/* Flags of debugging, which does not exist yet: a cache that was made with one has none (S8-05). */
+static const slab_flags_t without_effect =
+        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
+
+void show_flag(const struct attribute *attribute, struct kmem_cache *cache,
+               struct attribute_text *text)
+{
+        add(text, "%d", (cache->flags & ~without_effect & attribute->flag) != 0);
+}
+
+void show_nothing(const struct attribute *attribute, struct kmem_cache *cache,
+                  struct attribute_text *text)
+{
+}
+
+void show_engine(const struct attribute *attribute, struct kmem_cache *cache,
+                 struct attribute_text *text)
+{
+        add(text, "%s", cache->engine->name);
+}
+
+void show_min_partial(const struct attribute *attribute, struct kmem_cache *cache,
+                      struct attribute_text *text)
+{
+        add(text, "%zu", cache->min_partial);
+}
+
+/* TOTAL N0=x N1=y: only nodes that have some. */
+static void add_nodes(struct attribute_text *text, const uint64_t counts[NODES_MAX])
+{
+        uint64_t total = 0;
+
+        for (unsigned int node = 0; node < NODES_MAX; node++)
+                total += counts[node];
+        add(text, "%lu", (unsigned long)total);
+        for (unsigned int node = 0; node < NODES_MAX; node++)
+                if (counts[node])
+                        add(text, " N%u=%lu", node, (unsigned long)counts[node]);
+}
+
+void show_nodes(const struct attribute *attribute, struct kmem_cache *cache,
+                struct attribute_text *text)
+{
+        struct engine_report report = {0};
+        uint64_t counts[NODES_MAX];
+        uint64_t resting;
+
+        percpu_report(cache, &report, &resting);
+        for (unsigned int node = 0; node < NODES_MAX; node++) {
+                const char *counted = (const char *)&report.node[node] + attribute->place;
+
+                counts[node] = *(const uint64_t *)(const void *)counted;
+        }
+        add_nodes(text, counts);
+}
+
+void show_objects(const struct attribute *attribute, struct kmem_cache *cache,
+                  struct attribute_text *text)
+{
+        struct engine_report report = {0};
+        uint64_t counts[NODES_MAX];
+        uint64_t resting;
+
+        percpu_report(cache, &report, &resting);
+        for (unsigned int node = 0; node < NODES_MAX; node++)
+                counts[node] = report.node[node].objects -
+                               min_of(report.node[node].listed_free, report.node[node].objects);
+        add_nodes(text, counts);
+}
+
+void show_slabs_cpu_partial(const struct attribute *attribute, struct kmem_cache *cache,
+                            struct attribute_text *text)
+{
+        text->used = cpu_partial_text(cache, text->text, KMEM_ATTR_BYTES) - 1;
+}
+
+void show_counter(const struct attribute *attribute, struct kmem_cache *cache,
+                  struct attribute_text *text)
+{
+        text->used = counters_text(cache, (enum slub_counter)attribute->place, text->text,
+                                   KMEM_ATTR_BYTES) -
+                     1;
+}
+
+void show_objects_inuse(const struct attribute *attribute, struct kmem_cache *cache,
+                        struct attribute_text *text)
+{
+        struct cache_totals totals;
+
+        cache_total(cache, &totals);
+        add(text, "%lu", (unsigned long)totals.inuse);
+}
+
+/*
+ * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
+ * symbol (addr2line takes that), or the address.
+ */
+void show_ctor(const struct attribute *attribute, struct kmem_cache *cache,
+               struct attribute_text *text)
+{
+        uintptr_t address = (uintptr_t)cache->ctor;
+        const ElfW(Sym) *symbol = NULL;
+        const char *file;
+        Dl_info found;
+
+        if (!address)
+                return;
+        if (!dladdr1((void *)address, &found, (void **)&symbol, RTLD_DL_SYMENT) ||
+            !found.dli_fname) {
+                add(text, "0x%lx", (unsigned long)address);
+                return;
+        }
+        file = strrchr(found.dli_fname, '/');
+        if (found.dli_sname && symbol)
+                add(text, "%s+0x%lx/0x%lx", found.dli_sname,
+                    (unsigned long)(address - (uintptr_t)found.dli_saddr),
+                    (unsigned long)symbol->st_size);
+        else
+                add(text, "[%s]+0x%lx", file ? file + 1 : found.dli_fname,
+                    (unsigned long)(address - (uintptr_t)found.dli_fbase));
+}
+
+void show_aliases(const struct attribute *attribute, struct kmem_cache *cache,
+                  struct attribute_text *text)
+{
+        add(text, "%u", cache->references - 1);
+}
+
+void show_failslab(const struct attribute *attribute, struct kmem_cache *cache,
+                   struct attribute_text *text)
+{
+        add(text, "%d", cache->failslab);
+}
+
+void show_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cache,
+                       struct attribute_text *text)
+{
+        add(text, "%u", cache->remote_node_defrag_ratio / 10);
+}
+
+void show_skip_kfence(const struct attribute *attribute, struct kmem_cache *cache,
+                      struct attribute_text *text)
+{
+        add(text, "%d", cache->skip_kfence);
+}

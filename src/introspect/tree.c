@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
+#include "introspect/tree.h"
+
+#include "introspect/attributes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* An entry as getdents64(2) gives it. */
+struct entry {
+        uint64_t inode;
+        int64_t offset;
+        uint16_t bytes;
+        uint8_t type;
+        char name[];
+};
+
+/* Whether an open directory has entries. readdir(3) would allocate. */
+static bool has_entries(int directory)
+{
+        char buffer[1024] __attribute__((aligned(8)));
+        long got = syscall(SYS_getdents64, directory, buffer, sizeof(buffer));
+
+        for (long at = 0; at < got;) {
+                const struct entry *entry = (const void *)(buffer + at);
+
+                if (strcmp(entry->name, ".") != 0 && strcmp(entry->name, "..") != 0)
+                        return true;
+                at += entry->bytes;
+        }
+        return false;
+}
+
+static int open_directory(const char *path, int *directory)
+{
+        if (mkdir(path, 0755) && errno != EEXIST)
+                return errno;
+        *directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (*directory < 0)
+                return errno;
+        return 0;
+}
+
+int tree_begin(const char *path)
+{
+        int directory;
+        int error = open_directory(path, &directory);
+
+        if (error)
+                return error;
+        if (has_entries(directory))
+                error = ENOTEMPTY;
+        else if (faccessat(directory, ".", W_OK | X_OK, AT_EACCESS))
+                error = errno;
+        close(directory);
+        return error;
+}
+
+/* A cache's name as that of a file: none that leads elsewhere. */
+static void make_file_name(char name[CACHE_NAME_BYTES])
+{
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+                name[0] = '!';
+        for (; *name; name++)
+                if (*name == '/')
+                        *name = '!';
+}
+
+/*
+ * A cache, found under the lock; files are written without it, since that may block. It may be
+ * gone by then, which its place in the table tells.
+ */
+struct found {
+        uint64_t birth; /* 0 before the first */
+        uint32_t index;
+        char name[CACHE_NAME_BYTES];
+        char place[CACHE_NAME_BYTES];
+};
+
+/* The newest cache that is older; false at the end. */
+static bool next_cache(struct found *found)
+{
+        struct kmem_cache *cache;
+
+        lock_take(&cache_mutex);
+        cache = cache_before_locked(found->birth);
+        if (cache) {
+                found->birth = cache->birth;
+                found->index = cache_index(cache);
+                memcpy(found->name, cache->name, sizeof(found->name));
+                cache_place_locked(cache, found->place);
+        }
+        lock_drop(&cache_mutex);
+        make_file_name(found->name);
+        make_file_name(found->place);
+        return cache != NULL;
+}
+
+/* The attribute's text and length; false if the cache has no such attribute, or has gone. */
+static bool show_found(const struct found *found, const struct attribute *attribute,
+                       char text[KMEM_ATTR_BYTES], size_t *length)
+{
+        struct kmem_cache *cache;
+        bool exists;
+
+        lock_take(&cache_mutex);
+        cache = caches_by_index[found->index];
+        exists = cache && cache->birth == found->birth && attribute_exists(attribute, cache);
+        if (exists)
+                *length = attribute_show_locked(attribute, cache, text);
+        lock_drop(&cache_mutex);
+        return exists;
+}
+
+static int write_file(int directory, const struct attribute *attribute, const char *text,
+                      size_t length)
+{
+        int file = openat(directory, attribute->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                          attribute->store ? 0600 : 0400);
+        ssize_t written;
+        int error = 0;
+
+        if (file < 0)
+                return errno;
+        written = write(file, text, length);
+        if (written < 0)
+                error = errno;
+        else if ((size_t)written < length)
+                error = ENOSPC;
+        close(file);
+        return error;
+}
+
+/* *made is false if the directory is there, which is that of a newer cache of the same name. */
+static int write_cache(int tree, const struct found *found, bool *made)
+{
+        char text[KMEM_ATTR_BYTES];
+        size_t length;
+        int directory;
+        int error = 0;
+
+        *made = mkdirat(tree, found->place, 0755) == 0;
+        if (!*made)
+                return errno == EEXIST ? 0 : errno;
+        directory = openat(tree, found->place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (directory < 0)
+                return errno;
+        for (size_t i = 0; i < attribute_count && !error; i++)
+                if (show_found(found, &attributes[i], text, &length))
+                        error = write_file(directory, &attributes[i], text, length);
+        close(directory);
+        return error;
+}
+
+static int write_link(int tree, const char *target, const char *name)
+{
+        return symlinkat(target, tree, name) && errno != EEXIST ? errno : 0;
+}
+
+static int write_caches(int tree)
+{
+        struct found found = {0};
+        int error = 0;
+        bool made;
+
+        while (!error && next_cache(&found)) {
+                error = write_cache(tree, &found, &made);
+                if (!error && made && strcmp(found.name, found.place) != 0)
+                        error = write_link(tree, found.place, found.name);
+        }
+        return error;
+}
+
+/* The name and place of an alias by number; false beyond the last. */
+static bool alias_number(size_t number, struct found *found)
+{
+        const struct list *node;
+        bool there;
+
+        lock_take(&cache_mutex);
+        for (node = alias_list.next; node != &alias_list && number; node = node->next)
+                number--;
+        there = node != &alias_list;
+        if (there) {
+                const struct cache_alias *alias = container_of(node, struct cache_alias, list);
+
+                memcpy(found->name, alias->name, sizeof(found->name));
+                cache_place_locked(alias->cache, found->place);
+        }
+        lock_drop(&cache_mutex);
+        make_file_name(found->name);
+        make_file_name(found->place);
+        return there;
+}
+
+static int write_aliases(int tree)
+{
+        struct found found = {0};
+        int error = 0;
+
+        for (size_t number = 0; !error && alias_number(number, &found); number++)
+                error = write_link(tree, found.place, found.name);
+        return error;
+}
+
+int tree_write(const char *path)
+{
+        int tree;
+        int error = open_directory(path, &tree);
+
+        if (error)
+                return error;
+        error = write_caches(tree);
+        if (!error)
+                error = write_aliases(tree);
+        close(tree);
+        return error;
+}
