@@ -58,8 +58,7 @@ static bool register_this_thread(void)
 
         if (own_area.padding)
                 return false;
-        done = syscall(SYS_rseq, &own_area, sizeof(own_area), 0,
-                            RSEQ_SIGNATURE_VALUE) == 0;
+        done = syscall(SYS_rseq, &own_area, sizeof(own_area), 0, RSEQ_SIGNATURE_VALUE) == 0;
         own_area.padding = !done;
         errno = saved_errno;
         return done;
@@ -100,10 +99,10 @@ static bool rseq_init(void)
          * glibc 2.36 says size 20, but registers the 32 bytes that the kernel fills: its own
          * feature size is what tells whether mm_cid is there.
          */
-        fast.slot_field = fast.rseq + (getauxval(AT_RSEQ_FEATURE_SIZE) >=
-                                                       offsetof(struct rseq_area, padding)
-                                               ? (intptr_t)offsetof(struct rseq_area, mm_cid)
-                                               : (intptr_t)offsetof(struct rseq_area, cpu_id));
+        fast.slot_field =
+                fast.rseq + (getauxval(AT_RSEQ_FEATURE_SIZE) >= offsetof(struct rseq_area, padding)
+                                     ? (intptr_t)offsetof(struct rseq_area, mm_cid)
+                                     : (intptr_t)offsetof(struct rseq_area, cpu_id));
         fence_refused = !membarrier_register();
         return true;
 }

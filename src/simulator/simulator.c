@@ -18,7 +18,8 @@
 static const uint64_t START_NS = 1000000000000;
 static const uint64_t MEMORY_BYTES = (uint64_t)64 << 30;
 
-_Static_assert(sizeof(struct page) == 1 << SIM_WORD_SHIFT, "sim_touch finds descriptors by address");
+_Static_assert(sizeof(struct page) == 1 << SIM_WORD_SHIFT,
+               "sim_touch finds descriptors by address");
 _Static_assert(SIM_CPUS_MAX <= SLOTS_MAX && SIM_CPUS_MAX < UINT16_MAX, "marks are 16 bits");
 _Static_assert(SIM_NODES_MAX == NODES_MAX, "the caches have lists for every node");
 
@@ -211,10 +212,10 @@ static enum sim_lock_kind kind_of(const char *lock)
                 const char *end;
                 enum sim_lock_kind kind;
         } kinds[] = {
-                {"slot->lock", SIM_LOCK_SLOT},    {"engine.lock", SIM_LOCK_SLOT},
-                {"list_lock", SIM_LOCK_LIST},     {"barn->lock", SIM_LOCK_BARN},
-                {"alien->lock", SIM_LOCK_ALIEN},  {"slob_lock", SIM_LOCK_SLOB},
-                {"page_lock", SIM_LOCK_PAGE},     {"metadata_lock", SIM_LOCK_METADATA},
+                {"slot->lock", SIM_LOCK_SLOT},   {"engine.lock", SIM_LOCK_SLOT},
+                {"list_lock", SIM_LOCK_LIST},    {"barn->lock", SIM_LOCK_BARN},
+                {"alien->lock", SIM_LOCK_ALIEN}, {"slob_lock", SIM_LOCK_SLOB},
+                {"page_lock", SIM_LOCK_PAGE},    {"metadata_lock", SIM_LOCK_METADATA},
         };
 
         for (size_t i = 0; i < array_size(kinds); i++)

@@ -19,7 +19,7 @@
 enum {
         BLOCKS_MAX = 6000, /* alive at a time */
         CACHES = 7,
-        KMALLOC = CACHES,  /* in place of a cache's number */
+        KMALLOC = CACHES, /* in place of a cache's number */
         KINDS,
         BULK_MAX = 40,
         CONSTRUCTED = 3, /* the cache with a constructor */
@@ -226,7 +226,7 @@ static void check_at_rest(void)
         walk_heap(NULL, &counts);
         for (unsigned int number = 0; number < CACHES; number++)
                 check_equal(in_use(caches[number]), alive[number]);
-        list_for_each(node, &cache_list)
+        list_for_each (node, &cache_list)
                 others += in_use(container_of(node, struct kmem_cache, list));
         for (unsigned int number = 0; number < CACHES; number++)
                 others -= alive[number];
@@ -289,7 +289,7 @@ static void finish(void)
         check_at_rest();
         for (unsigned int number = 0; number < CACHES; number++)
                 kmem_cache_destroy(caches[number]);
-        list_for_each(node, &cache_list) {
+        list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 
                 check_equal(in_use(cache), 0);

@@ -14,15 +14,15 @@ struct slot;
 enum { SIM_WORD_SHIFT = 5 }; /* a page descriptor, of which only the first word is changed so */
 
 struct sim_state {
-        struct slot *slot;       /* of the CPU; cold_slot until it is made */
+        struct slot *slot; /* of the CPU; cold_slot until it is made */
         uint32_t cpu;
-        uint16_t mark;           /* cpu + 1: as it stands where somebody was last; 0 is nobody */
+        uint16_t mark; /* cpu + 1: as it stands where somebody was last; 0 is nobody */
         uint16_t node;
-        uintptr_t words;         /* address of the first page descriptor, 0 before there are any */
-        size_t words_bytes;      /* address space of all of them */
-        uint16_t *words_last;    /* for each the mark of the CPU that changed its word last */
+        uintptr_t words;      /* address of the first page descriptor, 0 before there are any */
+        size_t words_bytes;   /* address space of all of them */
+        uint16_t *words_last; /* for each the mark of the CPU that changed its word last */
         uint64_t nanoseconds;
-        struct sim_counts counts;  /* but for locks, which are counted where they are taken */
+        struct sim_counts counts; /* but for locks, which are counted where they are taken */
         uint16_t node_of[SIM_CPUS_MAX];
 };
 extern KMEM_HIDDEN struct sim_state sim;
