@@ -7,11 +7,20 @@
 #define KMEM_TESTS_EXEC_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { EXEC_WORDS_MAX = 32 };
+
+/* Whether this program runs under an emulator, whose kernel interface differs in places. */
+static inline bool emulated(void)
+{
+        const char *wrapper = getenv("MESON_EXE_WRAPPER");
+
+        return wrapper && *wrapper;
+}
 
 /* As execv: returns only if it fails. arguments[0] is replaced by the path under the emulator. */
 static inline void exec_program(const char *path, char *const arguments[])
@@ -22,7 +31,7 @@ static inline void exec_program(const char *path, char *const arguments[])
         char *line[EXEC_WORDS_MAX + 1];
         size_t count = 0;
 
-        if (!wrapper || !*wrapper || strlen(wrapper) >= sizeof(words)) {
+        if (!emulated() || strlen(wrapper) >= sizeof(words)) {
                 execv(path, arguments);
                 return;
         }

@@ -28,9 +28,12 @@ struct child_result {
 /* To be called first in main; does not return in a child. */
 void child_main(int argc, char **argv, const struct child_case *cases, size_t count);
 
-/* @options: KMEM_OPTIONS of the child, NULL: as in this process. */
+/*
+ * @options: KMEM_OPTIONS of the child, NULL: as in this process. Skips the case if the child
+ * ends with CHILD_SKIP, after printing its reason.
+ */
 void child_run(const char *name, const char *options, struct child_result *result);
-/* Runs a child that must end with 0; its output is printed otherwise. Skips if it says 77. */
+/* Runs a child that must end with 0; its output is printed otherwise. */
 void child_passes(const char *name, const char *options);
 /* As child_passes; its output must hold @text. */
 void child_prints(const char *name, const char *options, const char *text);

@@ -607,14 +607,21 @@ static void *unregistered_work(void *argument)
         return thread_work(argument);
 }
 
+static void skip_without_rseq(void)
+{
+        if (slots_are_rseq())
+                return;
+        puts("# skipped: no restartable sequences here");
+        exit(CHILD_SKIP);
+}
+
 static void child_unregistered(void)
 {
         static struct kept kept[3];
         pthread_t threads[3];
         void *result;
 
-        if (!slots_are_rseq())
-                exit(CHILD_SKIP);
+        skip_without_rseq();
         begin("percpu", 64);
         take_many(200);
         free_many(200);
@@ -627,7 +634,7 @@ static void child_unregistered(void)
         pthread_join(threads[2], NULL);
         pthread_join(threads[0], &result);
         if (result) {
-                puts("a thread cannot be unregistered here");
+                puts("# skipped: a thread cannot be unregistered here");
                 exit(CHILD_SKIP);
         }
         check_equal(inuse(), kept[0].count + kept[1].count + kept[2].count);
@@ -821,8 +828,7 @@ static void spread_over_cpus(void)
 /* Without membarrier a shrink empties the caller's slot and says so. */
 static void child_no_fence(void)
 {
-        if (!slots_are_rseq())
-                exit(CHILD_SKIP);
+        skip_without_rseq();
         begin("percpu", 64);
         spread_over_cpus();
         check(!slots_fence());

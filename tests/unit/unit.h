@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +42,7 @@ static inline void run_in_child(int (*child)(void))
 static inline void skip_if_sanitized(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-        skip();
+        skip_because("sanitizers take terabytes of address space");
 #endif
 }
 

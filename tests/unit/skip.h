@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What a test does not check here, always with the reason printed.
+ */
+#ifndef KMEM_TESTS_SKIP_H
+#define KMEM_TESTS_SKIP_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "../exec.h"
+
+/* Ends the case as skipped. */
+static inline void skip_because(const char *reason)
+{
+        fprintf(stderr, "# skipped: %s\n", reason);
+        skip();
+}
+
+/* False under an emulator, for one assertion of a case that otherwise holds there too. */
+static inline bool checks_natively(const char *what)
+{
+        if (emulated())
+                fprintf(stderr, "# not checked under the emulator: %s\n", what);
+        return !emulated();
+}
+
+#endif
