@@ -8,14 +8,12 @@
 #ifndef KMEM_ENGINE_H
 #define KMEM_ENGINE_H
 
-#include "base/list.h"
-#include "base/lock.h"
-#include "page/page.h"
+/* In angle brackets, so that the simulator's is found where that comes first. */
+#include <base/lock.h>
 
-/* NUMA nodes with lists of their own. Tests build with more. */
-#ifndef NODES_MAX
-#define NODES_MAX 1
-#endif
+#include "base/list.h"
+#include "base/system.h"
+#include "page/page.h"
 
 enum {
         CACHES_MAX = 4096,      /* indexes 1..4095; index 0 is "no cache" */

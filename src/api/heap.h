@@ -24,6 +24,9 @@ static inline bool heap_ready(void)
         return likely(load_acquire(&heap_state) == HEAP_READY) || heap_start();
 }
 
+/* start.c: called once the heap is set up, without locks held; may allocate. */
+KMEM_HIDDEN void heap_started(void);
+
 /* cache.c */
 
 extern KMEM_HIDDEN struct list cache_list;  /* newest first; under cache_mutex */

@@ -8,7 +8,6 @@
 #include "account/group.h"
 #include "base/message.h"
 #include "base/options.h"
-#include "introspect/at_exit.h"
 
 uint32_t heap_state;
 static struct lock start_lock;
@@ -36,15 +35,7 @@ bool heap_start(void)
         }
         lock_drop(&start_lock);
         /* After the state, because registering may allocate. */
-        if (started) {
-                fork_init();
-                at_exit_init();
-        }
+        if (started)
+                heap_started();
         return load_acquire(&heap_state) == HEAP_READY;
-}
-
-/* Early, so that our fork handlers come before those of others (they run in reverse order). */
-__attribute__((constructor(101))) static void start_early(void)
-{
-        heap_ready();
 }

@@ -7,17 +7,14 @@
  * while callbacks run, so a barrier that gets it has nothing older in front of it. It is outside
  * of all other locks, and fork does not take it: a callback may fork.
  */
-#define _GNU_SOURCE
 #include "api/owner.h"
 #include "api/rcu.h"
 
 #include "base/event.h"
 #include "base/message.h"
 #include "base/rcu.h"
+#include "base/system.h"
 #include "page/deferred.h"
-
-#include <pthread.h>
-#include <signal.h>
 
 /* Below this a function is an offset: the block that starts that far in front of the head. */
 enum { OFFSET_LIMIT = 4096 };
@@ -153,21 +150,7 @@ static void *callback_thread(void *unused)
 /* Without a thread, for lack of memory, callbacks wait for the next call or barrier. */
 static void start_thread(void)
 {
-        pthread_attr_t attributes;
-        pthread_t thread;
-        sigset_t all;
-        sigset_t old;
-        bool started = false;
-
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        if (pthread_attr_init(&attributes) == 0) {
-                pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-                started = pthread_create(&thread, &attributes, callback_thread, NULL) == 0;
-                pthread_attr_destroy(&attributes);
-        }
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        if (!started) {
+        if (!system_start_thread(callback_thread)) {
                 lock_take(&callbacks.lock);
                 callbacks.has_thread = false;
                 lock_drop(&callbacks.lock);

@@ -7,8 +7,13 @@
 
 #include "base/compiler.h"
 
-/* PAGE in every formula is 4 KiB, whatever the system's page size is. */
+/*
+ * PAGE in every formula is 4 KiB, whatever the system's page size is. Only the simulator is built
+ * with others, up to 64 KiB.
+ */
+#ifndef PAGE_SHIFT
 #define PAGE_SHIFT 12u
+#endif
 #define PAGE_SIZE ((size_t)1 << PAGE_SHIFT)
 
 static inline size_t round_up(size_t value, size_t power_of_two)

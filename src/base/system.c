@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The machine behind base/system.h: Linux, by system calls of our own, so that nothing here
- * depends on libc being ready or changes errno.
+ * depends on libc being ready or changes errno. What it does for the process is in process.c.
  *
  * Everything read by system_init but the CPUs is constant afterwards, so any thread may ask at any
  * time. What is read again of the CPUs are single words, each stored whole; whoever reads an
@@ -16,8 +16,6 @@
 #include "base/syscall.h"
 
 #include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <time.h>
 
@@ -100,78 +98,18 @@ unsigned int system_current_cpu(void)
         return cpu;
 }
 
-uint32_t system_process_id(void)
+unsigned int system_nodes(void)
 {
-        return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
+        return NODES_MAX;
 }
 
-uint32_t system_thread_id(void)
+unsigned int system_node_cpus(unsigned int node)
 {
-        return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
+        (void)node;
+        return max_of(system_cpus(CPUS_ONLINE) / NODES_MAX, 1u);
 }
 
-size_t system_address_space_limit(void)
+unsigned int system_current_node(void)
 {
-        struct {
-                uint64_t soft;
-                uint64_t hard;
-        } limit;
-        long result = system_call6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
-
-        return system_call_failed(result) ? SIZE_MAX : limit.soft;
-}
-
-static void *map_private(size_t bytes, int protection, int flags)
-{
-        long result = system_call6(SYS_mmap, 0, (long)bytes, protection,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-
-        return system_call_failed(result) ? NULL : (void *)result;
-}
-
-/* Rounds up to whole system pages; 0 if that overflows, which every call below refuses. */
-static size_t round_to_system(size_t bytes)
-{
-        return round_up(bytes, machine.page_bytes);
-}
-
-void *system_reserve(size_t bytes)
-{
-        return map_private(round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
-}
-
-void *system_map(size_t bytes)
-{
-        return map_private(round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
-}
-
-void system_unmap(void *start, size_t bytes)
-{
-        system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
-}
-
-void *system_remap(void *start, size_t old_bytes, size_t new_bytes)
-{
-        long result = system_call6(SYS_mremap, (long)start, (long)round_to_system(old_bytes),
-                                   (long)round_to_system(new_bytes), MREMAP_MAYMOVE, 0, 0);
-
-        return system_call_failed(result) ? NULL : (void *)result;
-}
-
-bool system_commit(void *start, size_t bytes)
-{
-        return !system_call_failed(system_call(
-                SYS_mprotect, (long)start, (long)round_to_system(bytes), PROT_READ | PROT_WRITE));
-}
-
-bool system_purge(void *start, size_t bytes)
-{
-        return !system_call_failed(system_call(SYS_madvise, (long)start,
-                                               (long)round_down(bytes, machine.page_bytes),
-                                               MADV_DONTNEED));
-}
-
-long system_write(int file, const void *text, size_t bytes)
-{
-        return system_call(SYS_write, file, (long)text, (long)bytes);
+        return NODES_MAX > 1 ? system_current_cpu() % NODES_MAX : 0;
 }

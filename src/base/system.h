@@ -9,6 +9,11 @@
 
 #include "base/compiler.h"
 
+/* NUMA nodes with lists of their own. Tests and the simulator build with more. */
+#ifndef NODES_MAX
+#define NODES_MAX 1
+#endif
+
 /* Reads sizes and CPU counts; called before anything else, single-threaded. */
 KMEM_HIDDEN void system_init(void);
 
@@ -45,6 +50,21 @@ KMEM_HIDDEN bool system_cpus_known(void);
 
 /* The CPU the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_cpu(void);
+
+/* NUMA nodes, 1 to NODES_MAX, numbered from 0. */
+KMEM_HIDDEN unsigned int system_nodes(void);
+
+/* Online CPUs of a node. */
+KMEM_HIDDEN unsigned int system_node_cpus(unsigned int node);
+
+/* The node of the CPU that the calling thread runs on at this moment, a hint. */
+KMEM_HIDDEN unsigned int system_current_node(void);
+
+/*
+ * thread.c: starts a detached thread of our own, with all signals blocked; false if refused. Unlike
+ * the rest it may allocate, so no lock may be held.
+ */
+KMEM_HIDDEN bool system_start_thread(void *(*run)(void *argument));
 
 /*
  * write(2) that is no cancellation point and leaves errno alone. Returns bytes written, or

@@ -53,17 +53,21 @@ struct page {
         uint8_t kind;       /* enum page_kind; written under page_lock or by the block's owner */
         uint8_t order;      /* free and slab: buddy order */
         uint8_t node;       /* NUMA node the block came from */
+        uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
-                uint8_t node_partial; /* slub: on its node's partial list; under list_lock */
-                uint8_t active;       /* slab: objects handed out; under list_lock */
-        };
-        union {
-                uint32_t slot;         /* slob: number of its list, or of the page's cache */
-                uint32_t first_offset; /* slab: bytes from its start to the first object */
+                uint32_t slot; /* slob: index of the cache whose object has the block */
                 struct {
                         uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
                                                        a CPU partial list, from here on */
                         uint32_t stage : 8;         /* slub: enum slab_stage, debug builds only */
+                };
+                struct {
+                        uint16_t active; /* slab: objects handed out; under list_lock */
+                        uint16_t colour; /* slab: cache lines in front of the first object */
+                };
+                struct {
+                        uint16_t list;        /* slob: number of the page's list */
+                        uint16_t malloc_room; /* slob: see slob/block.h */
                 };
         };
 };

@@ -84,7 +84,7 @@ static struct page *range_alloc(size_t count, unsigned int order, uint32_t limit
                 page->state = 0;
                 page->table = NULL;
                 page->order = (uint8_t)order;
-                page->node = 0;
+                page->node = (uint8_t)system_current_node();
                 page->node_partial = 0;
                 page->slot = 0;
                 debug_check(page->next == 0 && page->prev == 0);

@@ -29,7 +29,8 @@
 enum {
         SLOTS_MAX = 8192,       /* concurrency ids or CPU numbers 0..8191 */
         CLASS_STEP_SHIFT = 3,   /* size class tables have an entry per 8 bytes */
-        CLASS_BYTES_MAX = 32768, /* largest size with a class */
+        /* Largest size with a class: of the kernel's classes two pages (S8-23). */
+        CLASS_BYTES_MAX = PAGE_SHIFT <= 14 ? 32768 : 2 << PAGE_SHIFT,
 };
 
 /*
@@ -131,17 +132,11 @@ enum push_result {
         PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
 };
 
-#if defined(__x86_64__)
-#include "percpu/rseq_x86_64.h"
-#elif defined(__aarch64__)
-#include "percpu/rseq_aarch64.h"
-#else
-#error "no restartable sequences for this architecture"
-#endif
+#include "percpu/sequences.h"
 
-/* slots.c */
+/* slots.c, slot_source.c */
 
-/* Chooses the slot source; single-threaded. */
+/* Sets up the slots and where they come from; single-threaded. */
 KMEM_HIDDEN void slots_init(void);
 /* For a library that does not own the heap: every fast path goes slow from now on. */
 KMEM_HIDDEN void slots_refuse(void);

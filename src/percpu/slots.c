@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Slot sources: restartable sequences where the kernel and libc allow them, locked records where
- * not; chosen once at start. Slots are made when a thread first needs them and never unmade.
+ * The set of slots: made when a thread first needs them and never unmade, and which of their pairs
+ * can be seen. Where a thread's slot comes from is slot_source.c's business.
  *
  * slots_lock protects the set of slots, their records' pointers and cold initialisation. It
  * nests inside cache_mutex and drain_mutex and outside everything else.
  */
-#define _GNU_SOURCE
-#include "percpu/slot.h"
+#include "percpu/slot_source.h"
 
-#include "base/message.h"
 #include "base/metadata.h"
-#include "base/options.h"
-
-#include <errno.h>
-#include <linux/membarrier.h>
-#include <sys/auxv.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#ifndef AT_RSEQ_FEATURE_SIZE
-#define AT_RSEQ_FEATURE_SIZE 27
-#endif
+#include "base/system.h"
 
 struct fast fast;
 struct sheaf cold_sheaf;
@@ -34,94 +22,6 @@ static struct slot *made[SLOTS_MAX];
 static unsigned int made_count;
 static uint32_t published = 1; /* indexes below have cold or live pairs in every slot */
 static bool closed[CACHES_MAX]; /* indexes whose pairs are closed (INV-6) */
-/*
- * Locked slots: the first so many of made[]. Release and acquire, so that the records are seen. An
- * old count costs waiting, or leaves an object in a slot that is not used any more.
- */
-static unsigned int locked_in_use;
-static bool rseq_mode;
-static bool register_threads; /* libc registered nobody, so each thread does it itself */
-static bool fence_refused;
-
-/*
- * Our own rseq area. Its offset from the thread pointer is the same in every thread, and it
- * says "not registered" until the thread registers it. Without rseq it stays so for good, which
- * sends the fast paths to the slow one. Initial-exec: access must never allocate.
- */
-static _Thread_local struct rseq_area own_area
-        __attribute__((tls_model("initial-exec"))) = {.cpu_id = -1};
-
-/* libc's registration, where it makes one (glibc from 2.35 on). */
-extern const ptrdiff_t __rseq_offset __attribute__((weak));
-extern const unsigned int __rseq_size __attribute__((weak));
-
-static intptr_t own_area_offset(void)
-{
-        return (intptr_t)((char *)&own_area - (char *)thread_pointer());
-}
-
-static struct rseq_area *this_area(void)
-{
-        return (struct rseq_area *)((char *)thread_pointer() + fast.rseq);
-}
-
-/* A thread that was refused once is not asked for again: own_area.padding remembers it. */
-static bool register_this_thread(void)
-{
-        int saved_errno = errno;
-        bool done;
-
-        if (own_area.padding)
-                return false;
-        done = syscall(SYS_rseq, &own_area, sizeof(own_area), 0,
-                            RSEQ_SIGNATURE_VALUE) == 0;
-        own_area.padding = !done;
-        errno = saved_errno;
-        return done;
-}
-
-static bool membarrier_register(void)
-{
-        return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0) == 0;
-}
-
-/* Whether one 16-byte store to aligned memory is seen whole by interrupts and other CPUs. */
-static bool pair_store_is_whole(void)
-{
-#if defined(__aarch64__)
-        const unsigned long hwcap_uscat = 1ul << 25; /* FEAT_LSE2 */
-
-        return getauxval(AT_HWCAP) & hwcap_uscat;
-#else
-        return true;
-#endif
-}
-
-/* Uses libc's registration, or our own if there is none; false if the kernel refuses. */
-static bool rseq_init(void)
-{
-        if (!pair_store_is_whole())
-                return false;
-        if (&__rseq_size && __rseq_size > 0) {
-                fast.rseq = __rseq_offset;
-                if (this_area()->cpu_id < 0)
-                        return false;
-        } else {
-                if (!register_this_thread())
-                        return false;
-                register_threads = true;
-        }
-        /*
-         * glibc 2.36 says size 20, but registers the 32 bytes that the kernel fills: its own
-         * feature size is what tells whether mm_cid is there.
-         */
-        fast.slot_field = fast.rseq + (getauxval(AT_RSEQ_FEATURE_SIZE) >=
-                                                       offsetof(struct rseq_area, padding)
-                                               ? (intptr_t)offsetof(struct rseq_area, mm_cid)
-                                               : (intptr_t)offsetof(struct rseq_area, cpu_id));
-        fence_refused = !membarrier_register();
-        return true;
-}
 
 static void slot_init_cold(struct slot *slot, uint32_t from, uint32_t to)
 {
@@ -147,7 +47,7 @@ static struct slot *slot_make_locked(uint32_t id)
         return slot;
 }
 
-static struct slot *slot_make(uint32_t id)
+struct slot *slot_make(uint32_t id)
 {
         struct slot *slot;
 
@@ -159,26 +59,10 @@ static struct slot *slot_make(uint32_t id)
         return slot;
 }
 
-void slots_refuse(void)
-{
-        fast.rseq = own_area_offset();
-        fast.slot_field = fast.rseq + (intptr_t)offsetof(struct rseq_area, mm_cid);
-}
-
 void slots_init(void)
 {
         unsigned int ids = SLOTS_MAX;
-        int saved_errno = errno;
 
-        slots_refuse();
-        if (options.slots != SLOTS_LOCKED && system_cpus(CPUS_POSSIBLE) <= SLOTS_MAX)
-                rseq_mode = rseq_init();
-        if (!rseq_mode) {
-                slots_refuse();
-                if (options.slots == SLOTS_RSEQ)
-                        message("option slots=rseq: the kernel or libc refuses restartable "
-                                "sequences; using locked slots");
-        }
         /*
          * Ids are below the number of possible CPUs. That may be told wrong where /sys is hidden, so
          * the first page of the table is filled in any case, and all of it if the count is a guess.
@@ -190,34 +74,7 @@ void slots_init(void)
         slot_init_cold(&shared_slot, 0, published);
         for (unsigned int id = 0; id < ids; id++)
                 front()->slots[id] = &cold_slot;
-        slots_follow_cpus();
-        errno = saved_errno;
-}
-
-/* Locked slots: as many are in use as there are CPUs. */
-void slots_follow_cpus(void)
-{
-        unsigned int wanted = min_of(system_cpus(CPUS_USABLE), (unsigned int)SLOTS_MAX);
-
-        if (rseq_mode)
-                return;
-        while (made_count < wanted && slot_make(made_count))
-                ;
-        store_release(&locked_in_use, min_of(wanted, made_count));
-}
-
-bool slot_may_have_left(const struct slot *slot)
-{
-        bool ids_are_cpus = fast.slot_field - fast.rseq == offsetof(struct rseq_area, cpu_id);
-
-        if (!rseq_mode)
-                return slot->id >= locked_in_use;
-        return !ids_are_cpus || !system_cpu_is_usable(slot->id);
-}
-
-bool slots_are_rseq(void)
-{
-        return rseq_mode;
+        slot_source_init();
 }
 
 unsigned int slots_made_count(void)
@@ -289,144 +146,6 @@ struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache)
         }
         lock_drop(&slots_lock);
         return record;
-}
-
-/*
- * Threads spread over the locked slots by the address of their control block: no thread-local
- * state, and neighbours differ in the bits above the stack size.
- */
-static unsigned int locked_slot_choice(unsigned int slots)
-{
-        uintptr_t bits = (uintptr_t)thread_pointer();
-
-        return (unsigned int)((bits >> 12 ^ bits >> 23) % slots);
-}
-
-/*
- * Takes some slot's lock: the thread's own choice, else any that is free, else waits. NULL if
- * there is no slot.
- */
-static struct slot *locked_slot_take(void)
-{
-        unsigned int slots = load_acquire(&locked_in_use);
-        unsigned int choice;
-
-        if (!slots)
-                return NULL;
-        choice = locked_slot_choice(slots);
-        for (unsigned int step = 0; step < slots; step++) {
-                struct slot *slot = made[(choice + step) % slots];
-
-                if (lock_try(&slot->lock))
-                        return slot;
-        }
-        lock_take(&made[choice]->lock);
-        return made[choice];
-}
-
-void *locked_slot_pop(uint32_t pair_offset)
-{
-        void *object = NULL;
-        struct slot *slot;
-        struct sheaf *main;
-
-        slot = locked_slot_take();
-        if (!slot)
-                return NULL;
-        main = slot_pair(slot, pair_offset)->main;
-        if (main->size)
-                object = main->object[--main->size];
-        lock_drop(&slot->lock);
-        return object;
-}
-
-enum push_result locked_slot_push(uint32_t pair_offset, void *object)
-{
-        enum push_result result = PUSH_FULL;
-        struct slot *slot;
-        struct sheaf *main;
-
-        slot = locked_slot_take();
-        if (!slot)
-                return PUSH_FULL;
-        main = slot_pair(slot, pair_offset)->main;
-        if (main->size && main->object[main->size - 1] == object) {
-                result = PUSH_ON_TOP;
-        } else if (main->size < main->capacity) {
-                main->object[main->size++] = object;
-                result = PUSH_DONE;
-        }
-        lock_drop(&slot->lock);
-        return result;
-}
-
-/* In a locked slot a pair is replaced under the lock; the stop mark is the drainer's lock. */
-static bool locked_slot_replace(struct slot *slot, uint32_t pair_offset,
-                                const struct pair *expected, const struct pair *new_pair)
-{
-        struct pair *pair = slot_pair(slot, pair_offset);
-        bool replaced;
-
-        lock_take(&slot->lock);
-        replaced = pair->main == expected->main && pair->spare == expected->spare;
-        if (replaced)
-                *pair = *new_pair;
-        lock_drop(&slot->lock);
-        return replaced;
-}
-
-bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,
-                  const struct pair *new_pair)
-{
-        if (slot == &shared_slot || expected->main == &closed_sheaf)
-                return false;
-        return rseq_mode ? rseq_replace(slot, pair_offset, expected, new_pair)
-                         : locked_slot_replace(slot, pair_offset, expected, new_pair);
-}
-
-struct slot *slot_current(void)
-{
-        struct slot *slot;
-        uint32_t id;
-
-        if (!rseq_mode) {
-                unsigned int slots = load_acquire(&locked_in_use);
-
-                return slots ? made[locked_slot_choice(slots)] : &shared_slot;
-        }
-        if (unlikely(load_relaxed(&this_area()->cpu_id) < 0) &&
-            !(register_threads && register_this_thread()))
-                return &shared_slot;
-        id = load_relaxed((uint32_t *)((char *)thread_pointer() + fast.slot_field));
-        slot = load_acquire(&front()->slots[id]);
-        if (unlikely(slot == &cold_slot))
-                slot = slot_make(id);
-        return slot ? slot : &shared_slot;
-}
-
-bool slots_can_drain(void)
-{
-        return !rseq_mode || !fence_refused;
-}
-
-enum { FENCE_ROUNDS = 1000 };
-
-bool slots_fence(void)
-{
-        int saved_errno = errno;
-        int result = -1;
-
-        if (fence_refused)
-                return false;
-        /* ENOMEM may pass; EPERM means that this process (a forked child) must register anew. */
-        for (int round = 0; round < FENCE_ROUNDS; round++) {
-                result = (int)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0);
-                if (result == 0 || (errno == EPERM && !membarrier_register()) ||
-                    (errno != EPERM && errno != ENOMEM))
-                        break;
-        }
-        errno = saved_errno;
-        return result == 0;
 }
 
 void slots_fork_prepare(void)

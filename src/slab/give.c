@@ -64,7 +64,7 @@ void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
         uint32_t here = slab_local_node();
         unsigned int right = 0;
 
-        for (uint32_t node = 0; count && node < NODES_MAX; node++) {
+        for (uint32_t node = 0; count && node < system_nodes(); node++) {
                 unsigned int its = sort_home(cache, node, here, objects, count);
 
                 if (its)

@@ -10,10 +10,10 @@
 #include <string.h>
 
 /* The table of a new slab: every object free, ascending (S6-10). */
-static void table_fill(uint8_t *table, uint32_t objects)
+static void table_fill(slab_entry *table, uint32_t objects)
 {
         for (uint32_t index = 0; index < objects; index++)
-                table[index] = (uint8_t)index;
+                table[index] = (slab_entry)index;
 }
 
 /* S6-21: 1, 2, .. and at the end 0. Two that race may make slabs of one colour. */
@@ -36,7 +36,7 @@ static bool slab_make_metadata(struct kmem_cache *cache, struct page *slab)
                         return false;
         }
         if (slab_data(cache)->placement == PLACE_OFF_SLAB) {
-                slab->table = metadata_alloc(cache->objects);
+                slab->table = metadata_alloc(slab_table_bytes(cache));
                 if (!slab->table)
                         return false;
         }
@@ -52,11 +52,11 @@ static void slab_release(struct kmem_cache *cache, struct page *slab)
         if (cache->objects > INLINE_BITS)
                 metadata_free((void *)(uintptr_t)slab->state, slab_bits_bytes(cache));
         if (slab_data(cache)->placement == PLACE_OFF_SLAB)
-                metadata_free(slab->table, cache->objects);
+                metadata_free(slab->table, slab_table_bytes(cache));
         slab->state = 0;
         slab->table = NULL;
         slab->active = 0;
-        slab->first_offset = 0;
+        slab->colour = 0;
         store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
         if (cache->flags & SLAB_TYPESAFE_BY_RCU)
                 pages_free_deferred(slab, order_pages(cache->order));
@@ -86,12 +86,12 @@ struct page *slab_make(struct kmem_cache *cache, uint32_t node)
                 slab_release(cache, slab);
                 return NULL;
         }
-        store_relaxed(&slab->first_offset, next_colour(data, node) * data->colour_bytes);
+        store_relaxed(&slab->colour, (uint16_t)(next_colour(data, node) * data->colour_lines));
         if (data->placement == PLACE_OBJECT)
                 slab->table = slab_object(cache, slab, cache->objects - 1);
         else if (data->placement == PLACE_ON_SLAB)
-                slab->table =
-                        (char *)page_address(slab) + order_bytes(cache->order) - cache->objects;
+                slab->table = (char *)page_address(slab) + order_bytes(cache->order) -
+                              slab_table_bytes(cache);
         table_fill(slab->table, cache->objects);
         for (uint32_t index = 0; cache->ctor && index < cache->objects; index++)
                 cache->ctor(slab_object(cache, slab, index));

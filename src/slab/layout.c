@@ -11,7 +11,6 @@
 
 enum {
         WORD = 8,
-        CACHE_LINE_BYTES = 64,
         OBJECT_BYTES_MIN = 16,  /* stride that one-byte indexes are meant for (S6-11) */
         KMALLOC_BYTES_MIN = 32, /* the kernel's least kmalloc object under SLAB (S8-23) */
         ALIEN_LIMIT = 12,
@@ -38,13 +37,13 @@ static unsigned int max_order(void)
  */
 static bool off_slab_is_allowed(const struct kmem_cache *cache, uint32_t objects)
 {
-        return max_of(metadata_round(objects), (size_t)KMALLOC_BYTES_MIN) <= cache->size / 2;
+        return max_of(metadata_round(objects * sizeof(slab_entry)), (size_t)KMALLOC_BYTES_MIN) <= cache->size / 2;
 }
 
 /* S6-20 */
 static struct layout find_order(const struct kmem_cache *cache, enum slab_placement placement)
 {
-        size_t each = cache->size + (placement == PLACE_ON_SLAB ? 1u : 0u);
+        size_t each = cache->size + (placement == PLACE_ON_SLAB ? sizeof(slab_entry) : 0);
         struct layout found = {0};
 
         for (uint32_t order = 0; order <= ORDER_MAX; order++) {
@@ -73,13 +72,13 @@ static struct layout find_layout(const struct kmem_cache *cache, enum slab_place
         *placement = PLACE_OBJECT;
         if (!cache->ctor && !(cache->flags & SLAB_TYPESAFE_BY_RCU)) {
                 found = find_order(cache, *placement);
-                if (found.objects && found.objects <= cache->object_size)
+                if (found.objects && found.objects * sizeof(slab_entry) <= cache->object_size)
                         return found;
         }
         *placement = PLACE_OFF_SLAB;
         if (!(cache->flags & SLAB_NOLEAKTRACE)) {
                 found = find_order(cache, *placement);
-                if (found.objects && found.left < found.objects)
+                if (found.objects && found.left < found.objects * sizeof(slab_entry))
                         return found;
         }
         *placement = PLACE_ON_SLAB;
@@ -130,7 +129,7 @@ static bool make_aliens(struct kmem_cache *cache, uint32_t node)
 {
         struct slab_node *data = &slab_data(cache)->node[node];
 
-        for (uint32_t home = 0; home < NODES_MAX; home++) {
+        for (uint32_t home = 0; home < system_nodes(); home++) {
                 if (home == node || options.noaliencache)
                         continue;
                 data->alien[home] = object_array_new(cache->sheaf_capacity > 1 ? ALIEN_LIMIT : 1);
@@ -142,12 +141,10 @@ static bool make_aliens(struct kmem_cache *cache, uint32_t node)
 
 static bool make_nodes(struct kmem_cache *cache)
 {
-        uint32_t cpus = max_of(system_cpus(CPUS_ONLINE) / NODES_MAX, 1u);
-
-        for (uint32_t node = 0; node < NODES_MAX; node++) {
+        for (uint32_t node = 0; node < system_nodes(); node++) {
                 struct slab_node *data = &slab_data(cache)->node[node];
 
-                data->free_limit = (uint64_t)(1 + cpus) * cache->batchcount + cache->objects;
+                data->free_limit = (uint64_t)(1 + system_node_cpus(node)) * cache->batchcount + cache->objects;
                 if (cache->shared) {
                         data->shared = object_array_new(cache->shared * cache->batchcount);
                         if (!data->shared)
@@ -163,9 +160,9 @@ void slab_data_free(struct kmem_cache *cache)
 {
         struct slab_cache *data = slab_data(cache);
 
-        for (uint32_t node = 0; node < NODES_MAX; node++) {
+        for (uint32_t node = 0; node < system_nodes(); node++) {
                 object_array_free(data->node[node].shared);
-                for (uint32_t home = 0; home < NODES_MAX; home++)
+                for (uint32_t home = 0; home < system_nodes(); home++)
                         object_array_free(data->node[node].alien[home]);
         }
         metadata_free(data, sizeof(*data));
@@ -182,7 +179,7 @@ int slab_setup(struct kmem_cache *cache)
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
         cache->size = (uint32_t)round_up(round_up(cache->object_size, WORD), cache->align);
-        if (cache->size < OBJECT_BYTES_MIN)
+        if (sizeof(slab_entry) == 1 && cache->size < OBJECT_BYTES_MIN)
                 cache->size = (uint32_t)round_up(OBJECT_BYTES_MIN, cache->align);
         layout = find_layout(cache, &placement);
         if (!layout.objects)
@@ -196,8 +193,8 @@ int slab_setup(struct kmem_cache *cache)
         if (!data)
                 return ENOMEM;
         data->placement = placement;
-        data->colour_bytes = max_of((uint32_t)CACHE_LINE_BYTES, cache->align);
-        data->colours = layout.left / data->colour_bytes;
+        data->colour_lines = max_of(cache->align / COLOUR_BYTES, 1u);
+        data->colours = min_of(layout.left / COLOUR_BYTES, (uint32_t)UINT16_MAX) / data->colour_lines;
         cache->engine_data = data;
         if (!make_nodes(cache)) {
                 slab_data_free(cache);

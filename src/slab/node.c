@@ -22,7 +22,7 @@ static struct page_list *slab_list(struct kmem_cache *cache, const struct page *
  */
 static KMEM_COLD void slab_mend(struct kmem_cache *cache, struct page *slab)
 {
-        uint8_t *table = slab->table;
+        slab_entry *table = slab->table;
         uint32_t holder = slab_data(cache)->placement == PLACE_OBJECT
                                   ? slab_index(cache, slab, table)
                                   : (uint32_t)NO_INDEX;
@@ -33,9 +33,9 @@ static KMEM_COLD void slab_mend(struct kmem_cache *cache, struct page *slab)
                 holder == NO_INDEX ? "" : " (it lies in a free object: used after free?)");
         for (uint32_t index = 0; index < cache->objects; index++)
                 if (index != holder && !slab_is_used(cache, slab, index))
-                        table[place++] = (uint8_t)index;
+                        table[place++] = (slab_entry)index;
         if (holder != NO_INDEX)
-                table[place++] = (uint8_t)holder;
+                table[place++] = (slab_entry)holder;
         check_or_die(place == cache->objects);
 }
 
@@ -44,7 +44,7 @@ unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab, void 
                               unsigned int count)
 {
         uint64_t *bits = slab_bits(cache, slab);
-        const uint8_t *table = slab->table;
+        const slab_entry *table = slab->table;
         unsigned int taken = 0;
 
         while (taken < count && slab->active < cache->objects) {
@@ -70,7 +70,7 @@ static void slab_push_object(struct kmem_cache *cache, struct page *slab, uint32
         slab->active--;
         if (!slab->table)
                 slab->table = slab_object(cache, slab, index);
-        ((uint8_t *)slab->table)[slab->active] = (uint8_t)index;
+        ((slab_entry *)slab->table)[slab->active] = (slab_entry)index;
 }
 
 /* Adds a slab that its maker has finished with (S6-32): untouched slabs to the tail. */

@@ -73,9 +73,9 @@ void slab_reap(struct kmem_cache *cache, uint64_t now_ms)
         struct slab_node *data = &slab_data(cache)->node[node];
         uint64_t count;
 
-        if (NODES_MAX > 1) {
+        if (system_nodes() > 1) {
                 alien_drain(cache, node, data->reap_alien);
-                data->reap_alien = (data->reap_alien + 1) % NODES_MAX;
+                data->reap_alien = (data->reap_alien + 1) % system_nodes();
         }
         if (now_ms < data->reap_time)
                 return;
@@ -89,10 +89,10 @@ void slab_reap(struct kmem_cache *cache, uint64_t now_ms)
 /* Returns what alien and shared arrays hold to the slabs. */
 static void drain_arrays(struct kmem_cache *cache)
 {
-        for (uint32_t here = 0; here < NODES_MAX; here++)
-                for (uint32_t home = 0; home < NODES_MAX; home++)
+        for (uint32_t here = 0; here < system_nodes(); here++)
+                for (uint32_t home = 0; home < system_nodes(); home++)
                         alien_drain(cache, here, home);
-        for (uint32_t node = 0; node < NODES_MAX; node++) {
+        for (uint32_t node = 0; node < system_nodes(); node++) {
                 uint32_t doomed = 0;
 
                 if (!slab_data(cache)->node[node].shared)
@@ -108,7 +108,7 @@ static bool slabs_remain(struct kmem_cache *cache)
 {
         bool remain = false;
 
-        for (uint32_t node = 0; node < NODES_MAX; node++)
+        for (uint32_t node = 0; node < system_nodes(); node++)
                 remain |= load_relaxed(&cache->node[node].slabs) != 0;
         return remain;
 }
@@ -116,7 +116,7 @@ static bool slabs_remain(struct kmem_cache *cache)
 bool slab_shrink(struct kmem_cache *cache)
 {
         drain_arrays(cache);
-        for (uint32_t node = 0; node < NODES_MAX; node++)
+        for (uint32_t node = 0; node < system_nodes(); node++)
                 node_end_free(cache, node, UINT64_MAX);
         return slabs_remain(cache);
 }
@@ -134,7 +134,7 @@ static uint64_t report_leftovers(struct kmem_cache *cache, const struct page_lis
                         if (!slab_is_used(cache, slab, index))
                                 continue;
                         message("Object %p @offset=%zu", slab_object(cache, slab, index),
-                                slab->first_offset + (size_t)index * cache->size);
+                                slab_first_offset(slab) + (size_t)index * cache->size);
                         shown++;
                 }
         }
@@ -147,14 +147,14 @@ bool slab_teardown(struct kmem_cache *cache)
         uint64_t inuse = 0;
 
         drain_arrays(cache);
-        for (uint32_t node = 0; node < NODES_MAX; node++)
+        for (uint32_t node = 0; node < system_nodes(); node++)
                 node_end_free(cache, node, UINT64_MAX);
         if (!slabs_remain(cache)) {
                 slab_data_free(cache);
                 return false;
         }
         message("BUG %s: Objects remaining on __kmem_cache_shutdown()", cache->name);
-        for (uint32_t node = 0; node < NODES_MAX; node++) {
+        for (uint32_t node = 0; node < system_nodes(); node++) {
                 lock_take(&cache->node[node].list_lock);
                 inuse += report_leftovers(cache, &cache->node[node].partial);
                 inuse += report_leftovers(cache, &slab_data(cache)->node[node].full);

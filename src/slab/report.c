@@ -6,7 +6,7 @@
 
 static void slab_report(struct kmem_cache *cache, struct engine_report *report)
 {
-        for (uint32_t number = 0; number < NODES_MAX; number++) {
+        for (uint32_t number = 0; number < system_nodes(); number++) {
                 struct engine_node *node = &cache->node[number];
                 const struct slab_node *data = &slab_data(cache)->node[number];
                 struct engine_node_report *counts = &report->node[number];
@@ -47,8 +47,8 @@ static void slab_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
 
 static void slab_each_lock(struct kmem_cache *cache, void (*act)(struct lock *))
 {
-        for (uint32_t here = 0; here < NODES_MAX; here++)
-                for (uint32_t home = 0; home < NODES_MAX; home++) {
+        for (uint32_t here = 0; here < system_nodes(); here++)
+                for (uint32_t home = 0; home < system_nodes(); home++) {
                         struct object_array *alien = slab_data(cache)->node[here].alien[home];
 
                         if (alien)

@@ -2,11 +2,11 @@
 /*
  * A slab of the SLAB back end (S6), its free list, the lists of a node, and who may touch what.
  *
- * A slab holds cache->objects objects from first_offset on (its colour, S6-21). Its free list is
- * a table of one-byte indexes: table[active .. objects) are the free ones, the next to be handed
- * out first (S6-10). Where the table lies is the cache's placement (S6-12).
+ * A slab holds cache->objects objects, the first behind as many cache lines as its colour says
+ * (S6-21). Its free list is a table of indexes: table[active .. objects) are the free ones, the next
+ * to be handed out first (S6-10). Where the table lies is the cache's placement (S6-12).
  *
- * Everything below changes under the list_lock of the slab's node; first_offset and node never
+ * Everything below changes under the list_lock of the slab's node; colour and node never
  * change once the page map leads to the slab.
  *
  * Invariants:
@@ -33,8 +33,16 @@
 #include "engine.h"
 #include "kmem.h"
 
+/* S6-11: one byte up to pages of 4 KiB. */
+#if PAGE_SHIFT <= 12
+typedef uint8_t slab_entry;
+#else
+typedef uint16_t slab_entry;
+#endif
+
 enum {
-        SLAB_OBJECTS_MAX = 255, /* what one-byte indexes can name (S6-11) */
+        SLAB_OBJECTS_MAX = (slab_entry)-1, /* what an entry of the table can name */
+        COLOUR_BYTES = 64,      /* a colour counts these; at most UINT16_MAX of them */
         INLINE_BITS = 64,       /* in-use bits that fit the descriptor's state word */
         NO_INDEX = 0xffff,
 };
@@ -76,7 +84,7 @@ struct slab_node {
 struct slab_cache {
         enum slab_placement placement;
         uint32_t colours;      /* number of different first offsets; 0 and 1 mean one */
-        uint32_t colour_bytes; /* from one to the next */
+        uint32_t colour_lines; /* COLOUR_BYTES from one to the next */
         struct slab_node node[NODES_MAX];
 };
 
@@ -101,10 +109,21 @@ static inline bool slab_is_used(const struct kmem_cache *cache, struct page *sla
         return slab_bits(cache, slab)[index / 64] >> index % 64 & 1;
 }
 
+static inline size_t slab_table_bytes(const struct kmem_cache *cache)
+{
+        return cache->objects * sizeof(slab_entry);
+}
+
+/* Bytes from the slab's start to its first object. */
+static inline uint32_t slab_first_offset(const struct page *slab)
+{
+        return (uint32_t)load_relaxed(&slab->colour) * COLOUR_BYTES;
+}
+
 static inline void *slab_object(const struct kmem_cache *cache, const struct page *slab,
                                 uint32_t index)
 {
-        return (char *)page_address(slab) + slab->first_offset + (size_t)index * cache->size;
+        return (char *)page_address(slab) + slab_first_offset(slab) + (size_t)index * cache->size;
 }
 
 /* The slab that holds an address of this cache's pages: slabs are aligned to their size. */
@@ -116,13 +135,13 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
 /*
  * Index of the object at an address in the slab, or NO_INDEX if no object starts there. The
  * product is exact for multiples of size: reciprocal exceeds 2^40 / size by less than 1, and
- * a slab is at most 4 MiB. An address in front of the first object gives a huge offset.
+ * a slab is far below 2^40 bytes. An address in front of the first object gives a huge offset.
  */
 static inline uint32_t slab_index(const struct kmem_cache *cache, const struct page *slab,
                                   const void *address)
 {
         uint64_t offset = (uintptr_t)address - (uintptr_t)page_address(slab) -
-                          load_relaxed(&slab->first_offset);
+                          slab_first_offset(slab);
         uint64_t index;
 
         if (unlikely(offset >= order_bytes(cache->order)))

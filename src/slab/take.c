@@ -12,7 +12,7 @@
 /* The node whose lists the calling thread uses first. Tests with more nodes replace it. */
 __attribute__((weak)) uint32_t slab_local_node(void)
 {
-        return NODES_MAX > 1 ? system_current_cpu() % NODES_MAX : 0;
+        return system_current_node();
 }
 
 /* Whether the lock is worth taking; a stale answer costs a slab too many, or a look in vain. */
@@ -71,7 +71,7 @@ unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                         taken = node_grow(cache, here, objects, count);
         }
         /* Without memory here, other nodes may still have objects. */
-        for (uint32_t node = 0; count && !taken && node < NODES_MAX; node++)
+        for (uint32_t node = 0; count && !taken && node < system_nodes(); node++)
                 taken = node_take(cache, node, objects, count);
         add_relaxed(&slot->taken, taken);
         return taken;

@@ -34,7 +34,7 @@ static struct page *page_new(unsigned int list)
                 return NULL;
         }
         page->table = marks;
-        page->slot = list;
+        page->list = (uint16_t)list;
         page_set_state(page, whole);
         block_write(page, 0, PAGE_UNITS, PAGE_UNITS);
         store_release(&page->kind, (uint8_t)PAGE_SLAB);
@@ -229,8 +229,8 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
         mark_clear(marks->kmalloc, at / GRANULE_UNITS);
         slob_put_locked(page, gap, at, units);
         if (!free_units) {
-                debug_check(page->slot == slob_list_of(bytes));
-                page->slot = slob_list_of(bytes);
+                debug_check(page->list == slob_list_of(bytes));
+                page->list = (uint16_t)slob_list_of(bytes);
                 slob_list_add_locked(page);
         }
         return true;

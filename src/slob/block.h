@@ -18,7 +18,8 @@ struct free_block {
 };
 
 /*
- * What `state` in the descriptor of a SLOB page holds, each in 12 bits. The rooms are bounds: the
+ * What `state` in the descriptor of a SLOB page holds, each in 16 bits, and the last one in
+ * `malloc_room`. The rooms are bounds: the
  * units from the first start in a free block that some request could use to the block's end. No
  * free block has more; they are exact after a search in vain.
  */
@@ -33,19 +34,19 @@ struct page_state {
 static inline struct page_state page_state(const struct page *page)
 {
         return (struct page_state){
-                .free_units = (uint32_t)(page->state & 0xfff),
-                .first = (uint32_t)(page->state >> 12 & 0xfff),
-                .fragments = (uint32_t)(page->state >> 24 & 0xfff),
-                .room = (uint32_t)(page->state >> 36 & 0xfff),
-                .malloc_room = (uint32_t)(page->state >> 48 & 0xfff),
+                .free_units = (uint32_t)(page->state & 0xffff),
+                .first = (uint32_t)(page->state >> 16 & 0xffff),
+                .fragments = (uint32_t)(page->state >> 32 & 0xffff),
+                .room = (uint32_t)(page->state >> 48),
+                .malloc_room = page->malloc_room,
         };
 }
 
 static inline void page_set_state(struct page *page, struct page_state state)
 {
-        page->state = state.free_units | (uint64_t)state.first << 12 |
-                      (uint64_t)state.fragments << 24 | (uint64_t)state.room << 36 |
-                      (uint64_t)state.malloc_room << 48;
+        page->state = state.free_units | (uint64_t)state.first << 16 |
+                      (uint64_t)state.fragments << 32 | (uint64_t)state.room << 48;
+        page->malloc_room = (uint16_t)state.malloc_room;
 }
 
 /*
@@ -57,7 +58,7 @@ KMEM_HIDDEN void block_damaged(const struct page *page, uint32_t at)
 
 static inline struct free_block block_read(const struct page *page, uint32_t at)
 {
-        const int16_t *unit = (const int16_t *)page_address(page) + at;
+        const slob_unit *unit = (const slob_unit *)page_address(page) + at;
         struct free_block block = {.at = at, .units = 1};
 
         if (unit[0] < 0) {
@@ -74,13 +75,13 @@ static inline struct free_block block_read(const struct page *page, uint32_t at)
 
 static inline void block_write(struct page *page, uint32_t at, uint32_t units, uint32_t next)
 {
-        int16_t *unit = (int16_t *)page_address(page) + at;
+        slob_unit *unit = (slob_unit *)page_address(page) + at;
 
         if (units == 1) {
-                unit[0] = (int16_t)(-(int32_t)next);
+                unit[0] = (slob_unit)(-(int32_t)next);
         } else {
-                unit[0] = (int16_t)units;
-                unit[1] = (int16_t)next;
+                unit[0] = (slob_unit)units;
+                unit[1] = (slob_unit)next;
         }
 }
 

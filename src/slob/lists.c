@@ -41,13 +41,13 @@ unsigned int slob_list_of(uint32_t bytes)
 /* New pages and pages that were full go to the head (S7-12, S7-21). */
 void slob_list_add_locked(struct page *page)
 {
-        page_list_add_head(&slob_lists[page->slot], page);
+        page_list_add_head(&slob_lists[page->list], page);
         page->node_partial = 1;
 }
 
 void slob_list_remove_locked(struct page *page)
 {
-        page_list_remove(&slob_lists[page->slot], page);
+        page_list_remove(&slob_lists[page->list], page);
         page->node_partial = 0;
 }
 

@@ -8,7 +8,7 @@
  *
  * A SLOB page is one page with descriptor kind PAGE_SLAB and the page map entry of slob_shared.
  * Its descriptor holds in `state` how much is free and where (block.h), in `table` the marks of
- * what starts where, in `slot` the number of its list, and in `node_partial` whether it is on that
+ * what starts where, in `list` the number of its list, and in `node_partial` whether it is on that
  * list. An object of a page or more has a block of pages of its own instead, with the same kind
  * and entry but no table; `slot` is then the cache's index.
  *
@@ -35,9 +35,16 @@
 #include "engine.h"
 #include "kmem.h"
 
+/* Sizes of free blocks and offsets in a page, as they stand in a unit (S7-01). */
+#if PAGE_SHIFT < 16
+typedef int16_t slob_unit;
+#else
+typedef int32_t slob_unit;
+#endif
+
 enum {
-        SLOB_UNIT = 2,                 /* bytes; block sizes and offsets count units (S7-01) */
-        PAGE_UNITS = 4096 / SLOB_UNIT, /* as an offset: none, or the end of a page's list */
+        SLOB_UNIT = sizeof(slob_unit), /* bytes; block sizes and offsets count units */
+        PAGE_UNITS = PAGE_SIZE / SLOB_UNIT, /* as an offset: none, or the end of a page's list */
         SLOB_ALIGN = 8,                /* the slab minimum alignment (S4-21) */
         KMALLOC_HEADER = 8,            /* bytes in front of a kmalloc block (S7-40) */
         SLOB_LISTS_MAX = 9,

@@ -234,8 +234,11 @@ static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot
 bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot)
 {
         debug_check(lock_is_held(&slot->lock));
-        for (unsigned int node = 0; node < NODES_MAX; node++)
+        for (unsigned int step = 0, here = system_current_node(); step < system_nodes(); step++) {
+                unsigned int node = (here + step) % system_nodes();
+
                 if (node_take_partial(cache, slot, &cache->node[node]))
                         return true;
+        }
         return false;
 }

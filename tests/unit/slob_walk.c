@@ -127,7 +127,7 @@ void slob_walk(struct slob_walk *walk)
                 assert_true(page_state(page).free_units < PAGE_UNITS);
                 assert_int_equal(page->node_partial, page_state(page).free_units > 0);
                 if (page_state(page).free_units) {
-                        assert_true(is_listed(page, page->slot));
+                        assert_true(is_listed(page, page->list));
                         with_room++;
                 }
         }

@@ -99,10 +99,10 @@ static void colours(void **state)
         struct slab_cache data;
 
         layout_of("probe", 700, 0, SLAB_RECLAIM_ACCOUNT, NULL, &data);
-        check_equal(data.colour_bytes, 64);
+        check_equal(data.colour_lines * COLOUR_BYTES, 64);
         check_equal(data.colours, 9);
         layout_of("probe", 1300, 256, 0, NULL, &data); /* stride 1536: 2 objects, 1024 left */
-        check_equal(data.colour_bytes, 256);
+        check_equal(data.colour_lines * COLOUR_BYTES, 256);
         layout_of("probe", 64, 0, 0, NULL, &data);
         check_equal(data.colours, 0);
 }

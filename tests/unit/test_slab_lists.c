@@ -130,7 +130,7 @@ static void colours_in_turn(void **state)
         check_equal(slab_data(cache)->colours, 9);
         take(objects, 11 * cache->objects);
         for (unsigned int i = 0; i < 11; i++)
-                check_equal(slab_of(cache, objects[i * cache->objects])->first_offset,
+                check_equal(slab_first_offset(slab_of(cache, objects[i * cache->objects])),
                             (i + 1) % 9 * 64);
         give(objects, 11 * cache->objects);
         end();

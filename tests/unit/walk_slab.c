@@ -19,7 +19,7 @@ static void broken(const char *what, int line, const struct page *slab)
         if (slab)
                 fprintf(stderr, " kind %u order %u node %u active %u state 0x%lx offset %u",
                         slab->kind, slab->order, slab->node, slab->active,
-                        (unsigned long)slab->state, slab->first_offset);
+                        (unsigned long)slab->state, slab_first_offset(slab));
         fprintf(stderr, "\n");
         abort();
 }
@@ -27,8 +27,8 @@ static void broken(const char *what, int line, const struct page *slab)
 /* SLAB-2, SLAB-3 */
 static void check_table(struct kmem_cache *cache, struct page *slab)
 {
-        const uint8_t *table = slab->table;
-        bool listed[256] = {false};
+        const slab_entry *table = slab->table;
+        bool listed[SLAB_OBJECTS_MAX + 1] = {false};
         uint32_t used = 0;
 
         for (uint32_t index = 0; index < cache->objects; index++)
@@ -51,15 +51,15 @@ static void check_table(struct kmem_cache *cache, struct page *slab)
 
 static void check_slab(struct kmem_cache *cache, struct page *slab, uint32_t node)
 {
-        size_t end = slab->first_offset + (size_t)cache->objects * cache->size;
+        size_t end = slab_first_offset(slab) + (size_t)cache->objects * cache->size;
 
         ensure(slab->kind == PAGE_SLAB && slab->order == cache->order && slab->node == node, slab);
         for (size_t page = 0; page < order_pages(slab->order); page++)
                 ensure(heap.map[page_number(slab) + page] == cache->pair_offset, slab);
         if (slab_data(cache)->placement == PLACE_ON_SLAB)
-                end += cache->objects;
+                end += slab_table_bytes(cache);
         ensure(end <= order_bytes(cache->order), slab);
-        ensure(slab->first_offset % slab_data(cache)->colour_bytes == 0, slab);
+        ensure(slab_first_offset(slab) % (slab_data(cache)->colour_lines * COLOUR_BYTES) == 0, slab);
         ensure((uintptr_t)slab_object(cache, slab, 0) % cache->align == 0, slab);
         check_table(cache, slab);
 }

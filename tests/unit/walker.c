@@ -78,14 +78,15 @@ static void visit_chain(const struct kmem_cache *cache, const struct engine_slot
         }
 }
 
-static void visit_node(const struct engine_node *node)
+static void visit_node(const struct kmem_cache *cache, unsigned int number)
 {
+        const struct engine_node *node = &cache->node[number];
         size_t length = 0;
         uint32_t previous = 0;
 
         for (const struct page *slab = page_list_first(&node->partial); slab;
              slab = page_list_next(slab)) {
-                ensure(slab->prev == previous, slab);
+                ensure(slab->prev == previous && slab->node == number, slab);
                 previous = page_number(slab);
                 length++;
                 set_place(slab, PLACE_NODE_PARTIAL);
@@ -194,7 +195,7 @@ static void find_places(void)
                 if (!cache || cache->engine != &slub_engine)
                         continue;
                 for (unsigned int node = 0; node < NODES_MAX; node++)
-                        visit_node(&cache->node[node]);
+                        visit_node(cache, node);
                 for (unsigned int number = 0; number <= slots_made_count(); number++) {
                         struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
                         struct slot_cache *record = slot->caches[index];
@@ -208,20 +209,34 @@ static void find_places(void)
         }
 }
 
-/* S1-75: the node's counters are the sums over its slabs. */
+/* Sums over the nodes' counters. */
+static void count_nodes(const struct kmem_cache *cache, uint64_t *slabs, uint64_t *objects)
+{
+        *slabs = 0;
+        *objects = 0;
+        for (unsigned int node = 0; node < NODES_MAX; node++) {
+                *slabs += cache->node[node].slabs;
+                *objects += cache->node[node].objects;
+        }
+}
+
+/* S1-75: the nodes' counters are the sums over their slabs. */
 static void check_sums(const uint64_t *slabs, const uint64_t *objects)
 {
         for (uint32_t index = 1; index < slots_index_end(); index++) {
                 const struct kmem_cache *cache = caches_by_index[index];
+                uint64_t counted_slabs;
+                uint64_t counted_objects;
 
-                if (!cache || (slabs[index] == cache->node[0].slabs &&
-                               objects[index] == cache->node[0].objects))
+                if (!cache)
+                        continue;
+                count_nodes(cache, &counted_slabs, &counted_objects);
+                if (slabs[index] == counted_slabs && objects[index] == counted_objects)
                         continue;
                 fprintf(stderr,
                         "walker: cache %s counts %lu slabs, %lu objects; there are %lu, %lu\n",
-                        cache->name, (unsigned long)cache->node[0].slabs,
-                        (unsigned long)cache->node[0].objects, (unsigned long)slabs[index],
-                        (unsigned long)objects[index]);
+                        cache->name, (unsigned long)counted_slabs, (unsigned long)counted_objects,
+                        (unsigned long)slabs[index], (unsigned long)objects[index]);
                 abort();
         }
 }
@@ -232,14 +247,17 @@ static void visit_slab_caches(const struct kmem_cache *cache, struct walk_counts
         for (uint32_t index = 1; index < slots_index_end(); index++) {
                 struct kmem_cache *other = caches_by_index[index];
                 struct walk_slab_counts found;
+                uint64_t slabs;
+                uint64_t objects;
 
                 if (!other || other->engine != &slab_engine)
                         continue;
                 walk_slab_cache(other, &found);
                 if (cache && other != cache)
                         continue;
-                counts->slabs += other->node[0].slabs;
-                counts->slab_pages += other->node[0].slabs << other->order;
+                count_nodes(other, &slabs, &objects);
+                counts->slabs += slabs;
+                counts->slab_pages += slabs << other->order;
                 counts->node_partial += found.partial;
                 counts->full += found.full;
                 counts->inuse += found.active - found.arrays;

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the kernel does for this process: memory, identity, output. It is the part of base/system.h
+ * that is the same under a simulated machine.
+ */
+#define _GNU_SOURCE
+#include "base/system.h"
+
+#include "base/bits.h"
+#include "base/syscall.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+uint32_t system_process_id(void)
+{
+        return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
+}
+
+uint32_t system_thread_id(void)
+{
+        return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
+}
+
+size_t system_address_space_limit(void)
+{
+        struct {
+                uint64_t soft;
+                uint64_t hard;
+        } limit;
+        long result = system_call6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
+
+        return system_call_failed(result) ? SIZE_MAX : limit.soft;
+}
+
+static void *map_private(size_t bytes, int protection, int flags)
+{
+        long result = system_call6(SYS_mmap, 0, (long)bytes, protection,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+        return system_call_failed(result) ? NULL : (void *)result;
+}
+
+/* Rounds up to whole system pages; 0 if that overflows, which every call below refuses. */
+static size_t round_to_system(size_t bytes)
+{
+        return round_up(bytes, system_page_bytes());
+}
+
+void *system_reserve(size_t bytes)
+{
+        return map_private(round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+}
+
+void *system_map(size_t bytes)
+{
+        return map_private(round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
+}
+
+void system_unmap(void *start, size_t bytes)
+{
+        system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
+}
+
+void *system_remap(void *start, size_t old_bytes, size_t new_bytes)
+{
+        long result = system_call6(SYS_mremap, (long)start, (long)round_to_system(old_bytes),
+                                   (long)round_to_system(new_bytes), MREMAP_MAYMOVE, 0, 0);
+
+        return system_call_failed(result) ? NULL : (void *)result;
+}
+
+bool system_commit(void *start, size_t bytes)
+{
+        return !system_call_failed(system_call(
+                SYS_mprotect, (long)start, (long)round_to_system(bytes), PROT_READ | PROT_WRITE));
+}
+
+bool system_purge(void *start, size_t bytes)
+{
+        return !system_call_failed(system_call(SYS_madvise, (long)start,
+                                               (long)round_down(bytes, system_page_bytes()),
+                                               MADV_DONTNEED));
+}
+
+long system_write(int file, const void *text, size_t bytes)
+{
+        return system_call(SYS_write, file, (long)text, (long)bytes);
+}

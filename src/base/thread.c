@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "base/system.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+bool system_start_thread(void *(*run)(void *argument))
+{
+        pthread_attr_t attributes;
+        pthread_t thread;
+        sigset_t all;
+        sigset_t old;
+        bool started = false;
+
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        if (pthread_attr_init(&attributes) == 0) {
+                pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+                started = pthread_create(&thread, &attributes, run, NULL) == 0;
+                pthread_attr_destroy(&attributes);
+        }
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        return started;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The sequences of this architecture: rseq_pop, rseq_push, rseq_replace and the bulk ones. Only
+ * slot.h includes this. The simulator has plain C in its place.
+ */
+#ifndef KMEM_PERCPU_SEQUENCES_H
+#define KMEM_PERCPU_SEQUENCES_H
+
+#if defined(__x86_64__)
+#include "percpu/rseq_x86_64.h"
+#elif defined(__aarch64__)
+#include "percpu/rseq_aarch64.h"
+#else
+#error "no restartable sequences for this architecture"
+#endif
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The simulated machine: the library's own sources, built on CPUs, nodes, pages, time, locks and
+ * atomics that exist only as numbers. One thread drives it: it says which CPU it is and what time
+ * it is, and calls kmem.h as programs do. Every CPU has a slot; a call does on it what it would do
+ * on that CPU of a real machine, and what it costs there is counted.
+ *
+ * There is one library for each page size (libkmem-simulator-4k.so, -16k and so on), and one heap a
+ * process: a second run takes a second process. The same calls in the same order give the same
+ * counts and the same tables in every process. Nothing here may be called from a second thread, nor
+ * may anything of kmem.h.
+ *
+ * Objects have real addresses, and their memory is touched by nobody but the driver, constructors,
+ * __GFP_ZERO, engine slob, and engine slab where it keeps the free list in the slab (S6-12). So a
+ * machine with hundreds of GiB of slabs costs its metadata only.
+ *
+ * A call that would wait for another thread ends the process with a message.
+ */
+#ifndef KMEM_SIMULATOR_H
+#define KMEM_SIMULATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIM_CPUS_MAX 8192u
+#define SIM_NODES_MAX 8u
+
+/* What is 0 has the value said here. */
+struct sim_machine {
+        unsigned int cpus_online;   /* CPUs 0..n-1 are online at the start; 1 */
+        unsigned int cpus_present;  /* at least those online; as many as are online */
+        unsigned int cpus_possible; /* at least those present, up to SIM_CPUS_MAX; as present */
+        unsigned int nodes;         /* CPUs are dealt out to them in equal blocks; 1 */
+        uint64_t memory_bytes;      /* of the machine, for sizing the heap; 64 GiB */
+        const char *options;        /* as in KMEM_OPTIONS, which itself is ignored; none */
+};
+
+/*
+ * Starts the machine, once a process and before any call of kmem.h, on CPU 0. @machine NULL means
+ * all zero. Returns 0, or with a message EINVAL (a field that cannot be), EBUSY (started already),
+ * ENOMEM. Wrong options are reported as everywhere, and have their defaults.
+ */
+int sim_start(const struct sim_machine *machine);
+
+/* Bytes of a page: PAGE in every formula. */
+size_t sim_page_bytes(void);
+
+/* The calls that follow are made on this CPU. It must be online, or the process ends. */
+void sim_set_cpu(unsigned int cpu);
+unsigned int sim_cpu(void);
+unsigned int sim_node_of(unsigned int cpu);
+
+/*
+ * Time in nanoseconds since the machine was switched on, which only these move; it starts at 1,000
+ * seconds. Nothing happens by itself: what is due is done by the next call of kmem.h that looks. A
+ * time before the present one is refused: the process ends.
+ */
+uint64_t sim_time(void);
+void sim_time_set(uint64_t nanoseconds);
+void sim_time_advance(uint64_t nanoseconds);
+
+/*
+ * A CPU leaves or comes (S12-01, S12-02, S6-63, S13-11). What the one that leaves kept of every
+ * cache (sheaves, stock, CPU slab, CPU partial list, or the array) goes back to the nodes; the CPU
+ * that the calls are made on does the work. Caches made from now on see the new number. Returns 0,
+ * or with a message EINVAL (not a possible CPU) or EBUSY (the CPU that the calls are made on cannot
+ * leave). It is no error if the CPU is in that state already.
+ */
+int sim_cpu_online(unsigned int cpu, bool online);
+
+/* Writes the table of /proc/slabinfo, with its comment lines, to a file descriptor. */
+void sim_slabinfo(int file);
+
+enum sim_lock_kind {
+        SIM_LOCK_SLOT,     /* slot cache lock; the kernel's local lock, engine slab: the array */
+        SIM_LOCK_LIST,     /* a node's list_lock */
+        SIM_LOCK_BARN,     /* a cache's full and empty sheaves */
+        SIM_LOCK_ALIEN,    /* engine slab: an alien array */
+        SIM_LOCK_SLOB,     /* engine slob: everything */
+        SIM_LOCK_PAGE,     /* buddy lists; the kernel's zone lock */
+        SIM_LOCK_METADATA, /* the arena of tables and records, which the kernel has not */
+        SIM_LOCK_OTHER,    /* set-up, drains, large blocks, grace periods, groups */
+        SIM_LOCK_KINDS,
+};
+
+struct sim_lock_counts {
+        uint64_t taken;            /* acquisitions */
+        uint64_t handed_over;      /* of those, from another CPU than the last holder: the lock's
+                                      line moves */
+        uint64_t handed_over_node; /* of those, from a CPU of another node */
+};
+
+/* Since the start or the last reset. */
+struct sim_counts {
+        uint64_t compare_swaps; /* other than those of locks; none fails on one thread */
+        uint64_t atomic_adds;
+        uint64_t exchanges;
+        uint64_t remote_words;      /* changes to a page descriptor's word (the state of a slab)
+                                       that another CPU has changed last */
+        uint64_t remote_words_node; /* of those, a CPU of another node */
+        uint64_t slow_paths;        /* calls that no sheaf could serve at once */
+        uint64_t fences;            /* membarriers: each interrupts all CPUs */
+        struct sim_lock_counts locks[SIM_LOCK_KINDS];
+};
+
+void sim_counts(struct sim_counts *counts);
+/* Sets all counts to 0; who touched what last stays known. */
+void sim_reset(void);
+
+/* One place in the sources that takes a lock, as lockstat shows it. */
+struct sim_lock_place {
+        const char *lock; /* the expression, "&node->list_lock" */
+        const char *file;
+        unsigned int line;
+        enum sim_lock_kind kind;
+        struct sim_lock_counts counts;
+};
+
+/* Place number @number, from 0 on in no special order; false beyond the last one. */
+bool sim_lock_place(size_t number, struct sim_lock_place *place);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
