@@ -15,6 +15,9 @@
 
 #include "../exec.h"
 
+/* For cases that keep all threads of the process on one CPU. */
+#define EMULATORS_THREAD "the emulator has a thread of its own, which may run on every CPU"
+
 /* Ends the case as skipped. */
 static inline void skip_because(const char *reason)
 {

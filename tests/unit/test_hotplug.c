@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "skip.h"
 #include "walker.h"
 
 #include "api/heap.h"
@@ -251,6 +252,8 @@ static void child_real_affinity(void)
 
 static void real_affinity(void **state)
 {
+        if (emulated())
+                skip_because(EMULATORS_THREAD);
         child_passes("real_affinity", "");
 }
 

@@ -132,6 +132,8 @@ static int child_one_cpu(void)
 static void test_affinity(void **state)
 {
         (void)state;
+        if (emulated())
+                skip_because(EMULATORS_THREAD);
         run_in_child(child_one_cpu);
 }
 
