@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -128,11 +129,13 @@ def read_meson(log: Path, counts: Counts) -> None:
             counts.fail(f"{name}: {test['result'].lower()}")
 
 
-def meson_step(build: Path, suites: list[str]) -> Counts:
-    log = build / "meson-logs" / "testlog.json"
+def meson_step(build: Path, suites: list[str], setup: str = "") -> Counts:
+    log = build / "meson-logs" / (f"testlog-{setup}.json" if setup else "testlog.json")
     log.unlink(missing_ok=True)
     command: list[str | Path] = [BIN / "meson", "test", "-C", build, "--no-rebuild"]
     command += ["--print-errorlogs", "--num-processes", "2"]
+    if setup:
+        command += ["--setup", setup]
     for suite in suites:
         command += ["--suite", suite]
     status = run(command)
@@ -167,6 +170,15 @@ def aarch64_step() -> Counts:
     return meson_step(BUILD_AARCH64, ["quick"])
 
 
+def valgrind_step(suite: str) -> Counts:
+    """Unit tests under memcheck, with locked slots (tests/meson.build)."""
+    if shutil.which("valgrind") is None:
+        counts = Counts()
+        counts.skip("unit tests under valgrind: it is not installed", real_program=False)
+        return counts
+    return meson_step(BUILD, [suite], "valgrind")
+
+
 def mutants_step(names: list[str]) -> Counts:
     """Each mutant, or each of these, must be caught by the tests; the program prints the table."""
     counts = Counts()
@@ -183,12 +195,14 @@ def mutants_step(names: list[str]) -> Counts:
 STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
     "quick": [
         ("C tests", lambda: meson_step(BUILD, ["quick"])),
+        ("unit tests under valgrind", lambda: valgrind_step("valgrind-quick")),
         ("Python tests", lambda: pytest_step(["-m", "not full"])),
         # One of them, so that the program which makes them stays alive.
         ("a mutant", lambda: mutants_step(["bulk push does not ask for strangers"])),
     ],
     "all": [
         ("C tests", lambda: meson_step(BUILD, [])),
+        ("unit tests under valgrind", lambda: valgrind_step("valgrind")),
         ("Python tests", lambda: pytest_step([])),
         ("aarch64, locked slots, emulated", aarch64_step),
         ("mutants", lambda: mutants_step([])),

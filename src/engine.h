@@ -206,8 +206,8 @@ struct engine {
          * power of two up to a page, or 0 for the back end's own rule for kmalloc.
          */
         void *(*alloc_bytes)(struct kmem_cache *cache, size_t size, size_t align, bool zero);
-        /* With it: whether it makes such a request a large block. */
-        bool (*bytes_are_large)(size_t size, size_t align);
+        /* With it: usable bytes of what such a request gets; from a page on it is a large block. */
+        size_t (*usable_bytes)(size_t size, size_t align);
         /* With it: usable bytes of the block that starts at the address, 0 if none does. */
         size_t (*block_bytes)(const void *address);
         /*

@@ -35,7 +35,7 @@ class CacheLine:
     active_objects: int
     objects: int
     object_size: int  # with padding: from one object to the next
-    objects_per_slab: int
+    objects_per_slab: int  # 0: engine slob, whose caches have no slabs of their own
     pages_per_slab: int
     limit: int
     batchcount: int
@@ -51,7 +51,7 @@ class CacheLine:
             found.append("more active objects than objects")
         if self.active_slabs > self.slabs:
             found.append("more active slabs than slabs")
-        if self.objects > self.slabs * self.objects_per_slab:
+        if self.objects_per_slab and self.objects > self.slabs * self.objects_per_slab:
             found.append("more objects than the slabs can hold")
         if self.objects_per_slab * self.object_size > self.pages_per_slab * page_bytes:
             found.append("more objects in a slab than its pages can hold")

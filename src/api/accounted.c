@@ -66,7 +66,7 @@ void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
 void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, gfp_t flags)
 {
         const struct engine *engine = cache->engine;
-        bool large = engine->bytes_are_large(size, align);
+        bool large = engine->usable_bytes(size, align) >= PAGE_SIZE;
         size_t bytes = large ? large_charge(size) : exact_charge(size);
         struct kmem_group *owner;
         bool noted;

@@ -156,10 +156,14 @@ KMEM_PUBLIC void *krealloc_array(const void *block, size_t count, size_t size, g
 
 KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
 {
-        size_t bytes;
+        struct kmem_cache *cache;
 
         if (size == 0 || size > KMALLOC_MAX_SIZE || !heap_ready())
                 return size;
-        bytes = class_bytes(CLASS_KMALLOC, size);
-        return bytes ? bytes : round_up(size, PAGE_SIZE);
+        if (size > class_bytes_max())
+                return round_up(size, PAGE_SIZE);
+        cache = class_cache(CLASS_KMALLOC, size);
+        if (cache && cache->engine->usable_bytes)
+                return cache->engine->usable_bytes(size, 0);
+        return class_bytes(CLASS_KMALLOC, size);
 }

@@ -98,9 +98,10 @@ void slabinfo_write(int file)
         message_print(file, "# pages: %zu used, %zu free, %zu of them touched\n",
                       totals.pages.used_pages, totals.pages.free_pages,
                       totals.pages.free_touched_pages);
-        message_print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
         slob_report(file);
         print_groups(file);
+        /* Last, so that readers see that the table is whole. */
+        message_print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
 }
 
 /*

@@ -94,9 +94,10 @@ static size_t alignment_of(size_t size, size_t align)
         return max_of(align, (size_t)SLOB_ALIGN);
 }
 
-bool slob_bytes_are_large(size_t size, size_t align)
+/* S7-42 */
+size_t slob_usable_bytes(size_t size, size_t align)
 {
-        return !fits_page(size, alignment_of(size, align));
+        return round_up(size, fits_page(size, alignment_of(size, align)) ? SLOB_UNIT : PAGE_SIZE);
 }
 
 void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool zero)

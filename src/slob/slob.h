@@ -162,9 +162,9 @@ KMEM_HIDDEN uint32_t slob_footer_bytes(void);
 
 /* kmalloc.c */
 
-/* The engine's alloc_bytes and block_bytes. */
+/* The engine's alloc_bytes, usable_bytes and block_bytes. */
 KMEM_HIDDEN void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool zero);
-KMEM_HIDDEN bool slob_bytes_are_large(size_t size, size_t align);
+KMEM_HIDDEN size_t slob_usable_bytes(size_t size, size_t align);
 KMEM_HIDDEN size_t slob_block_bytes(const void *address);
 /* What is wrong with freeing the block, or NULL when that is done. */
 KMEM_HIDDEN const char *slob_kfree(void *block);

@@ -38,7 +38,7 @@ FLAGS = [
     "-DKMEM_SWAP_HOOK=1",  # weak: only test_slub_transitions has one
 ]
 
-WALKERS = ["unit/walker.c", "unit/walk_slab.c"]
+WALKERS = ["unit/walker.c", "unit/walk_slab.c", "unit/slob_walk.c"]
 
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {

@@ -57,6 +57,8 @@ class Setting:
 DEFAULT = Setting("default")
 LOCKED = Setting("locked", options="slots=locked")
 LIMITED = Setting("limited", address_space=4 * GIB)
+SLAB = Setting("slab", options="engine=slab")
+SLOB = Setting("slob", options="engine=slob")
 UNREGISTERED = Setting("unregistered", environment={"GLIBC_TUNABLES": "glibc.pthread.rseq=0"})
 
 

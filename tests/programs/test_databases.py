@@ -16,6 +16,8 @@ from dropin import (
     LIBRARIES,
     LIMITED,
     LOCKED,
+    SLAB,
+    SLOB,
     UNREGISTERED,
     Argument,
     Command,
@@ -35,7 +37,9 @@ from respclient import Client, connect, wait_for
 from settings import under
 from slabtable import read_table
 
-everywhere = under(DEFAULT, LOCKED, LIMITED, UNREGISTERED, quick=(DEFAULT, LOCKED, LIMITED))
+SETTINGS = (DEFAULT, LOCKED, LIMITED, UNREGISTERED, SLAB, SLOB)
+everywhere = under(*SETTINGS, quick=(DEFAULT, LOCKED, LIMITED))
+each_engine_quick = under(*SETTINGS, quick=(DEFAULT, LOCKED, LIMITED, SLAB, SLOB))
 
 
 # ---- sqlite3 -----------------------------------------------------------------------------------
@@ -49,7 +53,7 @@ def sqlite_answers(tmp_path_factory: pytest.TempPathFactory) -> str:
     return plain.run([command("sqlite3"), "-bail", "db"], stdin=script).stdout
 
 
-@everywhere
+@each_engine_quick
 def test_sqlite3(dropin: DropIn, sqlite_answers: str) -> None:
     script = (INPUTS / "workload.sql").read_text()
     finished = dropin.run([command("sqlite3"), "-bail", "db"], minimum=5_000, stdin=script)
@@ -279,7 +283,7 @@ def use_cluster(cluster: Cluster) -> None:
     assert cluster.query(REPORT).split("|")[:2] == ["1000", str(1_088_895 + 199_000)]
 
 
-@under(DEFAULT, LOCKED, LIMITED, UNREGISTERED, quick=(DEFAULT,))
+@under(*SETTINGS, quick=(DEFAULT,))
 def test_postgresql(cluster: Cluster) -> None:
     created = cluster.run(
         "initdb", "-D", cluster.data, "-U", "postgres", "-A", "trust", "-k", minimum=5_000

@@ -14,6 +14,8 @@ from dropin import (
     LIBRARIES,
     LOCKED,
     ROOT,
+    SLAB,
+    SLOB,
     UNREGISTERED,
     DropIn,
     Finished,
@@ -29,8 +31,10 @@ Build = Callable[..., Path]
 
 THREADS = ("-pthread",)
 HEADERS = (f"-I{ROOT / 'include'}",)
-everywhere = under(DEFAULT, LOCKED, UNREGISTERED, quick=(DEFAULT, LOCKED, UNREGISTERED))
-one_quick = under(DEFAULT, LOCKED, UNREGISTERED, quick=(DEFAULT,))
+SETTINGS = (DEFAULT, LOCKED, UNREGISTERED, SLAB, SLOB)
+everywhere = under(*SETTINGS, quick=(DEFAULT, LOCKED, UNREGISTERED))
+each_engine_quick = under(*SETTINGS, quick=SETTINGS)
+one_quick = under(*SETTINGS, quick=(DEFAULT,))
 
 
 def expect_ok(finished: Finished) -> None:
@@ -44,7 +48,7 @@ def skip_as_told(finished: Finished) -> None:
         pytest.skip(finished.stdout.strip())
 
 
-@everywhere
+@each_engine_quick
 def test_fork_while_threads_allocate(dropin: DropIn, build: Build) -> None:
     program = build("fork_threads", "fork_threads.c", flags=THREADS)
     expect_ok(dropin.run([program], minimum=1000, processes=61))

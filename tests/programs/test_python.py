@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from dropin import DEFAULT, LIMITED, LOCKED, UNREGISTERED, DropIn, Finished, Setting
+from dropin import DEFAULT, LIMITED, LOCKED, SLAB, SLOB, UNREGISTERED, DropIn, Finished, Setting
 from needs import require
 
 PYTHON = "/usr/bin/python3"
@@ -65,6 +65,8 @@ MINIMUM = {"pymalloc": 1_000, "malloc": 50_000}
 def is_quick(setting: Setting, allocator: str, suite: Suite) -> bool:
     if setting is DEFAULT:
         return allocator == "malloc" or suite in (JSON, RE, GC, MULTIPROCESSING)
+    if setting in (SLAB, SLOB):
+        return allocator == "malloc" and suite is JSON
     return allocator == "malloc" and suite in (JSON, RE, GC)
 
 
@@ -77,7 +79,7 @@ def matrix() -> list[object]:
             id=f"{setting.name}-{allocator}-{suite.module}",
             marks=() if is_quick(setting, allocator, suite) else (pytest.mark.full,),
         )
-        for setting in (DEFAULT, LOCKED, LIMITED, UNREGISTERED)
+        for setting in (DEFAULT, LOCKED, LIMITED, UNREGISTERED, SLAB, SLOB)
         for allocator in MINIMUM
         for suite in SUITES
     ]

@@ -4,14 +4,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dropin import DEFAULT, LIMITED, LOCKED, UNREGISTERED, DropIn
+from dropin import DEFAULT, LIMITED, LOCKED, SLAB, SLOB, UNREGISTERED, DropIn
 from settings import under
 
 Build = Callable[..., Path]
 
-everywhere = under(
-    DEFAULT, LOCKED, UNREGISTERED, LIMITED, quick=(DEFAULT, LOCKED, UNREGISTERED, LIMITED)
-)
+SETTINGS = (DEFAULT, LOCKED, UNREGISTERED, LIMITED, SLAB, SLOB)
+everywhere = under(*SETTINGS, quick=SETTINGS)
 
 
 @everywhere

@@ -166,6 +166,25 @@ static void check_zero(const void *object, size_t size)
                         fail("object %p of %zu bytes: byte %zu is not zero", object, size, i);
 }
 
+/* Only engine slob's objects of caches cannot be freed by their address (S5-32). */
+static bool address_suffices(enum kind kind)
+{
+        return kind < KIND_CACHE || !caches[kind - KIND_CACHE]->engine->shared;
+}
+
+/*
+ * malloc's 16 bytes; kmalloc's too, but for the sizes below, and but for engine slob, whose kmalloc
+ * aligns powers of two only (S7-40).
+ */
+static size_t promised_align(enum kind kind, size_t size)
+{
+        if (kind == KIND_MEMALIGN)
+                return 64;
+        if (kind <= KIND_KZALLOC && caches[0]->engine->alloc_bytes)
+                return is_power_of_two(size) ? max_of(size, (size_t)8) : 8;
+        return size >= 16 ? 16 : 8;
+}
+
 static void *raw_alloc(enum kind kind, size_t size)
 {
         switch (kind) {
@@ -219,10 +238,7 @@ void *checked_alloc(enum kind kind, size_t size, unsigned int owner)
 
         if (!object)
                 fail("no memory for %zu bytes, kind %d", size, (int)kind);
-        if ((uintptr_t)object % (kind == KIND_MEMALIGN ? 64
-                                 : size >= 16          ? 16
-                                                       : 8) &&
-            kind < KIND_CACHE)
+        if (kind < KIND_CACHE && (uintptr_t)object % promised_align(kind, size))
                 fail("object %p of %zu bytes, kind %d, is not aligned", object, size, (int)kind);
         if (kind == KIND_KZALLOC || kind == KIND_CALLOC)
                 check_zero(object, size);
@@ -240,13 +256,13 @@ void checked_verify(const void *object)
         check_pattern(object, word);
 }
 
-/* kfree and free are interchangeable, and both take objects of named caches. */
+/* kfree and free are interchangeable, and both take objects of named caches where they can. */
 void checked_free(void *object, uint64_t random)
 {
         enum kind kind = word_kind(load_relaxed((uint64_t *)object));
 
         checked_release(object);
-        if (kind >= KIND_CACHE && random & 7)
+        if (kind >= KIND_CACHE && (random & 7 || !address_suffices(kind)))
                 kmem_cache_free(caches[kind - KIND_CACHE], object);
         else if (random & 8)
                 kfree(object);
@@ -298,5 +314,7 @@ void checked_bulk(uint64_t random, unsigned int owner)
                 checked_release(objects[i]);
         if (random >> 16 & 1)
                 objects[count / 2] = (kmem_cache_free(caches[number], objects[count / 2]), NULL);
-        kmem_cache_free_bulk(random >> 17 & 1 ? caches[number] : NULL, count, objects);
+        kmem_cache_free_bulk(
+                random >> 17 & 1 || !address_suffices(KIND_CACHE + number) ? caches[number] : NULL,
+                count, objects);
 }

@@ -27,7 +27,7 @@ static const struct {
         {"threads", {"2", "16", "200"}, true},
         {"scenario", {"mixed", "producers", "churn"}, true},
         {"pinned", {"0", "1"}, true},
-        {"engine", {"slub", "slab"}, false},
+        {"engine", {"slub", "slab", "slob"}, false},
         {"slots", {"rseq", "locked"}, false},
         {"sheaf_capacity", {"", "0", "2"}, false},
         {"slot_cache_max", {"", "0"}, false},

@@ -78,6 +78,46 @@ static void install_filter(void)
         }
 }
 
+/* Adds the setting of that name from the list, if there is one. */
+static void keep(char *kept, const char *list, const char *name)
+{
+        size_t length = strlen(name);
+
+        for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+                if (strncmp(at, name, length) == 0 && at[length] == '=')
+                        sprintf(kept + strlen(kept), "%.*s,", (int)strcspn(at, ","), at);
+}
+
+const char *child_settings(const char *options)
+{
+        static char all[1024];
+        const char *own = getenv("KMEM_OPTIONS");
+
+        all[0] = '\0';
+        if (own && strlen(own) + strlen(options) + 3 < sizeof(all)) {
+                keep(all, own, "engine");
+                keep(all, own, "slots");
+        }
+        return strcat(all, options);
+}
+
+void child_restart_with(char **argv, const char *options)
+{
+        static char all[1024];
+        const char *own = getenv("KMEM_OPTIONS");
+        size_t length = own ? strlen(own) : 0;
+        const char *end = length >= strlen(options) ? own + length - strlen(options) : NULL;
+
+        if (end && strcmp(end, options) == 0 && (end == own || end[-1] == ','))
+                return;
+        if (length + strlen(options) + 2 > sizeof(all))
+                check_failed("KMEM_OPTIONS is short enough", __FILE__, __LINE__);
+        snprintf(all, sizeof(all), "%s%s%s", own ? own : "", length ? "," : "", options);
+        setenv("KMEM_OPTIONS", all, 1);
+        exec_program("/proc/self/exe", argv);
+        check_failed("exec of this program", __FILE__, __LINE__);
+}
+
 static void become(const char *name, const char *options, int output)
 {
         char *arguments[] = {(char *)"/proc/self/exe", (char *)"--child", (char *)name, NULL};
@@ -85,7 +125,7 @@ static void become(const char *name, const char *options, int output)
         dup2(output, STDOUT_FILENO);
         dup2(output, STDERR_FILENO);
         if (options)
-                setenv("KMEM_OPTIONS", options, 1);
+                setenv("KMEM_OPTIONS", child_settings(options), 1);
         if (refused_call >= 0)
                 install_filter();
         exec_program("/proc/self/exe", arguments);

@@ -29,8 +29,19 @@ struct child_result {
 void child_main(int argc, char **argv, const struct child_case *cases, size_t count);
 
 /*
- * @options: KMEM_OPTIONS of the child, NULL: as in this process. Skips the case if the child
- * ends with CHILD_SKIP, after printing its reason.
+ * KMEM_OPTIONS for a child: this process's engine and slots, then @options, which win. In a static
+ * buffer.
+ */
+const char *child_settings(const char *options);
+/*
+ * Starts the program again with @options behind KMEM_OPTIONS, where they win, unless it ends with
+ * them: for tests of one back end's inside, to be called in main before anything else but
+ * child_main.
+ */
+void child_restart_with(char **argv, const char *options);
+/*
+ * @options: for child_settings; NULL: all as in this process. Skips the case if the child ends
+ * with CHILD_SKIP, after printing its reason.
  */
 void child_run(const char *name, const char *options, struct child_result *result);
 /* Runs a child that must end with 0; its output is printed otherwise. */

@@ -1,28 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "slob_walk.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "slob/marks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#define ensure(condition, page)                                                                    \
+        do {                                                                                       \
+                if (!(condition))                                                                  \
+                        broken(#condition, __LINE__, page);                                        \
+        } while (0)
 
-#include "slob/marks.h"
+static void broken(const char *what, int line, const struct page *page)
+{
+        fprintf(stderr, "slob walker: %s (line %d): page %u\n", what, line,
+                page ? page_number(page) : 0);
+        abort();
+}
 
 struct page *page_of(const void *address)
 {
-        assert_true(heap_contains(address));
+        ensure(heap_contains(address), NULL);
         return page_at(address_page(address));
 }
 
 /* Marks units of the map of a page; each may be marked once. */
-static void cover(uint8_t *map, uint32_t at, uint32_t units)
+static void cover(const struct page *page, uint8_t *map, uint32_t at, uint32_t units)
 {
-        assert_true(at + units <= PAGE_UNITS);
+        ensure(at + units <= PAGE_UNITS, page);
         for (uint32_t unit = at; unit < at + units; unit++) {
-                assert_int_equal(map[unit], 0);
+                ensure(!map[unit], page);
                 map[unit] = 1;
         }
 }
@@ -37,23 +46,23 @@ static void walk_free(const struct page *page, uint8_t *map, struct slob_walk *w
                 struct free_block block = block_read(page, at);
                 uint32_t aligned = (uint32_t)round_up(at, GRANULE_UNITS);
 
-                assert_true(block.next > at && block.next <= PAGE_UNITS);
-                cover(map, at, block.units);
+                ensure(block.next > at && block.next <= PAGE_UNITS, page);
+                cover(page, map, at, block.units);
                 if (at == end)
                         walk->touching++;
                 end = at + block.units;
                 if (end > aligned)
-                        assert_true(end - aligned <= state.room);
+                        ensure(end - aligned <= state.room, page);
                 aligned = (uint32_t)round_up(at + 4, 8) - 4;
                 if (end > aligned)
-                        assert_true(end - aligned <= state.malloc_room);
+                        ensure(end - aligned <= state.malloc_room, page);
                 walk->biggest = max_of(walk->biggest, (size_t)block.units * SLOB_UNIT);
                 units += block.units;
                 fragments++;
                 at = block.next;
         }
-        assert_int_equal(units, state.free_units);
-        assert_int_equal(fragments, state.fragments);
+        ensure(units == state.free_units, page);
+        ensure(fragments == state.fragments, page);
         walk->free_bytes += units * SLOB_UNIT;
         walk->fragments += fragments;
 }
@@ -71,8 +80,8 @@ static void walk_blocks(const struct page *page, const uint8_t *map, struct slob
                         at++;
                         continue;
                 }
-                assert_int_equal(at % GRANULE_UNITS, 0);
-                assert_true(mark_get(marks->start, at / GRANULE_UNITS));
+                ensure(at % GRANULE_UNITS == 0, page);
+                ensure(mark_get(marks->start, at / GRANULE_UNITS), page);
                 do {
                         end++;
                 } while (
@@ -82,19 +91,19 @@ static void walk_blocks(const struct page *page, const uint8_t *map, struct slob
                         uint32_t size;
 
                         memcpy(&size, (char *)page_address(page) + at * SLOB_UNIT, sizeof(size));
-                        assert_int_equal(slob_units(size + KMALLOC_HEADER), end - at);
+                        ensure(slob_units(size + KMALLOC_HEADER) == end - at, page);
                 }
                 blocks++;
                 at = end;
         }
         for (uint32_t granule = 0; granule < PAGE_GRANULES; granule++) {
                 if (mark_get(marks->start, granule))
-                        assert_int_equal(map[granule * GRANULE_UNITS], 0);
+                        ensure(!map[granule * GRANULE_UNITS], page);
                 blocks -= mark_get(marks->start, granule);
                 if (mark_get(marks->kmalloc, granule))
-                        assert_true(mark_get(marks->start, granule));
+                        ensure(mark_get(marks->start, granule), page);
         }
-        assert_int_equal(blocks, 0);
+        ensure(!blocks, page);
         for (size_t word = 0; word < array_size(marks->start); word++)
                 walk->blocks += (size_t)__builtin_popcountll(marks->start[word]);
 }
@@ -117,26 +126,32 @@ void slob_walk(struct slob_walk *walk)
                 struct page *page = page_at(number);
                 uint8_t map[PAGE_UNITS] = {0};
 
-                if (heap.map[number] != slob_shared.pair_offset || page->kind != PAGE_SLAB ||
-                    !page->table)
+                if (heap.map[number] != slob_shared.pair_offset || page->kind != PAGE_SLAB)
                         continue;
+                if (!page->table) {
+                        walk->big_objects++;
+                        walk->big_pages += order_pages(page->order);
+                        number += (uint32_t)order_pages(page->order) - 1;
+                        continue;
+                }
                 walk->pages++;
                 walk_free(page, map, walk);
                 walk_blocks(page, map, walk);
                 /* SLOB-3 */
-                assert_true(page_state(page).free_units < PAGE_UNITS);
-                assert_int_equal(page->node_partial, page_state(page).free_units > 0);
+                ensure(page_state(page).free_units < PAGE_UNITS, page);
+                ensure(page->node_partial == (page_state(page).free_units > 0), page);
                 if (page_state(page).free_units) {
-                        assert_true(is_listed(page, page->list));
+                        ensure(is_listed(page, page->list), page);
                         with_room++;
                 }
         }
         for (unsigned int list = 0; list < slob_list_count; list++)
                 listed += slob_lists[list].length;
-        assert_int_equal(listed, with_room);
-        assert_int_equal(walk->pages, slob_counts.pages);
-        assert_int_equal(walk->blocks, slob_counts.allocs - slob_counts.frees);
-        assert_int_equal(walk->pages * PAGE_SIZE - walk->free_bytes, slob_counts.allocated);
+        ensure(listed == with_room, NULL);
+        ensure(walk->pages == slob_counts.pages, NULL);
+        ensure(walk->big_pages == slob_counts.big_pages, NULL);
+        ensure(walk->blocks == slob_counts.allocs - slob_counts.frees, NULL);
+        ensure(walk->pages * PAGE_SIZE - walk->free_bytes == slob_counts.allocated, NULL);
         if (options.slob_compat == SLOB_COMPAT_NONE)
-                assert_int_equal(walk->touching, 0);
+                ensure(!walk->touching, NULL);
 }

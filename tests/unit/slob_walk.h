@@ -9,14 +9,16 @@
 
 struct slob_walk {
         size_t pages;
-        size_t blocks; /* handed out */
+        size_t blocks;      /* handed out */
+        size_t big_objects; /* with pages of their own */
+        size_t big_pages;   /* those pages */
         size_t free_bytes;
         size_t fragments;
         size_t biggest;  /* bytes */
         size_t touching; /* free blocks that touch the one behind them */
 };
 
-/* Fails the test with the page's number where an invariant does not hold. Nobody may allocate. */
+/* Dies with a message and the page's number if an invariant is broken. Nobody may allocate. */
 void slob_walk(struct slob_walk *walk);
 
 /* The page an address lies in. */

@@ -958,5 +958,6 @@ int main(int argc, char **argv)
         };
 
         child_main(argc, argv, children, array_size(children));
+        child_restart_with(argv, "engine=slub");
         return cmocka_run_group_tests_name("attributes", tests, NULL, NULL);
 }

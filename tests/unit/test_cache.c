@@ -2,11 +2,8 @@
 /*
  * The calls on named caches: arguments and their errors, flags, alignment, merging, destruction.
  */
-#include "child.h"
+#include "engines.h"
 #include "walker.h"
-
-#include "api/heap.h"
-#include "base/options.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -312,7 +309,8 @@ static void shrink_result(void **state)
 
         check_equal(kmem_cache_shrink(cache), 0);
         object = kmem_cache_alloc(cache, 0);
-        check_equal(kmem_cache_shrink(cache), 1);
+        /* 0 on engine slob, whose pages belong to no cache (S7-45). */
+        check_equal(kmem_cache_shrink(cache), !is_slob());
         kmem_cache_free(cache, object);
         check_equal(kmem_cache_shrink(cache), 0);
         kmem_cache_destroy(cache);
@@ -339,6 +337,7 @@ static void leftovers(void **state)
         char line[100], *remaining;
         void *first, *second;
 
+        skip_on_slob("does not know what is left of a cache (S7-45)");
         child_prints("leftovers", NULL, "BUG leaky: Objects remaining on __kmem_cache_shutdown()");
         child_run("leftovers", NULL, &result);
         assert_int_equal(result.status, 0);
@@ -401,6 +400,7 @@ static void child_merging(void)
 
 static void merging(void **state)
 {
+        skip_on_slob("never merges (S7-45)");
         child_passes("merging", "slab_merge=1");
 }
 
@@ -428,7 +428,7 @@ static void child_many_caches(void)
                 caches[count++] = last;
         }
         check_equal(errno, ENOSPC);
-        check_equal(count, CACHES_MAX - 1);
+        check_equal(count, CACHES_MAX - 1 - is_slob()); /* its pages have an index as well */
         kmem_cache_destroy(caches[1234]);
         caches[1234] = kmem_cache_create("again", 500, 0, 0, NULL);
         exercise(caches[1234], 500);

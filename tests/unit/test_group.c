@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "../exec.h"
+#include "engines.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -24,14 +25,6 @@ static struct kmem_cache *make_cache(const char *name, unsigned int size, slab_f
 
         assert_non_null(cache);
         return cache;
-}
-
-/* Engine slob keeps memory of exact sizes, and its kfree takes no objects of caches (S5-32). */
-static bool is_slob(void)
-{
-        const char *set = getenv("KMEM_OPTIONS");
-
-        return set && strstr(set, "engine=slob");
 }
 
 static void free_object(struct kmem_cache *cache, void *object, bool by_address)
@@ -904,9 +897,7 @@ static void test_objects_without_owner(void **state)
         void *objects[3];
 
         (void)state;
-        /* In shared pages somebody else's objects may have made the vectors. */
-        if (is_slob())
-                skip_because("engine slob puts objects of all caches into shared pages");
+        skip_on_slob("shares pages: other objects may have made the vectors");
         /* Outside any group, so that there are free objects but no vectors yet. */
         kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
         kmem_group_set(group);
@@ -918,7 +909,7 @@ static void test_objects_without_owner(void **state)
         assert_int_equal(stats_of(group).bytes, 0);
         assert_int_equal(stats_of(group).objects, 0);
         assert_int_equal(stats_of(group).unowned, 3);
-        kmem_cache_free_bulk(is_slob() ? cache : NULL, 3, objects);
+        kmem_cache_free_bulk(NULL, 3, objects);
         assert_int_equal(stats_of(group).bytes, 0);
         kmem_group_set(NULL);
         assert_int_equal(kmem_group_destroy(group), 0);
@@ -994,8 +985,7 @@ static void test_process_limit(void **state)
 
         (void)state;
         if (pid == 0) {
-                setenv("KMEM_OPTIONS",
-                       is_slob() ? "engine=slob,memory_limit=8M" : "memory_limit=8M", 1);
+                setenv("KMEM_OPTIONS", child_settings("memory_limit=8M"), 1);
                 exec_program("/proc/self/exe",
                              (char *[]){(char *)"test_group", (char *)"process-child", NULL});
                 _exit(126);

@@ -515,5 +515,6 @@ int main(int argc, char **argv)
         if (!heap_ready())
                 return 1;
         child_main(argc, argv, children, array_size(children));
+        child_restart_with(argv, "engine=slub");
         return cmocka_run_group_tests_name("hotplug", tests, NULL, NULL);
 }

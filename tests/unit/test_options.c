@@ -329,5 +329,6 @@ int main(int argc, char **argv)
         if (!heap_ready())
                 return 1;
         child_main(argc, argv, children, array_size(children));
+        unsetenv("KMEM_OPTIONS"); /* each case has its own, and no other ones */
         return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -7,8 +7,7 @@
  * (sabotage), when the damage must be seen. The second shows that the first would notice.
  */
 #define _GNU_SOURCE
-#include "child.h"
-#include "skip.h"
+#include "engines.h"
 
 #include "base/metadata.h"
 #include "base/rcu.h"
@@ -80,26 +79,6 @@ static uint64_t objects_in_use(struct kmem_cache *cache)
         percpu_report(cache, &report, &resting);
         return report.taken - report.given - resting;
 }
-
-/*
- * Engine slob keeps all memory of a type-safe cache until it is destroyed, and its cache objects
- * are not for kfree (S5-32).
- */
-static bool is_slob(void)
-{
-        struct kmem_cache *cache = kmem_cache_create("which", 100, 0, 0, NULL);
-        bool slob = strcmp(cache->engine->name, "slob") == 0;
-
-        kmem_cache_destroy(cache);
-        return slob;
-}
-
-#define skip_on_slob()                                                                             \
-        do {                                                                                       \
-                if (is_slob())                                                                     \
-                        skip_because("engine slob keeps type-safe memory, and refuses kfree of "   \
-                                     "cache objects");                                             \
-        } while (0)
 
 /* ---- A reader that stays in its section until it is told to leave -------------------------- */
 
@@ -327,7 +306,7 @@ static void test_kfree_rcu(void **state)
         struct item *none = NULL;
         char *large = kmalloc(100000, GFP_KERNEL);
 
-        skip_on_slob();
+        skip_on_slob("does not kfree objects of caches");
         kfree_rcu(none, rcu);
         kfree_rcu(none);
         kfree_rcu((char *)ZERO_SIZE_PTR);
@@ -378,7 +357,7 @@ static void no_memory_to_collect(void)
 
 static void test_no_memory_to_collect(void **state)
 {
-        skip_on_slob();
+        skip_on_slob("does not kfree objects of caches");
         child_prints("no-memory-to-collect", NULL, "the block leaks");
 }
 
@@ -508,7 +487,7 @@ static void test_pages_wait_for_readers(void **state)
         struct engine_report report = {0};
         uint64_t resting;
 
-        skip_on_slob();
+        skip_on_slob("keeps a type-safe cache's memory until it is destroyed");
         /* Objects are reused at once, and come constructed. */
         typed_take_all(cache);
         typed[0]->value = 17;
@@ -536,7 +515,7 @@ static void test_new_slabs_release_pages(void **state)
         void *objects[200];
         uint64_t refused;
 
-        skip_on_slob();
+        skip_on_slob("keeps a type-safe cache's memory until it is destroyed");
         typed_take_all(cache);
         stayer_enter();
         typed_free_all(cache);

@@ -181,7 +181,7 @@ static void engines_chosen(void)
 
 static void engine_by_name(void **state)
 {
-        child_passes("engines_chosen", "my-*.engine=slab");
+        child_passes("engines_chosen", "engine=slub,my-*.engine=slab");
 }
 
 int main(int argc, char **argv)

@@ -4,7 +4,6 @@
  * reaper do, and what is said of wrong frees. One thread; time stands still but where a case
  * moves it.
  */
-#include "../exec.h"
 #include "child.h"
 #include "walk_slab.h"
 
@@ -430,10 +429,6 @@ int main(int argc, char **argv)
         };
 
         child_main(argc, argv, children, array_size(children));
-        if (!getenv("KMEM_OPTIONS")) {
-                setenv("KMEM_OPTIONS",
-                       "engine=slab,flush.limit=4,flush.batchcount=2,flush.shared=1", 1);
-                exec_program("/proc/self/exe", argv);
-        }
+        child_restart_with(argv, "engine=slab,flush.limit=4,flush.batchcount=2,flush.shared=1");
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,6 @@
  * objects that are out: none may come twice, none may be lost, and a walk over all slabs follows
  * each step. Built with one node and with two.
  */
-#include "../exec.h"
 #include "child.h"
 #include "walk_slab.h"
 
@@ -213,9 +212,6 @@ int main(int argc, char **argv)
 
         random_state = 0x51ab;
         child_main(argc, argv, children, array_size(children));
-        if (!getenv("KMEM_OPTIONS")) {
-                setenv("KMEM_OPTIONS", "engine=slab", 1);
-                exec_program("/proc/self/exe", argv);
-        }
+        child_restart_with(argv, "engine=slab");
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

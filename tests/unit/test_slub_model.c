@@ -172,12 +172,13 @@ static void limits(void **state)
                         run_model(512, cpu_partial, least, (uint64_t)(cpu_partial * 3 + least));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(defaults),
                 cmocka_unit_test(limits),
         };
 
+        child_restart_with(argv, "engine=slub");
         return cmocka_run_group_tests_name("slub model", tests, NULL, NULL);
 }

@@ -763,5 +763,6 @@ int main(int argc, char **argv)
         };
 
         child_main(argc, argv, children, array_size(children) - 1);
+        child_restart_with(argv, "engine=slub");
         return cmocka_run_group_tests_name("slub transitions", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "walker.h"
 
+#include "slob_walk.h"
 #include "walk_slab.h"
 
 #include "percpu/percpu.h"
@@ -264,6 +265,16 @@ static void visit_slab_caches(const struct kmem_cache *cache, struct walk_counts
         }
 }
 
+/* Pages and blocks of engine slob, which are of no cache. */
+static void visit_slob(struct walk_counts *counts)
+{
+        struct slob_walk found;
+
+        slob_walk(&found);
+        counts->slab_pages += found.pages + found.big_pages;
+        counts->inuse += found.blocks + found.big_objects;
+}
+
 void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
 {
         uint32_t end = (uint32_t)(heap.accessible_bytes >> PAGE_SHIFT);
@@ -307,6 +318,8 @@ void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
         }
         check_sums(slabs, objects);
         visit_slab_caches(cache, counts);
+        if (!cache)
+                visit_slob(counts);
         metadata_free(place_of_page, end + 1);
         place_of_page = NULL;
 }

@@ -16,7 +16,8 @@ struct walk_counts {
         uint64_t cpu_partial;
         uint64_t node_partial;
         uint64_t full;
-        uint64_t inuse; /* objects that are neither on a list nor uncarved */
+        uint64_t inuse; /* objects that are neither on a list nor uncarved; if all are counted, also
+                           blocks of engine slob, those that its type-safe caches keep among them */
 };
 
 /* CPU records that belong to no slot: a test's own. Count 0 forgets them. */
