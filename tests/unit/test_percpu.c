@@ -97,7 +97,9 @@ static struct pair own_pair(void)
 
 static struct slot_cache *own_record(void)
 {
-        return slot_record(slot_current(), cache);
+        struct slot *slot = slot_current();
+
+        return slot_record(&slot, cache);
 }
 
 /* The first allocation refills a whole sheaf and installs it as main. */
