@@ -124,7 +124,11 @@ bool pages_init(void)
 
                 if (start) {
                         lay_out((uintptr_t)start, heap_bytes);
-                        return system_commit((char *)heap.map - HEAP_FRONT_BYTES, HEAP_FRONT_BYTES);
+                        if (system_commit((char *)heap.map - HEAP_FRONT_BYTES, HEAP_FRONT_BYTES))
+                                return true;
+                        /* The next call of the process tries anew. */
+                        system_unmap(start, reservation_bytes(heap_bytes));
+                        return false;
                 }
                 heap_bytes = round_down(heap_bytes / 2, CHUNK_BYTES);
         }

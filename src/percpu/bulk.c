@@ -70,11 +70,11 @@ static bool goes_by_array(const struct kmem_cache *cache)
 unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         struct slot *slot = slot_current();
-        struct slot_cache *record = slot_record(slot, cache);
+        struct slot_cache *record = slot_record(&slot, cache);
         unsigned int taken = 0;
 
         percpu_after_fork();
-        while (record && taken < count) {
+        while (taken < count) {
                 unsigned int wanted = count - taken;
                 unsigned int got = 0;
 
@@ -134,15 +134,11 @@ static KMEM_COLD void report_double_free(struct kmem_cache *cache, void *object)
 void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         struct slot *slot = slot_current();
-        struct slot_cache *record = slot_record(slot, cache);
+        struct slot_cache *record = slot_record(&slot, cache);
         unsigned int given = 0;
 
         percpu_after_fork();
-        if (unlikely(!record))
-                message("kmem_cache_free_bulk(%s): no memory for the slot's record; %u objects "
-                        "are lost",
-                        cache->name, count);
-        while (record && given < count) {
+        while (given < count) {
                 unsigned int left = count - given;
                 struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
                 uint32_t capacity = load_relaxed(&cache->sheaf_capacity);

@@ -122,7 +122,7 @@ static bool detach(const struct drain *drain)
 static void detach_own(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
-        struct slot_cache *record = slot_record(slot, cache);
+        struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
         struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
         if (record && slot_replace(slot, sheaf_offset(cache), &pair, &cold_pair))
@@ -211,19 +211,16 @@ void percpu_follow_cpus_seldom(void)
 
 bool percpu_flush(struct kmem_cache *cache, bool unused)
 {
-        struct slot_cache *record;
+        struct slot_cache *record = load_acquire(&shared_slot.caches[cache_index(cache)]);
         struct sheaf *sheaf;
         bool complete;
 
         percpu_after_fork();
         lock_take(&drain_mutex);
         complete = flush_slots_locked(cache, unused);
-        record = slot_record(&shared_slot, cache);
-        if (record) {
-                while ((sheaf = barn_take_any(cache->barn)))
-                        empty_sheaf(cache, &shared_slot, record, sheaf);
-                empty_slot(&shared_slot, cache, NULL);
-        }
+        while ((sheaf = barn_take_any(cache->barn)))
+                empty_sheaf(cache, &shared_slot, record, sheaf);
+        empty_slot(&shared_slot, cache, NULL);
         lock_drop(&drain_mutex);
         return complete;
 }

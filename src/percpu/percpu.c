@@ -70,6 +70,14 @@ static bool begins_closed(const struct kmem_cache *cache)
                (cache->flags & SLAB_ACCOUNT && (groups_are_on() || !slots_can_drain()));
 }
 
+static void give_indexes(struct kmem_cache *cache)
+{
+        if (cache_is_closed(cache))
+                percpu_give_index(cache->sheaf_offset >> PAIR_SHIFT);
+        percpu_give_index(cache_index(cache));
+        cache->sheaf_offset = cache->pair_offset = 0;
+}
+
 /* The index that the page map knows, and if it begins closed one for its sheaves. */
 static bool take_indexes(struct kmem_cache *cache)
 {
@@ -113,6 +121,7 @@ void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
 int percpu_setup(struct kmem_cache *cache)
 {
         uint64_t capacity = cache->sheaf_capacity;
+        int error = 0;
 
         cache->barn = metadata_alloc(sizeof(*cache->barn));
         if (!cache->barn)
@@ -126,9 +135,14 @@ int percpu_setup(struct kmem_cache *cache)
         }
         cache->sheaf_room = max_of(cache->sheaf_room, (uint32_t)capacity);
         set_capacity(cache, (uint32_t)capacity);
-        if (!take_indexes(cache)) {
+        if (!take_indexes(cache))
+                error = ENOSPC;
+        else if (!slots_add_cache(cache))
+                error = ENOMEM;
+        if (error) {
+                give_indexes(cache);
                 metadata_free(cache->barn, sizeof(*cache->barn));
-                return ENOSPC;
+                return error;
         }
         owners_setup(cache);
         store_release(&caches_by_index[cache_index(cache)], cache);
@@ -147,11 +161,9 @@ void percpu_retire(struct kmem_cache *cache)
         }
         metadata_free(cache->barn, sizeof(*cache->barn));
         store_release(&caches_by_index[index], NULL);
-        if (cache_is_closed(cache)) {
+        if (cache_is_closed(cache))
                 slots_reopen_index(index);
-                percpu_give_index(cache->sheaf_offset >> PAIR_SHIFT);
-        }
-        percpu_give_index(index);
+        give_indexes(cache);
 }
 
 struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
@@ -233,14 +245,12 @@ static void *alloc_one(struct kmem_cache *cache, struct slot_cache *record)
 void *percpu_alloc_slow(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
-        struct slot_cache *record = slot_record(slot, cache);
+        struct slot_cache *record = slot_record(&slot, cache);
         struct sheaf *sheaf;
         struct pair pair;
         void *object;
 
         percpu_after_fork();
-        if (unlikely(!record))
-                return NULL;
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot)
                 return alloc_one(cache, record);
         if (!slots_are_rseq()) {
@@ -283,16 +293,12 @@ static enum push_result push_again(struct kmem_cache *cache, void *object)
 bool percpu_free_slow(struct kmem_cache *cache, void *object)
 {
         struct slot *slot = slot_current();
-        struct slot_cache *record = slot_record(slot, cache);
+        struct slot_cache *record = slot_record(&slot, cache);
         enum push_result pushed;
         struct sheaf *sheaf;
         struct pair pair;
 
         percpu_after_fork();
-        if (unlikely(!record)) {
-                message("free of %p: no memory for the slot's record; the object is lost", object);
-                return true;
-        }
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
                 objects_give(cache, slot, record, &object, 1);
                 return true;

@@ -164,8 +164,13 @@ KMEM_HIDDEN void slots_close_index(uint32_t index);
 KMEM_HIDDEN void slots_reopen_index(uint32_t index);
 /* Indexes from here on have never been published. */
 KMEM_HIDDEN uint32_t slots_index_end(void);
-/* What the slot keeps for a cache, made if need be; NULL without memory. */
-KMEM_HIDDEN struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache);
+/*
+ * What the slot keeps for a cache, made if need be. Without memory for it *slot becomes the shared
+ * slot, whose records are made with their caches: so a free never lacks one.
+ */
+KMEM_HIDDEN struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache);
+/* Makes the shared slot's record of a new cache; false without memory. */
+KMEM_HIDDEN bool slots_add_cache(struct kmem_cache *cache);
 /* Aborts sequences on all CPUs of the process; false if the kernel refuses. */
 KMEM_HIDDEN bool slots_fence(void);
 /* Whether sheaves of other slots can be taken, as far as is known before trying. */

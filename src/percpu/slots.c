@@ -125,7 +125,7 @@ uint32_t slots_index_end(void)
         return load_acquire(&published);
 }
 
-struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache)
+static struct slot_cache *record_make(struct slot *slot, struct kmem_cache *cache)
 {
         struct slot_cache **place = &slot->caches[cache_index(cache)];
         struct slot_cache *record = load_acquire(place);
@@ -146,6 +146,21 @@ struct slot_cache *slot_record(struct slot *slot, struct kmem_cache *cache)
         }
         lock_drop(&slots_lock);
         return record;
+}
+
+struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache)
+{
+        struct slot_cache *record = record_make(*slot, cache);
+
+        if (likely(record))
+                return record;
+        *slot = &shared_slot;
+        return load_acquire(&shared_slot.caches[cache_index(cache)]);
+}
+
+bool slots_add_cache(struct kmem_cache *cache)
+{
+        return record_make(&shared_slot, cache) != NULL;
 }
 
 void slots_fork_prepare(void)

@@ -55,15 +55,14 @@ bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *r
 static void give_to_own_cache(struct kmem_cache *cache, struct slot *slot, void *object)
 {
         struct kmem_cache *own = caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT];
-        struct slot_cache *record = slot_record(slot, own);
+        struct slot_cache *record = slot_record(&slot, own);
 
         message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,
                 object, own->name);
         /* Freed as another cache's, it passed no slow path that would have uncharged it. */
         if (cache_has_owners(own))
                 owner_forget(own, object);
-        if (record)
-                own->engine->give(own, &record->engine, &object, 1);
+        own->engine->give(own, &record->engine, &object, 1);
 }
 
 unsigned int objects_keep_own(struct kmem_cache *cache, struct slot *slot, void **objects,

@@ -115,7 +115,8 @@ void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool
 
                 return adds ? (void *)KMALLOC_HEADER : NULL;
         }
-        return zero ? memset(block, 0, size) : block;
+        /* The whole unit, one byte more than S7-13: krealloc may hand it out as zero (S8-26). */
+        return zero ? memset(block, 0, round_up(size, SLOB_UNIT)) : block;
 }
 
 /* What is at the address if no sound block of kmalloc starts there, else NULL and its owner. */

@@ -588,7 +588,7 @@ static unsigned int capacity_in_use(struct kmem_cache *cache)
 static void check_old_sheaf(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
-        struct slot_cache *record = slot_record(slot, cache);
+        struct slot_cache *record = slot_record(&slot, cache);
         struct sheaf *full, *empty;
         uint64_t stocked;
 

@@ -96,7 +96,9 @@ static struct pair own_pair(void)
 
 static struct slot_cache *own_record(void)
 {
-        return slot_record(slot_current(), cache);
+        struct slot *slot = slot_current();
+
+        return slot_record(&slot, cache);
 }
 
 /* Objects that a miss brings into an empty slot: a sheaf's worth, or a batch (S6-31). */
