@@ -26,7 +26,7 @@ namespace
 {
 
 constexpr size_t LIVE = 20000;
-constexpr uint64_t REPLACEMENTS = 40000000;
+constexpr uint64_t REPLACEMENTS = 25000000;
 constexpr uint64_t REPLACEMENTS_A_THREAD = 10000;
 constexpr size_t BYTES_MAX = 512;
 

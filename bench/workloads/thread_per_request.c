@@ -16,6 +16,8 @@
 #define _GNU_SOURCE
 #include "workload.h"
 
+#include <stdbool.h>
+
 enum {
         REQUESTS = 80000,
         OBJECTS = 100,
@@ -25,11 +27,12 @@ enum {
         LOG2_MESSAGE_MAX = 12,
 };
 
-/* One request under way; main's until the thread starts and after it was joined. */
+/* One request under way. While it is, worker and message are its thread's, else main's. */
 struct request {
         struct worker worker;
+        void *message; /* the request, then the reply */
         pthread_t thread;
-        void *message; /* the request, then the reply; NULL: none under way */
+        bool under_way; /* main's always */
 };
 
 static void *serve(void *argument)
@@ -51,12 +54,12 @@ static void *serve(void *argument)
 
 static void request_finish(struct worker *sum, struct request *request)
 {
-        if (!request->message)
+        if (!request->under_way)
                 return;
         pthread_join(request->thread, NULL);
         worker_add(sum, &request->worker);
         block_free(sum, request->message);
-        request->message = NULL;
+        request->under_way = false;
 }
 
 int main(int argc, char **argv)
@@ -75,6 +78,7 @@ int main(int argc, char **argv)
                 worker_init(&request->worker, &workload, number + 1);
                 request->message = block_new(
                         &sum, random_doublings(&sum.random, LOG2_MESSAGE_MIN, LOG2_MESSAGE_MAX));
+                request->under_way = true;
                 thread_start(&workload, &request->thread, serve, request);
         }
         for (unsigned int i = 0; i < workload.threads; i++)
