@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * mixed: a program that uses every small and middle size at once: records,
+ * strings, buffers. Random sizes at random places fragment the heap and reach
+ * every size class, so classes, slab sizes and coalescing decide.
+ *
+ * Sizes: 16 bytes to 32 KiB, each doubling as likely as the next (mean 4.5 KiB).
+ * Lifetimes: geometric, 8,192 replacements on average. Threads share nothing.
+ * Peak: 8,192 blocks, 35 MiB of contents in all (at least 64 blocks a thread).
+ */
+
+#define _GNU_SOURCE
+#include "workload.h"
+
+enum {
+        LIVE = 8192, /* blocks of all threads together */
+        LIVE_MIN = 64,
+        REPLACEMENTS = 20000000,
+        LOG2_BYTES_MIN = 4,
+        LOG2_BYTES_MAX = 15,
+};
+
+static void *run(void *argument)
+{
+        struct worker *worker = argument;
+        size_t live = workload_part(worker->workload, LIVE, LIVE_MIN);
+        uint64_t replacements = workload_share(worker->workload, REPLACEMENTS);
+        void **blocks = table_new(worker->workload, live, sizeof(*blocks));
+
+        while (replacements--) {
+                size_t place = random_below(&worker->random, live);
+
+                if (blocks[place])
+                        block_free(worker, blocks[place]);
+                blocks[place] = block_new(
+                        worker, random_doublings(&worker->random, LOG2_BYTES_MIN, LOG2_BYTES_MAX));
+        }
+        for (size_t i = 0; i < live; i++) {
+                if (blocks[i])
+                        block_free(worker, blocks[i]);
+        }
+        free(blocks);
+        return NULL;
+}
+
+int main(int argc, char **argv)
+{
+        struct workload workload = workload_init("mixed", argc, argv, NULL, 0);
+        struct worker sum = workload_run(&workload, run);
+
+        return workload_finish(&workload, &sum, NULL, 0);
+}
