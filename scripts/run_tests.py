@@ -132,7 +132,7 @@ def read_meson(log: Path, counts: Counts) -> None:
 def meson_step(build: Path, suites: list[str], setup: str = "") -> Counts:
     log = build / "meson-logs" / (f"testlog-{setup}.json" if setup else "testlog.json")
     log.unlink(missing_ok=True)
-    command: list[str | Path] = [BIN / "meson", "test", "-C", build, "--no-rebuild"]
+    command: list[str | Path] = [BIN / "meson", "test", "-C", build]
     command += ["--print-errorlogs", "--num-processes", "2"]
     if setup:
         command += ["--setup", setup]

@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+        HEADER_UNITS = KMALLOC_HEADER / SLOB_UNIT,
+        MALLOC_UNITS = 16 / SLOB_UNIT, /* malloc's alignment */
+};
+
 #define ensure(condition, page)                                                                    \
         do {                                                                                       \
                 if (!(condition))                                                                  \
@@ -53,7 +58,7 @@ static void walk_free(const struct page *page, uint8_t *map, struct slob_walk *w
                 end = at + block.units;
                 if (end > aligned)
                         ensure(end - aligned <= state.room, page);
-                aligned = (uint32_t)round_up(at + 4, 8) - 4;
+                aligned = (uint32_t)round_up(at + HEADER_UNITS, MALLOC_UNITS) - HEADER_UNITS;
                 if (end > aligned)
                         ensure(end - aligned <= state.malloc_room, page);
                 walk->biggest = max_of(walk->biggest, (size_t)block.units * SLOB_UNIT);
