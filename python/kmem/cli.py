@@ -138,6 +138,21 @@ def order(
     show_table(order_rule or RULE, json_file, table_only=table_only)
 
 
+@lab.command()
+def lists(
+    slabs: Annotated[
+        int, typer.Option(help="Slabs that the pattern fills and frees, 1 to 4000.")
+    ] = 200,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+) -> None:
+    """What CPU partial lists hold under each accounting rule, beside a mail's statement."""
+    from kmem.lists import show_lists
+
+    show_lists(slabs, json_file)
+
+
 def start() -> int:
     """Run the command line; errors for the user are one line."""
     try:

@@ -5,7 +5,6 @@ The orders are computed by the library's own code, which build/tools/order
 serves; nothing of it is written down here a second time.
 """
 
-import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kmem.setup import BUILD, KmemError, build, read_mail
+from kmem.setup import BUILD, KmemError, build, read_mail, write_json
 
 TOOL = BUILD / "tools" / "order"
 
@@ -136,15 +135,6 @@ def as_table(rows: Sequence[Row]) -> Table:
             cells += [str(cpus), f"{objects} {pages} ({mail[0]} {mail[1]})"]
         output.add_row(row.cache, *cells, "exact" if row.exact else "differs")
     return output
-
-
-def write_json(file: Path | None, document: dict[str, object]) -> None:
-    if file is None:
-        return
-    try:
-        file.write_text(json.dumps(document, indent=1) + "\n")
-    except OSError as error:
-        raise KmemError(f"--json {file}: {error.strerror}") from None
 
 
 def show_case(case: Case, json_file: Path | None) -> None:
