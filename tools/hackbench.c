@@ -7,6 +7,7 @@
  *
  * CACHES: the table of caches and objects, python/kmem/hackbench_caches.csv. Names, with defaults:
  *   order_cpus=online   CPUs that slab orders count: online (the mail's patch) or possible
+ *   order_rule=5.10     or 6.12
  *   possible=64         CPUs that the machine could have
  *   boot_cpus=16        CPUs at boot; caches made `boot` see one of them online
  *   load_cpus=16        CPUs during the load; those beyond boot_cpus are hot-plugged in between
@@ -114,6 +115,7 @@ static const struct {
 };
 
 static const char *order_cpus = "online";
+static const char *order_rule = "5.10";
 static struct group *groups;
 static uint64_t random_state = 88172645463325252u;
 
@@ -146,9 +148,13 @@ static void read_arguments(int argc, char **argv)
                 size_t length = value ? (size_t)(value++ - argv[i]) : 0;
                 bool found = false;
 
-                if (length == 10 && !strncmp(argv[i], "order_cpus", 10) &&
-                    (!strcmp(value, "online") || !strcmp(value, "possible"))) {
+                if (!strcmp(argv[i], "order_cpus=online") ||
+                    !strcmp(argv[i], "order_cpus=possible")) {
                         order_cpus = value;
+                        continue;
+                }
+                if (!strcmp(argv[i], "order_rule=5.10") || !strcmp(argv[i], "order_rule=6.12")) {
+                        order_rule = value;
                         continue;
                 }
                 for (size_t p = 0; p < sizeof(parameters) / sizeof(parameters[0]); p++) {
@@ -164,7 +170,8 @@ static void read_arguments(int argc, char **argv)
                         *parameters[p].value = (unsigned int)number;
                 }
                 if (!found)
-                        die("expected order_cpus=online, order_cpus=possible, or possible, "
+                        die("expected order_cpus=online or possible, order_rule=5.10 or 6.12, or "
+                            "possible, "
                             "boot_cpus, load_cpus (1 to 1024), groups (1000), pairs (100), loops "
                             "(10000) and a number, not ",
                             argv[i]);
@@ -512,8 +519,8 @@ int main(int argc, char **argv)
         read_caches(argv[1]);
         snprintf(options, sizeof(options),
                  "sheaf_capacity=0,slab_merge=0,freeze=eager,cpu_partial_accounting=objects,"
-                 "cpu_partial_defaults=seed,order_rule=5.10,order_cpus=%s",
-                 order_cpus);
+                 "cpu_partial_defaults=seed,order_rule=%s,order_cpus=%s",
+                 order_rule, order_cpus);
         machine.cpus_present = load.possible;
         machine.cpus_possible = load.possible;
         if (sim_start(&machine))
@@ -524,10 +531,11 @@ int main(int argc, char **argv)
         make_recipes();
         populate_boot();
         populate_cpus(0, load.boot_cpus);
-        printf("{\"order_cpus\": \"%s\", \"possible\": %u, \"boot_cpus\": %u, \"load_cpus\": %u, "
+        printf("{\"order_cpus\": \"%s\", \"order_rule\": \"%s\", \"possible\": %u, \"boot_cpus\": "
+               "%u, \"load_cpus\": %u, "
                "\"groups\": %u, \"pairs\": %u, \"loops\": %u, \"page_bytes\": %zu,\n",
-               order_cpus, load.possible, load.boot_cpus, load.load_cpus, load.groups, load.pairs,
-               load.loops, sim_page_bytes());
+               order_cpus, order_rule, load.possible, load.boot_cpus, load.load_cpus, load.groups,
+               load.pairs, load.loops, sim_page_bytes());
         print_slabs();
         print_memory("start");
         bring_cpus(load.boot_cpus, load.load_cpus);

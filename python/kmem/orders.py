@@ -155,7 +155,7 @@ def show_table(
 ) -> None:
     build()
     rows = compute_rows(rule)
-    results = None if table_only else hackbench.run_all(groups, loops)
+    results = None if table_only else hackbench.run_all(rule, groups, loops)
     write_json(json_file, as_document(rows) | (hackbench.as_document(results) if results else {}))
     console = Console()
     console.print(MAIL, highlight=False, markup=False, soft_wrap=True)

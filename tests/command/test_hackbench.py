@@ -61,12 +61,13 @@ def test_counts_are_of_all_messages_and_processes() -> None:
     )
 
 
-def test_slabs_are_those_of_the_mails_table() -> None:
+@pytest.mark.parametrize("rule", ["5.10", "6.12"])
+def test_slabs_are_those_of_the_mails_table(rule: str) -> None:
     with ORDERS.open(encoding="utf-8") as file:
         mail = list(csv.DictReader(line for line in file if not line.startswith("#")))
     assert len(mail) == 12
     for column, order_cpus in (("current", "possible"), ("patched", "online")):
-        slabs = load(f"order_cpus={order_cpus}")["slabs"]
+        slabs = load(f"order_cpus={order_cpus}", f"order_rule={rule}")["slabs"]
         for row in mail:
             expected = [int(row[f"{column}_objperslab"]), int(row[f"{column}_pagesperslab"])]
             assert slabs[row["cache"]] == expected, (row["cache"], column)
@@ -83,7 +84,16 @@ def test_online_cpus_give_smaller_slabs() -> None:
 
 @pytest.mark.parametrize(
     "argument",
-    ["loops=0", "loops=10001", "loops=5x", "loops", "order_cpus=present", "nonsense=1", "=1"],
+    [
+        "loops=0",
+        "loops=10001",
+        "loops=5x",
+        "loops",
+        "order_cpus=present",
+        "order_rule=4.4",
+        "nonsense=1",
+        "=1",
+    ],
 )
 def test_bad_arguments_are_named(argument: str) -> None:
     done = run(argument)
