@@ -109,10 +109,17 @@ def order(
     slub_min_objects: Annotated[
         int | None, typer.Option(help="Objects wanted in a slab; default: from --cpus")
     ] = None,
+    groups: Annotated[
+        int | None, typer.Option(help="Groups of the simulated hackbench; default: 200")
+    ] = None,
+    loops: Annotated[
+        int | None, typer.Option(help="Messages from each sender to each receiver; default: 200")
+    ] = None,
 ) -> None:
-    """Slab orders from cache sizes and CPU counts, beside a mail's table.
+    """Slab orders, and slab memory of a simulated hackbench, beside a mail's tables.
 
-    With --size: one case; prints objects, pages and order of a slab.
+    Takes about half a minute without --table-only. With --size: one case; prints objects, pages
+    and order of a slab.
     """
     from kmem.orders import RULE, Case, show_case, show_table
 
@@ -124,6 +131,10 @@ def order(
         "slub_min_objects": slub_min_objects,
     }
     of_case = {name: value for name, value in given.items() if value is not None}
+    scale = {"groups": groups, "loops": loops}
+    of_load = {name: value for name, value in scale.items() if value is not None}
+    if of_load and (table_only or size is not None):
+        raise KmemError(f"lab order: --{next(iter(of_load))} is for the load, which does not run")
     if size is not None:
         if table_only:
             raise KmemError("lab order: --table-only and --size exclude each other")
@@ -135,7 +146,22 @@ def order(
     for name in of_case:
         option = name.replace("_", "-")
         raise KmemError(f"lab order: --{option} needs --size; the table has values of its own")
-    show_table(order_rule or RULE, json_file, table_only=table_only)
+    show_table(order_rule or RULE, json_file, table_only=table_only, **of_load)
+
+
+@lab.command()
+def lists(
+    slabs: Annotated[
+        int, typer.Option(help="Slabs that the pattern fills and frees, 1 to 4000.")
+    ] = 200,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+) -> None:
+    """What CPU partial lists hold under each accounting rule, beside a mail's statement."""
+    from kmem.lists import show_lists
+
+    show_lists(slabs, json_file)
 
 
 def start() -> int:

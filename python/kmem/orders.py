@@ -5,7 +5,6 @@ The orders are computed by the library's own code, which build/tools/order
 serves; nothing of it is written down here a second time.
 """
 
-import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +13,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kmem.setup import BUILD, KmemError, build, read_mail
+from kmem import hackbench
+from kmem.setup import BUILD, KmemError, build, read_mail, write_json
 
 TOOL = BUILD / "tools" / "order"
 
@@ -138,15 +138,6 @@ def as_table(rows: Sequence[Row]) -> Table:
     return output
 
 
-def write_json(file: Path | None, document: dict[str, object]) -> None:
-    if file is None:
-        return
-    try:
-        file.write_text(json.dumps(document, indent=1) + "\n")
-    except OSError as error:
-        raise KmemError(f"--json {file}: {error.strerror}") from None
-
-
 def show_case(case: Case, json_file: Path | None) -> None:
     build()
     (slab,) = compute([case])
@@ -154,10 +145,18 @@ def show_case(case: Case, json_file: Path | None) -> None:
     print(slab.objects, slab.pages, slab.order)
 
 
-def show_table(rule: str, json_file: Path | None, *, table_only: bool) -> None:
+def show_table(
+    rule: str,
+    json_file: Path | None,
+    *,
+    table_only: bool,
+    groups: int = hackbench.GROUPS,
+    loops: int = hackbench.LOOPS,
+) -> None:
     build()
     rows = compute_rows(rule)
-    write_json(json_file, as_document(rows))
+    results = None if table_only else hackbench.run_all(rule, groups, loops)
+    write_json(json_file, as_document(rows) | (hackbench.as_document(results) if results else {}))
     console = Console()
     console.print(MAIL, highlight=False, markup=False, soft_wrap=True)
     console.print(as_table(rows))
@@ -171,12 +170,7 @@ def show_table(rule: str, json_file: Path | None, *, table_only: bool) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    if not table_only:
-        console.print(
-            "The mail's other four tables (slab memory, time) need the simulator, which is not"
-            " there yet; --table-only leaves this line out.",
-            highlight=False,
-            soft_wrap=True,
-        )
+    if results:
+        hackbench.show(results)
     if exact != len(rows):
         raise KmemError(f"lab order: {len(rows) - exact} rows differ from the mail")

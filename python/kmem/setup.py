@@ -2,6 +2,7 @@
 """Where the parts of the tree are, and making sure that they are there."""
 
 import csv
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -38,3 +39,13 @@ def read_mail(name: str) -> list[dict[str, str]]:
     """The rows of a table of a mail."""
     with (MAIL / f"{name}.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def write_json(file: Path | None, document: dict[str, object]) -> None:
+    """The result file that --json asks for; nothing without a name."""
+    if file is None:
+        return
+    try:
+        file.write_text(json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise KmemError(f"--json {file}: {error.strerror}") from None

@@ -63,12 +63,32 @@ def test_table_is_the_mails(tmp_path: Path, rule: tuple[str, ...]) -> None:
     assert json.loads(file.read_text()) == {"rows": expected}
 
 
-def test_rest_of_the_mail_is_said_to_be_missing() -> None:
-    result = order()
+def test_load_is_beside_the_mails_tables(tmp_path: Path) -> None:
+    file = tmp_path / "order.json"
+    result = order("--groups", "5", "--loops", "2", "--json", file)
     assert result.returncode == 0, result.stderr
     assert "12 of 12 rows exact" in result.stdout
-    (line,) = (line for line in result.stdout.splitlines() if "simulator" in line)
-    assert "not there yet" in line
+    assert "scaled down: the mail's load has -l 200 -g 200" in result.stdout
+    document = json.loads(file.read_text())
+    assert list(document["load"]) == [
+        "current",
+        "patched",
+        "boot_64_cpus",
+        "boot_16_plus_48_hotplugged",
+    ]
+    for number in ("205760", "506752", "331840", "390272", "251328", "941926", "913600"):
+        assert f"({number})" in result.stdout
+    for seconds in ("10.990", "11.010", "12.554", "12.589"):
+        assert f"({seconds})" in result.stdout
+    for name, load in document["load"].items():
+        costs = {
+            key: cost * (load["message_counts"][key] + load["exit_counts"][key])
+            for key, cost in document["costs_ns"].items()
+        }
+        cpus = 16 if name in ("current", "patched") else 64
+        assert load["modelled_seconds"] == pytest.approx(sum(costs.values()) / cpus / 1e9)
+        for key in ("start_kib", "during_kib", "after_kib", "shrunk_kib"):
+            assert f" {load[key]} (" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -121,6 +141,10 @@ def test_single_case_as_json(tmp_path: Path) -> None:
         (["--size", "64", "--cpus", "1", "--table-only"], ["--table-only", "--size"]),
         (["--cpus", "8"], ["--cpus", "--size"]),
         (["--page-size", "4096", "--table-only"], ["--page-size", "--size"]),
+        (["--table-only", "--groups", "5"], ["--groups"]),
+        (["--size", "64", "--cpus", "1", "--loops", "5"], ["--loops"]),
+        (["--groups", "0"], ["groups=0", "1000"]),
+        (["--loops", "-1"], ["loops=-1", "10000"]),
         (["--table-only", "--json", "/no/such/folder/file"], ["/no/such/folder/file"]),
     ],
 )
