@@ -2,7 +2,8 @@
 /*
  * false_sharing: threads that write busily to small objects of their own. If
  * the allocator gives two threads objects of one cache line, the line moves
- * between CPUs at every write and the run takes several times as long.
+ * between their CPUs again and again. Hyperthreads of one core have one first
+ * cache: there sharing costs little, and this program may show no difference.
  *
  * mode=active   each thread allocates its objects itself: the allocator shares a
  *               line if it serves threads from one place

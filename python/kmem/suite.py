@@ -25,9 +25,9 @@ class Workload:
     def command(self, cpus: int, scale: float = 1, seed: int = 1) -> list[str]:
         """The program and its arguments on a machine of `cpus` CPUs.
 
-        `scale` multiplies the work (1: one to three seconds on glibc and two CPUs, twice that
-        with one thread), `seed` chooses the random numbers. The line it prints is the same
-        for the same arguments, whatever the allocator.
+        `scale` multiplies the work (1: one to three seconds on glibc and two CPUs), `seed`
+        chooses the random numbers. The line it prints is the same for the same arguments,
+        whatever the allocator.
         """
         threads = max(1, self.threads_per_cpu * cpus)
         program: Path = PROGRAMS / self.program
