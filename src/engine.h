@@ -86,7 +86,6 @@ struct kmem_cache {
         uint32_t cpu_partial_slabs;
         uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
-        struct engine_node node[NODES_MAX];
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
         uint32_t batchcount;       /* objects that a refill or a flush of an array moves */
@@ -103,7 +102,15 @@ struct kmem_cache {
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];
+
+        /* Last: of a record that was allocated only the first system_nodes() are there. */
+        struct engine_node node[NODES_MAX];
 };
+
+static inline size_t cache_record_bytes(void)
+{
+        return offsetof(struct kmem_cache, node) + system_nodes() * sizeof(struct engine_node);
+}
 
 static inline uint32_t cache_index(const struct kmem_cache *cache)
 {

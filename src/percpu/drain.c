@@ -325,7 +325,7 @@ static void each_lock(void (*act)(struct lock *))
                 }
                 if (cache->engine->each_lock)
                         cache->engine->each_lock(cache, act);
-                for (unsigned int node = 0; node < NODES_MAX; node++)
+                for (unsigned int node = 0; node < system_nodes(); node++)
                         act(&cache->node[node].list_lock);
                 act(&cache->barn->lock);
         }

@@ -85,8 +85,13 @@ struct slab_cache {
         enum slab_placement placement;
         uint32_t colours;      /* number of different first offsets; 0 and 1 mean one */
         uint32_t colour_lines; /* COLOUR_BYTES from one to the next */
-        struct slab_node node[NODES_MAX];
+        struct slab_node node[NODES_MAX]; /* only the first system_nodes() are there */
 };
+
+static inline size_t slab_data_bytes(void)
+{
+        return offsetof(struct slab_cache, node) + system_nodes() * sizeof(struct slab_node);
+}
 
 static inline struct slab_cache *slab_data(const struct kmem_cache *cache)
 {

@@ -244,7 +244,7 @@ bool slub_shrink(struct kmem_cache *cache)
 {
         bool remain = false;
 
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 node_shrink(cache, &cache->node[node]);
                 remain |= load_relaxed(&cache->node[node].slabs) != 0;
         }
@@ -272,7 +272,7 @@ bool slub_teardown(struct kmem_cache *cache)
         uint64_t slabs = 0;
         uint64_t inuse = 0;
 
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 node_shrink(cache, &cache->node[node]);
                 slabs += load_relaxed(&cache->node[node].slabs);
         }

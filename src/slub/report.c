@@ -6,7 +6,7 @@
 
 void slub_report(struct kmem_cache *cache, struct engine_report *report)
 {
-        for (unsigned int number = 0; number < NODES_MAX; number++) {
+        for (unsigned int number = 0; number < system_nodes(); number++) {
                 struct engine_node *node = &cache->node[number];
                 struct engine_node_report *counts = &report->node[number];
 
