@@ -21,6 +21,7 @@ enum {
         CACHE_NAME_BYTES = 48,
         REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
+        NODE_ANY = -1,             /* no wish for a node */
 };
 
 /*
@@ -204,6 +205,13 @@ struct engine {
          */
         unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                              unsigned int count);
+        /*
+         * One object of a slab of node @node, which is below system_nodes(); NULL without memory
+         * there. A back end that knows no nodes has neither of these two.
+         */
+        void *(*take_on_node)(struct kmem_cache *cache, struct engine_slot *slot, int node);
+        /* The node of an object that the caller holds. */
+        int (*node_of)(const struct kmem_cache *cache, const void *object);
         /* Takes objects back. Wrong ones are reported and left out. @objects is clobbered. */
         void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                      unsigned int count);

@@ -340,7 +340,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
         if (heap_is_foreign())
                 return kmem_heap_owner.cache_alloc(cache, flags);
         object = cache_is_closed(cache) || wants_account(flags)
-                         ? accounted_alloc(cache, flags, &refused)
+                         ? accounted_alloc(cache, flags, NODE_ANY, &refused)
                          : percpu_alloc_slow(cache);
         if (unlikely(!object))
                 return cache_alloc_failed(cache, flags);

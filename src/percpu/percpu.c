@@ -284,6 +284,30 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         return object;
 }
 
+/*
+ * A wish for another node goes past the sheaves (S13-04). One for the own node is served from them,
+ * but what CPUs free here lies in them too: an object of another node goes home. If the node has
+ * no object and no memory for a slab, the wish is dropped, unless it is for @only that node (S12-05).
+ */
+void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
+{
+        void *object = NULL;
+        struct slot_cache *record;
+        struct slot *slot;
+
+        if (node == (int)system_current_node())
+                object = percpu_alloc(cache);
+        if (object && cache->engine->node_of(cache, object) == node)
+                return object;
+        slot = slot_current();
+        record = slot_record(&slot, cache);
+        percpu_after_fork();
+        if (object)
+                objects_give(cache, slot, record, &object, 1);
+        object = cache->engine->take_on_node(cache, &record->engine, node);
+        return object || only ? object : percpu_alloc(cache);
+}
+
 static enum push_result push_again(struct kmem_cache *cache, void *object)
 {
         return slots_are_rseq() ? rseq_push(sheaf_offset(cache), object)

@@ -30,19 +30,22 @@ void node_remove_partial_locked(struct engine_node *node, struct page *slab)
         store_relaxed(&slab->node_partial, (uint8_t)0);
 }
 
-/* Pops the newest CPU partial slab; the slot cache lock is held. */
-struct page *slot_take_partial(struct engine_slot *slot)
+/* Pops the newest CPU partial slab of the node; the slot cache lock is held. */
+struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slot, int node)
 {
-        struct page *slab;
-
         debug_check(lock_is_held(&slot->lock));
-        if (!slot->partial)
-                return NULL;
-        slab = page_at(slot->partial);
-        slot->partial = slab->next;
-        slab->next = 0;
-        slab->prev = 0;
-        return slab;
+        while (slot->partial) {
+                struct page *slab = page_at(slot->partial);
+
+                slot->partial = slab->next;
+                slab->next = 0;
+                if (node == NODE_ANY || slab->node == node) {
+                        slab->prev = 0;
+                        return slab;
+                }
+                node_put_chain(cache, slot, page_number(slab), MISMATCH_TO_NODE);
+        }
+        return NULL;
 }
 
 /*
@@ -231,9 +234,11 @@ static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot
         return first != NULL;
 }
 
-bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot)
+bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish)
 {
         debug_check(lock_is_held(&slot->lock));
+        if (wish != NODE_ANY)
+                return node_take_partial(cache, slot, &cache->node[wish]);
         for (unsigned int step = 0, here = system_current_node(); step < system_nodes(); step++) {
                 unsigned int node = (here + step) % system_nodes();
 
