@@ -92,8 +92,10 @@ struct kmem_cache {
         uint32_t batchcount;       /* objects that a refill or a flush of an array moves */
         uint32_t shared;           /* capacity of a node's shared array, in batchcounts */
 
+        uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07); relaxed */
+        uint64_t defrag_random;            /* state of what decides by it; relaxed */
+
         /* What attributes keep for parts that do not exist yet; under cache_mutex. */
-        uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07) */
         bool failslab;             /* marked for fault injection */
         bool skip_kfence;          /* not to be sampled */
 

@@ -11,6 +11,8 @@
  */
 #include "slub/slab.h"
 
+#include "base/random.h"
+
 void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node, struct page *slab,
                              bool tail)
 {
@@ -234,16 +236,45 @@ static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot
         return first != NULL;
 }
 
-bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish)
+/* S12-07: whether this request may search nodes other than its own. */
+static bool remote_search_is_due(struct kmem_cache *cache)
 {
-        debug_check(lock_is_held(&slot->lock));
-        if (wish != NODE_ANY)
-                return node_take_partial(cache, slot, &cache->node[wish]);
-        for (unsigned int step = 0, here = system_current_node(); step < system_nodes(); step++) {
-                unsigned int node = (here + step) % system_nodes();
+        uint32_t ratio = load_relaxed(&cache->remote_node_defrag_ratio);
 
-                if (node_take_partial(cache, slot, &cache->node[node]))
+        return ratio && random_next(&cache->defrag_random) % 1024 <= ratio;
+}
+
+/*
+ * Another node's slabs are taken while it has more than it would keep. @anything: of what it would
+ * keep too, because there is no memory for a slab here.
+ */
+static bool take_from_others(struct kmem_cache *cache, struct engine_slot *slot, unsigned int here,
+                             bool anything)
+{
+        for (unsigned int step = 1; step < system_nodes(); step++) {
+                struct engine_node *node = &cache->node[(here + step) % system_nodes()];
+
+                if ((anything || load_relaxed(&node->partial.length) >
+                                         load_relaxed(&cache->min_partial)) &&
+                    node_take_partial(cache, slot, node))
                         return true;
         }
         return false;
+}
+
+bool slot_take_last(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        debug_check(lock_is_held(&slot->lock));
+        return take_from_others(cache, slot, system_current_node(), true);
+}
+
+bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish)
+{
+        unsigned int here = wish == NODE_ANY ? system_current_node() : (unsigned int)wish;
+
+        debug_check(lock_is_held(&slot->lock));
+        if (node_take_partial(cache, slot, &cache->node[here]))
+                return true;
+        return wish == NODE_ANY && system_nodes() > 1 && remote_search_is_due(cache) &&
+               take_from_others(cache, slot, here, false);
 }

@@ -207,8 +207,13 @@ KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page 
                                     enum slab_stage from, struct slab_cost *cost);
 
 /* partial.c: CPU partial and node partial lists */
-/* From the list of node @wish, or with NODE_ANY from its own node's and then the others'. */
+/*
+ * From the list of node @wish, or with NODE_ANY from its own node's and then, as often as
+ * remote_node_defrag_ratio says, the others'.
+ */
 KMEM_HIDDEN bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish);
+/* From other nodes whatever the ratio says: when there is no memory for a slab. */
+KMEM_HIDDEN bool slot_take_last(struct kmem_cache *cache, struct engine_slot *slot);
 /* Slabs of other nodes than @node, if that is not NODE_ANY, go to their node lists first (T5). */
 KMEM_HIDDEN struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
                                            int node);

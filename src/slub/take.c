@@ -166,7 +166,10 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
         }
         if (slot_take_from_nodes(cache, slot, node))
                 return true;
-        return fresh && slot_new_slab_locked(cache, slot, node);
+        if (!fresh)
+                return false;
+        return slot_new_slab_locked(cache, slot, node) ||
+               (node == NODE_ANY && slot_take_last(cache, slot));
 }
 
 unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
