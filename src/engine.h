@@ -100,7 +100,7 @@ struct kmem_cache {
         bool skip_kfence;          /* not to be sampled */
 
         void *engine_data;         /* whatever else the back end keeps, NULL at first */
-        struct barn *barn;
+        struct barn *barn;         /* one for each node */
         uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */

@@ -13,7 +13,9 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MANY = 600 };
 
@@ -33,13 +35,18 @@ struct page *__wrap_pages_alloc(unsigned int order, bool *zero)
         return no_pages ? NULL : __real_pages_alloc(order, zero);
 }
 
-static void begin(void)
+static void run_on(unsigned int cpu)
 {
         cpu_set_t set;
 
         CPU_ZERO(&set);
-        CPU_SET((unsigned int)sched_getcpu(), &set);
+        CPU_SET(cpu, &set);
         check(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+static void begin(void)
+{
+        run_on((unsigned int)sched_getcpu());
         here = (int)system_current_node();
         there = (here + 1) % (int)system_nodes();
         check(here != there);
@@ -237,6 +244,52 @@ static void other_nodes_are_searched(void **state)
         child_passes("kept", "numa_fake=4,slub_max_order=0,freeze=eager");
 }
 
+/*
+ * S13-02: sheaves that a slot has too many of go to the barn of its CPU's node, no other node's CPU
+ * takes them, and a flush finds them all.
+ */
+static void child_barns(void)
+{
+        unsigned int count = 20 * 4;
+        unsigned int other;
+        cpu_set_t set;
+
+        check(sched_getaffinity(0, sizeof(set), &set) == 0);
+        begin();
+        for (other = 0; other < CPU_SETSIZE; other++)
+                if (CPU_ISSET(other, &set) && (int)(other % system_nodes()) != here)
+                        break;
+        if (other == CPU_SETSIZE) {
+                puts("# skipped: all usable CPUs are of one fake node");
+                fflush(stdout);
+                _exit(CHILD_SKIP);
+        }
+        for (unsigned int i = 0; i < count; i++)
+                objects[i] = kmem_cache_alloc(cache, 0);
+        for (unsigned int i = 0; i < count; i++)
+                kmem_cache_free(cache, objects[i]);
+        check(cache->barn[here].full_size > 0);
+        check_equal(cache->barn[here].full_size, cache->barn[here].full_max);
+        run_on(other);
+        there = (int)system_current_node();
+        check(there != here);
+        for (unsigned int i = 0; i < count; i++)
+                objects[i] = kmem_cache_alloc(cache, 0);
+        check_equal(cache->barn[here].full_size, cache->barn[here].full_max);
+        for (unsigned int i = 0; i < count; i++)
+                kmem_cache_free(cache, objects[i]);
+        check_equal(cache->barn[there].full_size, cache->barn[there].full_max);
+        kmem_cache_shrink(cache);
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                check(!cache->barn[node].full && !cache->barn[node].empty);
+        end();
+}
+
+static void barns(void **state)
+{
+        child_passes("barns", "numa_fake=2,sheaf_capacity=4,slot_cache_max=0");
+}
+
 static void wishes(void **state)
 {
         child_passes("wishes", "numa_fake=2");
@@ -274,6 +327,7 @@ int main(int argc, char **argv)
                 {"ignored", child_ignored},
                 {"ratio", child_ratio},
                 {"kept", child_kept},
+                {"barns", child_barns},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(wishes),
@@ -281,6 +335,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(this_node_only),
                 cmocka_unit_test(slob_ignores),
                 cmocka_unit_test(other_nodes_are_searched),
+                cmocka_unit_test(barns),
         };
 
         child_main(argc, argv, children, array_size(children));
