@@ -207,8 +207,10 @@ struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsigned int siz
 #define NUMA_NO_NODE (-1)
 
 /*
- * kmem_cache_alloc that prefers a NUMA node (S8-20). A node without memory, and NUMA_NO_NODE, is
- * no wish at all; there is one node so far.
+ * kmem_cache_alloc that prefers a NUMA node (S8-20, S12-05): the object is of a slab of that node,
+ * unless there is no memory for one; with __GFP_THISNODE that is a failure. A node that there is
+ * not, and NUMA_NO_NODE, is no wish at all (S12-06), nor is any with engine slob. There is one
+ * node, or as many as option numa_fake says. Errors as kmem_cache_alloc.
  */
 void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
         __attribute__((malloc));
@@ -236,7 +238,10 @@ void *kmalloc_array(size_t count, size_t size, gfp_t flags)
 /* kmalloc_array with __GFP_ZERO. */
 void *kcalloc(size_t count, size_t size, gfp_t flags) __attribute__((malloc, alloc_size(1, 2)));
 
-/* The same on a wished node, as kmem_cache_alloc_node. */
+/*
+ * The same on a wished node, as kmem_cache_alloc_node; blocks too large for a size class are
+ * wherever there is memory.
+ */
 void *kmalloc_node(size_t size, gfp_t flags, int node) __attribute__((malloc, alloc_size(1)));
 void *kzalloc_node(size_t size, gfp_t flags, int node) __attribute__((malloc, alloc_size(1)));
 void *kmalloc_array_node(size_t count, size_t size, gfp_t flags, int node)

@@ -21,6 +21,7 @@ enum {
         CACHE_NAME_BYTES = 48,
         REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
+        NODE_ANY = -1,             /* no wish for a node */
 };
 
 /*
@@ -86,24 +87,33 @@ struct kmem_cache {
         uint32_t cpu_partial_slabs;
         uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
-        struct engine_node node[NODES_MAX];
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
         uint32_t batchcount;       /* objects that a refill or a flush of an array moves */
         uint32_t shared;           /* capacity of a node's shared array, in batchcounts */
 
+        uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07); relaxed */
+        uint64_t defrag_random;            /* state of what decides by it; relaxed */
+
         /* What attributes keep for parts that do not exist yet; under cache_mutex. */
-        uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07) */
         bool failslab;             /* marked for fault injection */
         bool skip_kfence;          /* not to be sampled */
 
         void *engine_data;         /* whatever else the back end keeps, NULL at first */
-        struct barn *barn;
+        struct barn *barn;         /* one for each node */
         uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];
+
+        /* Last: of a record that was allocated only the first system_nodes() are there. */
+        struct engine_node node[NODES_MAX];
 };
+
+static inline size_t cache_record_bytes(void)
+{
+        return offsetof(struct kmem_cache, node) + system_nodes() * sizeof(struct engine_node);
+}
 
 static inline uint32_t cache_index(const struct kmem_cache *cache)
 {
@@ -197,6 +207,13 @@ struct engine {
          */
         unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                              unsigned int count);
+        /*
+         * One object of a slab of node @node, which is below system_nodes(); NULL without memory
+         * there. A back end that knows no nodes has neither of these two.
+         */
+        void *(*take_on_node)(struct kmem_cache *cache, struct engine_slot *slot, int node);
+        /* The node of an object that the caller holds. */
+        int (*node_of)(const struct kmem_cache *cache, const void *object);
         /* Takes objects back. Wrong ones are reported and left out. @objects is clobbered. */
         void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                      unsigned int count);

@@ -45,7 +45,7 @@ static void put_owner(struct kmem_cache *cache, struct kmem_group *owner, size_t
                 group_disown(owner, unowned, object_charge(cache));
 }
 
-void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
+void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *refused)
 {
         struct kmem_group *owner;
         void *object;
@@ -53,7 +53,9 @@ void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
         *refused = !charge(cache, flags, 1, &owner);
         if (unlikely(*refused))
                 return NULL;
-        object = percpu_alloc(cache);
+        object = node == NODE_ANY
+                         ? percpu_alloc(cache)
+                         : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
         if (!owner)
                 return object;
         if (likely(object))

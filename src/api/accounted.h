@@ -21,6 +21,19 @@ static inline bool wants_account(gfp_t flags)
         return unlikely(flags & __GFP_ACCOUNT) && group_current();
 }
 
+/*
+ * The node that a request goes for: the caller's wish, or NODE_ANY if that is none, a node that
+ * there is not (S12-06), or wasted on a back end without nodes.
+ */
+static inline int node_wish(const struct kmem_cache *cache, int node)
+{
+        unsigned int nodes = system_nodes();
+
+        if (node < 0 || (unsigned int)node >= nodes || nodes == 1 || !cache->engine->take_on_node)
+                return NODE_ANY;
+        return node;
+}
+
 /* Whether a failure is probably a limit's: then it is counted in the group, and not reported. */
 static inline bool is_limited(void)
 {
@@ -28,10 +41,10 @@ static inline bool is_limited(void)
 }
 
 /*
- * An object of a closed cache, or of an open one if wants_account(flags), which closes it. NULL
- * if a limit refuses, which *refused tells, or without memory.
+ * An object of a closed cache, or of an open one if wants_account(flags), which closes it. @node
+ * is what node_wish() says. NULL if a limit refuses, which *refused tells, or without memory.
  */
-KMEM_HIDDEN void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused);
+KMEM_HIDDEN void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *refused);
 /* engine->alloc_bytes with the charge; flags as below. */
 KMEM_HIDDEN void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
                                         gfp_t flags);

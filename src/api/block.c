@@ -34,7 +34,7 @@ static size_t exact_align(enum class_table table)
 static void *object_alloc(struct kmem_cache *cache, bool *refused)
 {
         *refused = false;
-        return cache_is_closed(cache) ? accounted_alloc(cache, 0, refused) : percpu_alloc(cache);
+        return cache_is_closed(cache) ? accounted_alloc(cache, 0, NODE_ANY, refused) : percpu_alloc(cache);
 }
 
 void *block_alloc(enum class_table table, size_t size, bool zero)
@@ -97,7 +97,7 @@ void *block_alloc_accounted(size_t size, gfp_t flags)
                 return NULL;
         if (cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, size, exact_align(CLASS_KMALLOC), flags);
-        object = accounted_alloc(cache, flags, &refused);
+        object = accounted_alloc(cache, flags, NODE_ANY, &refused);
         /* What does not fit the reservation any more may find room outside it. */
         if (unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES)
                 return accounted_large_alloc(size, PAGE_SIZE, flags);

@@ -73,7 +73,7 @@ static int share_pages_locked(const struct engine *engine)
 int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
                       slab_flags_t flags, struct kmem_cache **made)
 {
-        struct kmem_cache *cache = metadata_alloc(sizeof(*cache));
+        struct kmem_cache *cache = metadata_alloc(cache_record_bytes());
         int error;
 
         if (!cache)
@@ -98,7 +98,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
                         cache->engine->teardown(cache);
         }
         if (error) {
-                metadata_free(cache, sizeof(*cache));
+                metadata_free(cache, cache_record_bytes());
                 return error;
         }
         alias_remove_locked(cache->name);
@@ -283,7 +283,7 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
                 /* With leftovers the record leaks too: frees of them may still come. */
                 if (!cache->engine->teardown(cache)) {
                         percpu_retire(cache);
-                        metadata_free(cache, sizeof(*cache));
+                        metadata_free(cache, cache_record_bytes());
                 }
         }
         lock_drop(&cache_mutex);
@@ -340,7 +340,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
         if (heap_is_foreign())
                 return kmem_heap_owner.cache_alloc(cache, flags);
         object = cache_is_closed(cache) || wants_account(flags)
-                         ? accounted_alloc(cache, flags, &refused)
+                         ? accounted_alloc(cache, flags, NODE_ANY, &refused)
                          : percpu_alloc_slow(cache);
         if (unlikely(!object))
                 return cache_alloc_failed(cache, flags);

@@ -1,16 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Requests that name a NUMA node (S8-20, S12-05). There is one node: a wish for another is a wish
- * for a node without memory, which is ignored (S12-06).
+ * Requests that name a NUMA node (S8-20, S12-05). On a machine with one node, or without a node to
+ * wish for (S12-06), they are the plain calls.
  */
-#include "kmem.h"
+#include "api/accounted.h"
+#include "api/owner.h"
 
-#include "base/compiler.h"
+#include <string.h>
+
+/* The object, cleared if that is asked for; NULL without memory or if a limit refuses. */
+static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node)
+{
+        bool refused;
+        void *object;
+
+        object = cache_is_closed(cache) || wants_account(flags)
+                         ? accounted_alloc(cache, flags, node, &refused)
+                         : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
+        if (object && flags & __GFP_ZERO)
+                memset(object, 0, cache->object_size);
+        return object;
+}
 
 KMEM_PUBLIC void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
 {
-        (void)node;
-        return kmem_cache_alloc(cache, flags);
+        void *object;
+
+        if (heap_is_foreign() || node_wish(cache, node) == NODE_ANY)
+                return kmem_cache_alloc(cache, flags);
+        object = alloc_on_node(cache, flags, node);
+        return likely(object) ? object : cache_alloc_failed(cache, flags);
 }
 
 KMEM_PUBLIC void *kmem_cache_alloc_lru(struct kmem_cache *cache, struct list_lru *lru, gfp_t flags)
@@ -19,10 +38,27 @@ KMEM_PUBLIC void *kmem_cache_alloc_lru(struct kmem_cache *cache, struct list_lru
         return kmem_cache_alloc(cache, flags);
 }
 
+/* The cache that serves kmalloc of a size; NULL for large blocks, or without memory. */
+static struct kmem_cache *kmalloc_cache(size_t size, gfp_t flags)
+{
+        if (!heap_ready() || size == 0 || size > class_bytes_max())
+                return NULL;
+        return wants_account(flags) ? class_cache_accounted(size)
+                                    : class_cache(CLASS_KMALLOC, size);
+}
+
 KMEM_PUBLIC void *kmalloc_node(size_t size, gfp_t flags, int node)
 {
-        (void)node;
-        return kmalloc(size, flags);
+        struct kmem_cache *cache = node < 0 ? NULL : kmalloc_cache(size, flags);
+        void *object = NULL;
+
+        if (!cache || node_wish(cache, node) == NODE_ANY)
+                return kmalloc(size, flags);
+        object = alloc_on_node(cache, flags, node);
+        if (likely(object))
+                return object;
+        /* Without the wish there may still be memory, as a large block. */
+        return flags & __GFP_THISNODE ? cache_alloc_failed(cache, flags) : kmalloc(size, flags);
 }
 
 KMEM_PUBLIC void *kzalloc_node(size_t size, gfp_t flags, int node)
@@ -32,8 +68,12 @@ KMEM_PUBLIC void *kzalloc_node(size_t size, gfp_t flags, int node)
 
 KMEM_PUBLIC void *kmalloc_array_node(size_t count, size_t size, gfp_t flags, int node)
 {
-        (void)node;
-        return kmalloc_array(count, size, flags);
+        size_t bytes;
+
+        /* Too many: the plain call says so. */
+        if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
+                return kmalloc_array(count, size, flags);
+        return kmalloc_node(bytes, flags, node);
 }
 
 KMEM_PUBLIC void *kcalloc_node(size_t count, size_t size, gfp_t flags, int node)

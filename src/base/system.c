@@ -13,6 +13,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/cpus.h"
+#include "base/options.h"
 #include "base/syscall.h"
 
 #include <sys/auxv.h>
@@ -100,16 +101,21 @@ unsigned int system_current_cpu(void)
 
 unsigned int system_nodes(void)
 {
-        return NODES_MAX;
+        return (unsigned int)options.numa_fake;
 }
 
 unsigned int system_node_cpus(unsigned int node)
 {
-        (void)node;
-        return max_of(system_cpus(CPUS_ONLINE) / NODES_MAX, 1u);
+        unsigned int nodes = system_nodes();
+
+        return (system_cpus(CPUS_ONLINE) + nodes - 1 - node) / nodes;
 }
 
+/*
+ * Fake nodes get the CPUs in turn, not in blocks: then neighbours differ, and two CPUs of a large
+ * machine that a process is bound to are on two nodes.
+ */
 unsigned int system_current_node(void)
 {
-        return NODES_MAX > 1 ? system_current_cpu() % NODES_MAX : 0;
+        return system_nodes() > 1 ? system_current_cpu() % system_nodes() : 0;
 }

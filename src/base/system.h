@@ -9,10 +9,8 @@
 
 #include "base/compiler.h"
 
-/* NUMA nodes with lists of their own. Tests and the simulator build with more. */
-#ifndef NODES_MAX
-#define NODES_MAX 1
-#endif
+/* NUMA nodes that there may be; how many there are says system_nodes(). */
+#define NODES_MAX 8
 
 /* Reads sizes and CPU counts; called before anything else, single-threaded. */
 KMEM_HIDDEN void system_init(void);

@@ -69,7 +69,7 @@ void counters_reset_all(struct kmem_cache *cache)
                 if (counters)
                         reset_costs(counters);
         }
-        for (unsigned int node = 0; node < NODES_MAX; node++)
+        for (unsigned int node = 0; node < system_nodes(); node++)
                 store_relaxed(&cache->node[node].shrinks, 0);
 }
 
@@ -86,7 +86,7 @@ void counters_cost(struct kmem_cache *cache, enum slub_transition transition,
         }
         if (transition != SHRINK_NODE || !counters_are_on(cache))
                 return;
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 costs[COST_TIMES] += load_relaxed(&cache->node[node].shrinks);
                 costs[COST_LIST_LOCKS] += load_relaxed(&cache->node[node].shrinks);
         }

@@ -71,10 +71,10 @@ static void add_nodes(struct attribute_text *text, const uint64_t counts[NODES_M
 {
         uint64_t total = 0;
 
-        for (unsigned int node = 0; node < NODES_MAX; node++)
+        for (unsigned int node = 0; node < system_nodes(); node++)
                 total += counts[node];
         add(text, "%lu", (unsigned long)total);
-        for (unsigned int node = 0; node < NODES_MAX; node++)
+        for (unsigned int node = 0; node < system_nodes(); node++)
                 if (counts[node])
                         add(text, " N%u=%lu", node, (unsigned long)counts[node]);
 }
@@ -87,7 +87,7 @@ void show_nodes(const struct attribute *attribute, struct kmem_cache *cache,
         uint64_t resting;
 
         percpu_report(cache, &report, &resting);
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 const char *counted = (const char *)&report.node[node] + attribute->place;
 
                 counts[node] = *(const uint64_t *)(const void *)counted;
@@ -103,7 +103,7 @@ void show_objects(const struct attribute *attribute, struct kmem_cache *cache,
         uint64_t resting;
 
         percpu_report(cache, &report, &resting);
-        for (unsigned int node = 0; node < NODES_MAX; node++)
+        for (unsigned int node = 0; node < system_nodes(); node++)
                 counts[node] = report.node[node].objects -
                                min_of(report.node[node].listed_free, report.node[node].objects);
         add_nodes(text, counts);

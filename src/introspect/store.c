@@ -100,7 +100,7 @@ int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cac
         int error = parse_number(value, 100, &percent);
 
         if (!error)
-                cache->remote_node_defrag_ratio = (uint32_t)percent * 10;
+                store_relaxed(&cache->remote_node_defrag_ratio, (uint32_t)percent * 10);
         return error;
 }
 

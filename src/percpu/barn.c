@@ -3,6 +3,16 @@
 
 #include "base/metadata.h"
 
+struct barn *barns_new(void)
+{
+        return metadata_alloc(system_nodes() * sizeof(struct barn));
+}
+
+void barns_free(struct barn *barns)
+{
+        metadata_free(barns, system_nodes() * sizeof(struct barn));
+}
+
 static size_t sheaf_bytes(const struct kmem_cache *cache)
 {
         return sizeof(struct sheaf) + cache->sheaf_room * sizeof(void *);
@@ -45,7 +55,7 @@ struct sheaf *sheaf_new(const struct kmem_cache *cache)
 
 struct sheaf *barn_take_empty(struct kmem_cache *cache)
 {
-        struct barn *barn = cache->barn;
+        struct barn *barn = barn_here(cache);
         struct sheaf *sheaf = NULL;
 
         /* Peek without the lock: a stale zero only makes one more sheaf. */
@@ -59,7 +69,7 @@ struct sheaf *barn_take_empty(struct kmem_cache *cache)
 
 void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf)
 {
-        struct barn *barn = cache->barn;
+        struct barn *barn = barn_here(cache);
 
         if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity) &&
             load_relaxed(&barn->empty_size) < BARN_EMPTY_MAX) {

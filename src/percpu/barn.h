@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Barn: a cache's sheaves that no slot holds (S13-02), under one lock; and the making of sheaves.
+ * Barns: a cache's sheaves that no slot holds (S13-02), a barn for each NUMA node, each under its own
+ * lock; and the making of sheaves. A sheaf goes to the barn of the node whose CPU puts it there; the
+ * objects in it may be of others.
  */
 #ifndef KMEM_PERCPU_BARN_H
 #define KMEM_PERCPU_BARN_H
@@ -16,11 +18,21 @@ struct barn {
         uint32_t full_size;    /* lengths of the lists; read without the lock as hints */
         uint32_t empty_size;
         uint32_t full_max;
-};
+} __attribute__((aligned(64)));
+
+/* Of the CPU that the caller runs on. */
+static inline struct barn *barn_here(struct kmem_cache *cache)
+{
+        return &cache->barn[system_current_node()];
+}
+
+/* For all nodes. NULL without memory. */
+KMEM_HIDDEN struct barn *barns_new(void);
+KMEM_HIDDEN void barns_free(struct barn *barns);
 
 /* A new sheaf of the cache's capacity; NULL without memory, or if that is 0 by now. */
 KMEM_HIDDEN struct sheaf *sheaf_new(const struct kmem_cache *cache);
-/* A sheaf without objects, from the barn or new; NULL if there is none to be had. */
+/* A sheaf without objects, from the barn of this node or new; NULL if there is none to be had. */
 KMEM_HIDDEN struct sheaf *barn_take_empty(struct kmem_cache *cache);
 /* Keeps an empty sheaf, or frees it, as one whose capacity is not the cache's any more. */
 KMEM_HIDDEN void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf);

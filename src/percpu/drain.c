@@ -218,8 +218,9 @@ bool percpu_flush(struct kmem_cache *cache, bool unused)
         percpu_after_fork();
         lock_take(&drain_mutex);
         complete = flush_slots_locked(cache, unused);
-        while ((sheaf = barn_take_any(cache->barn)))
-                empty_sheaf(cache, &shared_slot, record, sheaf);
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                while ((sheaf = barn_take_any(&cache->barn[node])))
+                        empty_sheaf(cache, &shared_slot, record, sheaf);
         empty_slot(&shared_slot, cache, NULL);
         lock_drop(&drain_mutex);
         return complete;
@@ -267,7 +268,9 @@ bool percpu_close(struct kmem_cache *cache)
 
 void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint64_t *resting)
 {
-        *resting = barn_objects(cache->barn);
+        *resting = 0;
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                *resting += barn_objects(&cache->barn[node]);
         cache->engine->report(cache, report);
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
@@ -325,9 +328,10 @@ static void each_lock(void (*act)(struct lock *))
                 }
                 if (cache->engine->each_lock)
                         cache->engine->each_lock(cache, act);
-                for (unsigned int node = 0; node < NODES_MAX; node++)
+                for (unsigned int node = 0; node < system_nodes(); node++)
                         act(&cache->node[node].list_lock);
-                act(&cache->barn->lock);
+                for (unsigned int node = 0; node < system_nodes(); node++)
+                        act(&cache->barn[node].lock);
         }
         for (unsigned int number = 0; !slots_are_rseq() && number < slots_made_count(); number++)
                 act(&slot_made(number)->lock);

@@ -24,7 +24,7 @@
 struct lock cache_mutex;
 struct kmem_cache *caches_by_index[CACHES_MAX];
 
-/* Bytes of free objects that one cache's stock in a slot, and its barn, may hold. */
+/* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
 enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 256 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
 
 /*
@@ -98,12 +98,13 @@ static bool take_indexes(struct kmem_cache *cache)
 static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
         uint64_t bytes = max_of((uint64_t)capacity * cache->size, 1ul);
+        uint64_t full_max = min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
 
         store_relaxed(&cache->sheaf_capacity, capacity);
         store_relaxed(&cache->stock_max,
                       (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX));
-        store_relaxed(&cache->barn->full_max, (uint32_t)min_of(max_of(BARN_BYTES / bytes, 1ul),
-                                                               (uint64_t)BARN_FULL_MAX));
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                store_relaxed(&cache->barn[node].full_max, (uint32_t)full_max);
 }
 
 /*
@@ -123,7 +124,7 @@ int percpu_setup(struct kmem_cache *cache)
         uint64_t capacity = cache->sheaf_capacity;
         int error = 0;
 
-        cache->barn = metadata_alloc(sizeof(*cache->barn));
+        cache->barn = barns_new();
         if (!cache->barn)
                 return ENOMEM;
         if (cache->engine->caching == CACHING_NONE) {
@@ -141,7 +142,7 @@ int percpu_setup(struct kmem_cache *cache)
                 error = ENOMEM;
         if (error) {
                 give_indexes(cache);
-                metadata_free(cache->barn, sizeof(*cache->barn));
+                barns_free(cache->barn);
                 return error;
         }
         owners_setup(cache);
@@ -159,7 +160,7 @@ void percpu_retire(struct kmem_cache *cache)
                 metadata_free(slot->caches[index], slot_record_bytes(cache));
                 slot->caches[index] = NULL;
         }
-        metadata_free(cache->barn, sizeof(*cache->barn));
+        barns_free(cache->barn);
         store_release(&caches_by_index[index], NULL);
         if (cache_is_closed(cache))
                 slots_reopen_index(index);
@@ -170,7 +171,7 @@ struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot
 {
         struct sheaf *sheaf = stock_take(cache, slot, record);
 
-        return sheaf ? sheaf : barn_take_full(cache->barn);
+        return sheaf ? sheaf : barn_take_full(barn_here(cache));
 }
 
 struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
@@ -199,7 +200,7 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
                 bool worth = sheaf->size * 4 >= sheaf->capacity;
 
                 if (worth &&
-                    (stock_put(cache, slot, record, sheaf) || barn_put_full(cache->barn, sheaf)))
+                    (stock_put(cache, slot, record, sheaf) || barn_put_full(barn_here(cache), sheaf)))
                         return;
                 sheaf_give(cache, slot, record, sheaf);
         }
@@ -282,6 +283,30 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                      sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare)))
                 put_away(cache, slot, record, sheaf);
         return object;
+}
+
+/*
+ * A wish for another node goes past the sheaves (S13-04). One for the own node is served from them,
+ * but what CPUs free here lies in them too: an object of another node goes home. If the node has
+ * no object and no memory for a slab, the wish is dropped, unless it is for @only that node (S12-05).
+ */
+void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
+{
+        void *object = NULL;
+        struct slot_cache *record;
+        struct slot *slot;
+
+        if (node == (int)system_current_node())
+                object = percpu_alloc(cache);
+        if (object && cache->engine->node_of(cache, object) == node)
+                return object;
+        slot = slot_current();
+        record = slot_record(&slot, cache);
+        percpu_after_fork();
+        if (object)
+                objects_give(cache, slot, record, &object, 1);
+        object = cache->engine->take_on_node(cache, &record->engine, node);
+        return object || only ? object : percpu_alloc(cache);
 }
 
 static enum push_result push_again(struct kmem_cache *cache, void *object)

@@ -36,6 +36,11 @@ KMEM_HIDDEN void percpu_give_index(uint32_t index);
 /* The slow half of allocation; NULL only without memory. */
 KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
 /*
+ * An object of node @node, which is below system_nodes(), or if there is none to be had and not
+ * @only one of another. The engine knows nodes. NULL without memory.
+ */
+KMEM_HIDDEN void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only);
+/*
  * The slow half of free. False if the object is on top of the sheaf it would go to, which is a
  * double free; then nothing happened.
  */

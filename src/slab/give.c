@@ -16,7 +16,7 @@
  */
 static uint32_t home_node(const struct kmem_cache *cache, const void *object, uint32_t here)
 {
-        if (NODES_MAX == 1 || !heap_contains(object) ||
+        if (system_nodes() == 1 || !heap_contains(object) ||
             load_relaxed(&heap.map[address_page(object)]) != cache->pair_offset)
                 return here;
         return load_relaxed(&slab_of(cache, object)->node);
@@ -45,7 +45,7 @@ static unsigned int sort_home(const struct kmem_cache *cache, uint32_t home, uin
 {
         unsigned int front = 0;
 
-        if (NODES_MAX == 1)
+        if (system_nodes() == 1)
                 return count;
         for (unsigned int i = 0; i < count; i++) {
                 void *object = objects[i];

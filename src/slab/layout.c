@@ -165,7 +165,7 @@ void slab_data_free(struct kmem_cache *cache)
                 for (uint32_t home = 0; home < system_nodes(); home++)
                         object_array_free(data->node[node].alien[home]);
         }
-        metadata_free(data, sizeof(*data));
+        metadata_free(data, slab_data_bytes());
         cache->engine_data = NULL;
 }
 
@@ -189,7 +189,7 @@ int slab_setup(struct kmem_cache *cache)
         cache->objects = cache->min_order_objects = layout.objects;
         set_tunables(cache);
 
-        data = metadata_alloc(sizeof(*data));
+        data = metadata_alloc(slab_data_bytes());
         if (!data)
                 return ENOMEM;
         data->placement = placement;

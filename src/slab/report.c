@@ -61,11 +61,18 @@ static bool slab_is_object(const struct kmem_cache *cache, const void *address)
         return slab_index(cache, slab_of(cache, address), address) != NO_INDEX;
 }
 
+static int slab_node_of(const struct kmem_cache *cache, const void *object)
+{
+        return slab_of(cache, object)->node;
+}
+
 const struct engine slab_engine = {
         .name = "slab",
         .caching = CACHING_ARRAY,
         .setup = slab_setup,
         .take = slab_take,
+        .take_on_node = slab_take_on_node,
+        .node_of = slab_node_of,
         .give = slab_give,
         .flush_count = slab_flush_count,
         .flush = slab_flush,

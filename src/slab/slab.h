@@ -85,8 +85,13 @@ struct slab_cache {
         enum slab_placement placement;
         uint32_t colours;      /* number of different first offsets; 0 and 1 mean one */
         uint32_t colour_lines; /* COLOUR_BYTES from one to the next */
-        struct slab_node node[NODES_MAX];
+        struct slab_node node[NODES_MAX]; /* only the first system_nodes() are there */
 };
+
+static inline size_t slab_data_bytes(void)
+{
+        return offsetof(struct slab_cache, node) + system_nodes() * sizeof(struct slab_node);
+}
 
 static inline struct slab_cache *slab_data(const struct kmem_cache *cache)
 {
@@ -187,6 +192,7 @@ KMEM_HIDDEN void slab_end_all(struct kmem_cache *cache, uint32_t doomed);
 KMEM_HIDDEN uint32_t slab_local_node(void);
 KMEM_HIDDEN unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot,
                                    void **objects, unsigned int count);
+KMEM_HIDDEN void *slab_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
 KMEM_HIDDEN void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                            unsigned int count);
 KMEM_HIDDEN unsigned int slab_flush_count(struct kmem_cache *cache);

@@ -76,3 +76,24 @@ unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void 
         add_relaxed(&slot->taken, taken);
         return taken;
 }
+
+/*
+ * S6-33: from the slabs of the node and from a new one there, not from its shared array, which is
+ * for refills.
+ */
+void *slab_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node)
+{
+        uint32_t home = (uint32_t)node;
+        void *object = NULL;
+        unsigned int taken = 0;
+
+        if (load_relaxed(&slab_data(cache)->node[home].free_objects)) {
+                lock_take(&cache->node[home].list_lock);
+                taken = node_pop_locked(cache, home, &object, 1);
+                lock_drop(&cache->node[home].list_lock);
+        }
+        if (!taken)
+                taken = node_grow(cache, home, &object, 1);
+        add_relaxed(&slot->taken, taken);
+        return object;
+}

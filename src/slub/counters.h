@@ -25,7 +25,7 @@ enum slub_counter {
         ALLOC_FROM_PARTIAL,  /* CPU slab taken from a node list */
         ALLOC_SLAB,          /* new slab */
         ALLOC_REFILL,        /* CPU freelist refilled from the slab's own list */
-        ALLOC_NODE_MISMATCH, /* never: requests do not reach the back end with a node */
+        ALLOC_NODE_MISMATCH, /* CPU slab deactivated because another node was wished for */
         FREE_SLAB,           /* slab freed; not by shrink and destroy, which have no CPU */
         CPUSLAB_FLUSH,       /* CPU slab dropped by a flush or by a race while installing */
         DEACTIVATE_FULL,     /* results of a deactivation (S1-51) */
@@ -45,13 +45,14 @@ enum slub_counter {
 };
 
 /*
- * Transitions of the cost table (1.7), without T1 (no cost here), T5 and T21 (no node wishes and no
- * debug caches in this back end).
+ * Transitions of the cost table (1.7), without T1 (no cost here) and T21 (no debug caches in this
+ * back end).
  */
 enum slub_transition {
         REFILL_OWN,         /* T2: CPU slab to CPU slab, from its own list */
         EXHAUST,            /* T3: CPU slab to FULL */
         PARTIAL_TO_CPU,     /* T4: CPU partial to CPU slab */
+        MISMATCH_TO_NODE,   /* T5: CPU partial to NODE partial, as another node was wished for */
         NODE_TO_CPU,        /* T6: NODE partial to CPU slab */
         NODE_TO_PARTIAL,    /* T7: NODE partial to CPU partial */
         NEW_TO_CPU,         /* T8 */

@@ -13,7 +13,8 @@ static void construct_objects(struct kmem_cache *cache, struct page *slab, uint3
                 cache->ctor(slab_object(cache, slab, index));
 }
 
-static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects)
+static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
+                                   int node)
 {
         void *table = metadata_alloc(slab_table_bytes(objects));
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
@@ -26,6 +27,9 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
                 metadata_free(table, slab_table_bytes(objects));
                 return NULL;
         }
+        /* Pages come from one zone so far: all of them may be of any node. */
+        if (node != NODE_ANY)
+                slab->node = (uint8_t)node;
         slab->table = table;
         slab->state = state_pack(state);
         slab->node_partial = 0;
@@ -41,14 +45,14 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
 }
 
 /* A slab of the preferred order, else of the least one that holds an object (S1-50). */
-struct page *slab_new(struct kmem_cache *cache)
+struct page *slab_new(struct kmem_cache *cache, int node)
 {
         struct page *slab;
 
         pages_release_deferred();
-        slab = slab_new_order(cache, cache->order, cache->objects);
+        slab = slab_new_order(cache, cache->order, cache->objects, node);
         if (!slab && cache->min_order < cache->order)
-                slab = slab_new_order(cache, cache->min_order, cache->min_order_objects);
+                slab = slab_new_order(cache, cache->min_order, cache->min_order_objects, node);
         return slab;
 }
 
@@ -244,7 +248,7 @@ bool slub_shrink(struct kmem_cache *cache)
 {
         bool remain = false;
 
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 node_shrink(cache, &cache->node[node]);
                 remain |= load_relaxed(&cache->node[node].slabs) != 0;
         }
@@ -272,7 +276,7 @@ bool slub_teardown(struct kmem_cache *cache)
         uint64_t slabs = 0;
         uint64_t inuse = 0;
 
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 node_shrink(cache, &cache->node[node]);
                 slabs += load_relaxed(&cache->node[node].slabs);
         }

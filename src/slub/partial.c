@@ -11,6 +11,8 @@
  */
 #include "slub/slab.h"
 
+#include "base/random.h"
+
 void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node, struct page *slab,
                              bool tail)
 {
@@ -30,19 +32,22 @@ void node_remove_partial_locked(struct engine_node *node, struct page *slab)
         store_relaxed(&slab->node_partial, (uint8_t)0);
 }
 
-/* Pops the newest CPU partial slab; the slot cache lock is held. */
-struct page *slot_take_partial(struct engine_slot *slot)
+/* Pops the newest CPU partial slab of the node; the slot cache lock is held. */
+struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slot, int node)
 {
-        struct page *slab;
-
         debug_check(lock_is_held(&slot->lock));
-        if (!slot->partial)
-                return NULL;
-        slab = page_at(slot->partial);
-        slot->partial = slab->next;
-        slab->next = 0;
-        slab->prev = 0;
-        return slab;
+        while (slot->partial) {
+                struct page *slab = page_at(slot->partial);
+
+                slot->partial = slab->next;
+                slab->next = 0;
+                if (node == NODE_ANY || slab->node == node) {
+                        slab->prev = 0;
+                        return slab;
+                }
+                node_put_chain(cache, slot, page_number(slab), MISMATCH_TO_NODE);
+        }
+        return NULL;
 }
 
 /*
@@ -231,14 +236,45 @@ static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot
         return first != NULL;
 }
 
-bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot)
+/* S12-07: whether this request may search nodes other than its own. */
+static bool remote_search_is_due(struct kmem_cache *cache)
 {
-        debug_check(lock_is_held(&slot->lock));
-        for (unsigned int step = 0, here = system_current_node(); step < system_nodes(); step++) {
-                unsigned int node = (here + step) % system_nodes();
+        uint32_t ratio = load_relaxed(&cache->remote_node_defrag_ratio);
 
-                if (node_take_partial(cache, slot, &cache->node[node]))
+        return ratio && random_next(&cache->defrag_random) % 1024 <= ratio;
+}
+
+/*
+ * Another node's slabs are taken while it has more than it would keep. @anything: of what it would
+ * keep too, because there is no memory for a slab here.
+ */
+static bool take_from_others(struct kmem_cache *cache, struct engine_slot *slot, unsigned int here,
+                             bool anything)
+{
+        for (unsigned int step = 1; step < system_nodes(); step++) {
+                struct engine_node *node = &cache->node[(here + step) % system_nodes()];
+
+                if ((anything || load_relaxed(&node->partial.length) >
+                                         load_relaxed(&cache->min_partial)) &&
+                    node_take_partial(cache, slot, node))
                         return true;
         }
         return false;
+}
+
+bool slot_take_last(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        debug_check(lock_is_held(&slot->lock));
+        return take_from_others(cache, slot, system_current_node(), true);
+}
+
+bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish)
+{
+        unsigned int here = wish == NODE_ANY ? system_current_node() : (unsigned int)wish;
+
+        debug_check(lock_is_held(&slot->lock));
+        if (node_take_partial(cache, slot, &cache->node[here]))
+                return true;
+        return wish == NODE_ANY && system_nodes() > 1 && remote_search_is_due(cache) &&
+               take_from_others(cache, slot, here, false);
 }

@@ -6,7 +6,7 @@
 
 void slub_report(struct kmem_cache *cache, struct engine_report *report)
 {
-        for (unsigned int number = 0; number < NODES_MAX; number++) {
+        for (unsigned int number = 0; number < system_nodes(); number++) {
                 struct engine_node *node = &cache->node[number];
                 struct engine_node_report *counts = &report->node[number];
 
@@ -50,10 +50,17 @@ bool slub_is_object(const struct kmem_cache *cache, const void *address)
         return slab_index(cache, slab, slab_objects(slab), address) != INDEX_END;
 }
 
+static int slub_node_of(const struct kmem_cache *cache, const void *object)
+{
+        return slab_of(cache, object)->node;
+}
+
 const struct engine slub_engine = {
         .name = "slub",
         .setup = slub_setup,
         .take = slub_take,
+        .take_on_node = slub_take_on_node,
+        .node_of = slub_node_of,
         .give = slub_give,
         .flush_slot = slub_flush_slot,
         .shrink = slub_shrink,

@@ -195,6 +195,7 @@ KMEM_HIDDEN uint64_t slub_partial_objects(const struct kmem_cache *cache,
 /* take.c, give.c: operations of the engine */
 KMEM_HIDDEN unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot,
                                    void **objects, unsigned int count);
+KMEM_HIDDEN void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
 KMEM_HIDDEN void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                            unsigned int count);
 
@@ -206,11 +207,19 @@ KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page 
                                     enum slab_stage from, struct slab_cost *cost);
 
 /* partial.c: CPU partial and node partial lists */
-KMEM_HIDDEN bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot);
-KMEM_HIDDEN struct page *slot_take_partial(struct engine_slot *slot);
+/*
+ * From the list of node @wish, or with NODE_ANY from its own node's and then, as often as
+ * remote_node_defrag_ratio says, the others'.
+ */
+KMEM_HIDDEN bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish);
+/* From other nodes whatever the ratio says: when there is no memory for a slab. */
+KMEM_HIDDEN bool slot_take_last(struct kmem_cache *cache, struct engine_slot *slot);
+/* Slabs of other nodes than @node, if that is not NODE_ANY, go to their node lists first (T5). */
+KMEM_HIDDEN struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
+                                           int node);
 KMEM_HIDDEN void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot,
                                   struct page *slab);
-/* @why: OVERFLOW_TO_NODE or FLUSH_TO_NODE */
+/* @why: MISMATCH_TO_NODE, OVERFLOW_TO_NODE or FLUSH_TO_NODE */
 KMEM_HIDDEN void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain,
                                 enum slub_transition why);
 KMEM_HIDDEN void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node,
@@ -218,7 +227,8 @@ KMEM_HIDDEN void node_add_partial_locked(struct kmem_cache *cache, struct engine
 KMEM_HIDDEN void node_remove_partial_locked(struct engine_node *node, struct page *slab);
 
 /* life.c: slabs come and go */
-KMEM_HIDDEN struct page *slab_new(struct kmem_cache *cache);
+/* @node: NODE_ANY for the one that the CPU belongs to. */
+KMEM_HIDDEN struct page *slab_new(struct kmem_cache *cache, int node);
 KMEM_HIDDEN void slab_discard(struct kmem_cache *cache, struct page *slab);
 KMEM_HIDDEN void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot);
 KMEM_HIDDEN void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot);

@@ -25,13 +25,13 @@
  *   CPU          FULL         T3, T18   1/1, 0/0; slab_take_list, life.c slab_deactivate
  *   CPU          TRANSIT      T17, T18  1/1, 0/1 (0 if it is freed then); slab_deactivate
  *   CPU PARTIAL  CPU          T4        1/1, 0/0; slab_take_list
- *   CPU PARTIAL  TRANSIT      T16, T19  0/1, 0/1; partial.c node_put_chain
+ *   CPU PARTIAL  TRANSIT      T5, T16, T19  0/1, 0/1; partial.c node_put_chain
  *   NODE PARTIAL TRANSIT      T6, T7    0/1, 0/1; partial.c slab_leave_node
  *                             T13, T20  a free's swap, or none; give.c, life.c
  *   FULL         TRANSIT      T14, T15  1/1, T15 under list_lock; give.c slab_push_chain
  *   TRANSIT      CPU          T6        1/0, 0/0; slab_take_list, or nothing left to do
  *   TRANSIT      CPU PARTIAL  T7, T14   none; accounting.c partial_list_add
- *   TRANSIT      NODE PARTIAL T15 - T17, T19  none; partial.c node_add_partial_locked
+ *   TRANSIT      NODE PARTIAL T5, T15 - T17, T19  none; node_add_partial_locked
  *   TRANSIT      GONE         T13, T16, T18 - T20  none; life.c slab_discard
  *
  * Who makes a swap out of a stage owns the slab's place from then on; a swap into FULL gives it up,

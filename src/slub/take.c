@@ -111,12 +111,12 @@ static void slot_install_new(struct kmem_cache *cache, struct engine_slot *slot,
  * A new CPU slab. It is made without the slot cache lock, because constructors may allocate; if
  * the slot got another CPU slab meanwhile, that one is deactivated (S1-21 step 7).
  */
-static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *slot)
+static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *slot, int node)
 {
         struct page *slab;
 
         lock_drop(&slot->lock);
-        slab = slab_new(cache);
+        slab = slab_new(cache, node);
         lock_take(&slot->lock);
         /* Without memory there may still be what others brought meanwhile. */
         if (!slab)
@@ -131,10 +131,12 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
 
 /*
  * Gives the slot a CPU slab with objects to hand out: its own list again, a CPU partial slab, a
- * node partial slab, a new one, in this order (S1-21, S12-04). False without memory, or when
- * only a new slab would do and @fresh is not wanted.
+ * node partial slab, a new one, in this order (S1-21, S12-04), and all but the first of node
+ * @node unless that is NODE_ANY (S12-05). False without memory, or when only a new slab would do
+ * and @fresh is not wanted.
  */
-static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slot, bool fresh)
+static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slot, int node,
+                               bool fresh)
 {
         struct slab_cost cost = {0};
         struct page *slab;
@@ -151,7 +153,7 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                 count_event(slot, DEACTIVATE_BYPASS);
                 count_cost(slot, EXHAUST, &cost);
         }
-        slab = slot_take_partial(slot);
+        slab = slot_take_partial(cache, slot, node);
         if (slab) {
                 slot_install(cache, slot, slab,
                              slab_take_list(cache, slab, STAGE_CPU_PARTIAL, &cost));
@@ -162,9 +164,12 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                 count_cost(slot, PARTIAL_TO_CPU, &cost);
                 return true;
         }
-        if (slot_take_from_nodes(cache, slot))
+        if (slot_take_from_nodes(cache, slot, node))
                 return true;
-        return fresh && slot_new_slab_locked(cache, slot);
+        if (!fresh)
+                return false;
+        return slot_new_slab_locked(cache, slot, node) ||
+               (node == NODE_ANY && slot_take_last(cache, slot));
 }
 
 unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
@@ -181,7 +186,7 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                 else if (slot->slab && slot->carved < slab_objects(slot->slab))
                         take_by_carving(cache, slot, &batch);
                 /* A batch that is half full is worth more than a new slab for the rest. */
-                else if (slot_reload_locked(cache, slot, batch.room * 2 > count))
+                else if (slot_reload_locked(cache, slot, NODE_ANY, batch.room * 2 > count))
                         slow++;
                 else
                         break;
@@ -196,4 +201,36 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
         if (batch.room)
                 __builtin_memmove(objects, objects + batch.room, taken * sizeof(*objects));
         return taken;
+}
+
+/*
+ * A CPU slab of another node goes, whatever it still holds (S1-21 step 1). That is looked at again
+ * after each reload, because others may have given the slot a CPU slab while its lock was dropped.
+ */
+void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node)
+{
+        void *object = NULL;
+        struct batch batch = {.objects = &object, .room = 1};
+        bool slow = false;
+
+        lock_take(&slot->lock);
+        while (batch.room) {
+                if (slot->slab && slot->slab->node != node) {
+                        count_event(slot, ALLOC_NODE_MISMATCH);
+                        slab_deactivate(cache, slot);
+                }
+                if (slot->slab && slot->freelist != INDEX_END)
+                        take_from_freelist(cache, slot, &batch);
+                else if (slot->slab && slot->carved < slab_objects(slot->slab))
+                        take_by_carving(cache, slot, &batch);
+                else if (slot_reload_locked(cache, slot, node, true))
+                        slow = true;
+                else
+                        break;
+        }
+        add_owned(&slot->taken, 1 - batch.room);
+        lock_drop(&slot->lock);
+        if (object && !slow)
+                count_event(slot, ALLOC_FASTPATH);
+        return object;
 }

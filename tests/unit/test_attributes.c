@@ -108,7 +108,7 @@ static void expect_nodes(const char *cache, const char *name, unsigned long numb
         char text[64] = "0\n";
         unsigned int node = 0;
 
-        if (NODES_MAX > 1)
+        if (system_nodes() > 1)
                 sscanf(value_of(cache, name), "%*u N%u=", &node);
         if (number)
                 snprintf(text, sizeof(text), "%lu N%u=%lu\n", number, node, number);
@@ -811,7 +811,6 @@ static void child_engine_slob(void)
         write_value("shrink", "1");
 }
 
-#if NODES_MAX > 1
 /* Two nodes are shown each by its own number, and those without are left out. */
 static void child_two_nodes(void)
 {
@@ -824,7 +823,6 @@ static void child_two_nodes(void)
         cache->node[1].objects = 9;
         EXPECT("counted", "objects", "9 N1=9");
 }
-#endif
 
 enum { THREADS = 3, ROUNDS = 5000, PASSES = 100000 };
 
@@ -894,9 +892,7 @@ CHILD_TEST(mark, "slab_merge=1")
 CHILD_TEST(newest, "")
 CHILD_TEST(engine_slab, "engine=slab,slab_max_order=0,limit=4,batchcount=2,shared=0")
 CHILD_TEST(engine_slob, "engine=slob")
-#if NODES_MAX > 1
-CHILD_TEST(two_nodes, "")
-#endif
+CHILD_TEST(two_nodes, "numa_fake=2")
 
 static void busy(void **state)
 {
@@ -906,6 +902,16 @@ static void busy(void **state)
         child_passes("capacity", "sheaf_capacity=4,slub_max_order=0,slots=locked");
         child_passes("node_counts", COUNTED_OUT ",cpu_partial=0,slots=locked");
         child_passes("cpu_counts", COUNTED_OUT ",slots=locked");
+}
+
+/* The counts of one CPU are all on its node, whichever of several that is. */
+static void several_nodes(void **state)
+{
+        child_passes("node_counts", COUNTED_OUT ",cpu_partial=0,numa_fake=2");
+        child_passes("cpu_counts", COUNTED_OUT ",numa_fake=4");
+        child_passes("engine_slab",
+                     "engine=slab,slab_max_order=0,limit=4,batchcount=2,shared=0,numa_fake=2");
+        child_passes("busy", "numa_fake=2");
 }
 
 int main(int argc, char **argv)
@@ -925,9 +931,7 @@ int main(int argc, char **argv)
                 {"newest", child_newest},
                 {"engine_slab", child_engine_slab},
                 {"engine_slob", child_engine_slob},
-#if NODES_MAX > 1
                 {"two_nodes", child_two_nodes},
-#endif
                 {"busy", child_busy},
         };
         static const struct CMUnitTest tests[] = {
@@ -951,10 +955,9 @@ int main(int argc, char **argv)
                 cmocka_unit_test(newest),
                 cmocka_unit_test(engine_slab),
                 cmocka_unit_test(engine_slob),
-#if NODES_MAX > 1
                 cmocka_unit_test(two_nodes),
-#endif
                 cmocka_unit_test(busy),
+                cmocka_unit_test(several_nodes),
         };
 
         child_main(argc, argv, children, array_size(children));

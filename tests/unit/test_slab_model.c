@@ -143,7 +143,7 @@ static void play(unsigned int size, slab_flags_t flags, void (*ctor)(void *))
         for (unsigned int step = 0; step < STEPS; step++) {
                 unsigned int choice = random_below(100);
 
-                this_node = random_below(NODES_MAX);
+                this_node = random_below(system_nodes());
                 if (choice < 48)
                         step_take();
                 else if (choice < 90)
@@ -196,7 +196,8 @@ static void other_options(void **state)
 {
         child_passes("small_arrays", "engine=slab,limit=4,batchcount=2,shared=1");
         child_passes("small_arrays", "engine=slab,shared=0");
-        child_passes("small_arrays", "engine=slab,noaliencache=1");
+        child_passes("small_arrays", "engine=slab,limit=4,batchcount=2,shared=1,numa_fake=2");
+        child_passes("small_arrays", "engine=slab,noaliencache=1,numa_fake=2");
         child_passes("small_arrays", "engine=slab,limit=1");
 }
 

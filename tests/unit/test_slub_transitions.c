@@ -6,12 +6,14 @@
  * way. One thread; what others do between the read of a state and the swap is put in by the
  * swap hook.
  */
+#define _GNU_SOURCE
 #include "child.h"
 #include "walker.h"
 
 #include "percpu/percpu.h"
 #include "slub/slab.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +56,7 @@ static const struct {
         [REFILL_OWN] = {{1, 1}, {0, 0}, {0, 0}},
         [EXHAUST] = {{1, 1}, {0, 0}, {0, 0}},
         [PARTIAL_TO_CPU] = {{1, 1}, {0, 0}, {0, 0}},
+        [MISMATCH_TO_NODE] = {{0, 1}, {0, 1}, {1, 1}},
         [NODE_TO_CPU] = {{1, 1}, {0, 1}, {1, 1}},
         [NODE_TO_PARTIAL] = {{0, 1}, {0, 1}, {0, 0}},
         [NEW_TO_CPU] = {{0, 0}, {0, 0}, {0, 0}},
@@ -700,7 +703,7 @@ static void child_frozen_on_list(void)
         make_full(1);
         give(1, 0, 0, 1);
         lock_take(&slots[1].lock);
-        slab = slot_take_partial(&slots[1]);
+        slab = slot_take_partial(cache, &slots[1], NODE_ANY);
         slab_enter(cache, slab, STAGE_CPU_PARTIAL, STAGE_TRANSIT);
         word = state_unpack(slab->state);
         word.frozen = true;
@@ -728,15 +731,78 @@ static void illegal_ways(void **state)
 }
 #endif
 
+/* ---- Wishes for a node (S1-21, S12-05) --------------------------------------------------------- */
+
+static void *take_on(int node)
+{
+        void *object = cache->engine->take_on_node(cache, &slots[1], node);
+
+        check(object && cache->engine->node_of(cache, object) == node);
+        walk();
+        return object;
+}
+
+/* On one CPU, so that take and make_full go for its node. */
+static void child_wrong_node(void)
+{
+        int here, there;
+        cpu_set_t set;
+
+        CPU_ZERO(&set);
+        CPU_SET((unsigned int)sched_getcpu(), &set);
+        check(sched_setaffinity(0, sizeof(set), &set) == 0);
+        here = (int)system_current_node();
+        there = (here + 1) % (int)system_nodes();
+        each_scheme(eager)
+        {
+                void *more[3];
+
+                begin(eager, 4, 5);
+                make_full(3);
+                for (unsigned int slab = 0; slab < 3; slab++)
+                        give(1, slab, 0, 1);
+                measure();
+                /* The CPU partial list is of the wrong node, all of it. */
+                more[0] = take_on(there);
+                expect(MISMATCH_TO_NODE, 3);
+                expect(NEW_TO_CPU, 1);
+                expect_no_more();
+                check_equal(event(ALLOC_NODE_MISMATCH), 0);
+                check_equal(cache->node[here].partial.length, 3);
+                /* So is the CPU slab, for the next; the node's own slabs come before a new one. */
+                more[1] = take_on(here);
+                expect(DEACTIVATE_TO_NODE, 1);
+                expect(NODE_TO_CPU, 1);
+                check(measured(NODE_TO_PARTIAL, COST_TIMES) > 0);
+                forget(NODE_TO_PARTIAL);
+                expect_no_more();
+                check_equal(event(ALLOC_NODE_MISMATCH), 1);
+                check_equal(cache->node[there].partial.length, 1);
+                /* A slab of the CPU partial list that is of the right node stays there until it is its turn. */
+                more[2] = take_on(here);
+                expect(EXHAUST, 1);
+                expect(PARTIAL_TO_CPU, 1);
+                expect_no_more();
+                check_equal(event(ALLOC_NODE_MISMATCH), 1);
+                end(more, 3);
+        }
+}
+
+static void wrong_node(void **state)
+{
+        child_passes("wrong_node", "numa_fake=2");
+        child_passes("wrong_node", "numa_fake=8");
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
+                {"wrong_node", child_wrong_node},
 #ifdef KMEM_DEBUG_CHECKS
                 {"skips_transit", child_skips_transit},
                 {"frozen_on_list", child_frozen_on_list},
                 {"wrong_stage", child_wrong_stage},
 #endif
-                {NULL, NULL},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(own_list_and_exhaustion),
@@ -757,12 +823,13 @@ int main(int argc, char **argv)
                 cmocka_unit_test(drain_under_contention),
                 cmocka_unit_test(no_slab_is_lost),
                 cmocka_unit_test(limit_zero),
+                cmocka_unit_test(wrong_node),
 #ifdef KMEM_DEBUG_CHECKS
                 cmocka_unit_test(illegal_ways),
 #endif
         };
 
-        child_main(argc, argv, children, array_size(children) - 1);
+        child_main(argc, argv, children, array_size(children));
         child_restart_with(argv, "engine=slub");
         return cmocka_run_group_tests_name("slub transitions", tests, NULL, NULL);
 }

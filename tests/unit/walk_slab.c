@@ -107,7 +107,7 @@ static void check_array(struct kmem_cache *cache, uint32_t home, const struct ob
 void walk_slab_cache(struct kmem_cache *cache, struct walk_slab_counts *counts)
 {
         *counts = (struct walk_slab_counts){0};
-        for (uint32_t number = 0; number < NODES_MAX; number++) {
+        for (uint32_t number = 0; number < system_nodes(); number++) {
                 struct engine_node *node = &cache->node[number];
                 struct slab_node *data = &slab_data(cache)->node[number];
                 uint64_t free_objects;
@@ -126,7 +126,7 @@ void walk_slab_cache(struct kmem_cache *cache, struct walk_slab_counts *counts)
                 counts->partial += node->partial.length;
                 counts->free += data->free.length;
                 check_array(cache, number, data->shared, counts);
-                for (uint32_t here = 0; here < NODES_MAX; here++)
+                for (uint32_t here = 0; here < system_nodes(); here++)
                         check_array(cache, number, slab_data(cache)->node[here].alien[number],
                                     counts);
         }

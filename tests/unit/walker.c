@@ -195,7 +195,7 @@ static void find_places(void)
 
                 if (!cache || cache->engine != &slub_engine)
                         continue;
-                for (unsigned int node = 0; node < NODES_MAX; node++)
+                for (unsigned int node = 0; node < system_nodes(); node++)
                         visit_node(cache, node);
                 for (unsigned int number = 0; number <= slots_made_count(); number++) {
                         struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
@@ -215,7 +215,7 @@ static void count_nodes(const struct kmem_cache *cache, uint64_t *slabs, uint64_
 {
         *slabs = 0;
         *objects = 0;
-        for (unsigned int node = 0; node < NODES_MAX; node++) {
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 *slabs += cache->node[node].slabs;
                 *objects += cache->node[node].objects;
         }
