@@ -142,22 +142,24 @@ def build_base(target: Path) -> Tree:
     return tree
 
 
+def check_edits(mutants: list[Mutant]) -> None:
+    """Every text must be found, also those of mutants that are not asked for."""
+    for mutant in mutants:
+        for edit in mutant.edits:
+            found = (ROOT / "src" / edit["file"]).read_text().count(edit["find"])
+            if found != 1:
+                raise MutantError(
+                    f'"{mutant.name}": its text occurs {found} times in src/{edit["file"]}, '
+                    f"expected 1:\n{edit['find']}"
+                )
+
+
 def apply_edits(tree: Tree, mutant: Mutant) -> set[str]:
     """Edits the sources; returns the files changed."""
-    changed = set()
     for edit in mutant.edits:
-        name = "src/" + edit["file"]
-        path = tree.path / name
-        text = path.read_text()
-        found = text.count(edit["find"])
-        if found != 1:
-            raise MutantError(
-                f'"{mutant.name}": its text occurs {found} times in {name}, expected 1:\n'
-                f"{edit['find']}"
-            )
-        path.write_text(text.replace(edit["find"], edit["replace"]))
-        changed.add(name)
-    return changed
+        path = tree.path / "src" / edit["file"]
+        path.write_text(path.read_text().replace(edit["find"], edit["replace"]))
+    return {"src/" + edit["file"] for edit in mutant.edits}
 
 
 def build_mutant(base: Tree, mutant: Mutant, target: Path) -> Tree:
@@ -260,6 +262,7 @@ def write_table(rows: list[tuple[Mutant, str, str, float]]) -> None:
 
 def run(arguments: argparse.Namespace, work: Path) -> int:
     tests, mutants = read_definitions()
+    check_edits(mutants)
     if arguments.names:
         mutants = [
             mutant
