@@ -23,7 +23,7 @@ class HeapError(AssertionError):
 
 @dataclass
 class Line:
-    """A cache in the slab table."""
+    """A cache in the slab table; @active counts free objects in sheaves too."""
 
     active: int
     objects: int

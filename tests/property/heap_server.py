@@ -27,7 +27,7 @@ NOTHING = None
 
 RESULTS: dict[str, Any] = {
     "kmem_cache_alloc": POINTER,
-    "kmem_cache_zalloc": POINTER,
+    "kmem_cache_alloc_node": POINTER,
     "kmem_cache_free": NOTHING,
     "kmem_cache_destroy": NOTHING,
     "kmem_cache_shrink": INT,
@@ -64,6 +64,12 @@ RESULTS: dict[str, Any] = {
     "kmem_group_set": POINTER,
     "kmem_group_set_limit": INT,
 }
+
+# Of both values of option classes.
+CLASSES = sorted(
+    {8, 192, *range(16, 128, 16)}
+    | {base // 8 * step for base in (128 << n for n in range(8)) for step in range(8, 17)}
+)
 
 CONSTRUCTOR = ctypes.CFUNCTYPE(None, POINTER)
 
@@ -146,6 +152,32 @@ class Worker:
         if self.library.kmem_group_stats(POINTER(group), stats):
             return ()
         return tuple(stats)
+
+    def number(self, cache: str, attribute: str) -> int:
+        """A number among a cache's attributes, -1 if there is no such cache."""
+        text = ctypes.create_string_buffer(64)
+        if self.library.kmem_attr_read(cache.encode(), attribute.encode(), text, 64) < 0:
+            return -1
+        return int(text.value)
+
+    def tune(self, cache: str, attribute: str, value: int) -> tuple[int, int]:
+        """kmem_attr_write; its result, and errno."""
+        ctypes.set_errno(0)
+        result = self.library.kmem_attr_write(
+            cache.encode(), attribute.encode(), str(value).encode()
+        )
+        return result, ctypes.get_errno()
+
+    def class_counts(self) -> dict[str, tuple[int, int]]:
+        """Objects in use, and their stride, of each size class that has been needed."""
+        found = {}
+        for size in CLASSES:
+            short = f"{size // 1024}k" if size % 1024 == 0 else f"{size}"
+            for name in (f"kmalloc-{short}", f"kmalloc-cg-{short}"):
+                inuse = self.number(name, "objects_inuse")
+                if inuse >= 0:
+                    found[name] = inuse, self.number(name, "slab_size")
+        return found
 
     def fill(self, at: int, count: int, byte: int) -> None:
         ctypes.memset(at, byte, count)

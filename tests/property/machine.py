@@ -8,14 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from heap import Heap, Server, Table
+from heap import Heap, Server
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from model import (
     ACCOUNT,
     EBUSY,
     EINVAL,
+    EIO,
     ENOMEM,
+    ERANGE,
     HUGE,
     HWCACHE_ALIGN,
     KERNEL,
@@ -187,14 +189,25 @@ class Calls(RuleBasedStateMachine):
         return KERNEL | (ZERO if zero and not cache.built else 0) | (ACCOUNT if account else 0)
 
     @precondition(lambda self: self.caches)
-    @rule(number=picks, zero=st.booleans(), account=st.booleans(), byte=bytes_, far=st.booleans())
-    def cache_alloc(self, number: int, zero: bool, account: bool, byte: int, far: bool) -> None:
+    @rule(
+        number=picks,
+        zero=st.booleans(),
+        account=st.booleans(),
+        byte=bytes_,
+        far=st.booleans(),
+        node=st.sampled_from([None, None, 0, 1]),
+    )
+    def cache_alloc(
+        self, number: int, zero: bool, account: bool, byte: int, far: bool, node: int | None
+    ) -> None:
         cache = pick(self.caches, number)
         flags = self.flags_for(cache, zero, account)
         owner = self.charged(cache, flags)
         # Another thread is in no group.
         where = "elsewhere" if far and not owner else "call"
-        address, error = self.ask((where, "kmem_cache_alloc", cache.address, flags))[0]
+        how = "kmem_cache_alloc" if node is None else "kmem_cache_alloc_node"
+        wish = () if node is None else (node,)
+        address, error = self.ask((where, how, cache.address, flags, *wish))[0]
         if owner and not owner.charge(1, cache.stride + 8):
             assert (address, error) == (0, ENOMEM)
             return
@@ -285,6 +298,21 @@ class Calls(RuleBasedStateMachine):
             pools = [pool for pool in self.pools if pool.cache is cache]
             held = cache.live or any(pool.reserve or pool.out for pool in pools)
             assert remain == bool(held)
+
+    @precondition(lambda self: self.caches)
+    @rule(
+        number=picks,
+        attribute=st.sampled_from(["sheaf_capacity", "min_partial", "cpu_partial"]),
+        value=st.integers(0, 40),
+    )
+    def tune(self, number: int, attribute: str, value: int) -> None:
+        """A value that holds is read back; no object is touched, whatever it is."""
+        name = pick(self.caches, number).name
+        result, error = self.ask(("tune", name, attribute, value))[0]
+        if result:
+            assert error in (EINVAL, EIO, ERANGE)
+        else:
+            assert self.ask(("number", name, attribute))[0] == value
 
     @precondition(lambda self: any(not cache.live and not cache.pools for cache in self.caches))
     @rule(number=picks)
@@ -757,6 +785,21 @@ class Calls(RuleBasedStateMachine):
             expected = (group.bytes, group.objects, group.limit, group.peak, group.refusals, 0)
             assert stats == expected
 
+    @invariant()
+    def caches_are_exact(self) -> None:
+        known = [cache for cache in self.caches if not cache.pending]
+        if not known:
+            return
+        actual = self.ask(*(("number", cache.name, "objects_inuse") for cache in known))
+        in_pools = Counter(
+            block.cache.name
+            for pool in self.pools
+            for block in pool.reserve + pool.out
+            if block.cache
+        )
+        for cache, inuse in zip(known, actual, strict=True):
+            assert inuse == len(cache.live) + in_pools[cache.name], cache
+
     # ---- At rest ----------------------------------------------------------------------------
 
     def teardown(self) -> None:
@@ -773,34 +816,30 @@ class Calls(RuleBasedStateMachine):
                 self.check(block, block.fill)
         for block in self.blocks:
             self.check(block, block.fill)
-        self.call("kfree_rcu_barrier")
-        self.counts_are_exact(self.heap.end())
-
-    def counts_are_exact(self, table: Table) -> None:
+        self.barrier()
+        self.caches_are_exact()
         held = [block for pool in self.pools for block in pool.own + pool.reserve + pool.out]
-        held += self.blocks
-        objects = Counter(block.cache.name for block in held if block.cache)
+        by_size = [block for block in held + self.blocks if not block.cache]
+        classes = self.ask(("class_counts",))[0]
+        self.classes_are_exact(classes, [block for block in by_size if not block.large])
+        table = self.heap.end()
+        known = {cache.name for cache in self.caches} | set(classes)
+        assert set(table.caches) - {"slob"} == known, table.text
         for cache in self.caches:
             line = table.caches[cache.name]
-            assert line.active == len(cache.live) + objects[cache.name], (cache.name, table.text)
             assert line.size == cache.stride
-            assert line.objects >= line.active
-        by_size = [block for block in held if not block.cache]
-        assert {name for name in table.caches if name.startswith("cache-")} == {
-            cache.name for cache in self.caches
-        }
-        self.classes_are_exact(table, [block for block in by_size if not block.large])
+            assert len(cache.live) <= line.active <= line.objects, table.text
         large = [block.usable for block in by_size if block.large]
         assert table.large[0] + table.huge[0] == len(large), table.text
         assert table.large[1] + table.huge[1] == sum(large), table.text
         assert table.huge[0] == sum(size >= HUGE for size in large), table.text
 
-    def classes_are_exact(self, table: Table, blocks: list[Block]) -> None:
-        active: Counter[Any] = Counter()
-        for name, line in table.caches.items():
-            if name.startswith("kmalloc"):
-                active[0 if self.rules.slob else line.size] += line.active
+    def classes_are_exact(self, classes: dict[str, tuple[int, int]], blocks: list[Block]) -> None:
+        """By stride; with engine slob, whose blocks are of exact sizes, all together."""
+        actual: Counter[int] = Counter()
+        for inuse, stride in classes.values():
+            actual[0 if self.rules.slob else stride] += inuse
         expected = Counter(
             0 if self.rules.slob else self.rules.class_stride(block.usable) for block in blocks
         )
-        assert +active == +expected, table.text
+        assert +actual == +expected, classes

@@ -29,6 +29,9 @@ MORE_OPTIONS = [
     "engine=slub,slots=locked,sheaf_capacity=3,check=sheaf,classes=kernel",
     "engine=slub,sheaf_capacity=0,cpu_partial=0,min_partial=0,purge_delay=0",
     "engine=slub,slub_min_order=2,sheaf_capacity=1,slot_cache_max=0,huge_cache_max=0",
+    "engine=slub,freeze=eager,cpu_partial_accounting=objects,stats=1,sheaf_capacity=2",
+    "engine=slub,numa_fake=2,sheaf_capacity=4",
+    "engine=slab,numa_fake=2,limit=4",
     "engine=slab,slots=locked,limit=3,check=sheaf,classes=kernel",
     "engine=slob,slots=locked,slob_breaks=300",
 ]
