@@ -39,18 +39,8 @@ static void *run(void *argument)
         uint64_t replacements = workload_share(worker->workload, REPLACEMENTS);
         void **blocks = table_new(worker->workload, live, sizeof(*blocks));
 
-        while (replacements--) {
-                size_t place = random_below(&worker->random, live);
-
-                if (blocks[place])
-                        block_free(worker, blocks[place]);
-                blocks[place] = block_new(worker, large_bytes(&worker->random));
-        }
-        for (size_t i = 0; i < live; i++) {
-                if (blocks[i])
-                        block_free(worker, blocks[i]);
-        }
-        free(blocks);
+        places_replace(worker, blocks, live, replacements, large_bytes);
+        places_free(worker, blocks, live);
         return NULL;
 }
 

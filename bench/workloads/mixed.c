@@ -20,6 +20,11 @@ enum {
         LOG2_BYTES_MAX = 15,
 };
 
+static size_t mixed_bytes(uint64_t *random)
+{
+        return random_doublings(random, LOG2_BYTES_MIN, LOG2_BYTES_MAX);
+}
+
 static void *run(void *argument)
 {
         struct worker *worker = argument;
@@ -27,19 +32,8 @@ static void *run(void *argument)
         uint64_t replacements = workload_share(worker->workload, REPLACEMENTS);
         void **blocks = table_new(worker->workload, live, sizeof(*blocks));
 
-        while (replacements--) {
-                size_t place = random_below(&worker->random, live);
-
-                if (blocks[place])
-                        block_free(worker, blocks[place]);
-                blocks[place] = block_new(
-                        worker, random_doublings(&worker->random, LOG2_BYTES_MIN, LOG2_BYTES_MAX));
-        }
-        for (size_t i = 0; i < live; i++) {
-                if (blocks[i])
-                        block_free(worker, blocks[i]);
-        }
-        free(blocks);
+        places_replace(worker, blocks, live, replacements, mixed_bytes);
+        places_free(worker, blocks, live);
         return NULL;
 }
 

@@ -36,15 +36,8 @@ static void *run(void *argument)
 
         for (size_t i = 0; i < live; i++)
                 objects[i] = block_new(worker, pareto_bytes(&worker->random));
-        while (replacements--) {
-                size_t place = random_below(&worker->random, live);
-
-                block_free(worker, objects[place]);
-                objects[place] = block_new(worker, pareto_bytes(&worker->random));
-        }
-        for (size_t i = 0; i < live; i++)
-                block_free(worker, objects[i]);
-        free(objects);
+        places_replace(worker, objects, live, replacements, pareto_bytes);
+        places_free(worker, objects, live);
         return NULL;
 }
 

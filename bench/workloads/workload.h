@@ -201,6 +201,29 @@ static inline size_t workload_part(const struct workload *workload, size_t whole
         return part < least ? least : part;
 }
 
+/* Blocks of sizes from `bytes` at random places: the one that was there goes first. */
+static inline void places_replace(struct worker *worker, void **blocks, size_t places,
+                                  uint64_t replacements, size_t (*bytes)(uint64_t *random))
+{
+        while (replacements--) {
+                size_t place = random_below(&worker->random, places);
+
+                if (blocks[place])
+                        block_free(worker, blocks[place]);
+                blocks[place] = block_new(worker, bytes(&worker->random));
+        }
+}
+
+/* Frees what is in the places, and the table. */
+static inline void places_free(struct worker *worker, void **blocks, size_t places)
+{
+        for (size_t i = 0; i < places; i++) {
+                if (blocks[i])
+                        block_free(worker, blocks[i]);
+        }
+        free(blocks);
+}
+
 static inline unsigned int workload_cpus(void)
 {
         cpu_set_t set;

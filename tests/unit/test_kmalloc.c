@@ -258,34 +258,21 @@ static void free_anything(void **state)
         kmem_cache_destroy(cache);
 }
 
-static struct kmem_cache *class_named(const char *name)
-{
-        struct list *node;
-
-        list_for_each (node, &cache_list) {
-                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
-
-                if (strcmp(cache->name, name) == 0)
-                        return cache;
-        }
-        return NULL;
-}
-
 static void child_classes(void)
 {
         bool kernel = options.classes == CLASSES_KERNEL;
 
         for (size_t size = 1; size <= class_bytes_max(); size += 8)
                 kfree(kmalloc(size, 0));
-        check(class_named("kmalloc-64") != NULL); /* in both tables */
-        check_equal(class_named("kmalloc-64")->size, 64);
-        check((class_named("kmalloc-8") != NULL) == kernel);
-        check((class_named("kmalloc-80") != NULL) == !kernel);
-        check(class_named("kmalloc-96") != NULL);
-        check(class_named("kmalloc-192") != NULL);
-        check(class_named("kmalloc-1k") != NULL);
-        check(class_named("kmalloc-8k") != NULL);
-        check((class_named("kmalloc-16k") != NULL) == !kernel);
+        check(cache_named_locked("kmalloc-64") != NULL); /* in both tables */
+        check_equal(cache_named_locked("kmalloc-64")->size, 64);
+        check((cache_named_locked("kmalloc-8") != NULL) == kernel);
+        check((cache_named_locked("kmalloc-80") != NULL) == !kernel);
+        check(cache_named_locked("kmalloc-96") != NULL);
+        check(cache_named_locked("kmalloc-192") != NULL);
+        check(cache_named_locked("kmalloc-1k") != NULL);
+        check(cache_named_locked("kmalloc-8k") != NULL);
+        check((cache_named_locked("kmalloc-16k") != NULL) == !kernel);
         check_equal(class_bytes_max(), kernel ? 8192 : CLASS_BYTES_MAX);
         every_size(NULL);
         krealloc_rules(NULL);

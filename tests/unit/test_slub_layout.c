@@ -3,6 +3,7 @@
  * Stride, order and list limits of SLUB caches against the tables and formulas of S1, S2, S3, S4.
  */
 #include "child.h"
+#include "order_rows.h"
 
 #include "api/heap.h"
 #include "base/options.h"
@@ -23,34 +24,13 @@ static struct kmem_cache layout(uint32_t object_size, uint32_t align, uint32_t f
 /* S3.5, with min_objects of 1, 8, 64 and 256 CPUs (S3-13). */
 static void order_table(void **state)
 {
-        static const unsigned int min_objects[] = {8, 20, 32, 40};
-        static const struct {
-                uint32_t size;
-                struct {
-                        uint32_t order, objects;
-                } of[4];
-        } rows[] = {
-                {8, {{0, 512}, {0, 512}, {0, 512}, {0, 512}}},
-                {32, {{0, 128}, {0, 128}, {0, 128}, {0, 128}}},
-                {64, {{0, 64}, {0, 64}, {0, 64}, {0, 64}}},
-                {96, {{0, 42}, {0, 42}, {0, 42}, {0, 42}}},
-                {128, {{0, 32}, {0, 32}, {0, 32}, {1, 64}}},
-                {192, {{0, 21}, {0, 21}, {1, 42}, {1, 42}}},
-                {256, {{0, 16}, {1, 32}, {1, 32}, {2, 64}}},
-                {512, {{0, 8}, {2, 32}, {2, 32}, {3, 64}}},
-                {1024, {{1, 8}, {3, 32}, {3, 32}, {3, 32}}},
-                {2048, {{2, 8}, {3, 16}, {3, 16}, {3, 16}}},
-                {4096, {{3, 8}, {3, 8}, {3, 8}, {3, 8}}},
-                {8192, {{3, 4}, {3, 4}, {3, 4}, {3, 4}}},
-        };
+        for (size_t column = 0; column < ORDER_COLUMNS; column++) {
+                options.slub_min_objects = order_columns[column].min_objects;
+                for (size_t row = 0; row < array_size(order_rows); row++) {
+                        struct kmem_cache probe = layout(order_rows[row].size, 0, 0);
 
-        for (size_t cpus = 0; cpus < 4; cpus++) {
-                options.slub_min_objects = min_objects[cpus];
-                for (size_t row = 0; row < array_size(rows); row++) {
-                        struct kmem_cache probe = layout(rows[row].size, 0, 0);
-
-                        check_equal(probe.order, rows[row].of[cpus].order);
-                        check_equal(probe.objects, rows[row].of[cpus].objects);
+                        check_equal(probe.order, order_rows[row].of[column].order);
+                        check_equal(probe.objects, order_rows[row].of[column].objects);
                 }
         }
         options.slub_min_objects = 0;

@@ -4,6 +4,7 @@
  * holds of every order.
  */
 #include "child.h"
+#include "order_rows.h"
 
 #include "base/bits.h"
 #include "slub/order.h"
@@ -26,34 +27,16 @@ static size_t objects_of(uint32_t size, unsigned int order, const struct order_r
 /* S3.5 */
 static void table_of_kmalloc_sizes(void **state)
 {
-        static const unsigned int cpus[] = {1, 8, 64, 256};
-        static const struct {
-                uint32_t size;
-                unsigned int of[4][2]; /* order, objects */
-        } rows[] = {
-                {8, {{0, 512}, {0, 512}, {0, 512}, {0, 512}}},
-                {32, {{0, 128}, {0, 128}, {0, 128}, {0, 128}}},
-                {64, {{0, 64}, {0, 64}, {0, 64}, {0, 64}}},
-                {96, {{0, 42}, {0, 42}, {0, 42}, {0, 42}}},
-                {128, {{0, 32}, {0, 32}, {0, 32}, {1, 64}}},
-                {192, {{0, 21}, {0, 21}, {1, 42}, {1, 42}}},
-                {256, {{0, 16}, {1, 32}, {1, 32}, {2, 64}}},
-                {512, {{0, 8}, {2, 32}, {2, 32}, {3, 64}}},
-                {1024, {{1, 8}, {3, 32}, {3, 32}, {3, 32}}},
-                {2048, {{2, 8}, {3, 16}, {3, 16}, {3, 16}}},
-                {4096, {{3, 8}, {3, 8}, {3, 8}, {3, 8}}},
-                {8192, {{3, 4}, {3, 4}, {3, 4}, {3, 4}}},
-        };
-
         for (size_t which = 0; which < array_size(both); which++)
-                for (size_t row = 0; row < array_size(rows); row++)
-                        for (size_t i = 0; i < array_size(cpus); i++) {
-                                struct order_rules rules = with(both[which], SHIFT_4K, cpus[i]);
-                                unsigned int order = slub_order(rows[row].size, &rules);
+                for (size_t row = 0; row < array_size(order_rows); row++)
+                        for (size_t i = 0; i < ORDER_COLUMNS; i++) {
+                                struct order_rules rules =
+                                        with(both[which], SHIFT_4K, order_columns[i].cpus);
+                                unsigned int order = slub_order(order_rows[row].size, &rules);
 
-                                check_equal(order, rows[row].of[i][0]);
-                                check_equal(objects_of(rows[row].size, order, &rules),
-                                            rows[row].of[i][1]);
+                                check_equal(order, order_rows[row].of[i].order);
+                                check_equal(objects_of(order_rows[row].size, order, &rules),
+                                            order_rows[row].of[i].objects);
                         }
 }
 
