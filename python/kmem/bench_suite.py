@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem bench suite`: every workload on every allocator, in interleaved rounds.
 
-The rows are in suite.py and programs.py, what a round is in rounds.py, and how peers are found
-and built in peers.py.
+The rows come from suite_rows.py, peers from peers.py; what a round is stands in rounds.py, what is
+printed and written in suite_report.py.
 """
 
 import os
@@ -11,21 +11,18 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from kmem import peers
+from kmem import peers, suite_rows
 from kmem.allocators import LIBKMEM, Allocator
-from kmem.rounds import Row, check_rounds, measure_rows
+from kmem.rounds import check_rounds, measure_rows
 from kmem.setup import ROOT, KmemError, build, write_json
-from kmem.suite import WORKLOADS, Workload
 from kmem.suite_report import OURS, Report, as_document, as_html, show
-from kmem.timed import timed_run
 from kmem.worker import touch_result_file
 
-TABLE_WIDTH = 130  # columns; a narrower terminal wraps lines, a cut figure is worse
+TABLE_WIDTH = 150  # columns; a narrower terminal wraps lines, a cut figure is worse
 SCALES = (0.0001, 1000.0)  # as the workload programs
 
 
@@ -66,27 +63,6 @@ def choose_peers(wanted: str | None) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def workload_row(workload: Workload, folder: Path, cpus: int, scale: float, seed: int) -> Row:
-    command = workload.command(cpus, scale, seed)
-    return Row(workload.name, workload.stands_for, partial(timed_run, folder, command))
-
-
-def make_rows(
-    chosen: Sequence[str], folder: Path, cpus: int, scale: float, seed: int
-) -> tuple[list[Row], dict[str, str]]:
-    """The rows, and those that cannot run with the reason."""
-    rows: list[Row] = []
-    missing: dict[str, str] = {}
-    for workload in WORKLOADS:
-        if workload.name not in chosen:
-            continue
-        if not Path(workload.command(cpus)[0]).exists():
-            missing[workload.name] = f"{workload.program} was not built; it needs a C++ compiler"
-            continue
-        rows.append(workload_row(workload, folder, cpus, scale, seed))
-    return rows, missing
-
-
 def bench_suite(
     wanted_peers: str | None,
     only: str | None,
@@ -100,28 +76,26 @@ def bench_suite(
     if not SCALES[0] <= scale <= SCALES[1]:
         raise KmemError(f"bench suite: --scale {scale:g}; expected {SCALES[0]:g} to {SCALES[1]:g}")
     chosen_peers = choose_peers(wanted_peers)
-    chosen_rows = choose_rows(only, [workload.name for workload in WORKLOADS])
+    chosen_rows = choose_rows(only, suite_rows.names())
     touch_result_file(json_file)
     touch_result_file(html_file, "--html")
     console, progress = Console(), Console(stderr=True)
     console.width = max(console.width, TABLE_WIDTH)
     build()
     found, missing = peers.find(chosen_peers, progress)
-    cpus = len(os.sched_getaffinity(0))
     folder = Path(tempfile.mkdtemp(prefix="kmem-suite-"))
+    folder.chmod(0o755)  # a server's user has to get at what is in it
     try:
-        rows, missing_rows = make_rows(chosen_rows, folder, cpus, scale, seed)
+        rows = suite_rows.prepare(chosen_rows, folder, scale, seed, progress)
         allocators: list[Allocator] = [LIBKMEM, *(peer.allocator for peer in found)]
         with progress.status("measuring") as status:
-            results = measure_rows(rows, allocators, rounds, seed, lambda what: status.update(what))
+            results = measure_rows(rows.ready, allocators, rounds, seed, status.update)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     now = commit()
     versions = {OURS: f"commit {now}"} | {peer.allocator.name: peer.version for peer in found}
     options = os.environ.get("KMEM_OPTIONS", "")
-    report = Report(
-        now, cpus, scale, seed, rounds, options, versions, missing | missing_rows, results
-    )
+    report = Report(now, scale, seed, rounds, options, versions, missing | rows.missing, results)
     write_json(json_file, as_document(report))
     if html_file is not None:
         html_file.write_text(as_html(report, bound))

@@ -3,6 +3,7 @@
 
 import html
 import io
+import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ class Report:
     """All that a run of the suite found."""
 
     commit: str | None
-    cpus: int  # that the programs could use
     scale: float
     seed: int
     wanted_rounds: int
@@ -89,7 +89,7 @@ def as_document(report: Report) -> dict[str, object]:
         "commit": report.commit,
         "machine": {
             "processor": processor(),
-            "cpus": report.cpus,
+            "cpus": cpus(),
             "kernel": platform.release(),
             "memory_bytes": memory_bytes(),
         },
@@ -115,6 +115,11 @@ def as_document(report: Report) -> dict[str, object]:
             "memory": {name: round(mean, 4) for name, mean in report.means(by_memory).items()},
         },
     }
+
+
+def cpus() -> int:
+    """CPUs that the programs could use."""
+    return len(os.sched_getaffinity(0))
 
 
 def memory_bytes() -> int:
@@ -270,7 +275,7 @@ def as_html(report: Report, bound: float) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
         f"<body style='font-family: sans-serif'><h1>{title}</h1>\n"
-        f"<p>{html.escape(processor())}, {report.cpus} CPUs, Linux"
+        f"<p>{html.escape(processor())}, {cpus()} CPUs, Linux"
         f" {html.escape(platform.release())}; scale {report.scale:g}</p>\n"
         f"{draw(report)}\n<pre>{tables}</pre></body></html>\n"
     )
