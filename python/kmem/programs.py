@@ -172,7 +172,7 @@ def z3_question(number: int) -> str:
 
 def z3(folder: Path, scale: float) -> Run:
     questions = folder / "factors.smt2"
-    questions.write_text("".join(map(z3_question, range(times(scale, 5)))))
+    questions.write_text("".join(map(z3_question, range(times(scale, 4)))))
     command = ["/usr/bin/z3", str(questions)]
 
     def run(allocator: Allocator, extra: Mapping[str, str]) -> Sample:
