@@ -17,6 +17,7 @@ from rich.console import Console
 
 from kmem import peers, suite_rows
 from kmem.allocators import LIBKMEM, Allocator
+from kmem.crates import check_library
 from kmem.rounds import check_rounds, measure_rows
 from kmem.setup import ROOT, KmemError, build, write_json
 from kmem.suite_report import OURS, Report, as_document, as_html, show
@@ -46,6 +47,8 @@ def choose_rows(only: str | None, names: Sequence[str]) -> list[str]:
     if only is None:
         return list(names)
     patterns = words_of(only)
+    if not patterns:
+        raise KmemError(f"bench suite: --only: expected patterns; there are {', '.join(names)}")
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise KmemError(f"bench suite: --only {pattern}: there are {', '.join(names)}")
@@ -82,6 +85,8 @@ def bench_suite(
     console, progress = Console(), Console(stderr=True)
     console.width = max(console.width, TABLE_WIDTH)
     build()
+    assert LIBKMEM.library is not None
+    check_library(LIBKMEM.library)
     found, missing = peers.find(chosen_peers, progress)
     folder = Path(tempfile.mkdtemp(prefix="kmem-suite-"))
     folder.chmod(0o755)  # a server's user has to get at what is in it

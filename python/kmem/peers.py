@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from kmem.allocators import GLIBC, PEERS, Allocator
-from kmem.crates import CRATES, provide
+from kmem.crates import CRATES, check_library, provide
 from kmem.setup import KmemError, need_packages
 
 
@@ -48,10 +48,15 @@ def find_debian(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], d
         except KmemError:
             progress.print("going on without them")
     for peer in debian:
-        if peer.missing:
+        if peer.missing or peer.library is None:
             missing[peer.name] = f"no {peer.library}; Debian package {peer.package}"
-        else:
-            found.append(Peer(peer, debian_version(peer.package or "")))
+            continue
+        try:
+            check_library(peer.library)
+        except KmemError as error:
+            missing[peer.name] = str(error)
+            continue
+        found.append(Peer(peer, debian_version(peer.package or "")))
     return found, missing
 
 

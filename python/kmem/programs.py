@@ -188,7 +188,10 @@ def z3(folder: Path, scale: float) -> Run:
 
 
 def stress_ng(folder: Path, scale: float) -> Run:
-    """Two processes that check what they wrote; what is printed has times in it."""
+    """Two processes that check what they wrote; what is printed has times in it.
+
+    It calls malloc_trim now and then, which costs those allocators that have one.
+    """
     command = ["/usr/bin/stress-ng", "--malloc", "2", "--malloc-bytes", "64K", "--seed", "1"]
     command += ["--malloc-max", "4096", "--malloc-ops", str(times(scale, 300_000))]
     command += ["--verify", "--temp-path", str(folder)]

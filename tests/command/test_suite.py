@@ -350,6 +350,7 @@ def test_small_run(tmp_path: Path) -> None:
     ("arguments", "status", "named"),
     [
         (("--only", "no-such*"), 1, "--only no-such*: there are short-lived,"),
+        (("--only", ","), 1, "--only: expected patterns; there are short-lived,"),
         (("--peers", "glibc,hoard"), 1, "--peers hoard: there are glibc, mimalloc,"),
         (("--scale", "0"), 1, "--scale 0; expected 0.0001 to 1000"),
         (("--scale", "nan"), 1, "--scale nan; expected 0.0001 to 1000"),
