@@ -13,8 +13,13 @@
 #include <string.h>
 
 static const char *const calls[] = {
-        "malloc",         "calloc",        "realloc",           "free",
-        "posix_memalign", "aligned_alloc", "malloc_usable_size",
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "posix_memalign",
+        "aligned_alloc",
+        "malloc_usable_size",
 };
 
 /* Blocks of some sizes can be had, written, grown and freed. */

@@ -242,6 +242,21 @@ def test_missing_peer_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert missing == {"snmalloc": "cargo is not installed"}
 
 
+def test_peer_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cargo = tmp_path / "bin" / "cargo"
+    cargo.parent.mkdir()
+    cargo.write_text("#!/bin/sh\necho 'error: no network' >&2\nexit 101\n")
+    cargo.chmod(0o755)
+    for tool in ("g++", "make", "cmake"):
+        (cargo.parent / tool).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{cargo.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found, missing = peers.find(["snmalloc"], Console(quiet=True))
+    assert not found
+    assert missing == {"snmalloc": "fetching snmalloc-sys: error: no network"}
+    assert not (tmp_path / "kmem" / "peers" / "snmalloc" / "peer.json").exists()
+
+
 def test_library_without_all_calls_is_no_peer(tmp_path: Path) -> None:
     source = (
         "#include <stddef.h>\nextern void *__libc_malloc(size_t bytes);\n"
