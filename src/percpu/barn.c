@@ -98,7 +98,7 @@ bool barn_put_full(struct barn *barn, struct sheaf *sheaf)
 {
         bool room;
 
-        if (load_relaxed(&barn->full_size) >= load_relaxed(&barn->full_max))
+        if (!barn_has_room(barn))
                 return false;
         lock_take(&barn->lock);
         room = barn->full_size < load_relaxed(&barn->full_max);
