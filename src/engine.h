@@ -188,6 +188,7 @@ enum engine_caching {
  */
 struct engine {
         const char *name;
+        const char *title; /* the name as the kernel's messages have it */
         enum engine_caching caching;
         /*
          * NULL if each cache has pages of its own. Else the caches of the back end share their
@@ -227,6 +228,8 @@ struct engine {
         size_t (*usable_bytes)(size_t size, size_t align);
         /* With it: usable bytes of the block that starts at the address, 0 if none does. */
         size_t (*block_bytes)(const void *address);
+        /* With it: takes such a block back, and returns NULL or what is wrong with the address. */
+        const char *(*free_bytes)(void *block);
         /*
          * CACHING_ARRAY only. flush_count: how many objects now leave an array that is full.
          * flush: takes these back; unlike give, it may keep them in a shared array. reap: what

@@ -140,6 +140,7 @@ void block_free_slow(void *block, const char *call)
 {
         struct kmem_cache *cache;
         int saved_errno = errno;
+        const char *wrong;
 
         if (ZERO_OR_NULL_PTR(block))
                 return;
@@ -155,6 +156,10 @@ void block_free_slow(void *block, const char *call)
         if (!cache) {
                 if (!accounted_large_free(block))
                         report_bad_free(call, block, "not the start of a block of this heap");
+        } else if (cache->engine->free_bytes) {
+                wrong = cache->engine->free_bytes(block);
+                if (wrong)
+                        report_bad_free(call, block, wrong);
         } else if (options.check == CHECK_SHEAF && cache->sheaf_capacity &&
                    !cache->engine->is_object(cache, block)) {
                 report_bad_free(call, block, "inside an object, not at its start");

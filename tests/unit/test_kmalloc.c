@@ -330,6 +330,27 @@ static void bad_pointers(void **state)
         assert_non_null(strstr(result.output, "kfree(0x1234567000)"));
 }
 
+static void child_double_kfree(void)
+{
+        void *blocks[] = {kmalloc(100, 0), kmalloc(100, 0)};
+
+        kfree(blocks[0]);
+        kfree(blocks[0]);
+        kfree(blocks[1]);
+        if (is_slob())
+                kfree_bulk(array_size(blocks), blocks);
+}
+
+/* The line names the call; engine slob, where nothing rests, knows it of each object of a bulk. */
+static void double_kfree(void **state)
+{
+        child_prints("double_kfree", "bad_free=ignore", "kmem: kfree(0x");
+        child_prints("double_kfree", "bad_free=ignore", "free already (double free); ignored");
+        child_aborts("double_kfree", "bad_free=abort", "kmem: kfree(0x");
+        if (is_slob())
+                child_prints("double_kfree", "bad_free=ignore", "kmem: kfree_bulk(0x");
+}
+
 static void child_bad_pointer_aborts(void)
 {
         int local = 0;
@@ -400,6 +421,7 @@ int main(int argc, char **argv)
                 {"classes", child_classes},
                 {"bad_pointers", child_bad_pointers},
                 {"bad_pointer_aborts", child_bad_pointer_aborts},
+                {"double_kfree", child_double_kfree},
                 {"interior", child_interior},
                 {"exhausted", child_exhausted},
         };
@@ -410,6 +432,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(sensitive),        cmocka_unit_test(copies),
                 cmocka_unit_test(free_anything),    cmocka_unit_test(both_tables),
                 cmocka_unit_test(bad_pointers),     cmocka_unit_test(bad_pointer_aborts),
+                cmocka_unit_test(double_kfree),
                 cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
                 cmocka_unit_test(walk_at_end),
         };
