@@ -82,6 +82,14 @@ typedef unsigned int slab_flags_t;
 #define SLAB_ACCOUNT 0x04000000u
 #define SLAB_NO_USER_FLAGS 0x10000000u
 
+/*
+ * Ours: the back end of the cache, at most one of them. Option NAME.engine wins over the flag, and
+ * the flag over option engine. Caches of different back ends are never merged.
+ */
+#define SLAB_ENGINE_SLUB 0x20000000u
+#define SLAB_ENGINE_SLAB 0x40000000u
+#define SLAB_ENGINE_SLOB 0x80000000u
+
 /* What kmalloc(0) returns (S8-40): not to be dereferenced, kfree takes it, ksize is 0. */
 #define ZERO_SIZE_PTR ((void *)16)
 #define ZERO_OR_NULL_PTR(pointer) ((uintptr_t)(pointer) <= (uintptr_t)ZERO_SIZE_PTR)
@@ -121,8 +129,8 @@ struct kmem_cache_args {
  * @flags: SLAB_* flags
  * @ctor: constructor or NULL, see struct kmem_cache_args
  *
- * Returns the cache, or NULL with errno EINVAL (name, size 0, alignment, unknown flag, an object
- * too large for a slab), ENOMEM, or ENOSPC (4,095 caches exist; accounted ones may count twice); one line on standard error says
+ * Returns the cache, or NULL with errno EINVAL (name, size 0, alignment, unknown flag, flags of two
+ * back ends, an object too large for a slab), ENOMEM, or ENOSPC (4,095 caches exist; accounted ones may count twice); one line on standard error says
  * which. With SLAB_PANIC the process is stopped instead. If merging is on (option slab_merge)
  * an existing cache of like objects may be returned (S4-40).
  *
