@@ -684,6 +684,23 @@ int kmem_attr_read(const char *cache, const char *name, char *text, size_t bytes
  */
 int kmem_attr_write(const char *cache, const char *name, const char *value);
 
+/*
+ * kmem_slabinfo_write - change the tunables of a cache of engine slab (S6-51)
+ * @line: what one would write into /proc/slabinfo: "NAME LIMIT BATCHCOUNT SHAREDFACTOR", at most
+ *   128 characters. The first is the most objects that a CPU's array holds, the second how many it
+ *   gets or gives at once, the third how many times as many the CPUs of a node share. NAME as
+ *   above, but none with a space.
+ *
+ * All arrays are emptied and made anew, with programs at work. A LIMIT or BATCHCOUNT below 1, a
+ * BATCHCOUNT above LIMIT and a negative factor are ignored, as the kernel does: 0, and nothing has
+ * changed.
+ *
+ * Returns 0, or -1 with errno, and then nothing has changed: EINVAL (not a name and three integers,
+ * too long, or no such cache), EIO (the cache's engine is another one), ERANGE (LIMIT above 65,535,
+ * or the factor above 1,024), ENOMEM. May wait and must not be called as kmem_attr_write.
+ */
+int kmem_slabinfo_write(const char *line);
+
 #ifdef __cplusplus
 } /* extern "C" */
 

@@ -66,7 +66,9 @@ struct kmem_cache {
         uint32_t flags;            /* SLAB_* */
         uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
                                       time, relaxed; a sheaf keeps the capacity it was made with */
-        uint32_t sheaf_room;       /* the most it may become: every sheaf's memory holds as many */
+        uint32_t sheaf_room;       /* every sheaf's memory holds as many: the most that the capacity
+                                      may become; 0 with CACHING_ARRAY, where each array's memory
+                                      holds what its own capacity says */
         uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
         uint32_t start_step;       /* bytes that two objects' starts are at least apart */
         uint32_t start_reciprocal; /* to divide an offset in a page by start_step */
@@ -89,8 +91,9 @@ struct kmem_cache {
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
-        uint32_t batchcount;       /* objects that a refill or a flush of an array moves */
-        uint32_t shared;           /* capacity of a node's shared array, in batchcounts */
+        uint32_t batchcount;       /* objects that a refill or a flush of an array moves; relaxed */
+        uint32_t shared;           /* capacity of a node's shared array, in batchcounts; under
+                                      cache_mutex */
 
         uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07); relaxed */
         uint64_t defrag_random;            /* state of what decides by it; relaxed */

@@ -80,9 +80,9 @@ static const struct setting cache_settings[CACHE_OPTIONS] = {
                                          0},
         [OPTION_FREEZE] = {"freeze", KIND_CHOICE, "delayed eager", 0, 0, 0},
         [OPTION_STATS] = {"stats", KIND_NUMBER, NULL, 0, 1, 0},
-        [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, 65535, 0},
-        [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, 65535, 0},
-        [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, 1024, 0},
+        [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
+        [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
+        [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, TUNABLE_SHARED_MAX, 0},
 };
 
 enum { CACHE_VALUES_MAX = 64, PATTERN_BYTES = 48, TEXT_BYTES = 4096 };

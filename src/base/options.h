@@ -55,6 +55,9 @@ struct options {
 };
 extern KMEM_HIDDEN struct options options;
 
+/* The most that the tunables of engine slab may be, set here or later. */
+enum { TUNABLE_LIMIT_MAX = 65535, TUNABLE_SHARED_MAX = 1024 };
+
 /* Options that may be set for all caches or for one. */
 enum cache_option {
         OPTION_ENGINE,         /* position in the list of engines, engine_by_number */
