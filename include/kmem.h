@@ -123,7 +123,8 @@ struct kmem_cache_args {
 
 /*
  * kmem_cache_create - make a cache of objects of one size (S8-01)
- * @name: shown in tables; copied. Must not be NULL or empty.
+ * @name: shown in tables; copied, cut off after 47 characters. Must not be NULL or empty; several
+ *   caches may have one name
  * @size: bytes of an object, 1 or more
  * @align: least alignment, a power of two up to 4096, or 0
  * @flags: SLAB_* flags

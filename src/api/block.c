@@ -48,8 +48,8 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         cache = class_cache(table, size);
-        if (!cache)
-                return NULL;
+        if (unlikely(!cache))
+                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         if (cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, size, exact_align(table),
                                              zero ? __GFP_ZERO : 0);
@@ -93,8 +93,8 @@ void *block_alloc_accounted(size_t size, gfp_t flags)
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache_accounted(size);
-        if (!cache)
-                return NULL;
+        if (unlikely(!cache))
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
         if (cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, size, exact_align(CLASS_KMALLOC), flags);
         object = accounted_alloc(cache, flags, NODE_ANY, &refused);

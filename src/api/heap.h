@@ -78,11 +78,14 @@ enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
 enum { MALLOC_ALIGN = 16 };
 
 KMEM_HIDDEN void classes_init(void);
-/* The cache for a size from 1 to class_bytes_max(), or NULL without memory. */
+/*
+ * The cache for a size from 1 to class_bytes_max(). NULL if there is none and none can be made, for
+ * want of memory or of an index; a large block may do then.
+ */
 KMEM_HIDDEN struct kmem_cache *class_cache(enum class_table table, size_t size);
-/* The cache kmalloc-cg-N for a size; NULL without memory. */
+/* The cache kmalloc-cg-N for a size; NULL as above. */
 KMEM_HIDDEN struct kmem_cache *class_cache_accounted(size_t size);
-/* The cache of the least class for @size whose objects are aligned to @align; NULL: none, or no memory. */
+/* The cache of the least class for @size whose objects are aligned to @align; NULL: none, or as above. */
 KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
 KMEM_HIDDEN size_t class_bytes_max(void);
 /* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */
