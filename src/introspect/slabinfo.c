@@ -22,6 +22,25 @@ struct table_line {
         uint32_t order;
 };
 
+/* What would end the line becomes '!', as a slash in the name of a file does. */
+static void make_line(char *text)
+{
+        for (; *text; text++)
+                if ((unsigned char)*text < ' ' || *text == 0x7f)
+                        *text = '!';
+}
+
+/* The same with what would end the word, or make a comment of it. */
+static void make_word(char *text)
+{
+        make_line(text);
+        if (*text == '#')
+                *text = '!';
+        for (; *text; text++)
+                if (*text == ' ')
+                        *text = '!';
+}
+
 /* The line of the newest cache older than *birth, which moves on; false at the end. */
 static bool next_line(uint64_t *birth, struct table_line *line)
 {
@@ -38,6 +57,7 @@ static bool next_line(uint64_t *birth, struct table_line *line)
                 cache_total(cache, &line->totals);
         }
         lock_drop(&cache_mutex);
+        make_word(line->name);
         return cache != NULL;
 }
 
@@ -47,10 +67,12 @@ static uint64_t active_objects(const struct engine_node_report *nodes)
         return nodes->objects - min_of(nodes->listed_free, nodes->objects);
 }
 
-static void print_group(int file, const struct kmem_group *group, const char *parent)
+static void print_group(int file, struct kmem_group *group, char *parent)
 {
         char limit[24] = "none";
 
+        make_line(group->name);
+        make_line(parent);
         if (group->limit != SIZE_MAX)
                 snprintf(limit, sizeof(limit), "%zu", group->limit);
         message_print(file,
@@ -72,7 +94,7 @@ static void print_groups(int file)
 void slabinfo_write(int file)
 {
         struct heap_totals totals;
-        struct table_line line;
+        struct table_line line = {.name = ""};
         uint64_t birth = 0;
 
         message_print(file, "slabinfo - version: 2.1\n");

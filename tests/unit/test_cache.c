@@ -280,6 +280,31 @@ static void names(void **state)
         kmem_cache_destroy(a);
 }
 
+static void child_odd_names(void)
+{
+        static const char *const odd[] = {"with space", "tab\there", "new\nline 1 2 3", "#hash", " ",
+                                          "50%s"};
+
+        for (size_t i = 0; i < array_size(odd); i++) {
+                char text[KMEM_ATTR_BYTES];
+
+                check(kmem_cache_create(odd[i], 64, 0, 0, NULL) != NULL);
+                check(kmem_attr_read(odd[i], "engine", text, sizeof(text)) > 0);
+        }
+        check(kmem_group_create("two\nlines", NULL, 0) != NULL);
+}
+
+/* Any name will do, and is one word of the slab table. */
+static void odd_names(void **state)
+{
+        static const char *const words[] = {"\nwith!space ", "\ntab!here ", "\nnew!line!1!2!3 ",
+                                            "\n!hash ",      "\n! ",        "\n50%s ",
+                                            "\n# group two!lines:"};
+
+        for (size_t i = 0; i < array_size(words); i++)
+                child_prints("odd_names", "slabinfo=-", words[i]);
+}
+
 static void null_calls(void **state)
 {
         struct kmem_cache *cache = kmem_cache_create("null", 64, 0, 0, NULL);
@@ -685,6 +710,7 @@ int main(int argc, char **argv)
                 {"usercopy", child_usercopy},   {"leftovers", child_leftovers},
                 {"merging", child_merging},     {"many_caches", child_many_caches},
                 {"exhausted", child_exhausted},
+                {"odd_names", child_odd_names},
                 {"engine_by_name", child_engine_by_name},
                 {"engine_of_all", child_engine_of_all},
                 {"engine_of_long_name", child_engine_of_long_name},
@@ -702,6 +728,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(create_forms),
                 cmocka_unit_test(usercopy),
                 cmocka_unit_test(names),
+                cmocka_unit_test(odd_names),
                 cmocka_unit_test(null_calls),
                 cmocka_unit_test(node_and_lru),
                 cmocka_unit_test(shrink_result),
