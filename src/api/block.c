@@ -34,7 +34,8 @@ static size_t exact_align(enum class_table table)
 static void *object_alloc(struct kmem_cache *cache, bool *refused)
 {
         *refused = false;
-        return cache_is_closed(cache) ? accounted_alloc(cache, 0, NODE_ANY, refused) : percpu_alloc(cache);
+        return cache_is_closed(cache) ? accounted_alloc(cache, 0, NODE_ANY, refused)
+                                      : percpu_alloc(cache);
 }
 
 void *block_alloc(enum class_table table, size_t size, bool zero)

@@ -154,7 +154,8 @@ static inline uint32_t map_entry(const void *object)
 }
 
 /* What the pair had no room for; blocks of exact sizes have no pair and go one by one. */
-static KMEM_NOINLINE void free_any_slow(struct kmem_cache *cache, unsigned int count, void **objects)
+static KMEM_NOINLINE void free_any_slow(struct kmem_cache *cache, unsigned int count,
+                                        void **objects)
 {
         if (!cache->engine->free_bytes) {
                 free_slow(cache, count, objects);

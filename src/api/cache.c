@@ -126,8 +126,8 @@ static const char *wrong_arguments(const char *name, unsigned int size,
         if (size == 0)
                 return "size is 0, expected 1 or more";
         if (args->align && (!is_power_of_two(args->align) || args->align > PAGE_SIZE)) {
-                snprintf(text, WRONG_BYTES, "expected an alignment of 0 or a power of two up to %zu",
-                         PAGE_SIZE);
+                snprintf(text, WRONG_BYTES,
+                         "expected an alignment of 0 or a power of two up to %zu", PAGE_SIZE);
                 return text;
         }
         if (flags & ~permitted_flags)
@@ -242,8 +242,8 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 if (!error)
                         return cache;
                 wrong = error == EINVAL || error == E2BIG ? "the object is too large for a slab"
-                        : error == ENOSPC                 ? "4095 caches exist (accounted ones may count twice)"
-                                                          : "out of memory";
+                        : error == ENOSPC ? "4095 caches exist (accounted ones may count twice)"
+                                          : "out of memory";
         }
         message("kmem_cache_create(%s) size %u align %u flags 0x%x failed with error %d: %s",
                 name ? name : "NULL", size, args.align, flags, error, wrong);
@@ -350,8 +350,8 @@ KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
         if (!(flags & __GFP_NOWARN) && !is_limited() && add_relaxed(&warned, 1) <= 10)
                 message("%s: Unable to allocate memory, gfp=0x%x; cache: %s, object size: %u, "
                         "buffer size: %u, default order: %u, min order: %u",
-                        cache->engine->title, flags, cache->name, cache->object_size, cache->size, cache->order,
-                        cache->min_order);
+                        cache->engine->title, flags, cache->name, cache->object_size, cache->size,
+                        cache->order, cache->min_order);
         errno = ENOMEM;
         return NULL;
 }

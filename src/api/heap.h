@@ -85,7 +85,7 @@ KMEM_HIDDEN void classes_init(void);
 KMEM_HIDDEN struct kmem_cache *class_cache(enum class_table table, size_t size);
 /* The cache kmalloc-cg-N for a size; NULL as above. */
 KMEM_HIDDEN struct kmem_cache *class_cache_accounted(size_t size);
-/* The cache of the least class for @size whose objects are aligned to @align; NULL: none, or as above. */
+/* That of the least class for @size whose objects are aligned to @align; NULL: none, or as above. */
 KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
 KMEM_HIDDEN size_t class_bytes_max(void);
 /* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */

@@ -76,9 +76,10 @@ static void print_group(int file, struct kmem_group *group, char *parent)
         if (group->limit != SIZE_MAX)
                 snprintf(limit, sizeof(limit), "%zu", group->limit);
         message_print(file,
-              "# group %s%s: %zu bytes, %zu objects, peak %zu, limit %s, refused %zu, parent %s\n",
-              group->name, group->state == GROUP_ZOMBIE ? " (destroyed)" : "", group->bytes,
-              group->objects, group->peak, limit, group->refusals, parent);
+                      "# group %s%s: %zu bytes, %zu objects, peak %zu, limit %s, refused %zu, "
+                      "parent %s\n",
+                      group->name, group->state == GROUP_ZOMBIE ? " (destroyed)" : "", group->bytes,
+                      group->objects, group->peak, limit, group->refusals, parent);
 }
 
 /* One by one, since a write may block and the lock is everybody's. */
@@ -103,16 +104,17 @@ void slabinfo_write(int file)
                       "<pagesperslab> : tunables <limit> <batchcount> <sharedfactor> : slabdata "
                       "<active_slabs> <num_slabs> <sharedavail>\n");
         while (next_line(&birth, &line))
-                message_print(file,
-                      "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
-                      "%6lu\n",
-                      line.name, (unsigned long)active_objects(&line.totals.nodes),
-                      (unsigned long)line.totals.nodes.objects, line.size, line.objects,
-                      1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
-                      line.totals.report.shared,
-                      (unsigned long)(line.totals.nodes.slabs - line.totals.report.free_slabs),
-                      (unsigned long)line.totals.nodes.slabs,
-                      (unsigned long)line.totals.report.shared_objects);
+                message_print(
+                        file,
+                        "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
+                        "%6lu\n",
+                        line.name, (unsigned long)active_objects(&line.totals.nodes),
+                        (unsigned long)line.totals.nodes.objects, line.size, line.objects,
+                        1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
+                        line.totals.report.shared,
+                        (unsigned long)(line.totals.nodes.slabs - line.totals.report.free_slabs),
+                        (unsigned long)line.totals.nodes.slabs,
+                        (unsigned long)line.totals.report.shared_objects);
         heap_total(&totals);
         message_print(file, "# large blocks: %zu of %zu bytes, huge: %zu of %zu bytes\n",
                       totals.large.blocks, totals.large.bytes, totals.large.huge_blocks,

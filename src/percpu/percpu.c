@@ -109,9 +109,9 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 
 /*
  * Others may be using the cache. Slow paths that have read the old capacity may still make a sheaf
- * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, and when it
- * is empty it goes (barn_put_empty), or when it has been out an array (put_back_locked). All
- * other sheaves of the old capacity are taken away by the drain protocol.
+ * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, and it goes
+ * when it is empty (barn_put_empty), an array when it has been out (put_back_locked). All other
+ * sheaves of the old capacity are taken away by the drain protocol.
  */
 void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
 {

@@ -282,8 +282,8 @@ static void names(void **state)
 
 static void child_odd_names(void)
 {
-        static const char *const odd[] = {"with space", "tab\there", "new\nline 1 2 3", "#hash", " ",
-                                          "50%s"};
+        static const char *const odd[] = {"with space", "tab\there", "new\nline 1 2 3",
+                                          "#hash",      " ",         "50%s"};
 
         for (size_t i = 0; i < array_size(odd); i++) {
                 char text[KMEM_ATTR_BYTES];
@@ -297,9 +297,9 @@ static void child_odd_names(void)
 /* Any name will do, and is one word of the slab table. */
 static void odd_names(void **state)
 {
-        static const char *const words[] = {"\nwith!space ", "\ntab!here ", "\nnew!line!1!2!3 ",
-                                            "\n!hash ",      "\n! ",        "\n50%s ",
-                                            "\n# group two!lines:"};
+        static const char *const words[] = {
+                "\nwith!space ", "\ntab!here ", "\nnew!line!1!2!3 ",   "\n!hash ",
+                "\n! ",          "\n50%s ",     "\n# group two!lines:"};
 
         for (size_t i = 0; i < array_size(words); i++)
                 child_prints("odd_names", "slabinfo=-", words[i]);
@@ -706,9 +706,12 @@ static void allocating_constructor(void **state)
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
-                {"refused", child_refused},     {"panic", child_panic},
-                {"usercopy", child_usercopy},   {"leftovers", child_leftovers},
-                {"merging", child_merging},     {"many_caches", child_many_caches},
+                {"refused", child_refused},
+                {"panic", child_panic},
+                {"usercopy", child_usercopy},
+                {"leftovers", child_leftovers},
+                {"merging", child_merging},
+                {"many_caches", child_many_caches},
                 {"exhausted", child_exhausted},
                 {"odd_names", child_odd_names},
                 {"engine_by_name", child_engine_by_name},

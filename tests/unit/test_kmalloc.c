@@ -493,8 +493,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(sensitive),        cmocka_unit_test(copies),
                 cmocka_unit_test(free_anything),    cmocka_unit_test(both_tables),
                 cmocka_unit_test(bad_pointers),     cmocka_unit_test(bad_pointer_aborts),
-                cmocka_unit_test(double_kfree),
-                cmocka_unit_test(no_index),
+                cmocka_unit_test(double_kfree),     cmocka_unit_test(no_index),
                 cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
                 cmocka_unit_test(walk_at_end),
         };

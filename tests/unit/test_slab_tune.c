@@ -110,9 +110,21 @@ static void refused(const char *line, int error)
 static void wrong_lines(void **state)
 {
         static const char *const lines[] = {
-                "",           " ",          "tuned",         "tuned ",         "tuned 10",
-                "tuned 10 5", "tuned 10 5 ", "tuned 10 5 x", "tuned 10 5 2 1", "tuned 10 5 2x",
-                "tuned x 5 2", " tuned 10 5 2", "tuned,10,5,2", "other 10 5 2", "tune 10 5 2",
+                "",
+                " ",
+                "tuned",
+                "tuned ",
+                "tuned 10",
+                "tuned 10 5",
+                "tuned 10 5 ",
+                "tuned 10 5 x",
+                "tuned 10 5 2 1",
+                "tuned 10 5 2x",
+                "tuned x 5 2",
+                " tuned 10 5 2",
+                "tuned,10,5,2",
+                "other 10 5 2",
+                "tune 10 5 2",
         };
         char line[200];
 
@@ -140,8 +152,13 @@ static void wrong_lines(void **state)
 static void ignored_values(void **state)
 {
         static const char *const lines[] = {
-                "tuned 0 1 1",  "tuned -1 1 1",  "tuned 10 0 1",  "tuned 10 -3 1",
-                "tuned 10 11 1", "tuned 10 5 -1", "tuned -9999999999999999999999 5 1",
+                "tuned 0 1 1",
+                "tuned -1 1 1",
+                "tuned 10 0 1",
+                "tuned 10 -3 1",
+                "tuned 10 11 1",
+                "tuned 10 5 -1",
+                "tuned -9999999999999999999999 5 1",
                 "tuned 10 65537 1",
         };
 
@@ -253,8 +270,8 @@ static void table(void **state)
 /* An alias is a name of the cache; of several caches of one name the newest is meant. */
 static void child_names(void)
 {
-        struct kmem_cache *old = kmem_cache_create("twice", 64, 0,
-                                                   SLAB_ENGINE_SLAB | SLAB_NO_MERGE, NULL);
+        struct kmem_cache *old =
+                kmem_cache_create("twice", 64, 0, SLAB_ENGINE_SLAB | SLAB_NO_MERGE, NULL);
 
         cache = kmem_cache_create("twice", 80, 0, SLAB_ENGINE_SLAB, NULL);
         check(kmem_cache_create("alias", 80, 0, SLAB_ENGINE_SLAB, NULL) == cache);
