@@ -5,6 +5,7 @@
  * under every option.
  */
 #define _GNU_SOURCE
+#include "../exec.h"
 #include "child.h"
 #include "walk_slab.h"
 
@@ -20,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MANY = 6000, WORKERS = 3, KEPT = 500, BURSTS = 10000 };
+enum { MANY = 6000, WORKERS = 3, KEPT = 500, BURSTS = 10000, BURSTS_EMULATED = 300 };
 
 static struct kmem_cache *cache;
 static void *objects[MANY];
@@ -342,9 +343,10 @@ static void *work(void *argument)
 {
         uint64_t random = 0x9e3779b97f4a7c15ull * ((uintptr_t)argument + 1);
         static _Thread_local uint64_t *kept[KEPT];
+        unsigned int bursts = emulated() ? BURSTS_EMULATED : BURSTS;
         unsigned int count = 0;
 
-        for (unsigned int burst = 0; burst < BURSTS; burst++) {
+        while (bursts--) {
                 unsigned int wanted = (unsigned int)(random_step(&random) % KEPT);
 
                 for (; count < wanted; count++) {
