@@ -55,6 +55,9 @@ struct options {
 };
 extern KMEM_HIDDEN struct options options;
 
+/* The most that the tunables of engine slab may be, set here or later. */
+enum { TUNABLE_LIMIT_MAX = 65535, TUNABLE_SHARED_MAX = 1024 };
+
 /* Options that may be set for all caches or for one. */
 enum cache_option {
         OPTION_ENGINE,         /* position in the list of engines, engine_by_number */
@@ -74,12 +77,15 @@ enum cache_option {
 /* Parses KMEM_OPTIONS into options; single-threaded, after system_init. */
 KMEM_HIDDEN void options_init(void);
 
+/* Where a cache's value comes from; the later ones win. */
+enum option_source { OPTION_UNSET, OPTION_FOR_ALL, OPTION_FOR_PREFIX, OPTION_FOR_NAME };
+
 /*
- * The value set for this cache, else for all caches; false if neither is set. A cache named in
- * full wins over one named up to a '*' (as slab_debug matches, S9-22).
+ * The value set for this cache, else for all caches; *value stays if neither is set. A cache named
+ * in full wins over one named up to a '*' (as slab_debug matches, S9-22).
  */
-KMEM_HIDDEN bool options_for_cache(const char *cache_name, enum cache_option option,
-                                   uint64_t *value);
+KMEM_HIDDEN enum option_source options_for_cache(const char *cache_name, enum cache_option option,
+                                                 uint64_t *value);
 /* The same value, or @otherwise if none is set. */
 KMEM_HIDDEN uint64_t options_for_cache_or(const char *cache_name, enum cache_option option,
                                           uint64_t otherwise);

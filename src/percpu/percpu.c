@@ -109,9 +109,9 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 
 /*
  * Others may be using the cache. Slow paths that have read the old capacity may still make a sheaf
- * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, its memory
- * has room for every capacity (sheaf_room), and when it is empty it goes (barn_put_empty). All
- * other sheaves of the old capacity are taken away by the drain protocol.
+ * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, and it goes
+ * when it is empty (barn_put_empty), an array when it has been out (put_back_locked). All other
+ * sheaves of the old capacity are taken away by the drain protocol.
  */
 void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
@@ -130,11 +130,11 @@ int percpu_setup(struct kmem_cache *cache)
         if (cache->engine->caching == CACHING_NONE) {
                 capacity = 0;
         } else if (cache->engine->caching == CACHING_SHEAVES) {
-                capacity = default_capacity(cache->size);
-                cache->sheaf_room = (uint32_t)capacity;
-                options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity);
+                uint32_t usual = default_capacity(cache->size);
+
+                capacity = options_for_cache_or(cache->name, OPTION_SHEAF_CAPACITY, usual);
+                cache->sheaf_room = max_of(usual, (uint32_t)capacity);
         }
-        cache->sheaf_room = max_of(cache->sheaf_room, (uint32_t)capacity);
         set_capacity(cache, (uint32_t)capacity);
         if (!take_indexes(cache))
                 error = ENOSPC;
@@ -427,6 +427,11 @@ bool percpu_holds(struct kmem_cache *cache, const void *object)
         struct pair again;
         bool holds;
 
+        if (cache->engine->caching == CACHING_ARRAY) {
+                struct slot_cache *record = slot_record(&slot, cache);
+
+                return slot != &shared_slot && array_holds(cache, slot, record, object);
+        }
         if (!slots_are_rseq())
                 lock_take(&slot->lock);
         pair = slot_read_pair(slot, sheaf_offset(cache));

@@ -18,8 +18,9 @@ __attribute__((weak)) uint32_t slab_local_node(void)
 /* Whether the lock is worth taking; a stale answer costs a slab too many, or a look in vain. */
 static bool node_may_have_objects(const struct slab_node *data)
 {
-        return load_relaxed(&data->free_objects) ||
-               (data->shared && load_relaxed(&data->shared->available));
+        const struct object_array *shared = load_acquire(&data->shared);
+
+        return load_relaxed(&data->free_objects) || (shared && load_relaxed(&shared->available));
 }
 
 /* From the shared array, else from slabs. */

@@ -589,6 +589,22 @@ static void child_held(void)
         kmem_cache_create("held", 10, 0, 0, NULL);
 }
 
+static void child_aligned(void)
+{
+        sim_start(NULL);
+        check(kmem_cache_create("aligned", 64, (unsigned int)PAGE_SIZE, 0, NULL) != NULL);
+        check(kmem_cache_create("above", 64, 2 * (unsigned int)PAGE_SIZE, 0, NULL) == NULL);
+}
+
+/* An object may be aligned to a page of the machine, and the message says how large that is. */
+static void alignment_bound(void **state)
+{
+        char text[60];
+
+        snprintf(text, sizeof(text), "a power of two up to %zu\n", PAGE_SIZE);
+        child_prints("aligned", "", text);
+}
+
 static char element[64];
 static unsigned int elements = 1;
 
@@ -652,6 +668,7 @@ int main(int argc, char **argv)
                 {"offline", child_offline},
                 {"backwards", child_backwards},
                 {"held", child_held},
+                {"aligned", child_aligned},
                 {"waits", child_waits},
         };
         const struct CMUnitTest tests[] = {
@@ -660,7 +677,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(same_twice),          cmocka_unit_test(slots_are_apart),
                 cmocka_unit_test(cpus_come_and_leave), cmocka_unit_test(nodes_are_apart),
                 cmocka_unit_test(counts_are_exact),    cmocka_unit_test(memory_is_left_alone),
-                cmocka_unit_test(grace_periods),       cmocka_unit_test(wrong_use_ends),
+                cmocka_unit_test(grace_periods),       cmocka_unit_test(alignment_bound),
+                cmocka_unit_test(wrong_use_ends),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
