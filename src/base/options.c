@@ -53,6 +53,7 @@ static const struct setting settings[] = {
         {"slab_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slab_max_order)},
         {"noaliencache", KIND_NUMBER, NULL, 0, 1, PLACE(noaliencache)},
         {"numa_fake", KIND_NUMBER, NULL, 1, NODES_MAX, PLACE(numa_fake)},
+        {"node_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(node_limit)},
         {"slot_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(slot_cache_max)},
         {"reserve", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(reserve)},
         {"purge_delay", KIND_NUMBER, NULL, 0, 3600000, PLACE(purge_delay)},

@@ -111,6 +111,11 @@ unsigned int system_node_cpus(unsigned int node)
         return (system_cpus(CPUS_ONLINE) + nodes - 1 - node) / nodes;
 }
 
+unsigned int system_near_node(unsigned int node, unsigned int step)
+{
+        return step ? (node + step) % system_nodes() : node;
+}
+
 /*
  * Fake nodes get the CPUs in turn, not in blocks: then neighbours differ, and two CPUs of a large
  * machine that a process is bound to are on two nodes.

@@ -9,8 +9,10 @@
 
 #include "base/compiler.h"
 
-/* NUMA nodes that there may be; how many there are says system_nodes(). */
-#define NODES_MAX 8
+enum {
+        NODES_MAX = 8, /* NUMA nodes that there may be; how many there are says system_nodes() */
+        NODE_ANY = -1, /* no wish for a node */
+};
 
 /* Reads sizes and CPU counts; called before anything else, single-threaded. */
 KMEM_HIDDEN void system_init(void);
@@ -54,6 +56,12 @@ KMEM_HIDDEN unsigned int system_nodes(void);
 
 /* Online CPUs of a node. */
 KMEM_HIDDEN unsigned int system_node_cpus(unsigned int node);
+
+/*
+ * The node that is number @step by the distance from @node: 0 is the node itself, and with all
+ * steps below system_nodes() each comes once.
+ */
+KMEM_HIDDEN unsigned int system_near_node(unsigned int node, unsigned int step);
 
 /* The node of the CPU that the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_node(void);

@@ -27,12 +27,12 @@ static int there; /* another one */
 /* While set there are no pages for new slabs. */
 static bool no_pages;
 
-struct page *__real_pages_alloc(unsigned int order, bool *zero);
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero);
+struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
 
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero)
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return no_pages ? NULL : __real_pages_alloc(order, zero);
+        return no_pages ? NULL : __real_pages_alloc(order, node, zero);
 }
 
 static void run_on(unsigned int cpu)

@@ -90,6 +90,11 @@ unsigned int system_node_cpus(unsigned int node)
         return cpus;
 }
 
+unsigned int system_near_node(unsigned int node, unsigned int step)
+{
+        return (node + step) % machine.nodes;
+}
+
 unsigned int system_current_node(void)
 {
         return sim.node;
