@@ -27,11 +27,9 @@ static inline bool wants_account(gfp_t flags)
  */
 static inline int node_wish(const struct kmem_cache *cache, int node)
 {
-        unsigned int nodes = system_nodes();
-
-        if (node < 0 || (unsigned int)node >= nodes || nodes == 1 || !cache->engine->take_on_node)
+        if (system_nodes() == 1 || !cache->engine->take_on_node)
                 return NODE_ANY;
-        return node;
+        return system_find_node(node);
 }
 
 /* Whether a failure is probably a limit's: then it is counted in the group, and not reported. */

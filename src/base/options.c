@@ -52,6 +52,7 @@ static const struct setting settings[] = {
         {"slub_min_objects", KIND_NUMBER, NULL, 0, 32767, PLACE(slub_min_objects)},
         {"slab_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slab_max_order)},
         {"noaliencache", KIND_NUMBER, NULL, 0, 1, PLACE(noaliencache)},
+        {"numa", KIND_CHOICE, "auto off", 0, 0, PLACE(numa)},
         {"numa_fake", KIND_NUMBER, NULL, 1, NODES_MAX, PLACE(numa_fake)},
         {"node_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(node_limit)},
         {"slot_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(slot_cache_max)},

@@ -51,10 +51,20 @@ KMEM_HIDDEN bool system_cpus_known(void);
 /* The CPU the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_cpu(void);
 
-/* NUMA nodes, 1 to NODES_MAX, numbered from 0. */
+/* Finds the machine's NUMA nodes, unless options say otherwise: single-threaded, after those. */
+KMEM_HIDDEN void system_nodes_init(void);
+
+/* NUMA nodes, 1 to NODES_MAX, numbered from 0; constant from the start of the heap on. */
 KMEM_HIDDEN unsigned int system_nodes(void);
 
-/* Online CPUs of a node. */
+/*
+ * The kernel's number of a node, by which the program knows it, and the node with such a number,
+ * or NODE_ANY.
+ */
+KMEM_HIDDEN unsigned int system_node_number(unsigned int node);
+KMEM_HIDDEN int system_find_node(int number);
+
+/* Online CPUs of a node, those of the start if it is a real one. */
 KMEM_HIDDEN unsigned int system_node_cpus(unsigned int node);
 
 /*
@@ -93,6 +103,11 @@ KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
 KMEM_HIDDEN void *system_remap(void *start, size_t old_bytes, size_t new_bytes);
 /* Makes part of a reservation readable and writable; false if refused. */
 KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
+/*
+ * Pages of the range that are touched from now on come from the node, as long as that has memory.
+ * Returns 0, or an error number if the system refuses. Nothing is done on fake nodes.
+ */
+KMEM_HIDDEN int system_bind(void *start, size_t bytes, unsigned int node);
 /* Gives the pages back; they read as zero afterwards. False if refused. */
 KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
 

@@ -149,6 +149,22 @@ static struct page *range_alloc(const struct request *request)
         return NULL;
 }
 
+/*
+ * Once, to who asked for a node: to others it hardly matters, since the kernel takes memory of the
+ * node that touches it first.
+ */
+static void report_unbound(unsigned int node)
+{
+        static uint32_t reported;
+        uint32_t expected = 0;
+
+        if (load_relaxed(&reported) || !compare_swap_acquire(&reported, &expected, 1))
+                return;
+        message("memory of NUMA node %u is not bound to it (mbind failed with error %d), but is "
+                "where it is touched first; option numa=off makes all nodes one",
+                system_node_number(node), zones[node].bind_error);
+}
+
 struct page *pages_alloc(unsigned int order, int node, bool *zero)
 {
         const struct request request = {
@@ -159,9 +175,14 @@ struct page *pages_alloc(unsigned int order, int node, bool *zero)
                 .zero = zero,
         };
 
+        struct page *page;
+
         check_or_die(order <= ORDER_MAX);
         check_or_die(node == NODE_ANY || (unsigned int)node < system_nodes());
-        return range_alloc(&request);
+        page = range_alloc(&request);
+        if (page && node != NODE_ANY && unlikely(zones[node].bind_error))
+                report_unbound((unsigned int)node);
+        return page;
 }
 
 /* Blocks are aligned to their size, so a larger block serves a larger alignment. */

@@ -220,7 +220,12 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
         zone_locked_check(zone);
         debug_check(lock_is_held(&frontier.lock));
         if (old >= limit || pages > limit - old || chunks > zone->chunks_most - zone->chunks ||
-            !tables_grow_locked(old + pages) || !system_commit(start, pages << PAGE_SHIFT))
+            !tables_grow_locked(old + pages))
+                return false;
+        /* First, for commits of a process that has locked its memory touch all of it. */
+        if (!zone->bind_error)
+                zone->bind_error = system_bind(start, pages << PAGE_SHIFT, zone->node);
+        if (!system_commit(start, pages << PAGE_SHIFT))
                 return false;
 
         if (frontier.chunk_nodes)

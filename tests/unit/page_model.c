@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "page_model.h"
 
+#include "base/options.h"
 #include "page/zone.h"
 #include "unit.h"
 
 uint32_t model_owner[MODEL_PAGES];
+
+bool heap_renew(size_t reserve)
+{
+        if (heap.map)
+                system_unmap(heap.map, heap.base + heap.reserved_bytes - (uintptr_t)heap.map);
+        memset(&heap, 0, sizeof(heap));
+        memset(zones, 0, sizeof(zones));
+        memset(&frontier, 0, sizeof(frontier));
+        memset(model_owner, 0, sizeof(model_owner));
+        options.reserve = reserve;
+        return pages_init();
+}
 
 static uint8_t is_listed[MODEL_PAGES]; /* page is in a listed free block */
 

@@ -12,6 +12,9 @@
 enum { MODEL_PAGES = 1 << 17 };
 extern uint32_t model_owner[MODEL_PAGES];
 
+/* An empty heap; the address space of the one before is given back. */
+bool heap_renew(size_t reserve);
+
 /* Writes the owner into each page, and checks that it is still there. */
 void model_take(struct page *page, size_t count, uint32_t owner);
 void model_check(struct page *page, size_t count, uint32_t owner);

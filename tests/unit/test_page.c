@@ -32,19 +32,6 @@ struct block {
         uint32_t owner;
 };
 
-/* An empty heap; the address space of the one before is given back. */
-static bool heap_renew(size_t reserve)
-{
-        if (heap.map)
-                system_unmap(heap.map, heap.base + heap.reserved_bytes - (uintptr_t)heap.map);
-        memset(&heap, 0, sizeof(heap));
-        memset(zones, 0, sizeof(zones));
-        memset(&frontier, 0, sizeof(frontier));
-        memset(model_owner, 0, sizeof(model_owner));
-        options.reserve = reserve;
-        return pages_init();
-}
-
 static int heap_start(void **state)
 {
         (void)state;
