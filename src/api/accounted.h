@@ -22,8 +22,8 @@ static inline bool wants_account(gfp_t flags)
 }
 
 /*
- * The node that a request goes for: the caller's wish, or NODE_ANY if that is none, a node that
- * there is not (S12-06), or wasted on a back end without nodes.
+ * The node that a request goes for: the caller's wish, which is the kernel's number of a node, or
+ * NODE_ANY if that is none, a node that there is not (S12-06), or wasted on a back end without nodes.
  */
 static inline int node_wish(const struct kmem_cache *cache, int node)
 {
