@@ -62,6 +62,23 @@ int __wrap_system_bind(void *start, size_t bytes, unsigned int node)
         return bind.error[node];
 }
 
+/* Called once, when the search goes on from one zone to the next. */
+static void (*between_zones)(void);
+
+unsigned int __real_system_near_node(unsigned int node, unsigned int step);
+unsigned int __wrap_system_near_node(unsigned int node, unsigned int step);
+
+unsigned int __wrap_system_near_node(unsigned int node, unsigned int step)
+{
+        void (*now)(void) = between_zones;
+
+        if (step == 1 && now) {
+                between_zones = NULL;
+                now();
+        }
+        return __real_system_near_node(node, step);
+}
+
 static void start(unsigned int nodes, size_t chunks_a_node)
 {
         system_wrap_allow_all();
@@ -546,6 +563,34 @@ static void test_none_is_refused(void **state)
         each_machine(all_chunks);
 }
 
+static struct page *chunk_of_0;
+
+/* As another thread would between the two looks: one comes back there, the last goes here. */
+static void move_the_free_chunk(void)
+{
+        pages_free(chunk_of_0, CHUNK_PAGES);
+        assert_non_null(alloc_checked(ORDER_MAX, 1));
+}
+
+/* One chunk is free at every moment, in this zone or in that; so one is found (ZONE-2). */
+static void test_free_chunk_that_moves(void **state)
+{
+        struct page *page, *chunk_of_1 = NULL;
+
+        (void)state;
+        start(2, 4);
+        while ((page = alloc_checked(ORDER_MAX, 0)))
+                chunk_of_0 = page;
+        while ((page = alloc_checked(ORDER_MAX, 1)))
+                chunk_of_1 = page;
+        pages_free(chunk_of_1, CHUNK_PAGES);
+        between_zones = move_the_free_chunk;
+        assert_non_null(page = alloc_checked(ORDER_MAX, NODE_ANY));
+        assert_ptr_equal(page, chunk_of_0);
+        assert_null(between_zones);
+        assert_null(alloc_checked(ORDER_MAX, NODE_ANY));
+}
+
 /* Zones that grow at once, by blocks, spans and in place: each chunk ends up with one owner. */
 static void *growing_thread(void *argument)
 {
@@ -601,6 +646,7 @@ int main(void)
                 cmocka_unit_test(test_binding),
                 cmocka_unit_test(test_mappings_stay_few),
                 cmocka_unit_test(test_none_is_refused),
+                cmocka_unit_test(test_free_chunk_that_moves),
                 cmocka_unit_test(test_growing_together),
         };
 
