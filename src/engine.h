@@ -20,7 +20,7 @@ enum {
         PAIR_SHIFT = 4,         /* a pair of sheaf pointers is 16 bytes */
         CACHE_NAME_BYTES = 48,
         REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
-        ENGINE_NO_OBJECT = 0xffff,       /* an empty CPU freelist */
+        ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
 };
 
 /*

@@ -177,8 +177,6 @@ void nodes_read(struct nodes *nodes)
 
         if (system_call_failed(result) || bits_count(allowed) == 0)
                 memset(allowed, 0xff, sizeof(allowed));
-        if (bits_count(allowed) == 1)
-                *nodes = (struct nodes){.count = 1};
-        else
+        if (bits_count(allowed) != 1)
                 nodes_read_folder(nodes, "/sys/devices/system/node", allowed);
 }

@@ -16,14 +16,14 @@ enum {
 }; /* the kernel's largest MAX_NUMNODES */
 
 struct nodes {
-        unsigned int count;                 /* 1 to NODES_MAX; with 1 nothing else is filled in */
+        unsigned int count;                 /* to NODES_MAX; below 2 nothing else counts */
         uint16_t number[NODES_MAX];         /* the kernel's number of each */
         unsigned int cpus[NODES_MAX];       /* online CPUs that are nearest to it */
         uint8_t near[NODES_MAX][NODES_MAX]; /* all nodes by their distance from it, itself first */
         uint8_t of[NODE_NUMBERS];           /* the nearest of ours, by the kernel's number */
 };
 
-/* Fills in @nodes; one node if the kernel does not tell, or does not let us have others. */
+/* Fills in @nodes, which is all zero, and stays so if the kernel lets us have one node only. */
 KMEM_HIDDEN void nodes_read(struct nodes *nodes);
 
 /*

@@ -40,7 +40,7 @@ struct options {
         uint64_t slab_max_order;     /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
         uint64_t noaliencache;       /* 0 or 1 (S9-24) */
         uint64_t numa;               /* enum numa */
-        uint64_t numa_fake;          /* nodes that the one there is is split into (S9-25) */
+        uint64_t numa_fake;          /* nodes in place of the real ones, 1: none (S9-25) */
         uint64_t node_limit;         /* bytes of heap that each node's zone may have, 0: no limit */
         uint64_t slot_cache_max;     /* bytes of free objects a slot may hold in stocks */
         uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */

@@ -26,14 +26,15 @@ static struct {
         size_t page_bytes;
         size_t memory_bytes;
         struct cpus cpus;
-        struct nodes nodes; /* the real ones */
 } machine = {
         /* What callers see who come before system_init. */
         .page_bytes = 4096,
         .memory_bytes = (size_t)1 << 30,
         .cpus.counts = {1, 1, 1, 1},
-        .nodes.count = 1,
 };
+
+/* The real NUMA nodes if there are several, else all zero, and never touched. */
+static struct nodes nodes;
 
 void system_init(void)
 {
@@ -106,58 +107,59 @@ unsigned int system_current_cpu(void)
 void system_nodes_init(void)
 {
         if (options.numa == NUMA_AUTO && options.numa_fake == 1)
-                nodes_read(&machine.nodes);
+                nodes_read(&nodes);
 }
 
 /* The nodes asked for are the machine's own, and there are several. */
 static bool nodes_are_real(void)
 {
-        return machine.nodes.count > 1;
+        return nodes.count > 1;
 }
 
 unsigned int system_nodes(void)
 {
-        return nodes_are_real() ? machine.nodes.count : (unsigned int)options.numa_fake;
+        return nodes_are_real() ? nodes.count : (unsigned int)options.numa_fake;
 }
 
 unsigned int system_node_cpus(unsigned int node)
 {
-        unsigned int nodes = system_nodes();
+        unsigned int count = system_nodes();
 
-        return nodes_are_real() ? machine.nodes.cpus[node]
-                                : (system_cpus(CPUS_ONLINE) + nodes - 1 - node) / nodes;
+        return nodes_are_real() ? nodes.cpus[node]
+                                : (system_cpus(CPUS_ONLINE) + count - 1 - node) / count;
 }
 
 unsigned int system_near_node(unsigned int node, unsigned int step)
 {
         if (step == 0)
                 return node;
-        return nodes_are_real() ? machine.nodes.near[node][step] : (node + step) % system_nodes();
+        return nodes_are_real() ? nodes.near[node][step] : (node + step) % system_nodes();
 }
 
 int system_find_node(int number)
 {
         if (!nodes_are_real())
                 return number >= 0 && (unsigned int)number < system_nodes() ? number : NODE_ANY;
-        for (unsigned int node = 0; node < machine.nodes.count; node++)
-                if (machine.nodes.number[node] == number)
+        for (unsigned int node = 0; node < nodes.count; node++)
+                if (nodes.number[node] == number)
                         return (int)node;
         return NODE_ANY;
 }
 
 unsigned int system_node_number(unsigned int node)
 {
-        return nodes_are_real() ? machine.nodes.number[node] : node;
+        return nodes_are_real() ? nodes.number[node] : node;
 }
 
 int system_bind(void *start, size_t bytes, unsigned int node)
 {
-        unsigned int number = machine.nodes.number[node];
         uint64_t mask[NODE_MASK_WORDS] = {0};
+        unsigned int number;
         long result;
 
         if (!nodes_are_real())
                 return 0;
+        number = nodes.number[node];
         mask[number / 64] = (uint64_t)1 << number % 64;
         /* The kernel counts one bit less than it is told. */
         result = system_call6(SYS_mbind, (long)start, (long)bytes, MPOL_PREFERRED, (long)mask,
@@ -175,7 +177,7 @@ unsigned int system_current_node(void)
 
         if (nodes_are_real()) {
                 system_call(SYS_getcpu, 0, (long)&number, 0);
-                return machine.nodes.of[number % NODE_NUMBERS];
+                return nodes.of[number % NODE_NUMBERS];
         }
         return system_nodes() > 1 ? system_current_cpu() % system_nodes() : 0;
 }
