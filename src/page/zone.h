@@ -37,7 +37,7 @@ struct zone {
         uint32_t node;        /* its position in zones */
         uint32_t chunks;      /* that belong to it; written under both locks */
         uint32_t chunks_most; /* that may belong to it */
-        int bind_error;            /* why its pages are not bound to the node, 0: they are */
+        int bind_error;       /* why its pages are not bound to the node, 0: they are */
         struct page_list touched[ORDER_MAX + 1];
         struct page_list clean[ORDER_MAX + 1];
         uint64_t *free_chunks;     /* one bit a chunk: it is a free block of ORDER_MAX here */

@@ -408,7 +408,8 @@ static void nodes_have_zones(void **state)
         /* Two chunks, as many bytes as those have here. */
         snprintf(options, sizeof(options), "node_limit=%zu", 2 * order_bytes(ORDER_MAX));
         child_passes("zones", options);
-        snprintf(options, sizeof(options), "engine=slab,node_limit=%zu", 2 * order_bytes(ORDER_MAX));
+        snprintf(options, sizeof(options), "engine=slab,node_limit=%zu",
+                 2 * order_bytes(ORDER_MAX));
         child_passes("zones", options);
 }
 
@@ -720,13 +721,13 @@ int main(int argc, char **argv)
                 {"waits", child_waits},
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(model_1_cpu),         cmocka_unit_test(model_2_cpus),
-                cmocka_unit_test(model_64_cpus),       cmocka_unit_test(model_256_cpus),
-                cmocka_unit_test(same_twice),          cmocka_unit_test(slots_are_apart),
-                cmocka_unit_test(cpus_come_and_leave), cmocka_unit_test(nodes_are_apart),
-                cmocka_unit_test(nodes_have_zones),
-                cmocka_unit_test(counts_are_exact),    cmocka_unit_test(memory_is_left_alone),
-                cmocka_unit_test(grace_periods),       cmocka_unit_test(wrong_use_ends),
+                cmocka_unit_test(model_1_cpu),          cmocka_unit_test(model_2_cpus),
+                cmocka_unit_test(model_64_cpus),        cmocka_unit_test(model_256_cpus),
+                cmocka_unit_test(same_twice),           cmocka_unit_test(slots_are_apart),
+                cmocka_unit_test(cpus_come_and_leave),  cmocka_unit_test(nodes_are_apart),
+                cmocka_unit_test(nodes_have_zones),     cmocka_unit_test(counts_are_exact),
+                cmocka_unit_test(memory_is_left_alone), cmocka_unit_test(grace_periods),
+                cmocka_unit_test(wrong_use_ends),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));

@@ -32,7 +32,8 @@ static void child_show(void)
                 OPTION_STATS,
         };
 
-        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu order_rule=%lu min_order=%lu max_order=%lu "
+        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu order_rule=%lu min_order=%lu "
+               "max_order=%lu "
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
                "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
                "attrs=<%s> attrs_pid=%lu numa=%lu numa_fake=%lu node_limit=%lu\n",

@@ -272,14 +272,10 @@ static void test_nodes_four(void **state)
 static void test_nodes_sparse(void **state)
 {
         static const struct node_file files[] = {
-                {"online", "0,8,250,1023\n"},
-                {"has_memory", "0,250,1023\n"},
-                {"node0/distance", "10 40 80 80\n"},
-                {"node0/cpulist", "0-79\n"},
-                {"node8/distance", "40 10 30 80\n"},
-                {"node8/cpulist", "80-159\n"},
-                {"node250/distance", "80 30 10 80\n"},
-                {"node250/cpulist", "\n"},
+                {"online", "0,8,250,1023\n"},          {"has_memory", "0,250,1023\n"},
+                {"node0/distance", "10 40 80 80\n"},   {"node0/cpulist", "0-79\n"},
+                {"node8/distance", "40 10 30 80\n"},   {"node8/cpulist", "80-159\n"},
+                {"node250/distance", "80 30 10 80\n"}, {"node250/cpulist", "\n"},
                 {"node1023/cpulist", "160\n"},
         };
         struct nodes nodes = READ_NODES(files, ~0ull);
@@ -330,9 +326,8 @@ static void test_nodes_many(void **state)
 /* Whatever is wrong with the files, there is one node at least, and no number too large. */
 static void test_nodes_nonsense(void **state)
 {
-        static const char *const texts[] = {"",     "\n",    "0",     "-",    "0-",
-                                            "1-0",  "0,",    "a",     "0-1 ", "0-1024",
-                                            "5000", "0--1,", "99999999"};
+        static const char *const texts[] = {"",  "\n",   "0",      "-",    "0-",    "1-0",     "0,",
+                                            "a", "0-1 ", "0-1024", "5000", "0--1,", "99999999"};
 
         (void)state;
         for (size_t i = 0; i < array_size(texts); i++) {
