@@ -219,8 +219,10 @@ struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsigned int siz
 /*
  * kmem_cache_alloc that prefers a NUMA node (S8-20, S12-05): the object is of a slab of that node,
  * unless there is no memory for one; with __GFP_THISNODE that is a failure. A node that there is
- * not, and NUMA_NO_NODE, is no wish at all (S12-06), nor is any with engine slob. There is one
- * node, or as many as option numa_fake says. Errors as kmem_cache_alloc.
+ * not, and NUMA_NO_NODE, is no wish at all (S12-06), nor is any with engine slob. Nodes have the
+ * numbers of /sys/devices/system/node, or those below what option numa_fake says. The system is
+ * asked to take a node's pages from its memory; when that is used up it takes them elsewhere, also
+ * with __GFP_THISNODE. Errors as kmem_cache_alloc.
  */
 void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
         __attribute__((malloc));

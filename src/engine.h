@@ -21,7 +21,6 @@ enum {
         CACHE_NAME_BYTES = 48,
         REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
-        NODE_ANY = -1,             /* no wish for a node */
 };
 
 /*

@@ -17,6 +17,7 @@ enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
 enum cpu_partial_defaults { DEFAULTS_LATER, DEFAULTS_SEED };
 enum freeze { FREEZE_DELAYED, FREEZE_EAGER };
 enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
+enum numa { NUMA_AUTO, NUMA_OFF };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Ascending numbers of bytes. */
@@ -38,7 +39,9 @@ struct options {
         uint64_t slub_min_objects;   /* 0: from the CPU count */
         uint64_t slab_max_order;     /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
         uint64_t noaliencache;       /* 0 or 1 (S9-24) */
-        uint64_t numa_fake;          /* nodes that the one there is is split into (S9-25) */
+        uint64_t numa;               /* enum numa */
+        uint64_t numa_fake;          /* nodes in place of the real ones, 1: none (S9-25) */
+        uint64_t node_limit;         /* bytes of heap that each node's zone may have, 0: no limit */
         uint64_t slot_cache_max;     /* bytes of free objects a slot may hold in stocks */
         uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */
         uint64_t purge_delay;        /* ms until free pages go back to the system */

@@ -71,9 +71,11 @@ unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                 if (!taken)
                         taken = node_grow(cache, here, objects, count);
         }
-        /* Without memory here, other nodes may still have objects. */
-        for (uint32_t node = 0; count && !taken && node < system_nodes(); node++)
-                taken = node_take(cache, node, objects, count);
+        /* Without memory here, other nodes may still have objects, or memory. */
+        for (uint32_t step = 1; count && !taken && step < system_nodes(); step++)
+                taken = node_take(cache, system_near_node(here, step), objects, count);
+        for (uint32_t step = 1; count && !taken && step < system_nodes(); step++)
+                taken = node_grow(cache, system_near_node(here, step), objects, count);
         add_relaxed(&slot->taken, taken);
         return taken;
 }
