@@ -26,6 +26,7 @@ KFREE, SOFTIRQ, HARDIRQ = 8, 16, 32
 
 # Cache ids that always mean the same.
 CACHE_KMALLOC, CACHE_UNKNOWN = 0, 1
+SITE_UNKNOWN = 0
 
 COLUMNS: dict[str, type[np.generic[Any]]] = {
     "time": np.uint64,
@@ -38,6 +39,12 @@ COLUMNS: dict[str, type[np.generic[Any]]] = {
     "cpu": np.uint16,
     "cache": np.uint16,
     "operation": np.uint8,
+}
+
+
+# The same as Polars has them.
+TYPES: dict[str, pl.DataType] = {
+    name: pl.Series(np.empty(0, dtype)).dtype for name, dtype in COLUMNS.items()
 }
 
 

@@ -36,6 +36,7 @@ static bool no_memory(const struct reading *reading, struct trace_error *error)
 /* Decompresses the next frame into reading->block. */
 static bool next_block(struct reading *reading, struct trace_error *error)
 {
+        static const uint8_t magic[] = {0x28, 0xb5, 0x2f, 0xfd};
         const uint8_t *frame = reading->bytes + reading->at;
         size_t left = reading->size - reading->at;
         unsigned long long plain;
@@ -45,6 +46,8 @@ static bool next_block(struct reading *reading, struct trace_error *error)
         reading->started = reading->at;
         if (!left)
                 return trace_fail(error, reading->at, "the file ends without its end block");
+        if (!reading->at && (left < sizeof(magic) || memcmp(frame, magic, sizeof(magic)) != 0))
+                return trace_fail(error, 0, "expected a trace: zstd frames, or " SLT_MAGIC);
         packed = ZSTD_findFrameCompressedSize(frame, left);
         if (ZSTD_isError(packed))
                 return trace_fail(error, reading->at, "expected a whole zstd frame: %s",

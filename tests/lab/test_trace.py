@@ -9,31 +9,16 @@ import struct
 import subprocess
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import frame
 
 from kmem import trace as tr
 
 TRACES = Path(tr.__file__).parent / "traces"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 BLOCK_RECORDS = 1 << 16
-
-
-def frame(rows: list[tuple[int, ...]]) -> pl.DataFrame:
-    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in tr.COLUMNS]
-    return pl.DataFrame(
-        [
-            pl.Series(name, list(values), dtype=getattr(pl, polars_type(name)))
-            for name, values in zip(tr.COLUMNS, columns, strict=True)
-        ]
-    )
-
-
-def polars_type(column: str) -> str:
-    kind = tr.COLUMNS[column].__name__
-    return kind.replace("uint", "UInt").replace("int", "Int")
 
 
 def lives(count: int) -> tr.Trace:
