@@ -222,6 +222,19 @@ def lists(
     show_lists(slabs, json_file)
 
 
+@lab.command()
+def calibrate(
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the table here, for kmem replay --costs FILE."),
+    ] = None,
+) -> None:
+    """Measure what one lock, swap, call and so on takes on this machine; takes some seconds."""
+    from kmem.calibrate import show_calibration
+
+    show_calibration(out)
+
+
 def start() -> int:
     """Run the command line; errors for the user are one line."""
     try:

@@ -133,6 +133,18 @@ def test_large_sizes_and_pages(tmp_path: Path) -> None:
         assert_sums_agree(document)
 
 
+def test_the_peak_may_come_beside_a_huge_block(tmp_path: Path) -> None:
+    rows = [event(0, tr.ALLOC, 0, 64 << 20)]
+    rows += [event(1 + i, tr.ALLOC, 1 + i, 4096, cache=2) for i in range(100)]
+    rows += [event(101, tr.FREE, 0, 64 << 20)]
+    rows += [event(102 + i, tr.ALLOC, 101 + i, 4096, cache=2) for i in range(20)]
+    trace = trace_of(rows, ["pages"])
+    document = replay_trace(tmp_path, trace, "options=sheaf_capacity=0,slub_max_order=0")
+    assert document["peak"]["pages"] == (64 << 20) // PAGE + 100
+    assert document["peak"]["step"] == 100
+    assert document["end"]["pages"] == 120
+
+
 def test_slob_counts_as_the_mail_does(tmp_path: Path) -> None:
     """kmalloc has a header of 8 bytes; objects of caches have none (spec 7.5, 7.6)."""
     rows = [event(i, tr.ALLOC, i, 100) for i in range(10)]
@@ -399,3 +411,40 @@ def test_bad_traces_are_named(tmp_path: Path) -> None:
         done = tool(TRACES / "boot-6.1tiny-slub-64M.slt.zst", argument)
         assert done.returncode == 1
         assert argument.split("=")[-1] in done.stderr
+
+
+# ---- Costs --------------------------------------------------------------------------------------
+
+
+def test_calibration_is_a_table_of_costs(tmp_path: Path) -> None:
+    file = tmp_path / "costs.csv"
+    done = subprocess.run(
+        [ROOT / "kmem", "lab", "calibrate", "--out", file],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    costs = read_costs(file)
+    assert set(read_costs()) < set(costs) == set(read_costs()) | {"slow_paths"}
+    # Nothing that is measured takes no time at all; the rest of a slow path may be lost in noise.
+    assert all(ns > 0 for name, ns in costs.items() if name != "slow_paths")
+    assert "measured by kmem lab calibrate" in file.read_text()
+    replayed = tmp_path / "replay.json"
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    assert kmem(trace, "--costs", file, "--json", replayed).returncode == 0
+    assert json.loads(replayed.read_text())["modelled"]["costs_ns"] == costs
+
+
+def test_calibration_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "costs.csv"
+    done = subprocess.run(
+        [ROOT / "kmem", "lab", "calibrate", "--out", file],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"kmem: lab calibrate: --out {file}: No such file or directory\n"

@@ -18,8 +18,9 @@ struct running {
         const struct replay *replay;
         const struct plan *plan;
         struct outcome *outcome;
-        void **objects;   /* by place, the copies side by side */
-        uint16_t *cpu_of; /* by CPU of the trace, the copies side by side */
+        void **objects;    /* by place, the copies side by side */
+        uint16_t *cpu_of;  /* by CPU of the trace, the copies side by side */
+        size_t huge_pages; /* as of the last step that could change it */
 };
 
 /*
@@ -96,23 +97,18 @@ static inline void take_step(struct running *running, const struct step *step, v
                 do_free(replay, step, *place);
                 *asked -= step->bytes;
         } else {
-                size_t pages;
-
                 *place = do_alloc(replay, step);
                 if (unlikely(!*place))
                         die("out of memory at step %lu, for %lu bytes",
                             (unsigned long)(step - replay->steps), (unsigned long)step->bytes);
                 *asked += step->bytes;
-                /* Huge blocks are rare: they are asked for where one may have come. */
-                pages = heap_pages();
-                if (unlikely(step->source == SOURCE_LARGE_SIZES || step->source == SOURCE_PAGES ||
-                             outcome->peak_pages < pages)) {
-                        pages += huge_pages();
-                        if (pages > outcome->peak_pages)
-                                note_peak(outcome, (uint64_t)(step - replay->steps), pages);
-                }
         }
         outcome->slow_calls += source->uncached | (sim.counts.slow_paths != slow_before);
+        if (unlikely(source->large))
+                running->huge_pages = huge_pages();
+        if (unlikely(heap_pages() + running->huge_pages > outcome->peak_pages))
+                note_peak(outcome, (uint64_t)(step - replay->steps),
+                          heap_pages() + running->huge_pages);
 }
 
 static void take_steps(struct running *running)
