@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/cycles.h"
+#include "cycles.h"
 #include "kmem.h"
 #include "slob/slob.h"
 

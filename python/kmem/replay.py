@@ -66,6 +66,10 @@ def add_derived(document: dict[str, Any], costs: Mapping[str, float], costs_file
     document["peak_overhead_percent"] = document["peak"]["overhead_percent"]
     calls = counts["calls"]
     document["fast_path_share"] = round(1 - counts["slow_calls"] / calls, 6) if calls else None
+    if statistics := document.get("statistics"):
+        fast = statistics["alloc_fastpath"] + statistics["free_fastpath"]
+        seen = fast + statistics["alloc_slowpath"] + statistics["free_slowpath"]
+        document["slub_fast_path_share"] = round(fast / seen, 6) if seen else None
     scans = {name: document.get("slob", {}).get(name, 0) for name in ("page_scans", "block_scans")}
     nanoseconds = modelled_ns({**counts, **scans}, costs)
     document["modelled"] = {
@@ -101,6 +105,11 @@ def figures(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows += [
         ("calls", f"{counts['calls']:,}"),
         ("on the fast path", "-" if share is None else f"{100 * share:.2f}%"),
+        *(
+            [("on the fast path of SLUB itself", f"{100 * slub_share:.2f}%")]
+            if (slub_share := document.get("slub_fast_path_share")) is not None
+            else []
+        ),
         ("compare-and-swaps", f"{counts['compare_swaps']:,}"),
         ("list_lock taken", f"{counts['list_locks']:,}"),
         ("list_lock handed over", f"{counts['list_handed_over']:,}"),

@@ -320,6 +320,28 @@ def test_document_and_table(tmp_path: Path) -> None:
     assert "seconds" not in file.read_text()
 
 
+def test_slubs_own_fast_path(tmp_path: Path) -> None:
+    """Without sheaves: alloc and free in turn stay on the CPU slab but for the first call."""
+    rows = []
+    for i in range(50):
+        rows += [event(2 * i, tr.ALLOC, i, 64, cache=2), event(2 * i + 1, tr.FREE, i, 64, cache=2)]
+    path = tmp_path / "one.ktrace"
+    tr.write_trace(path, trace_of(rows, ["things"]))
+    file = tmp_path / "replay.json"
+    assert kmem(path, "--set", "sheaf_capacity=0,stats=1", "--json", file).returncode == 0
+    document = json.loads(file.read_text())
+    assert document["fast_path_share"] == 0
+    assert document["statistics"] == {
+        "alloc_fastpath": 49,
+        "alloc_slowpath": 1,
+        "free_fastpath": 50,
+        "free_slowpath": 0,
+    }
+    assert document["slub_fast_path_share"] == 0.99
+    assert kmem(path, "--json", file).returncode == 0
+    assert "statistics" not in json.loads(file.read_text())
+
+
 def test_costs_are_read(tmp_path: Path) -> None:
     costs = tmp_path / "costs.csv"
     costs.write_text("# mine\ncount,ns\ncalls,7\n")

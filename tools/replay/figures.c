@@ -6,6 +6,7 @@
 #include "tools/replay/replay.h"
 
 #include "base/metadata.h"
+#include "introspect/counters.h"
 #include "introspect/totals.h"
 #include "page/large.h"
 #include "page/zone.h"
@@ -155,6 +156,33 @@ static void print_cache(const struct kmem_cache *cache, const struct cache_figur
         printf("}}");
 }
 
+/* The kernel's own fast path: objects popped from, and pushed to, the CPU slab's list. */
+static void print_statistics(const uint64_t counters[SLUB_COUNTERS])
+{
+        printf(" \"statistics\": {");
+        print_number("alloc_fastpath", counters[ALLOC_FASTPATH], ", ");
+        print_number("alloc_slowpath", counters[ALLOC_SLOWPATH], ", ");
+        print_number("free_fastpath", counters[FREE_FASTPATH], ", ");
+        print_number("free_slowpath", counters[FREE_SLOWPATH], "},\n");
+}
+
+/* Nothing if no cache counts: option stats. */
+static void count_statistics(void)
+{
+        uint64_t counters[SLUB_COUNTERS] = {0};
+        bool any = false;
+
+        for (struct list *node = cache_list.prev; node != &cache_list; node = node->prev) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                any |= counters_are_on(cache);
+                for (int i = 0; i < SLUB_COUNTERS && counters_are_on(cache); i++)
+                        counters[i] += counters_sum(cache, (enum slub_counter)i);
+        }
+        if (any)
+                print_statistics(counters);
+}
+
 /* From the oldest on; caches that nobody used are left out. */
 static void print_caches(struct heap_figures *sum)
 {
@@ -298,6 +326,7 @@ void replay_print(const struct replay *replay, const struct plan *plan,
         printf("},\n");
         print_pages(outcome, &slob);
         print_counts(replay, plan, outcome);
+        count_statistics();
         print_caches(&sum);
         sum.states.partial += slob.counts.pages - slob.full_pages;
         sum.states.full += slob.full_pages;

@@ -97,7 +97,7 @@ int main(int argc, char **argv)
         replay_print(&replay, &plan, &outcome, &trace);
         if (fflush(stdout) || ferror(stdout))
                 die("cannot write the document");
-        fprintf(stderr, "%.1f million events a second\n",
+        fprintf(stderr, "%.1f million events a second of CPU time, loading left out\n",
                 (double)(replay.steps_count * plan.repeat) / outcome.cpu_seconds / 1e6);
         return 0;
 }
