@@ -17,10 +17,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from kmem import recorded
 from kmem.costs import ASSUMED, modelled_ns, read_costs
 from kmem.setup import BUILD, KmemError, build, write_json
-from kmem.trace import Trace, read_trace, write_trace
 
 TOOL = BUILD / "tools" / "replay"
 TABLE_WIDTH = 110  # columns; a narrower terminal wraps lines, a cut figure is worse
@@ -176,6 +174,9 @@ def title_of(trace: Path, machine: Mapping[str, Any]) -> str:
 
 def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[dict[str, Any], str]:
     """The replay of a trace that a slab table completes, and what compares both."""
+    from kmem import recorded
+    from kmem.trace import Trace, read_trace, write_trace  # Polars takes its time to load
+
     work = recorded.Recorded(read_trace(trace), recorded.read_table(slabinfo))
     arguments = tool_arguments(",".join([*recorded.OPTIONS, *options]), None, None, None)
     speed = ""
@@ -220,5 +221,7 @@ def show_replay(
     write_json(json_file, document)
     output = show_table(document, title_of(trace, document["machine"]))
     if slabinfo:
+        from kmem import recorded
+
         recorded.show(document["recorded"], output)
     output.print(speed, highlight=False)

@@ -221,7 +221,7 @@ def random_traces(draw: st.DrawFn) -> tr.Trace:
     alive: list[tuple[int, int, int]] = []
     objects = 0
     sizes = [(2, 24), (3, 192), (4, 1000), (5, 5000)]
-    for time in range(draw(st.integers(0, 120))):
+    for time in range(draw(st.integers(0, 60))):
         cpu = draw(st.integers(0, 2))
         if alive and draw(st.integers(0, 2)) == 0:
             number, cache, size = alive.pop(draw(st.integers(0, len(alive) - 1)))
@@ -248,7 +248,7 @@ def random_traces(draw: st.DrawFn) -> tr.Trace:
     "options",
     ["engine=slub", "engine=slub,sheaf_capacity=0,classes=kernel", "engine=slab", "engine=slob"],
 )
-@settings(max_examples=40, derandomize=True, database=None, deadline=None)
+@settings(max_examples=20, derandomize=True, database=None, deadline=None)
 @given(trace=random_traces())
 def test_sums_agree(
     tmp_path_factory: pytest.TempPathFactory, options: str, trace: tr.Trace
