@@ -18,9 +18,11 @@ struct running {
         const struct replay *replay;
         const struct plan *plan;
         struct outcome *outcome;
-        void **objects;    /* by place, the copies side by side */
-        uint16_t *cpu_of;  /* by CPU of the trace, the copies side by side */
-        size_t huge_pages; /* as of the last step that could change it */
+        void **objects;   /* by place, the copies side by side */
+        uint16_t *cpu_of; /* by CPU of the trace, the copies side by side */
+        /* Of large blocks, without those of engine slob. Asking the heap would take its locks. */
+        size_t large_pages;
+        size_t huge_pages; /* of those, outside the heap */
 };
 
 /*
@@ -32,17 +34,12 @@ static size_t heap_pages(void)
         return zone.frontier - zone.free_pages - zone.limbo_pages - (zone.frontier != 0);
 }
 
-static size_t huge_pages(void)
+size_t used_pages(void)
 {
         struct large_counts large;
 
         large_count(&large);
-        return large.huge_bytes >> PAGE_SHIFT;
-}
-
-size_t used_pages(void)
-{
-        return heap_pages() + huge_pages();
+        return heap_pages() + (large.huge_bytes >> PAGE_SHIFT);
 }
 
 size_t large_pages(void)
@@ -53,13 +50,15 @@ size_t large_pages(void)
         return ((large.bytes + large.huge_bytes) >> PAGE_SHIFT) + slob_counts.big_pages;
 }
 
-static KMEM_NOINLINE void note_peak(struct outcome *outcome, uint64_t event, size_t pages)
+static KMEM_NOINLINE void note_peak(const struct running *running, uint64_t event, size_t pages)
 {
+        struct outcome *outcome = running->outcome;
+
         outcome->peak_pages = pages;
         outcome->peak_event = event;
         outcome->peak_asked_bytes = outcome->asked_bytes;
         outcome->peak_allocated_bytes = slob_counts.allocated;
-        outcome->peak_large_pages = large_pages();
+        outcome->peak_large_pages = running->large_pages + slob_counts.big_pages;
 }
 
 static inline void *do_alloc(const struct replay *replay, const struct step *step)
@@ -85,6 +84,17 @@ static inline void do_free(const struct replay *replay, const struct step *step,
                 kfree(object);
 }
 
+/* @block may be gone already. */
+static void count_large(struct running *running, const struct step *step, const void *block)
+{
+        size_t pages = pages_for(max_of(step->bytes, (uint64_t)1));
+        size_t change = step->frees ? -pages : pages;
+
+        running->large_pages += change;
+        if (!heap_contains(block))
+                running->huge_pages += change;
+}
+
 static inline void take_step(struct running *running, const struct step *step, void **place)
 {
         const struct replay *replay = running->replay;
@@ -104,10 +114,10 @@ static inline void take_step(struct running *running, const struct step *step, v
                 *asked += step->bytes;
         }
         outcome->slow_calls += source->uncached | (sim.counts.slow_paths != slow_before);
-        if (unlikely(source->large))
-                running->huge_pages = huge_pages();
+        if (unlikely(source->large && !source->cache))
+                count_large(running, step, *place);
         if (unlikely(heap_pages() + running->huge_pages > outcome->peak_pages))
-                note_peak(outcome, (uint64_t)(step - replay->steps),
+                note_peak(running, (uint64_t)(step - replay->steps),
                           heap_pages() + running->huge_pages);
 }
 
@@ -173,4 +183,5 @@ void replay_run(const struct replay *replay, const struct plan *plan, struct out
         outcome->cpu_seconds = cpu_seconds() - started;
         sim_counts(&outcome->counts);
         free(running.cpu_of);
+        check_or_die(running.large_pages + slob_counts.big_pages == large_pages());
 }
