@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The restartable sequences for AArch64. What each reads, commits and leaves when aborted, and
- * against whom, is said in rseq_x86_64.h; here only what differs.
+ * against whom, is said in kmem-sequence.h and rseq_x86_64.h; here only what differs.
  *
  * The commit of push and replace is a store-release: a drainer on another CPU that sees the new
  * size or pointer sees what it covers. A pair is replaced by one stp, which FEAT_LSE2 makes
