@@ -60,67 +60,118 @@ __attribute__((constructor, used)) static void kmem_inline_keep_(void)
 }
 #endif
 
+/*
+ * What inlined code needs to know of a cache, for loops: a local variable of this type stays in
+ * registers, and a hit in it reads nothing else than the sheaf and what leads there. Valid as long
+ * as the cache is; it may be copied and used by any thread. The fields are the header's own.
+ */
+struct kmem_view {
+        struct kmem_cache *cache;
 #if KMEM_INLINES
-/* By the table of addresses: an executable must not have a copy of the object. */
-static inline __attribute__((always_inline)) const struct kmem_inline_layout *
-kmem_inline_layout_(void)
-{
-        const struct kmem_inline_layout *layout;
+        uint64_t pair_offset;
+        const uint16_t *map;
+        intptr_t rseq;
+        intptr_t slot_field;
+        uintptr_t heap_base;
+        size_t heap_bytes; /* as it was: objects of a heap that has grown since take the call */
+#endif
+};
 
-        __asm__("movq kmem_inline_layout_1@GOTPCREL(%%rip), %0" : "=r"(layout));
-        return layout;
-}
-
-static inline __attribute__((always_inline)) uint64_t
-kmem_inline_pair_(const struct kmem_cache *cache)
-{
-        return *(const uint32_t *)(const void *)cache;
-}
+#if KMEM_INLINES
+/*
+ * A field of the layout, or of the cache, that never changes once there is a cache. The compiler is
+ * told so: the statements are not volatile and have no memory as an operand, so that it may keep
+ * what it has loaded.
+ */
+#define KMEM_LOAD_(value, instruction, from, offset)                                               \
+        __asm__(instruction " %c[at](%[base]), %[to]"                                              \
+                : [to] "=r"(value)                                                                 \
+                : [base] "r"(from), [at] "i"(offset))
+#define KMEM_LOAD_LAYOUT_(member)                                                                  \
+        KMEM_LOAD_(view.member, "movq", layout, offsetof(struct kmem_inline_layout, member))
 #endif
 
 /*
- * kmem_cache_alloc_inline - kmem_cache_alloc without a call on a hit
+ * kmem_view_of - a view of a cache
  * @cache: of kmem_cache_create; not NULL
+ */
+static inline __attribute__((always_inline)) struct kmem_view
+kmem_view_of(struct kmem_cache *cache)
+{
+        struct kmem_view view;
+
+        view.cache = cache;
+#if KMEM_INLINES
+        {
+                const struct kmem_inline_layout *layout;
+
+                /* By the table of addresses: an executable must not have a copy of the object. */
+                __asm__("movq kmem_inline_layout_1@GOTPCREL(%%rip), %[to]" : [to] "=r"(layout));
+                KMEM_LOAD_LAYOUT_(map);
+                KMEM_LOAD_LAYOUT_(rseq);
+                KMEM_LOAD_LAYOUT_(slot_field);
+                view.pair_offset = *(const uint32_t *)(const void *)cache;
+                view.heap_base = layout->heap_base;
+                view.heap_bytes = layout->heap_bytes;
+        }
+#endif
+        return view;
+}
+
+/*
+ * kmem_view_alloc - kmem_cache_alloc without a call on a hit
  * @flags: GFP_*; best a constant. With __GFP_ZERO or __GFP_ACCOUNT it is the call.
  *
  * Returns what kmem_cache_alloc returns: the object, or NULL with errno ENOMEM (S8-46).
  */
-static inline __attribute__((always_inline)) void *kmem_cache_alloc_inline(struct kmem_cache *cache,
-                                                                           gfp_t flags)
+static inline __attribute__((always_inline)) void *kmem_view_alloc(struct kmem_view view,
+                                                                   gfp_t flags)
 {
 #if KMEM_INLINES
         if (__builtin_expect(!(flags & (__GFP_ZERO | __GFP_ACCOUNT)), 1)) {
-                void *object = kmem_sequence_pop(kmem_inline_layout_(), kmem_inline_pair_(cache));
+                void *object = kmem_sequence_pop(view.map, view.rseq, view.slot_field,
+                                                 view.pair_offset);
 
                 if (__builtin_expect(object != NULL, 1))
                         return object;
         }
 #endif
-        return kmem_cache_alloc(cache, flags);
+        return kmem_cache_alloc(view.cache, flags);
 }
 
 /*
- * kmem_cache_free_inline - kmem_cache_free without a call on a hit
- * @cache: of kmem_cache_create; not NULL
- * @object: of this cache, or NULL, which is ignored
+ * kmem_view_free - kmem_cache_free without a call on a hit
+ * @object: of the view's cache, or NULL, which is ignored
  *
  * A pointer outside the heap and an object that was freed just before are handed to
  * kmem_cache_free, which reports them; so is everything that it checks when objects leave the sheaf
  * (S8-42).
  */
-static inline __attribute__((always_inline)) void kmem_cache_free_inline(struct kmem_cache *cache,
-                                                                         void *object)
+static inline __attribute__((always_inline)) void kmem_view_free(struct kmem_view view,
+                                                                 void *object)
 {
 #if KMEM_INLINES
-        const struct kmem_inline_layout *layout = kmem_inline_layout_();
-
-        if (__builtin_expect((uintptr_t)object - layout->heap_base < layout->heap_bytes, 1) &&
-            __builtin_expect(kmem_sequence_push(layout, kmem_inline_pair_(cache), object) ==
-                                     KMEM_PUSH_DONE,
+        if (__builtin_expect((uintptr_t)object - view.heap_base < view.heap_bytes, 1) &&
+            __builtin_expect(kmem_sequence_push(view.map, view.rseq, view.slot_field,
+                                                view.pair_offset, object) == KMEM_PUSH_DONE,
                              1))
                 return;
 #endif
-        kmem_cache_free(cache, object);
+        kmem_cache_free(view.cache, object);
+}
+
+/* kmem_view_alloc of a cache (not NULL), for single calls. */
+static inline __attribute__((always_inline)) void *kmem_cache_alloc_inline(struct kmem_cache *cache,
+                                                                           gfp_t flags)
+{
+        return kmem_view_alloc(kmem_view_of(cache), flags);
+}
+
+/* kmem_view_free of a cache (not NULL), for single calls. */
+static inline __attribute__((always_inline)) void kmem_cache_free_inline(struct kmem_cache *cache,
+                                                                         void *object)
+{
+        kmem_view_free(kmem_view_of(cache), object);
 }
 
 #ifdef __cplusplus

@@ -89,6 +89,70 @@ inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
 
 } // namespace detail
 
+// object_view - what inlined code needs of a cache of T, for loops
+//
+// A local variable of this type stays in registers (struct kmem_view); copies are as good, and
+// any thread may use one. Does not own the cache and must not outlive it.
+template <class T> class object_view {
+public:
+        explicit object_view(kmem_cache *cache) noexcept : view_(kmem_view_of(cache))
+        {
+        }
+
+        // Memory for a T, without constructing one; nullptr without memory, and a message as
+        // kmem_cache_alloc prints it.
+        void *try_allocate() const noexcept
+        {
+                return kmem_view_alloc(view_, GFP_KERNEL);
+        }
+
+        // The same; throws std::bad_alloc without memory, and prints nothing.
+        void *allocate() const
+        {
+                void *memory = kmem_view_alloc(view_, GFP_KERNEL | __GFP_NOWARN);
+
+                if (__builtin_expect(!memory, 0))
+                        throw std::bad_alloc();
+                return memory;
+        }
+
+        // Gives memory back in which there is no T any more; null is ignored.
+        void deallocate(void *memory) const noexcept
+        {
+                kmem_view_free(view_, memory);
+        }
+
+        // A new T(@arguments...). Throws std::bad_alloc, or what the constructor throws; then the
+        // memory is free again.
+        template <class... Arguments> [[nodiscard]] T *create(Arguments &&...arguments) const
+        {
+                void *memory = allocate();
+
+                if constexpr (std::is_nothrow_constructible_v<T, Arguments...>) {
+                        return ::new (memory) T(std::forward<Arguments>(arguments)...);
+                } else {
+                        try {
+                                return ::new (memory) T(std::forward<Arguments>(arguments)...);
+                        } catch (...) {
+                                deallocate(memory);
+                                throw;
+                        }
+                }
+        }
+
+        // Ends an object of create() of this cache; null is ignored.
+        void destroy(T *object) const noexcept
+        {
+                if (!object)
+                        return;
+                object->~T();
+                deallocate(object);
+        }
+
+private:
+        struct kmem_view view_;
+};
+
 // Ends an object of an object_cache; the deleter of its handles.
 template <class T> class object_deleter {
 public:
@@ -97,11 +161,9 @@ public:
         {
         }
 
-        // Destroys the object and gives its memory back. @object must not be null.
         void operator()(T *object) const noexcept
         {
-                object->~T();
-                kmem_cache_free_inline(cache_, object);
+                object_view<T>(cache_).destroy(object);
         }
 
 private:
@@ -157,27 +219,42 @@ public:
                 kmem_cache_destroy(cache_);
         }
 
-        // Memory for a T, without constructing one; nullptr without memory, and a message as
-        // kmem_cache_alloc prints it.
+        // For loops: a view to keep in a local variable.
+        object_view<T> view() const noexcept
+        {
+                return object_view<T>(cache_);
+        }
+
+        // The calls of a view.
         void *try_allocate() noexcept
         {
-                return kmem_cache_alloc_inline(cache_, GFP_KERNEL);
+                return view().try_allocate();
         }
 
-        // The same; throws std::bad_alloc without memory, and prints nothing.
         void *allocate()
         {
-                void *memory = kmem_cache_alloc_inline(cache_, GFP_KERNEL | __GFP_NOWARN);
-
-                if (!memory)
-                        throw std::bad_alloc();
-                return memory;
+                return view().allocate();
         }
 
-        // Gives memory back in which there is no T any more; null is ignored.
         void deallocate(void *memory) noexcept
         {
-                kmem_cache_free_inline(cache_, memory);
+                view().deallocate(memory);
+        }
+
+        template <class... Arguments> [[nodiscard]] T *create(Arguments &&...arguments)
+        {
+                return view().create(std::forward<Arguments>(arguments)...);
+        }
+
+        void destroy(T *object) noexcept
+        {
+                view().destroy(object);
+        }
+
+        // create() into a handle, which ends the object.
+        template <class... Arguments> [[nodiscard]] handle make(Arguments &&...arguments)
+        {
+                return handle(create(std::forward<Arguments>(arguments)...), deleter{cache_});
         }
 
         // Memory for @count objects at once, all or nothing: throws std::bad_alloc. 0 is allowed.
@@ -192,37 +269,6 @@ public:
         void deallocate_bulk(void **memory, std::size_t count) noexcept
         {
                 kmem_cache_free_bulk(cache_, count, memory);
-        }
-
-        // A new T(@arguments...). Throws std::bad_alloc, or what the constructor throws; then the
-        // memory is free again.
-        template <class... Arguments> [[nodiscard]] T *create(Arguments &&...arguments)
-        {
-                void *memory = allocate();
-
-                if constexpr (std::is_nothrow_constructible_v<T, Arguments...>) {
-                        return ::new (memory) T(std::forward<Arguments>(arguments)...);
-                } else {
-                        try {
-                                return ::new (memory) T(std::forward<Arguments>(arguments)...);
-                        } catch (...) {
-                                deallocate(memory);
-                                throw;
-                        }
-                }
-        }
-
-        // Ends an object of create() of this cache; null is ignored.
-        void destroy(T *object) noexcept
-        {
-                if (object)
-                        deleter{cache_}(object);
-        }
-
-        // create() into a handle, which ends the object.
-        template <class... Arguments> [[nodiscard]] handle make(Arguments &&...arguments)
-        {
-                return handle(create(std::forward<Arguments>(arguments)...), deleter{cache_});
         }
 
         // Gives back all slabs without objects (kmem_cache_shrink); true if none remains.

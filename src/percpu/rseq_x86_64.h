@@ -7,15 +7,17 @@
 #define KMEM_PERCPU_RSEQ_X86_64_H
 
 #define RSEQ_SIGNATURE_VALUE KMEM_RSEQ_SIGNATURE
+#define RSEQ_OPERANDS KMEM_RSEQ_OPERANDS(fast.map, fast.rseq, fast.slot_field)
 
 static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
 {
-        return kmem_sequence_pop(&fast, pair_offset);
+        return kmem_sequence_pop(fast.map, fast.rseq, fast.slot_field, pair_offset);
 }
 
 static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void *object)
 {
-        return (enum push_result)kmem_sequence_push(&fast, pair_offset, object);
+        return (enum push_result)kmem_sequence_push_short(fast.map, fast.rseq, fast.slot_field,
+                                                          pair_offset, object);
 }
 
 /*
@@ -47,7 +49,7 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                                 [main] "r"(expected->main), [spare] "r"(expected->spare),
                                 [new_pair] "r"(new_pair),
                                 [stopped] "i"(offsetof(struct slot, stopped)),
-                                KMEM_RSEQ_OPERANDS(&fast)
+                                RSEQ_OPERANDS
                               : "memory", "cc", "xmm0"
                               : slow);
         return true;
@@ -116,7 +118,7 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_pop_bulk(uint64_t pair_offset, void 
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [source] "=&r"(source), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
-                                [offset] "r"(pair_offset), KMEM_RSEQ_OPERANDS(&fast)
+                                [offset] "r"(pair_offset), RSEQ_OPERANDS
                               : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3"
                               : slow);
         return (unsigned int)taken;
@@ -175,7 +177,7 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_push_bulk(uint64_t pair_offset, void
                                 [target] "=&r"(target), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
                                 [offset] "r"(pair_offset), [base] "m"(heap.base),
-                                [outside] "m"(heap.outside), KMEM_RSEQ_OPERANDS(&fast)
+                                [outside] "m"(heap.outside), RSEQ_OPERANDS
                               : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5"
                               : slow);
         return (unsigned int)taken;
