@@ -25,7 +25,7 @@ struct lock cache_mutex;
 struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
-enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 256 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
+enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
 
 /*
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
