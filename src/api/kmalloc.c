@@ -6,6 +6,7 @@
 
 #include "api/accounted.h"
 #include "base/message.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -31,8 +32,9 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
         if (size > KMALLOC_MAX_SIZE)
                 return kmalloc_failed(size, flags);
         block = unlikely(flags & __GFP_ACCOUNT)
-                        ? block_alloc_accounted(size, flags)
-                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0);
+                        ? block_alloc_accounted(size, flags, CALL_SITE)
+                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0,
+                                      CALL_SITE);
         return likely(block) ? block : kmalloc_failed(size, flags);
 }
 
@@ -132,8 +134,10 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
 
                 if (size <= KMALLOC_MAX_SIZE)
                         resized = unlikely(flags & __GFP_ACCOUNT)
-                                          ? block_resize_accounted(block, old, size, flags)
-                                          : block_resize(CLASS_KMALLOC, block, old, size);
+                                          ? block_resize_accounted(block, old, size, flags,
+                                                                   CALL_SITE)
+                                          : block_resize(CLASS_KMALLOC, block, old, size,
+                                                         CALL_SITE);
                 if (!resized)
                         return kmalloc_failed(size, flags);
                 if (flags & __GFP_ZERO)
