@@ -21,6 +21,10 @@ bench = typer.Typer(help="Measure the allocator.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 lab = typer.Typer(help="Try slab policies, compare with published figures.", no_args_is_help=True)
 app.add_typer(lab, name="lab")
+record = typer.Typer(help="Record traces of programs and of the kernel.", no_args_is_help=True)
+app.add_typer(record, name="record")
+# What follows the command's own options belongs to the recorded command.
+RECORDED = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def show_version(wanted: bool) -> None:
@@ -109,6 +113,33 @@ def replay(
         costs_file=costs,
         json_file=json_file,
     )
+
+
+@record.command("program", context_settings=RECORDED)
+def record_program(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="The program and its arguments.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
+    ] = Path("program.ktrace"),
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTIONS", help="Options of the library; may be repeated."),
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Write traces of all processes, the others to FILE.N-PID."),
+    ] = False,
+) -> None:
+    """Run COMMAND on libkmem and record what it allocates and frees.
+
+    A trace is of one process: of several the one with the most events is written. The exit status
+    is the command's.
+    """
+    from kmem.record import record_program
+
+    raise typer.Exit(record_program(command, out, options or [], every=every))
 
 
 @bench.command()
