@@ -142,6 +142,33 @@ def record_program(
     raise typer.Exit(record_program(command, out, options or [], every=every))
 
 
+@record.command("kernel", context_settings=RECORDED)
+def record_kernel(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND]", help="Record until COMMAND ends.", show_default=False),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="N", help="Record for N seconds.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
+    ] = Path("kernel.ktrace"),
+    buffer_kib: Annotated[
+        int,
+        typer.Option("--buffer", metavar="KIB", min=64, help="Ring buffer of each CPU, in KiB."),
+    ] = 32768,
+) -> None:
+    """Record what the running kernel allocates and frees (kmem tracepoints; root).
+
+    Says how many events were lost, and what share of frees is unpaired because bulk calls have no
+    tracepoint. The exit status is that of COMMAND.
+    """
+    from kmem.record import record_kernel
+
+    raise typer.Exit(record_kernel(command or [], seconds, out, buffer_kib))
+
+
 @bench.command()
 def micro(
     json_file: Annotated[

@@ -11,16 +11,17 @@ void die(const char *format, ...)
         va_list arguments;
 
         va_start(arguments, format);
+        fputs("kmem: record: ", stderr);
         vfprintf(stderr, format, arguments);
         fputc('\n', stderr);
         va_end(arguments);
         exit(1);
 }
 
-void print_counts(const struct lives_counts *counts)
+void print_counts(FILE *file, const struct lives_counts *counts)
 {
-        printf("\"allocations\": %" PRIu64 ", \"frees\": %" PRIu64 ", \"implied\": %" PRIu64
-               ", \"orphans\": %" PRIu64 ", \"living\": %" PRIu64 ", \"living_bytes\": %" PRIu64
+        fprintf(file, "\"allocations\": %" PRIu64 ", \"frees\": %" PRIu64 ", \"implied\": %" PRIu64
+                ", \"orphans\": %" PRIu64 ", \"living\": %" PRIu64 ", \"living_bytes\": %" PRIu64
                ", ",
                counts->allocations, counts->frees, counts->implied, counts->orphans,
                counts->living, counts->living_bytes);

@@ -276,6 +276,8 @@ void kernel_convert(const struct kernel_source *source)
         struct trace_error error;
         struct lives_counts counts;
         struct cpu *cpu;
+        FILE *report;
+        char *path;
 
         if (!reading || !(reading->cpus = calloc(source->cpus, sizeof(*reading->cpus))))
                 die("no memory");
@@ -294,9 +296,14 @@ void kernel_convert(const struct kernel_source *source)
         }
         if (!lives_close(reading->lives, &counts, &error))
                 die("%s: %s", source->path, error.text);
-        printf("{");
-        print_counts(&counts);
-        printf("\"events\": %" PRIu64 ", \"lost\": %" PRIu64 ", \"seconds\": %.3f, \"status\": %d, ",
+        if (asprintf(&path, "%s/report", source->folder) < 0 || !(report = fopen(path, "we")))
+                die("%s: %s", source->folder, strerror(errno));
+        free(path);
+        fprintf(report, "{");
+        print_counts(report, &counts);
+        fprintf(report, "\"events\": %" PRIu64 ", \"lost\": %" PRIu64 ", \"seconds\": %.3f, \"status\": %d, ",
                reading->events, source->lost, source->seconds, source->status);
-        printf("\"cpus\": %u}\n", source->cpus);
+        fprintf(report, "\"cpus\": %u}\n", source->cpus);
+        if (fclose(report))
+                die("%s: %s", source->folder, strerror(errno));
 }

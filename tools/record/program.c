@@ -343,7 +343,7 @@ static void write_trace(struct raw *raw, const char *raw_path, unsigned int numb
         if (!lives_close(conversion->lives, &counts, &error))
                 die("%s: %s", path, error.text);
         printf("{");
-        print_counts(&counts);
+        print_counts(stdout, &counts);
         printf("\"process\": %u}\n", number);
 }
 
