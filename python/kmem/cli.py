@@ -120,9 +120,9 @@ def record_program(
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND", help="The program and its arguments.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
-    ] = Path("program.ktrace"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The trace to write.")] = Path(
+        "program.ktrace"
+    ),
     options: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="OPTIONS", help="Options of the library; may be repeated."),
@@ -146,14 +146,16 @@ def record_program(
 def record_kernel(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND]", help="Record until COMMAND ends.", show_default=False),
+        typer.Argument(
+            metavar="[-- COMMAND]", help="Record until COMMAND ends.", show_default=False
+        ),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(metavar="N", help="Record for N seconds.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
-    ] = Path("kernel.ktrace"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The trace to write.")] = Path(
+        "kernel.ktrace"
+    ),
     buffer_kib: Annotated[
         int,
         typer.Option("--buffer", metavar="KIB", min=64, help="Ring buffer of each CPU, in KiB."),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem record`: traces of programs on libkmem, and of the kernel itself.
 
-The library or the kernel writes raw events into a folder beside the trace; a program of tools/record
-makes the trace of them, and the folder goes.
+The library or the kernel writes raw events into a folder beside the trace; a program of
+tools/record makes the trace of them, and the folder goes.
 """
 
 import json
@@ -172,8 +172,8 @@ def unpaired(counts: dict[str, Any], growth: int | None) -> str:
     """
     frees = counts["frees"] + counts["implied"] + counts["orphans"]
     text = (
-        f"{counts['implied']:,} frees in bulk paired by the address's next use, {counts['orphans']:,}"
-        " frees of objects older than the trace or got in bulk"
+        f"{counts['implied']:,} frees in bulk paired by the address's next use,"
+        f" {counts['orphans']:,} frees of objects older than the trace or got in bulk"
     )
     if growth is not None:
         rest = max(0, counts["living"] - counts["orphans"] - growth)
@@ -197,9 +197,7 @@ def kernel_tool() -> None:
         raise KmemError("record kernel: needs libzstd, libtracefs and libtraceevent to be built")
 
 
-def record_kernel(
-    command: Sequence[str], seconds: float | None, out: Path, buffer_kib: int
-) -> int:
+def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buffer_kib: int) -> int:
     """The command's exit status."""
     if bool(command) == (seconds is not None):
         raise KmemError("record kernel: expected --seconds N or -- COMMAND, one of the two")

@@ -29,7 +29,7 @@ KMEM_HIDDEN void heap_started(void);
 
 /* cache.c */
 
-extern KMEM_HIDDEN struct list cache_list;  /* newest first; under cache_mutex */
+extern KMEM_HIDDEN struct list cache_list; /* newest first; under cache_mutex */
 
 /*
  * A cache without checks of arguments and without merging; 0 or an errno. Its name has at most

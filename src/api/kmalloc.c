@@ -17,7 +17,8 @@ static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
 
         if (flags & __GFP_NOFAIL)
                 message_fatal("kmalloc(%zu): out of memory with __GFP_NOFAIL", size);
-        if (!(flags & __GFP_NOWARN) && !is_limited() && size <= KMALLOC_MAX_SIZE && add_relaxed(&warned, 1) <= 10)
+        if (!(flags & __GFP_NOWARN) && !is_limited() && size <= KMALLOC_MAX_SIZE &&
+            add_relaxed(&warned, 1) <= 10)
                 message("kmalloc(%zu): out of memory, gfp=0x%x", size, flags);
         errno = ENOMEM;
         return NULL;
@@ -33,8 +34,7 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
                 return kmalloc_failed(size, flags);
         block = unlikely(flags & __GFP_ACCOUNT)
                         ? block_alloc_accounted(size, flags, CALL_SITE)
-                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0,
-                                      CALL_SITE);
+                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0, CALL_SITE);
         return likely(block) ? block : kmalloc_failed(size, flags);
 }
 
@@ -133,11 +133,10 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 void *resized = NULL;
 
                 if (size <= KMALLOC_MAX_SIZE)
-                        resized = unlikely(flags & __GFP_ACCOUNT)
-                                          ? block_resize_accounted(block, old, size, flags,
-                                                                   CALL_SITE)
-                                          : block_resize(CLASS_KMALLOC, block, old, size,
-                                                         CALL_SITE);
+                        resized =
+                                unlikely(flags & __GFP_ACCOUNT)
+                                        ? block_resize_accounted(block, old, size, flags, CALL_SITE)
+                                        : block_resize(CLASS_KMALLOC, block, old, size, CALL_SITE);
                 if (!resized)
                         return kmalloc_failed(size, flags);
                 if (flags & __GFP_ZERO)

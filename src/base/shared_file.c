@@ -52,8 +52,8 @@ int shared_file_copy(const char *from, const char *to)
 {
         char text[4096];
         long source = open_file(from, O_RDONLY);
-        long target = system_call_failed(source) ? source
-                                                 : open_file(to, O_WRONLY | O_CREAT | O_TRUNC);
+        long target =
+                system_call_failed(source) ? source : open_file(to, O_WRONLY | O_CREAT | O_TRUNC);
         long got = target;
 
         while (!system_call_failed(target)) {

@@ -22,16 +22,16 @@ struct lives_event {
         int32_t thread;
         uint32_t flags;
         uint16_t cpu;
-        uint16_t cache;     /* id; of frees: TRACE_CACHE_UNKNOWN, or what is known of an orphan */
-        uint8_t operation;  /* TRACE_ALLOC, TRACE_FREE, TRACE_PAGE_ALLOC, TRACE_PAGE_FREE, and bits */
+        uint16_t cache;    /* id; of frees: TRACE_CACHE_UNKNOWN, or what is known of an orphan */
+        uint8_t operation; /* TRACE_ALLOC, TRACE_FREE, TRACE_PAGE_ALLOC, TRACE_PAGE_FREE, and bits */
 };
 
 struct lives_counts {
         uint64_t allocations;
-        uint64_t frees;    /* that were recorded, of what lived */
+        uint64_t frees; /* that were recorded, of what lived */
         uint64_t implied;
         uint64_t orphans;
-        uint64_t living;   /* at the end */
+        uint64_t living;       /* at the end */
         uint64_t living_bytes; /* asked for */
 };
 

@@ -120,12 +120,12 @@ static void *new_aligned_nothrow(size_t size, size_t align, const void *tag, con
 #define OPERATOR_NEW_ALIGNED(name, mangled, nothrow_mangled)                                       \
         OPERATOR(void *, name, mangled, size_t size, size_t align)                                 \
         {                                                                                          \
-                return new_aligned(size, align, CALL_SITE);                                                   \
+                return new_aligned(size, align, CALL_SITE);                                        \
         }                                                                                          \
         OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, size_t align,               \
                  const void *tag)                                                                  \
         {                                                                                          \
-                return new_aligned_nothrow(size, align, tag, CALL_SITE);                                      \
+                return new_aligned_nothrow(size, align, tag, CALL_SITE);                           \
         }
 
 /* Sizes and alignments of a delete are not needed: the page map knows. */

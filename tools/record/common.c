@@ -20,9 +20,10 @@ void die(const char *format, ...)
 
 void print_counts(FILE *file, const struct lives_counts *counts)
 {
-        fprintf(file, "\"allocations\": %" PRIu64 ", \"frees\": %" PRIu64 ", \"implied\": %" PRIu64
+        fprintf(file,
+                "\"allocations\": %" PRIu64 ", \"frees\": %" PRIu64 ", \"implied\": %" PRIu64
                 ", \"orphans\": %" PRIu64 ", \"living\": %" PRIu64 ", \"living_bytes\": %" PRIu64
-               ", ",
-               counts->allocations, counts->frees, counts->implied, counts->orphans,
-               counts->living, counts->living_bytes);
+                ", ",
+                counts->allocations, counts->frees, counts->implied, counts->orphans,
+                counts->living, counts->living_bytes);
 }

@@ -28,7 +28,7 @@ enum { CPUS_MOST = 4096, NAP_NS = 10000000 };
 
 /* All that kernels have, some of them older ones only. */
 static const char *const tracepoints[] = {
-        "kmalloc", "kmalloc_node", "kmem_cache_alloc", "kmem_cache_alloc_node",
+        "kmalloc", "kmalloc_node",    "kmem_cache_alloc", "kmem_cache_alloc_node",
         "kfree",   "kmem_cache_free",
 };
 

@@ -9,7 +9,7 @@ struct kernel_source {
         const char *folder; /* cpu0, cpu1, ...: pages of the ring buffers, whole ones */
         const char *text;   /* for the trace's header */
         unsigned int cpus;
-        size_t page_bytes;  /* of a ring buffer's pages */
+        size_t page_bytes; /* of a ring buffer's pages */
         uint64_t lost;
         double seconds;
         int status; /* of the command */

@@ -72,8 +72,7 @@ static uint64_t value_of(const struct field *field, const char *event)
         uint64_t value = 0;
 
         /* Little-endian, as trace files are. */
-        memcpy(&value, event + field->offset,
-               (size_t)(field->bytes > 8 ? 8 : field->bytes));
+        memcpy(&value, event + field->offset, (size_t)(field->bytes > 8 ? 8 : field->bytes));
         return value;
 }
 
@@ -301,8 +300,10 @@ void kernel_convert(const struct kernel_source *source)
         free(path);
         fprintf(report, "{");
         print_counts(report, &counts);
-        fprintf(report, "\"events\": %" PRIu64 ", \"lost\": %" PRIu64 ", \"seconds\": %.3f, \"status\": %d, ",
-               reading->events, source->lost, source->seconds, source->status);
+        fprintf(report,
+                "\"events\": %" PRIu64 ", \"lost\": %" PRIu64
+                ", \"seconds\": %.3f, \"status\": %d, ",
+                reading->events, source->lost, source->seconds, source->status);
         fprintf(report, "\"cpus\": %u}\n", source->cpus);
         if (fclose(report))
                 die("%s: %s", source->folder, strerror(errno));

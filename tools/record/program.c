@@ -43,8 +43,8 @@ struct mapping {
 struct raw {
         const struct record_header *header;
         const struct record_event *events;
-        uint64_t count;   /* whole and holes */
-        uint64_t missing; /* drawn, but there is nothing */
+        uint64_t count;            /* whole and holes */
+        uint64_t missing;          /* drawn, but there is nothing */
         struct process *processes; /* by number, from 1 on */
         struct mapping *mappings;  /* of the process that is written */
         size_t mapping_count;
@@ -140,8 +140,8 @@ static void print_processes(const struct raw *raw)
 
                 if (!process->id)
                         continue;
-                printf("%s\n {\"number\": %u, \"pid\": %" PRIu64 ", \"forked\": %s, \"events\": %" PRIu64
-                       ", \"name\": ",
+                printf("%s\n {\"number\": %u, \"pid\": %" PRIu64
+                       ", \"forked\": %s, \"events\": %" PRIu64 ", \"name\": ",
                        first ? "" : ",", i, process->id, process->parent ? "true" : "false",
                        process->events);
                 print_name(process->name);
@@ -173,8 +173,8 @@ static void read_maps(struct raw *raw, const char *path, unsigned int number)
                         continue;
                 line[strcspn(line, "\n")] = '\0';
                 snprintf(mapping.name, sizeof(mapping.name), "%.95s", strrchr(line, '/') + 1);
-                raw->mappings = realloc(raw->mappings,
-                                        (raw->mapping_count + 1) * sizeof(*raw->mappings));
+                raw->mappings =
+                        realloc(raw->mappings, (raw->mapping_count + 1) * sizeof(*raw->mappings));
                 if (!raw->mappings)
                         die("no memory");
                 raw->mappings[raw->mapping_count++] = mapping;

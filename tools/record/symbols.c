@@ -40,8 +40,8 @@ struct symbols *symbols_read(void)
                 if (sscanf(line, "%" SCNx64 " %*c %511s", &address, name) != 2 || !address)
                         continue;
                 if (symbols->count % 4096 == 0)
-                        symbols->symbol = realloc(symbols->symbol, (symbols->count + 4096) *
-                                                                           sizeof(struct symbol));
+                        symbols->symbol = realloc(symbols->symbol,
+                                                  (symbols->count + 4096) * sizeof(struct symbol));
                 if (!symbols->symbol || !(symbols->symbol[symbols->count].name = strdup(name)))
                         die("no memory");
                 symbols->symbol[symbols->count++].address = address;
