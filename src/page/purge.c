@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "base/system.h"
 #include "page/huge.h"
+#include "page/reclaim.h"
 #include "page/zone.h"
 
 enum {
@@ -21,6 +22,8 @@ enum {
 };
 
 struct lock purge_lock;
+uint32_t reclaim_wanted;
+void (*reclaim_start)(void);
 
 void purge_wait(void)
 {
@@ -76,7 +79,7 @@ static size_t block_purge_locked(struct page *page, uint64_t retry_time)
         return purged ? touched : 0;
 }
 
-/* When the next block will be due, UINT64_MAX if there is none. */
+/* When the next block that is purged unasked will be due, UINT64_MAX if there is none. */
 static uint64_t next_due_locked(uint64_t delay)
 {
         uint64_t next = UINT64_MAX;
@@ -90,21 +93,22 @@ static uint64_t next_due_locked(uint64_t delay)
         return next;
 }
 
-static void blocks_purge_due(uint64_t now)
+/* One pass over the blocks of 2^@order_min pages and more; returns how many pages it gave back. */
+static size_t blocks_purge_due(uint64_t now, unsigned int order_min)
 {
         uint64_t delay = min_of(options.purge_delay, (uint64_t)UINT32_MAX);
-        unsigned int order_min = max_of(least_order(), (unsigned int)PURGE_ORDER);
         struct page *page = NULL;
         size_t purged = 0;
 
         if (now < delay || !lock_try(&purge_lock))
-                return;
+                return 0;
         lock_take(&page_lock);
         while (purged < PASS_PAGES && (page = due_find_locked(order_min, now - delay, SIZE_MAX)))
                 purged += block_purge_locked(page, now + 1);
         store_relaxed(&zone.purge_at, page ? now + 1 : next_due_locked(delay));
         lock_drop(&page_lock);
         lock_drop(&purge_lock);
+        return purged;
 }
 
 void pages_purge_due(void)
@@ -117,9 +121,22 @@ void pages_purge_due(void)
                 return;
         now = system_time_ms();
         if (now >= load_relaxed(&zone.purge_at))
-                blocks_purge_due(now);
+                blocks_purge_due(now, max_of(least_order(), (unsigned int)PURGE_ORDER));
         if (now >= huge_kept_due())
                 huge_kept_drop(now);
+}
+
+size_t pages_purge_idle(void)
+{
+        uint64_t now = system_time_ms();
+        size_t bytes = now >= huge_kept_due() ? huge_kept_drop(now) : 0;
+        size_t pass;
+
+        do {
+                pass = blocks_purge_due(now, least_order());
+                bytes += pass << PAGE_SHIFT;
+        } while (pass >= PASS_PAGES);
+        return bytes;
 }
 
 size_t pages_purge_all(size_t keep_bytes)
