@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The reclaim thread: started by the free that finds nobody at work, it looks five times a second
+ * The reclaim thread: started by the free that finds nobody at work, it looks ten times a second
  * (api/reclaim.c) until there is nothing left to give back and nobody uses the heap, and then ends.
  * A process that is idle has no such thread and is not woken; one in use has one.
  *
@@ -35,7 +35,7 @@
 #include <sys/auxv.h>
 
 enum {
-        LOOK_MS = 200,
+        LOOK_MS = 100,
         RELIEF_MS = 2000,
         REFUSED_MS = 1000, /* after a refusal nobody is asked for so long */
 };
