@@ -236,8 +236,10 @@ void percpu_drain_surplus(struct kmem_cache *cache)
 
         lock_take(&drain_mutex);
         for (unsigned int node = 0; node < system_nodes(); node++) {
-                while ((sheaf = barn_take_surplus(&cache->barn[node])))
+                while ((sheaf = barn_take_surplus(&cache->barn[node]))) {
                         empty_sheaf(cache, &shared_slot, record, sheaf);
+                        record->quiet = true;
+                }
                 barn_mark_low(&cache->barn[node]);
         }
         if (record->quiet)

@@ -84,9 +84,12 @@ uint64_t percpu_activity(struct kmem_cache *cache)
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
                 const struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
 
-                if (record)
-                        activity += load_relaxed(&record->engine.taken) +
-                                    load_relaxed(&record->engine.given);
+                if (!record)
+                        continue;
+                activity = mix(activity, load_relaxed(&record->engine.taken));
+                activity = mix(activity, load_relaxed(&record->engine.given));
+                activity = mix(activity, load_relaxed(&record->engine.partial));
+                activity = mix(activity, (uintptr_t)load_relaxed(&record->engine.slab));
         }
         return activity;
 }

@@ -14,8 +14,8 @@
 KMEM_HIDDEN bool percpu_take_quiet(void);
 
 /*
- * A number that changes whenever objects of the cache leave the back end or come back to it. While
- * it stays, so do the cache's slabs. Under cache_mutex.
+ * A number that changes whenever objects of the cache leave the back end or come back to it, or a
+ * slot gives up a slab. While it stays, so do the cache's slabs. Under cache_mutex.
  */
 KMEM_HIDDEN uint64_t percpu_activity(struct kmem_cache *cache);
 
