@@ -23,6 +23,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -391,25 +392,26 @@ static int thread_id(void)
         return found;
 }
 
-/* A line of a thread's status, in a static buffer. */
-static const char *status_line(int id, const char *key)
+/* Whether a thread is there and of that user. */
+static bool thread_is_of(int id, unsigned int user)
 {
-        static char text[4096];
+        char text[4096];
         char path[64];
+        char *line = NULL;
         ssize_t got;
-        char *line;
         int file;
 
         snprintf(path, sizeof(path), "/proc/self/task/%d/status", id);
         file = open(path, O_RDONLY);
-        got = file < 0 ? 0 : read(file, text, sizeof(text) - 1);
+        if (file < 0)
+                return false;
+        got = read(file, text, sizeof(text) - 1);
         close(file);
-        text[got > 0 ? got : 0] = '\0';
-        line = strstr(text, key);
-        if (!line)
-                return "";
-        line[strcspn(line, "\n")] = '\0';
-        return line;
+        if (got > 0) {
+                text[got] = '\0';
+                line = strstr(text, "\nUid:\t");
+        }
+        return line && strtoul(line + 6, NULL, 10) == user;
 }
 
 /* Frees that reach a slow path. */
@@ -443,15 +445,39 @@ static int await_thread(void)
 
 static void thread_comes_and_goes_child(void)
 {
-        int id = await_thread();
-
-        /* All signals but SIGKILL and SIGSTOP. */
-        check(strstr(status_line(id, "SigBlk"), "fffffffffffbfeff") != NULL);
+        await_thread();
         while (free_touched())
                 nap();
         while (thread_id())
                 nap();
         check(await_thread() != 0);
+}
+
+static int handled; /* the thread that ran the handler */
+
+static void handle(int number)
+{
+        handled = gettid();
+}
+
+/* A signal that all threads of the program block waits, for all that ours is there. */
+static void signals_child(void)
+{
+        sigset_t one;
+
+        signal(SIGUSR1, handle);
+        sigemptyset(&one);
+        sigaddset(&one, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &one, NULL);
+        for (unsigned int round = 0; round < 20; round++) {
+                await_thread();
+                kill(getpid(), SIGUSR1);
+                use_heap(MANY);
+                nap();
+                check_equal(handled, 0);
+        }
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
+        check_equal(handled, getpid());
 }
 
 static void no_thread_child(void)
@@ -536,12 +562,13 @@ static void credentials_child(void)
                 puts("# skipped: only root can become another user");
                 exit(CHILD_SKIP);
         }
+        check(thread_is_of(first, 0));
         check(setresuid(65533, 65533, 65533) == 0);
-        while (!(id = thread_id()) || id == first || !strstr(status_line(id, "Uid:"), "65533")) {
+        while (!(id = thread_id()) || !thread_is_of(id, 65533)) {
                 use_heap(MANY);
                 nap();
         }
-        while (strstr(status_line(first, "Uid:"), "Uid:"))
+        while (thread_is_of(first, 0))
                 nap();
 }
 
@@ -659,6 +686,11 @@ static void thread_comes_and_goes(void **state)
         child_passes("thread comes and goes", "reclaim_thread=on,slots=locked");
 }
 
+static void runs_no_handlers(void **state)
+{
+        child_passes("signals", "reclaim_thread=on");
+}
+
 static void no_thread_unless_wanted(void **state)
 {
         child_passes("no thread", "reclaim_thread=off");
@@ -676,15 +708,12 @@ static void refusals(void **state)
                 {SYS_clone, "no thread"},
                 {SYS_madvise, "refused purge"},
                 {SYS_membarrier, "refused fence"},
-                {SYS_prctl, "no thread"},
                 {-1, "refused memory"},
                 {-1, "refused processes"},
                 {-1, "sandbox later"},
         };
 
         for (size_t i = 0; i < array_size(refused); i++) {
-                if (refused[i].call == SYS_prctl)
-                        continue;
                 child_refuse_system_call(refused[i].call);
                 child_run(refused[i].child, "reclaim_thread=on", &result);
                 if (result.status || result.output[0])
@@ -721,6 +750,7 @@ int main(int argc, char **argv)
                 {"look spares users", look_spares_users_child},
                 {"barn", barn_child},
                 {"thread comes and goes", thread_comes_and_goes_child},
+                {"signals", signals_child},
                 {"no thread", no_thread_child},
                 {"auto", auto_child},
                 {"refused memory", refused_memory_child},
@@ -742,6 +772,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(looks_spare_users),
                 cmocka_unit_test(looks_empty_barns_to_low_water),
                 cmocka_unit_test(thread_comes_and_goes),
+                cmocka_unit_test(runs_no_handlers),
                 cmocka_unit_test(no_thread_unless_wanted),
                 cmocka_unit_test(refusals),
                 cmocka_unit_test(takes_the_programs_credentials),
