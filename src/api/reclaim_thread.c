@@ -65,6 +65,9 @@ static int thread_run(void *argument)
 
         slots_refuse_this_thread();
         system_name_thread("kmem-reclaim");
+        /* The starter says so after it has started us; nobody relieves us before. */
+        while (load_acquire(&current) != index)
+                event_pause(1);
         for (;;) {
                 uint64_t now;
 
@@ -116,6 +119,9 @@ static void start_locked(void)
  */
 static void thread_start(void)
 {
+        /* Our own frees: a successor is to have the program's credentials, not ours. */
+        if (thread_pointer() == (void *)threads[load_relaxed(&current)].pointer)
+                return;
         if (options.reclaim_thread == RECLAIM_AUTO && !program_has_threads())
                 return;
         if (system_time_ms() < load_relaxed(&not_before) || !lock_try(&start_lock))

@@ -49,12 +49,22 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_slub_transitions.c", "unit/child.c", *WALKERS],
         ["-lcmocka"],
     ),
+    "test_reclaim": (
+        ["unit/test_reclaim.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=system_time_ms", "-Wl,--wrap=system_reserve"],
+    ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
     ),
 }
-WITHOUT_MALLOC = {"test_percpu", "test_slub_lists", "test_slub_policies", "test_slub_transitions"}
+WITHOUT_MALLOC = {
+    "test_percpu",
+    "test_reclaim",
+    "test_slub_lists",
+    "test_slub_policies",
+    "test_slub_transitions",
+}
 
 
 class MutantError(Exception):

@@ -20,9 +20,7 @@ everywhere = under(DEFAULT, LOCKED, quick=(DEFAULT, LOCKED))
 def figures(dropin: DropIn, *arguments: str) -> dict[str, int]:
     finished = dropin.run([SLEEPING, "bytes=256M", *arguments], minimum=100)
     assert finished.stderr == "", finished.describe()
-    return {
-        key: int(value) for key, value in (word.split("=") for word in finished.stdout.split())
-    }
+    return {key: int(value) for key, value in (word.split("=") for word in finished.stdout.split())}
 
 
 def check_live(found: dict[str, int]) -> None:
