@@ -53,7 +53,7 @@ int slub_setup(struct kmem_cache *cache)
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
         cache->size = (uint32_t)round_up(round_up(cache->object_size, WORD), cache->align);
-        cache->reciprocal = (((uint64_t)1 << 40) + cache->size - 1) / cache->size;
+        cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
         cache->order = calculate_order(cache->size);
         if (cache->order > ORDER_MAX)
                 return EINVAL;
