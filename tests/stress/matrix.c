@@ -166,6 +166,9 @@ static int run_row(const char *program, const struct row *row, uint64_t ops, uin
         pid_t child;
 
         row_texts(row, options, &arguments[1]);
+        /* The emulator ends forked children that start a thread, so ours must not. */
+        if (emulated())
+                strcat(options, ",reclaim_thread=off");
         sprintf(label, "[%s]", options);
         for (; arguments[count]; count++)
                 sprintf(label + strlen(label), " %s", arguments[count]);
