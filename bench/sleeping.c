@@ -242,9 +242,9 @@ static void parse(const char *argument)
                 const char *name;
                 uint64_t *place;
         } keys[] = {
-                {"bytes", &setup.bytes}, {"least", &setup.least},     {"most", &setup.most},
-                {"keep", &setup.keep},   {"run", &setup.run},         {"threads", &setup.threads},
-                {"wait", &setup.wait},   {"trim", &setup.trim},       {"seed", &setup.seed},
+                {"bytes", &setup.bytes}, {"least", &setup.least}, {"most", &setup.most},
+                {"keep", &setup.keep},   {"run", &setup.run},     {"threads", &setup.threads},
+                {"wait", &setup.wait},   {"trim", &setup.trim},   {"seed", &setup.seed},
         };
         const char *value = strchr(argument, '=');
 
@@ -258,8 +258,9 @@ static void parse(const char *argument)
                                 *keys[i].place <<= *end == 'G' ? 30 : 20;
                         return;
                 }
-        fprintf(stderr, "sleeping: %s: expected bytes, least, most, keep, run, threads, wait, trim "
-                        "or seed, with = and a number\n",
+        fprintf(stderr,
+                "sleeping: %s: expected bytes, least, most, keep, run, threads, wait, trim "
+                "or seed, with = and a number\n",
                 argument);
         exit(2);
 }

@@ -50,7 +50,7 @@ size_t heap_trim(size_t keep)
 
         lock_take(&cache_mutex);
         percpu_follow_cpus();
-        list_for_each(node, &cache_list) {
+        list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 
                 percpu_flush(cache, false);

@@ -42,10 +42,10 @@ enum {
 
 static struct bare_thread threads[2];
 static struct lock start_lock;
-static uint32_t current;     /* index of the thread that looks, or looked last */
-static uint32_t process;     /* where the thread may be: not a child made behind our back */
-static uint64_t not_before;  /* ms; no start earlier */
-static bool was_in_sandbox;  /* when the process began */
+static uint32_t current;    /* index of the thread that looks, or looked last */
+static uint32_t process;    /* where the thread may be: not a child made behind our back */
+static uint64_t not_before; /* ms; no start earlier */
+static bool was_in_sandbox; /* when the process began */
 
 /* glibc: 0 once the process has had a second thread. Absent: then only option `on` starts one. */
 extern char __libc_single_threaded __attribute__((weak));

@@ -153,8 +153,8 @@ static void check_pages(unsigned int size)
 /* Every size: what is held keeps its content, all other pages go, and come back with new objects. */
 static void purge_child(void)
 {
-        static const unsigned int sizes[] = {16, 48, 64, 200, 512, 1000, 1024, 1500, 3000, 4096,
-                                             5000, 8192, 12000};
+        static const unsigned int sizes[] = {16,   48,   64,   200,  512,  1000, 1024,
+                                             1500, 3000, 4096, 5000, 8192, 12000};
         struct walk_counts counts;
         uint64_t random = 7;
 
@@ -574,7 +574,7 @@ static void credentials_child(void)
 
 static void fork_child(void)
 {
-        for (unsigned int round = 0; round < 20; round++) {
+        for (unsigned int round = 0; round < 10; round++) {
                 int status;
                 pid_t child;
 
@@ -615,7 +615,7 @@ static void last_thread_child(void)
 
 static void exit_child(void)
 {
-        for (unsigned int round = 0; round < 100; round++) {
+        for (unsigned int round = 0; round < 40; round++) {
                 int status;
                 pid_t child = fork();
 
@@ -624,7 +624,8 @@ static void exit_child(void)
                         alarm(60);
                         await_thread();
                         use_heap(MANY);
-                        for (unsigned int i = 0; i < round; i++)
+                        /* Up to two looks and the time between them. */
+                        for (unsigned int i = 0; i < 3 * round; i++)
                                 nap();
                         exit(0);
                 }
@@ -665,6 +666,7 @@ static void looks_give_all_back(void **state)
         child_passes("looks", "reclaim_thread=off");
         child_passes("looks", "reclaim_thread=off,slots=locked");
         child_passes("looks", "reclaim_thread=off,engine=slab");
+        child_passes("looks", "reclaim_thread=off,memory_limit=4G");
         child_passes("looks", "reclaim_thread=off,sheaf_capacity=0,freeze=eager,stats=1");
         child_passes("looks", "reclaim_thread=off,numa_fake=2,purge_delay=1000");
 }
@@ -705,12 +707,9 @@ static void refusals(void **state)
                 long call;
                 const char *child;
         } refused[] = {
-                {SYS_clone, "no thread"},
-                {SYS_madvise, "refused purge"},
-                {SYS_membarrier, "refused fence"},
-                {-1, "refused memory"},
-                {-1, "refused processes"},
-                {-1, "sandbox later"},
+                {SYS_clone, "no thread"},          {SYS_madvise, "refused purge"},
+                {SYS_membarrier, "refused fence"}, {-1, "refused memory"},
+                {-1, "refused processes"},         {-1, "sandbox later"},
         };
 
         for (size_t i = 0; i < array_size(refused); i++) {
