@@ -31,12 +31,11 @@ struct running {
  */
 static size_t heap_pages(void)
 {
-        size_t pages = 0;
+        size_t pages = frontier.pages - (frontier.pages != 0);
 
         for (unsigned int node = 0; node < system_nodes(); node++)
-                pages += (size_t)zones[node].chunks * CHUNK_PAGES - zones[node].free_pages -
-                         zones[node].limbo_pages;
-        return pages - (pages != 0);
+                pages -= zones[node].free_pages + zones[node].limbo_pages;
+        return pages;
 }
 
 size_t used_pages(void)
