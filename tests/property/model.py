@@ -141,6 +141,7 @@ class Block:
     fill: int = 0
     cache: Cache | None = None
     large: bool = False
+    huge: bool = False  # a mapping of its own, and so as long as it stays where it is
     cleared: bool = False  # always asked for with __GFP_ZERO
     owner: Group | None = None
     charge: int = 0
