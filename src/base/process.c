@@ -10,6 +10,7 @@
 #include "base/syscall.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 uint32_t system_process_id(void)
@@ -20,6 +21,12 @@ uint32_t system_process_id(void)
 uint32_t system_thread_id(void)
 {
         return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
+}
+
+void system_thread_name(char name[SYSTEM_NAME_BYTES])
+{
+        name[0] = '\0';
+        system_call(SYS_prctl, PR_GET_NAME, (long)name, 0);
 }
 
 size_t system_address_space_limit(void)

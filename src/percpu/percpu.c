@@ -127,7 +127,7 @@ int percpu_setup(struct kmem_cache *cache)
         cache->barn = barns_new();
         if (!cache->barn)
                 return ENOMEM;
-        if (cache->engine->caching == CACHING_NONE) {
+        if (cache->engine->caching == CACHING_NONE || cache->debug) {
                 capacity = 0;
         } else if (cache->engine->caching == CACHING_SHEAVES) {
                 capacity = default_capacity(cache->size);
