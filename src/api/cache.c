@@ -227,7 +227,7 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 check_usercopy(name, size, &args);
                 error = ENOMEM;
                 if (heap_ready()) {
-                        if (flags & SLAB_STORE_USER)
+                        if (flags & debugging)
                                 stack_prepare();
                         lock_take(&cache_mutex);
                         percpu_follow_cpus_seldom();

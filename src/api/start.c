@@ -18,6 +18,6 @@ void heap_started(void)
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */
 __attribute__((constructor(101))) static void start_early(void)
 {
-        if (heap_ready() && options_given(OPTION_DEBUG) & DEBUG_USER)
+        if (heap_ready() && options_given(OPTION_DEBUG))
                 stack_prepare();
 }

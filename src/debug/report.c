@@ -59,7 +59,7 @@ static bool grow(struct debug_report *report)
 
 static void add_list(struct debug_report *report, const char *format, va_list arguments)
 {
-        for (;;) {
+        while (!report->cut) {
                 size_t room = report->bytes - report->used;
                 va_list copy;
                 int length;
@@ -73,10 +73,7 @@ static void add_list(struct debug_report *report, const char *format, va_list ar
                         report->used += (size_t)length;
                         return;
                 }
-                if (report->cut || !grow(report)) {
-                        report->cut = true;
-                        return;
-                }
+                report->cut = !grow(report);
         }
 }
 
@@ -340,12 +337,12 @@ static void write_report(const struct debug_report *report)
 void report_send(struct debug_report *report)
 {
         if (report->used) {
-                if (report->cut) {
-                        report->cut = false;
-                        report_add(report, "\n(more was found than there is room for)\n");
-                }
+                static const char rest[] = "\n(there is no memory for the rest)\n";
+
                 add_caller(report);
                 write_report(report);
+                if (report->cut)
+                        write_all(rest, sizeof(rest) - 1);
         }
         if (report->text != report->small)
                 metadata_free(report->text, report->bytes);

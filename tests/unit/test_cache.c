@@ -35,8 +35,13 @@ static void sizes(void **state)
                                            1000, 4096, 5000, 40000, 1 << 20, 4 << 20};
 
         for (size_t i = 0; i < array_size(all); i++) {
-                struct kmem_cache *cache = kmem_cache_create("sizes", all[i], 0, 0, NULL);
+                struct kmem_cache *cache;
                 void *object;
+
+                /* With what lies around an object, the largest has no room in a slab. */
+                if (all[i] == 4 << 20 && options_given(OPTION_DEBUG))
+                        continue;
+                cache = kmem_cache_create("sizes", all[i], 0, 0, NULL);
 
                 check(cache != NULL);
                 check_equal(kmem_cache_size(cache), all[i]);
