@@ -31,4 +31,17 @@ enum { SYMBOL_BYTES = 192 };
  */
 KMEM_HIDDEN size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES]);
 
+/*
+ * For texts that are made under a lock: this mark and the sixteen digits of an address stand where
+ * its name belongs.
+ */
+#define SYMBOL_MARK "\1"
+enum { SYMBOL_MARK_BYTES = 17 };
+
+/*
+ * Copies a marked text with names for marks, and a zero byte. Returns the length that needs, also
+ * if @bytes are too few, and then @text is as it was.
+ */
+KMEM_HIDDEN size_t symbols_resolve(const char *marked, char *text, size_t bytes);
+
 #endif

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
@@ -29,4 +30,42 @@ size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
                                   (unsigned long)(address - (uintptr_t)found.dli_fbase));
         }
         return min_of((size_t)max_of(length, 0), (size_t)SYMBOL_BYTES - 1);
+}
+
+/* With @text NULL only the length. */
+static size_t resolve(const char *marked, char *text)
+{
+        size_t used = 0;
+
+        while (*marked) {
+                size_t plain = strcspn(marked, SYMBOL_MARK);
+                char digits[SYMBOL_MARK_BYTES] = {0};
+                char name[SYMBOL_BYTES];
+                size_t length;
+
+                if (text)
+                        memcpy(text + used, marked, plain);
+                used += plain;
+                marked += plain;
+                if (!*marked)
+                        break;
+                memcpy(digits, marked + 1, sizeof(digits) - 1);
+                length = symbol_text(strtoul(digits, NULL, 16), name);
+                if (text)
+                        memcpy(text + used, name, length);
+                used += length;
+                marked += SYMBOL_MARK_BYTES;
+        }
+        if (text)
+                text[used] = '\0';
+        return used;
+}
+
+size_t symbols_resolve(const char *marked, char *text, size_t bytes)
+{
+        size_t length = resolve(marked, NULL);
+
+        if (length < bytes)
+                resolve(marked, text);
+        return length;
 }

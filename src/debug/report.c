@@ -12,9 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* In front of sixteen digits: an address whose name is to be found. */
-#define SYMBOL_MARK_TEXT "\1"
-enum { SYMBOL_MARK = 1, SYMBOL_MARK_BYTES = 17, DUMP_BYTES = 16 };
+enum { DUMP_BYTES = 16 };
 
 /* After the first error nothing of the heap can be trusted; as the kernel says of itself. */
 static uint32_t tainted;
@@ -74,6 +72,7 @@ static void add_list(struct debug_report *report, const char *format, va_list ar
                         return;
                 }
                 report->cut = !grow(report);
+                report->text[report->used] = '\0';
         }
 }
 
@@ -89,7 +88,7 @@ void report_add(struct debug_report *report, const char *format, ...)
 void report_add_symbol(struct debug_report *report, uintptr_t address)
 {
         if (address)
-                report_add(report, SYMBOL_MARK_TEXT "%016lx", (unsigned long)address);
+                report_add(report, SYMBOL_MARK "%016lx", (unsigned long)address);
         else
                 report_add(report, "<not-available>");
 }
@@ -278,60 +277,26 @@ static void write_all(const char *text, size_t bytes)
         }
 }
 
-/* What is to be written, in one piece if there is memory for it. */
-struct sink {
-        char *text;
-        size_t used;
-        size_t bytes;
-};
-
-static void sink_put(struct sink *sink, const char *text, size_t length)
+/* Without memory for the names the addresses are written, each behind a dot. */
+static void write_marked(struct debug_report *report)
 {
-        if (length > sink->bytes - sink->used) {
-                write_all(sink->text, sink->used);
-                sink->used = 0;
-        }
-        if (length > sink->bytes) {
-                write_all(text, length);
+        for (size_t i = 0; i < report->used; i++)
+                if (report->text[i] == SYMBOL_MARK[0])
+                        report->text[i] = '.';
+        write_all(report->text, report->used);
+}
+
+static void write_report(struct debug_report *report)
+{
+        size_t bytes = symbols_resolve(report->text, NULL, 0) + 1;
+        char *named = metadata_alloc(bytes);
+
+        if (!named) {
+                write_marked(report);
                 return;
         }
-        memcpy(sink->text + sink->used, text, length);
-        sink->used += length;
-}
-
-static size_t count_marks(const struct debug_report *report)
-{
-        size_t marks = 0;
-
-        for (size_t i = 0; i < report->used; i++)
-                marks += report->text[i] == SYMBOL_MARK;
-        return marks;
-}
-
-/* Writes the text with each mark replaced by a name. */
-static void write_report(const struct debug_report *report)
-{
-        struct sink sink = {.bytes = report->used + count_marks(report) * SYMBOL_BYTES};
-        const char *text = report->text;
-        const char *end = text + report->used;
-
-        sink.text = metadata_alloc(sink.bytes);
-        if (!sink.text)
-                sink.bytes = 0;
-        while (text < end) {
-                const char *mark = memchr(text, SYMBOL_MARK, (size_t)(end - text));
-                char digits[SYMBOL_MARK_BYTES] = {0};
-                char name[SYMBOL_BYTES];
-
-                sink_put(&sink, text, (size_t)((mark ? mark : end) - text));
-                if (!mark)
-                        break;
-                memcpy(digits, mark + 1, sizeof(digits) - 1);
-                sink_put(&sink, name, symbol_text(strtoul(digits, NULL, 16), name));
-                text = mark + SYMBOL_MARK_BYTES;
-        }
-        write_all(sink.text, sink.used);
-        metadata_free(sink.text, sink.bytes);
+        write_all(named, symbols_resolve(report->text, named, bytes));
+        metadata_free(named, bytes);
 }
 
 void report_send(struct debug_report *report)

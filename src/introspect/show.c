@@ -5,6 +5,7 @@
 #include "introspect/attributes.h"
 
 #include "base/stack.h"
+#include "debug/traces.h"
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 
@@ -15,7 +16,7 @@
 /* One piece, whole or not at all. Room is kept for the newline and the zero byte. */
 static void KMEM_PRINTF(2, 3) add(struct attribute_text *text, const char *format, ...)
 {
-        size_t room = KMEM_ATTR_BYTES - 1 - text->used;
+        size_t room = text->bytes - 1 - text->used;
         va_list arguments;
         int length;
 
@@ -129,10 +130,8 @@ void show_objects_inuse(const struct attribute *attribute, struct kmem_cache *ca
 void show_ctor(const struct attribute *attribute, struct kmem_cache *cache,
                struct attribute_text *text)
 {
-        char name[SYMBOL_BYTES];
-
         if (cache->ctor)
-                add(text, "%.*s", (int)symbol_text((uintptr_t)cache->ctor, name), name);
+                add(text, SYMBOL_MARK "%016lx", (unsigned long)(uintptr_t)cache->ctor);
 }
 
 void show_aliases(const struct attribute *attribute, struct kmem_cache *cache,
@@ -157,4 +156,17 @@ void show_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
                       struct attribute_text *text)
 {
         add(text, "%d", cache->skip_kfence);
+}
+
+/* S9-01 */
+void show_traces(const struct attribute *attribute, struct kmem_cache *cache,
+                 struct attribute_text *text)
+{
+        text->used = debug_traces(cache, attribute->place, text->text, text->bytes - 1);
+}
+
+void show_errors(const struct attribute *attribute, struct kmem_cache *cache,
+                 struct attribute_text *text)
+{
+        add(text, "%lu", (unsigned long)load_relaxed(&cache->debug_errors));
 }
