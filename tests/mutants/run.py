@@ -43,6 +43,10 @@ WALKERS = ["unit/walker.c", "unit/walk_slab.c", "unit/slob_walk.c"]
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
+    "test_debug": (
+        ["unit/test_debug.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
+    ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_transitions": (
@@ -54,7 +58,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
     ),
 }
-WITHOUT_MALLOC = {"test_percpu", "test_slub_lists", "test_slub_policies", "test_slub_transitions"}
+WITHOUT_MALLOC = set(PROGRAMS) - {"attack"}
 
 
 class MutantError(Exception):

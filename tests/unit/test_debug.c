@@ -781,10 +781,26 @@ static void *churn(void *argument)
         return NULL;
 }
 
+/* One large block, whose red zone comes and goes: what is right of it takes long to look at. */
+static void *resize(void *argument)
+{
+        size_t most = class_bytes(CLASS_KMALLOC, 32768);
+        size_t least = most - most / 16 + 1;
+        char *block = NULL;
+
+        while (load_relaxed(&stop) < (uintptr_t)argument) {
+                block = krealloc(block, least, 0);
+                block = krealloc(block, most, 0);
+                memset(block, 0xdd, most);
+        }
+        kfree(block);
+        return NULL;
+}
+
 static void child_threads(void)
 {
         enum { THREADS = 4 };
-        pthread_t threads[THREADS];
+        pthread_t threads[THREADS + 1];
         struct walk_counts counts;
         uint64_t validated = 0;
 
@@ -792,6 +808,7 @@ static void child_threads(void)
         check(shared_cache->debug);
         for (uintptr_t i = 0; i < THREADS; i++)
                 check(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)) == 0);
+        check(pthread_create(&threads[THREADS], NULL, resize, (void *)(uintptr_t)THREADS) == 0);
         while (load_relaxed(&stop) < THREADS) {
                 validated += debug_validate(shared_cache);
                 for (uint32_t index = 1; index < slots_index_end(); index++) {
@@ -802,7 +819,7 @@ static void child_threads(void)
                 }
                 kmem_cache_shrink(shared_cache);
         }
-        for (unsigned int i = 0; i < THREADS; i++)
+        for (unsigned int i = 0; i <= THREADS; i++)
                 pthread_join(threads[i], NULL);
         check(validated > 0);
         for (uint32_t index = 1; index < slots_index_end(); index++)
