@@ -34,8 +34,7 @@ void track_set(const struct debug_report *report, void *object, enum track_item 
         track->when_ms = system_time_ms();
 }
 
-/* The first byte that has another value, or NULL. */
-static uint8_t *first_other(uint8_t *start, uint8_t value, size_t bytes)
+uint8_t *first_other(uint8_t *start, uint8_t value, size_t bytes)
 {
         if (!bytes || (start[0] == value && memcmp(start, start + 1, bytes - 1) == 0))
                 return NULL;

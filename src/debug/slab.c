@@ -50,9 +50,8 @@ bool slab_check(struct debug_report *report, struct page *slab)
                 return false;
         if (!has_flag(cache, SLAB_POISON))
                 return true;
-        for (fault = start + used; fault <= last && *fault == POISON_INUSE; fault++)
-                ;
-        if (fault > last)
+        fault = first_other(start + used, POISON_INUSE, bytes - used);
+        if (likely(!fault))
                 return true;
         while (*last == POISON_INUSE)
                 last--;
