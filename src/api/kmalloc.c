@@ -142,10 +142,9 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                         memset((char *)resized + request, 0, block_request(resized) - request);
                 return resized;
         }
+        /* A debug cache clears what it did not give out yet. */
         if (flags & __GFP_ZERO && request == old)
                 memset((char *)block + size, 0, old - size);
-        else if (flags & __GFP_ZERO && size > request)
-                memset((char *)block + request, 0, size - request);
         block_set_request(block, size);
         return block;
 }

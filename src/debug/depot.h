@@ -11,7 +11,7 @@ struct stack {
         struct stack *next; /* in its bucket; older ones */
         uint32_t hash;
         uint32_t count;
-        uintptr_t frame[];  /* return addresses, innermost first */
+        uintptr_t frame[]; /* return addresses, innermost first */
 };
 
 /* NULL without memory, or for no frames. Takes no lock but the arena's. */

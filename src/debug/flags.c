@@ -26,8 +26,10 @@ uint32_t debug_flags(const char *name, uint32_t flags)
                 uint32_t letter;
                 uint32_t flag;
         } table[] = {
-                {DEBUG_CHECKS, SLAB_CONSISTENCY_CHECKS}, {DEBUG_RED_ZONE, SLAB_RED_ZONE},
-                {DEBUG_POISON, SLAB_POISON},             {DEBUG_USER, SLAB_STORE_USER},
+                {DEBUG_CHECKS, SLAB_CONSISTENCY_CHECKS},
+                {DEBUG_RED_ZONE, SLAB_RED_ZONE},
+                {DEBUG_POISON, SLAB_POISON},
+                {DEBUG_USER, SLAB_STORE_USER},
                 {DEBUG_TRACE, SLAB_TRACE},
         };
         uint64_t letters = letters_of(name, flags);

@@ -10,47 +10,46 @@
 
 /*
  * Whether the slab of an address is there. It may have ended since the address was looked up, if
- * nobody holds an object of it: then it is off the lists, though not full (DEBUG-2).
+ * nobody holds an object of it: then it is off the lists, though not full (DEBUG-2), or its pages
+ * are another's, of whatever node.
  */
-static bool slab_is_there_locked(const struct kmem_cache *cache, const struct page *slab,
-                                 const void *object)
+static bool slab_is_there_locked(struct kmem_cache *cache, const struct engine_node *node,
+                                 const struct page *slab, const void *object)
 {
-        return load_acquire(&slab->kind) == PAGE_SLAB &&
+        return load_acquire(&slab->kind) == PAGE_SLAB && slab_node(cache, slab) == node &&
                load_relaxed(&heap.map[address_page(object)]) == cache->pair_offset &&
                (slab->node_partial || state_read(slab).head == INDEX_END);
 }
 
-/* What is wrong with the address, or NULL. */
+/* What is wrong with an address in a slab, or NULL. */
 static const char *wrong_address_locked(const struct kmem_cache *cache, const struct page *slab,
                                         const void *object, uint32_t *index)
 {
         uint32_t objects = slab_objects(slab);
 
-        *index = INDEX_END;
-        if (!slab_is_there_locked(cache, slab, object))
-                return "is not an object of this cache";
         *index = slab_index(cache, slab, objects, object);
         if (*index == INDEX_END)
                 return "is inside an object (invalid object pointer)";
         return is_marked_free(slab, objects, *index) ? "is free already (double free)" : NULL;
 }
 
-/* Flag F. False if the object is not to be freed, which has been reported then (10.2). */
+/*
+ * Flag F. False if the object is not to be freed, which has been reported then (10.2). @slab: NULL if
+ * the address is in none.
+ */
 static bool check_free(struct debug_report *report, struct page *slab, void *object, uint32_t index,
                        const char *wrong)
 {
-        bool there = slab && slab_is_there_locked(report->cache, slab, object);
-
-        if (there && state_read(slab).frozen)
+        if (slab && state_read(slab).frozen)
                 return false; /* was said when it was DISABLED */
-        if (there) {
+        if (slab) {
                 slab_check(report, slab);
                 slab_check_list(report, slab);
         }
         if (wrong && index != INDEX_END)
                 report_error(report, slab, object, "Object already free");
         else if (wrong)
-                report_error(report, there ? slab : NULL, NULL, "Invalid object pointer 0x%016lx",
+                report_error(report, slab, NULL, "Invalid object pointer 0x%016lx",
                              (unsigned long)(uintptr_t)object);
         if (!wrong && object_check(report, slab, object, true))
                 return true;
@@ -105,6 +104,8 @@ static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *o
         report_begin(&report, cache);
         count_event(slot, FREE_SLOWPATH);
         node_lock(node, &cost);
+        if (slab && !slab_is_there_locked(cache, node, slab, object))
+                slab = NULL;
         if (slab)
                 wrong = wrong_address_locked(cache, slab, object, &index);
         freed = checks ? check_free(&report, slab, object, index, wrong) : !wrong;

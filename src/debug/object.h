@@ -18,7 +18,7 @@
 #include "slub/slab.h"
 
 enum {
-        POISON_FREE = 0x6b,  /* S4-12 and the table above it */
+        POISON_FREE = 0x6b, /* S4-12 and the table above it */
         POISON_END = 0xa5,
         POISON_INUSE = 0x5a,
         RED_INACTIVE = 0xbb,
@@ -31,7 +31,7 @@ struct track {
         uintptr_t address;         /* of the caller, 0: not known */
         const struct stack *stack; /* all callers, or NULL */
         int32_t cpu;
-        int32_t pid;               /* thread, as the kernel numbers them; 0: nobody yet */
+        int32_t pid; /* thread, as the kernel numbers them; 0: nobody yet */
         uint64_t when_ms;
 };
 _Static_assert(sizeof(struct track) == 32, "the kernel's, so that strides are the kernel's");

@@ -145,7 +145,8 @@ static void add_slab(struct debug_report *report, struct page *slab)
 {
         struct slab_state state = state_read(slab);
 
-        report_add(report, "Slab 0x%016lx objects=%u used=%u fp=0x%016lx flags=slab|node=%u|order=%u%s\n",
+        report_add(report,
+                   "Slab 0x%016lx objects=%u used=%u fp=0x%016lx flags=slab|node=%u|order=%u%s\n",
                    (unsigned long)(uintptr_t)page_address(slab), state.objects, state.inuse,
                    (unsigned long)(uintptr_t)first_free(report->cache, slab), slab->node,
                    slab->order, state.frozen ? "|disabled" : "");
@@ -185,8 +186,9 @@ void report_count(struct debug_report *report)
 
 static void add_all(struct debug_report *report, struct page *slab, void *object)
 {
-        report_add(report, "\n----------------------------------------------------------------------"
-                           "-------\n\n");
+        report_add(report,
+                   "\n----------------------------------------------------------------------"
+                   "-------\n\n");
         if (object)
                 report_add_tracks(report, object);
         if (slab)
@@ -198,8 +200,9 @@ static void add_all(struct debug_report *report, struct page *slab, void *object
 
 static void add_heading(struct debug_report *report)
 {
-        report_add(report, "======================================================================="
-                           "======\nBUG %s (%s): ",
+        report_add(report,
+                   "======================================================================="
+                   "======\nBUG %s (%s): ",
                    report->cache->name, load_relaxed(&tainted) ? "Tainted: B" : "Not tainted");
 }
 

@@ -20,7 +20,7 @@ enum { REPORT_SMALL_BYTES = 512, REPORT_LEAST_BYTES = 16 << 10, REPORT_MOST_BYTE
 struct debug_report {
         struct kmem_cache *cache;
         struct debug_caller caller;
-        char *text;  /* from the metadata arena, or small */
+        char *text; /* from the metadata arena, or small */
         size_t used;
         size_t bytes;
         bool failed; /* there are errors in it */
@@ -34,8 +34,7 @@ KMEM_HIDDEN void report_begin(struct debug_report *report, struct kmem_cache *ca
 KMEM_HIDDEN void report_send(struct debug_report *report);
 
 /* Text as it is. */
-KMEM_HIDDEN void report_add(struct debug_report *report, const char *format, ...)
-        KMEM_PRINTF(2, 3);
+KMEM_HIDDEN void report_add(struct debug_report *report, const char *format, ...) KMEM_PRINTF(2, 3);
 /* The name of a function, found when the report is written. */
 KMEM_HIDDEN void report_add_symbol(struct debug_report *report, uintptr_t address);
 /* A hex dump, 16 bytes a line. */
@@ -51,8 +50,7 @@ KMEM_HIDDEN void report_error(struct debug_report *report, struct page *slab, vo
 KMEM_HIDDEN void report_show(struct debug_report *report, struct page *slab, void *object,
                              const char *reason);
 /* A repair; counts as an error of its own. */
-KMEM_HIDDEN void report_fix(struct debug_report *report, const char *format, ...)
-        KMEM_PRINTF(2, 3);
+KMEM_HIDDEN void report_fix(struct debug_report *report, const char *format, ...) KMEM_PRINTF(2, 3);
 /* Flag T: the line of a call that was done. */
 KMEM_HIDDEN void report_trace(struct debug_report *report, struct page *slab, void *object,
                               bool alloc);

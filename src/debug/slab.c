@@ -87,9 +87,8 @@ void slab_check_list(struct debug_report *report, struct page *slab)
         }
         if (state.inuse + listed == state.objects)
                 return;
-        report_error(report, slab, NULL,
-                     "Wrong object count. Counter is %u but counted were %u", state.inuse,
-                     state.objects - listed);
+        report_error(report, slab, NULL, "Wrong object count. Counter is %u but counted were %u",
+                     state.inuse, state.objects - listed);
         state.inuse = state.objects - listed;
         state_write(slab, state);
         report_fix(report, "Object count adjusted");

@@ -119,8 +119,9 @@ static void add_symbol(struct text *text, uintptr_t address)
 }
 
 /* Numbers in ascending order, neighbours as from-to. */
-static void add_numbers(struct text *text, const char *name, bool (*has)(const struct entry *, unsigned int),
-                        const struct entry *entry, unsigned int end)
+static void add_numbers(struct text *text, const char *name,
+                        bool (*has)(const struct entry *, unsigned int), const struct entry *entry,
+                        unsigned int end)
 {
         const char *before = name;
 

@@ -296,7 +296,8 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
         struct slot_cache *record;
         struct slot *slot;
 
-        if (node == (int)system_current_node())
+        /* A debug cache has no sheaves to serve it from. */
+        if (node == (int)system_current_node() && !cache->debug)
                 object = percpu_alloc(cache);
         if (object && cache->engine->node_of(cache, object) == node)
                 return object;

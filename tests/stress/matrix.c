@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FACTORS = 17, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
+enum { FACTORS = 18, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
 
 static const struct {
         const char *name;
@@ -41,6 +41,7 @@ static const struct {
         {"check", {"", "sheaf"}, false},
         {"purge_delay", {"", "0"}, false},
         {"memory_limit", {"", "1T"}, false},
+        {"debug", {"", "FZP"}, false},
 };
 
 struct row {

@@ -100,10 +100,9 @@ static void layouts(void **state)
         };
 
         for (size_t i = 0; i < array_size(rows); i++) {
-                struct kmem_cache *cache =
-                        kmem_cache_create("layout", rows[i].size, rows[i].align,
-                                          rows[i].flags | SLAB_NO_USER_FLAGS,
-                                          rows[i].ctor ? construct : NULL);
+                struct kmem_cache *cache = kmem_cache_create("layout", rows[i].size, rows[i].align,
+                                                             rows[i].flags | SLAB_NO_USER_FLAGS,
+                                                             rows[i].ctor ? construct : NULL);
 
                 check(cache != NULL);
                 check_equal(cache->inuse, rows[i].inuse);
@@ -119,8 +118,8 @@ static void layouts(void **state)
 static void chosen_free_pointer(void **state)
 {
         struct kmem_cache_args args = {.use_freeptr_offset = true, .freeptr_offset = 16};
-        struct kmem_cache *cache = kmem_cache_create(
-                "layout", 64, &args, F | SLAB_TYPESAFE_BY_RCU | SLAB_NO_USER_FLAGS);
+        struct kmem_cache *cache = kmem_cache_create("layout", 64, &args,
+                                                     F | SLAB_TYPESAFE_BY_RCU | SLAB_NO_USER_FLAGS);
 
         check_equal(cache->free_pointer, 16);
         check_equal(cache->size, 64);
@@ -197,8 +196,9 @@ static void flags(void **state)
         child_passes("failslab", "debug=A");
         child_passes("other_engines", "debug=FZPU,engine=slab");
         child_passes("other_engines", "debug=FZPU,engine=slob");
-        child_prints("flags", "debug=ZP,na*.debug=zFU,named.debug=fu,quiet.debug=FZ-,all.debug=,"
-                              "traced.debug=T,debug=FX",
+        child_prints("flags",
+                     "debug=ZP,na*.debug=zFU,named.debug=fu,quiet.debug=FZ-,all.debug=,"
+                     "traced.debug=T,debug=FX",
                      "option debug=FX: expected letters of FZPUTAO, or - for none");
 }
 
@@ -569,8 +569,8 @@ static const struct attack {
         {"poison",
          NULL,
          {"[Poison overwritten] 0x", "@offset=5. First byte 0x78 instead of 0x6b",
-          "6b 6b 6b 6b 6b 78 6b", "Allocated in ", "Freed in ", " age=",
-          "FIX victim: Restoring Poison 0x", "FIX victim: Marking all objects used\n"}},
+          "6b 6b 6b 6b 6b 78 6b", "Allocated in ", "Freed in ",
+          " age=", "FIX victim: Restoring Poison 0x", "FIX victim: Marking all objects used\n"}},
         {"end_poison",
          NULL,
          {"[End Poison overwritten] 0x", "@offset=63. First byte 0x78 instead of 0xa5"}},
@@ -660,7 +660,8 @@ static void content_and_lists(void **state)
                         objects[n] = kmem_cache_alloc(cache, 0);
                         check((uintptr_t)objects[n] % 8 == 0);
                         if (sets[i] & P)
-                                check(objects[n][0] == POISON_FREE && objects[n][98] == POISON_FREE &&
+                                check(objects[n][0] == POISON_FREE &&
+                                      objects[n][98] == POISON_FREE &&
                                       objects[n][99] == POISON_END);
                         memset(objects[n], (int)n, 100);
                 }
