@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * timed [-p LIBRARY] FILE PROGRAM [ARGUMENTS]: runs PROGRAM and writes to FILE
- * "WALL_NS PEAK_KIB": the time from just before fork and exec to the end, and the
- * largest resident set of any single process among PROGRAM and its descendants
+ * "WALL_NS CPU_NS PEAK_KIB MINOR_FAULTS MAJOR_FAULTS": the time from just before
+ * fork and exec to the end, the time on CPUs in user and kernel mode, the
+ * largest resident set of any single process, and the page faults without and
+ * with input. All but the first are of PROGRAM and those of its descendants
  * that were waited for. Ends with PROGRAM's exit code, 128 + signal if it was
  * killed.
  *
@@ -29,6 +31,27 @@ static long long now_ns(void)
         return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
+static long long timeval_ns(const struct timeval *time)
+{
+        return time->tv_sec * 1000000000LL + time->tv_usec * 1000LL;
+}
+
+/* Returns 0, or -1 with errno set. */
+static int write_result(const char *name, long long wall_ns, const struct rusage *usage)
+{
+        FILE *file = fopen(name, "w");
+
+        if (!file)
+                return -1;
+        if (fprintf(file, "%lld %lld %ld %ld %ld\n", wall_ns,
+                    timeval_ns(&usage->ru_utime) + timeval_ns(&usage->ru_stime), usage->ru_maxrss,
+                    usage->ru_minflt, usage->ru_majflt) < 0) {
+                fclose(file);
+                return -1;
+        }
+        return fclose(file);
+}
+
 int main(int argc, char **argv)
 {
         const char *library = NULL;
@@ -36,7 +59,6 @@ int main(int argc, char **argv)
         long long start;
         int status;
         pid_t child;
-        FILE *file;
 
         if (argc > 2 && strcmp(argv[1], "-p") == 0) {
                 library = argv[2];
@@ -66,9 +88,7 @@ int main(int argc, char **argv)
                         return 125;
                 }
         }
-        start = now_ns() - start;
-        file = fopen(argv[1], "w");
-        if (!file || fprintf(file, "%lld %ld\n", start, usage.ru_maxrss) < 0 || fclose(file) != 0) {
+        if (write_result(argv[1], now_ns() - start, &usage)) {
                 fprintf(stderr, "timed: %s: %s\n", argv[1], strerror(errno));
                 return 125;
         }

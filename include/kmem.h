@@ -83,6 +83,14 @@ typedef unsigned int slab_flags_t;
 #define SLAB_ACCOUNT 0x04000000u
 #define SLAB_NO_USER_FLAGS 0x10000000u
 
+/*
+ * Ours: the back end of the cache, at most one of them. Option NAME.engine wins over the flag, and
+ * the flag over option engine. Caches of different back ends are never merged.
+ */
+#define SLAB_ENGINE_SLUB 0x20000000u
+#define SLAB_ENGINE_SLAB 0x40000000u
+#define SLAB_ENGINE_SLOB 0x80000000u
+
 /* What kmalloc(0) returns (S8-40): not to be dereferenced, kfree takes it, ksize is 0. */
 #define ZERO_SIZE_PTR ((void *)16)
 #define ZERO_OR_NULL_PTR(pointer) ((uintptr_t)(pointer) <= (uintptr_t)ZERO_SIZE_PTR)
@@ -117,16 +125,18 @@ struct kmem_cache_args {
 
 /*
  * kmem_cache_create - make a cache of objects of one size (S8-01)
- * @name: shown in tables; copied. Must not be NULL or empty.
+ * @name: shown in tables; copied, cut off after 47 characters. Must not be NULL or empty; several
+ *   caches may have one name
  * @size: bytes of an object, 1 or more
  * @align: least alignment, a power of two up to 4096, or 0
  * @flags: SLAB_* flags
  * @ctor: constructor or NULL, see struct kmem_cache_args
  *
- * Returns the cache, or NULL with errno EINVAL (name, size 0, alignment, unknown flag, an object
- * too large for a slab), ENOMEM, or ENOSPC (4,095 caches exist; accounted ones may count twice); one line on standard error says
- * which. With SLAB_PANIC the process is stopped instead. If merging is on (option slab_merge)
- * an existing cache of like objects may be returned (S4-40).
+ * Returns the cache, or NULL with errno EINVAL (name, size 0, alignment, unknown flag, flags of two
+ * back ends, an object too large for a slab), ENOMEM, or ENOSPC (4,095 caches exist; accounted ones
+ * may count twice, and kmalloc goes on without); one line on standard error says which. With
+ * SLAB_PANIC the process is stopped instead. If merging is on (option slab_merge) an existing cache
+ * of like objects may be returned (S4-40).
  *
  * A second form takes "struct kmem_cache_args *" (NULL: defaults) as third and the flags as
  * fourth argument; in C the type of the third argument selects it, in C++ an overload does.
@@ -211,8 +221,10 @@ struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsigned int siz
 /*
  * kmem_cache_alloc that prefers a NUMA node (S8-20, S12-05): the object is of a slab of that node,
  * unless there is no memory for one; with __GFP_THISNODE that is a failure. A node that there is
- * not, and NUMA_NO_NODE, is no wish at all (S12-06), nor is any with engine slob. There is one
- * node, or as many as option numa_fake says. Errors as kmem_cache_alloc.
+ * not, and NUMA_NO_NODE, is no wish at all (S12-06), nor is any with engine slob. Nodes have the
+ * numbers of /sys/devices/system/node, or those below what option numa_fake says. The system is
+ * asked to take a node's pages from its memory; when that is used up it takes them elsewhere, also
+ * with __GFP_THISNODE. Errors as kmem_cache_alloc.
  */
 void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
         __attribute__((malloc));
@@ -677,6 +689,23 @@ int kmem_attr_read(const char *cache, const char *name, char *text, size_t bytes
  * called by a constructor.
  */
 int kmem_attr_write(const char *cache, const char *name, const char *value);
+
+/*
+ * kmem_slabinfo_write - change the tunables of a cache of engine slab (S6-51)
+ * @line: what one would write into /proc/slabinfo: "NAME LIMIT BATCHCOUNT SHAREDFACTOR", at most
+ *   128 characters. The first is the most objects that a CPU's array holds, the second how many it
+ *   gets or gives at once, the third how many times as many the CPUs of a node share. NAME as
+ *   above, but none with a space.
+ *
+ * All arrays are emptied and made anew, with programs at work. A LIMIT or BATCHCOUNT below 1, a
+ * BATCHCOUNT above LIMIT and a negative factor are ignored, as the kernel does: 0, and nothing has
+ * changed.
+ *
+ * Returns 0, or -1 with errno, and then nothing has changed: EINVAL (not a name and three integers,
+ * too long, or no such cache), EIO (the cache's engine is another one), ERANGE (LIMIT above 65,535,
+ * or the factor above 1,024), ENOMEM. May wait and must not be called as kmem_attr_write.
+ */
+int kmem_slabinfo_write(const char *line);
 
 #ifdef __cplusplus
 } /* extern "C" */

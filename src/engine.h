@@ -21,7 +21,6 @@ enum {
         CACHE_NAME_BYTES = 48,
         REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
-        NODE_ANY = -1,             /* no wish for a node */
 };
 
 #define FREE_POINTER_ANYWHERE UINT32_MAX
@@ -70,7 +69,9 @@ struct kmem_cache {
         uint32_t flags;            /* SLAB_* */
         uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
                                       time, relaxed; a sheaf keeps the capacity it was made with */
-        uint32_t sheaf_room;       /* the most it may become: every sheaf's memory holds as many */
+        uint32_t sheaf_room;       /* every sheaf's memory holds as many: the most that the capacity
+                                      may become; 0 with CACHING_ARRAY, where each array's memory
+                                      holds what its own capacity says */
         uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
         uint32_t start_step;       /* bytes that two objects' starts are at least apart */
         uint32_t start_reciprocal; /* to divide an offset in a page by start_step */
@@ -100,8 +101,9 @@ struct kmem_cache {
         uint64_t debug_errors;     /* reports and repairs so far (10.5) */
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
-        uint32_t batchcount;       /* objects that a refill or a flush of an array moves */
-        uint32_t shared;           /* capacity of a node's shared array, in batchcounts */
+        uint32_t batchcount;       /* objects that a refill or a flush of an array moves; relaxed */
+        uint32_t shared;           /* capacity of a node's shared array, in batchcounts; under
+                                      cache_mutex */
 
         uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07); relaxed */
         uint64_t defrag_random;            /* state of what decides by it; relaxed */
@@ -199,6 +201,7 @@ enum engine_caching {
  */
 struct engine {
         const char *name;
+        const char *title; /* the name as the kernel's messages have it */
         enum engine_caching caching;
         /*
          * NULL if each cache has pages of its own. Else the caches of the back end share their
@@ -238,6 +241,8 @@ struct engine {
         size_t (*usable_bytes)(size_t size, size_t align);
         /* With it: usable bytes of the block that starts at the address, 0 if none does. */
         size_t (*block_bytes)(const void *address);
+        /* With it: takes such a block back, and returns NULL or what is wrong with the address. */
+        const char *(*free_bytes)(void *block);
         /*
          * CACHING_ARRAY only. flush_count: how many objects now leave an array that is full.
          * flush: takes these back; unlike give, it may keep them in a shared array. reap: what

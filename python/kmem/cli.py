@@ -80,6 +80,44 @@ def bulk(
     bench_bulk(engine, rounds, json_file)
 
 
+@bench.command()
+def suite(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators beside libkmem; default: all."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN,...", help="Rows to run, as 'server*,redis'; default: all."),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds of each row; bounds need at least 7.")
+    ] = 7,
+    scale: Annotated[
+        float, typer.Option(help="Times the work of each row; 1 is about 0.5 to 3 s a run.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
+    bound: Annotated[
+        float, typer.Option(min=1, help="Ratio to a row's best above which a row is listed.")
+    ] = 1.1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page with a chart to FILE too."),
+    ] = None,
+) -> None:
+    """Run workloads and programs on libkmem and its peers, in interleaved rounds.
+
+    Time and peak memory as ratios to the best of each row, with geometric means. All rows on all
+    allocators take about an hour.
+    """
+    from kmem.bench_suite import bench_suite
+
+    bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
+
+
 @lab.command()
 def order(
     table_only: Annotated[

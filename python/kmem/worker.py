@@ -122,10 +122,10 @@ def machine(results: dict[str, dict[str, Series]]) -> dict[str, str | int | None
     }
 
 
-def touch_result_file(file: Path | None) -> None:
+def touch_result_file(file: Path | None, option: str = "--json") -> None:
     """Make sure that FILE can be written: a minute of measuring should not end in that error."""
     if file is not None:
         try:
             file.touch()
         except OSError as error:
-            raise KmemError(f"--json {file}: {error.strerror}") from None
+            raise KmemError(f"{option} {file}: {error.strerror}") from None

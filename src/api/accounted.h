@@ -22,16 +22,14 @@ static inline bool wants_account(gfp_t flags)
 }
 
 /*
- * The node that a request goes for: the caller's wish, or NODE_ANY if that is none, a node that
- * there is not (S12-06), or wasted on a back end without nodes.
+ * The node that a request goes for: the caller's wish, which is the kernel's number of a node, or
+ * NODE_ANY if that is none, a node that there is not (S12-06), or wasted on a back end without nodes.
  */
 static inline int node_wish(const struct kmem_cache *cache, int node)
 {
-        unsigned int nodes = system_nodes();
-
-        if (node < 0 || (unsigned int)node >= nodes || nodes == 1 || !cache->engine->take_on_node)
+        if (system_nodes() == 1 || !cache->engine->take_on_node)
                 return NODE_ANY;
-        return node;
+        return system_find_node(node);
 }
 
 /* Whether a failure is probably a limit's: then it is counted in the group, and not reported. */

@@ -43,7 +43,8 @@ static inline void *with_request(struct kmem_cache *cache, void *object, size_t 
 static void *object_alloc(struct kmem_cache *cache, bool *refused)
 {
         *refused = false;
-        return cache_is_closed(cache) ? accounted_alloc(cache, 0, NODE_ANY, refused) : percpu_alloc(cache);
+        return cache_is_closed(cache) ? accounted_alloc(cache, 0, NODE_ANY, refused)
+                                      : percpu_alloc(cache);
 }
 
 void *block_alloc(enum class_table table, size_t size, bool zero)
@@ -57,8 +58,8 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         cache = class_cache(table, size);
-        if (!cache)
-                return NULL;
+        if (unlikely(!cache))
+                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         if (cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, size, exact_align(table),
                                              zero ? __GFP_ZERO : 0);
@@ -102,8 +103,8 @@ void *block_alloc_accounted(size_t size, gfp_t flags)
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache_accounted(size);
-        if (!cache)
-                return NULL;
+        if (unlikely(!cache))
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
         if (cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, size, exact_align(CLASS_KMALLOC), flags);
         object = accounted_alloc(cache, flags, NODE_ANY, &refused);
@@ -172,6 +173,7 @@ void block_free_slow(void *block, const char *call)
 {
         struct kmem_cache *cache;
         int saved_errno = errno;
+        const char *wrong;
 
         if (ZERO_OR_NULL_PTR(block))
                 return;
@@ -187,6 +189,10 @@ void block_free_slow(void *block, const char *call)
         if (!cache) {
                 if (!accounted_large_free(block))
                         report_bad_free(call, block, "not the start of a block of this heap");
+        } else if (cache->engine->free_bytes) {
+                wrong = cache->engine->free_bytes(block);
+                if (wrong)
+                        report_bad_free(call, block, wrong);
         } else if (options.check == CHECK_SHEAF && cache->sheaf_capacity &&
                    !cache->engine->is_object(cache, block)) {
                 report_bad_free(call, block, "inside an object, not at its start");

@@ -153,6 +153,18 @@ static inline uint32_t map_entry(const void *object)
         return likely(offset < fast.heap_bytes) ? heap.map[offset >> PAGE_SHIFT] : 0;
 }
 
+/* What the pair had no room for; blocks of exact sizes have no pair and go one by one. */
+static KMEM_NOINLINE void free_any_slow(struct kmem_cache *cache, unsigned int count,
+                                        void **objects)
+{
+        if (!cache->engine->free_bytes) {
+                free_slow(cache, count, objects);
+                return;
+        }
+        for (unsigned int i = 0; i < count; i++)
+                block_free_slow(objects[i], "kfree_bulk");
+}
+
 /* Neighbours of the same cache go together; large blocks, NULL and strangers one by one. */
 static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
 {
@@ -174,8 +186,8 @@ static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
                 run = (unsigned int)(end - first);
                 pushed = rseq_push_bulk(entry, objects + first, run);
                 if (unlikely(pushed < run))
-                        free_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
-                                  objects + first + pushed);
+                        free_any_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
+                                      objects + first + pushed);
                 first = end;
         }
 }

@@ -15,6 +15,7 @@
 #include "page/deferred.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@ static const slab_flags_t permitted_flags =
         SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_KMALLOC | SLAB_HWCACHE_ALIGN |
         SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_STORE_USER | SLAB_RECLAIM_ACCOUNT | SLAB_PANIC |
         SLAB_TYPESAFE_BY_RCU | SLAB_TRACE | SLAB_DEBUG_OBJECTS | SLAB_NOLEAKTRACE | SLAB_NO_MERGE |
-        SLAB_ACCOUNT | SLAB_NO_USER_FLAGS;
+        SLAB_ACCOUNT | SLAB_NO_USER_FLAGS | SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB;
+static const slab_flags_t engine_flags = SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB;
 
 /* Flags that keep a cache from being merged (S4-40), and those that must agree (S4-42). */
 static const slab_flags_t never_merge = SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE |
@@ -32,12 +34,17 @@ static const slab_flags_t never_merge = SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE
 static const slab_flags_t merge_same =
         SLAB_RECLAIM_ACCOUNT | SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_ACCOUNT;
 
-static const struct engine *chosen_engine(const char *name)
+/* Who names a cache in an option knows it better than the program, which knows it better than all. */
+static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
 {
         uint64_t number;
+        enum option_source source = options_for_cache(name, OPTION_ENGINE, &number);
 
-        return options_for_cache(name, OPTION_ENGINE, &number) ? engine_by_number(number)
-                                                               : &slub_engine;
+        if (source > OPTION_FOR_ALL || (source && !(flags & engine_flags)))
+                return engine_by_number(number);
+        if (flags & SLAB_ENGINE_SLAB)
+                return &slab_engine;
+        return flags & SLAB_ENGINE_SLOB ? &slob_engine : &slub_engine;
 }
 
 static const slab_flags_t debugging = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON |
@@ -90,17 +97,17 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
 
         if (!cache)
                 return ENOMEM;
-        strncpy(cache->name, name, sizeof(cache->name) - 1);
+        strcpy(cache->name, name);
         cache->object_size = size;
         cache->align = args->align;
         cache->ctor = args->ctor;
         cache->useroffset = args->usersize ? args->useroffset : 0;
         cache->usersize = args->usersize;
-        cache->engine = chosen_engine(name);
-        cache->flags = effective_flags(name, cache->engine, flags);
+        cache->engine = chosen_engine(cache->name, flags);
+        cache->flags = effective_flags(cache->name, cache->engine, flags);
         cache->free_pointer = args->use_freeptr_offset ? args->freeptr_offset
                                                        : FREE_POINTER_ANYWHERE;
-        cache->failslab = debug_marks_failslab(name, flags);
+        cache->failslab = debug_marks_failslab(cache->name, flags);
         cache->references = 1;
         cache->remote_node_defrag_ratio = REMOTE_NODE_DEFRAG_RATIO;
         error = share_pages_locked(cache->engine);
@@ -122,18 +129,27 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         return 0;
 }
 
-/* What is wrong with the arguments, or NULL (S8-04, S4-05). */
+enum { WRONG_BYTES = 80 };
+
+/* What is wrong with the arguments, or NULL (S8-04, S4-05); @text is room for it. */
 static const char *wrong_arguments(const char *name, unsigned int size,
-                                   const struct kmem_cache_args *args, slab_flags_t flags)
+                                   const struct kmem_cache_args *args, slab_flags_t flags,
+                                   char text[WRONG_BYTES])
 {
         if (!name || !*name)
                 return "expected a name";
         if (size == 0)
                 return "size is 0, expected 1 or more";
-        if (args->align && (!is_power_of_two(args->align) || args->align > PAGE_SIZE))
-                return "expected an alignment of 0 or a power of two up to 4096";
+        if (args->align && (!is_power_of_two(args->align) || args->align > PAGE_SIZE)) {
+                snprintf(text, WRONG_BYTES,
+                         "expected an alignment of 0 or a power of two up to %zu", PAGE_SIZE);
+                return text;
+        }
         if (flags & ~permitted_flags)
                 return "unknown flag";
+        if (flags & engine_flags && !is_power_of_two(flags & engine_flags))
+                return "expected at most one of SLAB_ENGINE_SLUB, SLAB_ENGINE_SLAB, "
+                       "SLAB_ENGINE_SLOB";
         if (args->use_freeptr_offset &&
             (!(flags & SLAB_TYPESAFE_BY_RCU) || args->freeptr_offset >= size ||
              args->freeptr_offset % sizeof(void *)))
@@ -167,7 +183,7 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
                                                 slab_flags_t flags)
 {
         struct kmem_cache probe = {
-                .engine = chosen_engine(name),
+                .engine = chosen_engine(name, flags),
                 .object_size = size,
                 .align = args->align,
                 .free_pointer = FREE_POINTER_ANYWHERE,
@@ -191,16 +207,23 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
                 if (rounded > cache->size || cache->size - rounded >= sizeof(void *) ||
                     cache->size % probe.align)
                         continue;
+                /* Its slabs begin with a colour, in steps of the cache's own alignment (S6-21). */
+                if (cache->engine == &slab_engine && cache->align % probe.align)
+                        continue;
                 return cache;
         }
         return NULL;
 }
 
-static int create_locked(const char *name, unsigned int size, const struct kmem_cache_args *args,
+/* Options look at the name that the cache gets: that given, cut. */
+static int create_locked(const char *given, unsigned int size, const struct kmem_cache_args *args,
                          slab_flags_t flags, struct kmem_cache **cache)
 {
-        struct kmem_cache *like = find_mergeable_locked(name, size, args, flags);
+        char name[CACHE_NAME_BYTES] = "";
+        struct kmem_cache *like;
 
+        strncpy(name, given, sizeof(name) - 1);
+        like = find_mergeable_locked(name, size, args, flags);
         if (!like || !alias_add_locked(like, name))
                 return cache_make_locked(name, args, size, flags, cache);
         like->references++;
@@ -214,7 +237,8 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                                                       slab_flags_t flags)
 {
         struct kmem_cache_args args = given ? *given : (struct kmem_cache_args){0};
-        const char *wrong = wrong_arguments(name, size, &args, flags);
+        char text[WRONG_BYTES];
+        const char *wrong = wrong_arguments(name, size, &args, flags, text);
         struct kmem_cache *cache = NULL;
         int error = EINVAL;
 
@@ -237,8 +261,8 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 if (!error)
                         return cache;
                 wrong = error == EINVAL || error == E2BIG ? "the object is too large for a slab"
-                        : error == ENOSPC                 ? "4095 caches exist"
-                                                          : "out of memory";
+                        : error == ENOSPC ? "4095 caches exist (accounted ones may count twice)"
+                                          : "out of memory";
         }
         message("kmem_cache_create(%s) size %u align %u flags 0x%x failed with error %d: %s",
                 name ? name : "NULL", size, args.align, flags, error, wrong);
@@ -343,10 +367,10 @@ KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
         if (flags & __GFP_NOFAIL)
                 message_fatal("kmem_cache_alloc(%s): out of memory with __GFP_NOFAIL", cache->name);
         if (!(flags & __GFP_NOWARN) && !is_limited() && add_relaxed(&warned, 1) <= 10)
-                message("SLUB: Unable to allocate memory, gfp=0x%x; cache: %s, object size: %u, "
+                message("%s: Unable to allocate memory, gfp=0x%x; cache: %s, object size: %u, "
                         "buffer size: %u, default order: %u, min order: %u",
-                        flags, cache->name, cache->object_size, cache->size, cache->order,
-                        cache->min_order);
+                        cache->engine->title, flags, cache->name, cache->object_size, cache->size,
+                        cache->order, cache->min_order);
         errno = ENOMEM;
         return NULL;
 }

@@ -183,9 +183,29 @@ static struct kmem_cache *cache_of_class(unsigned int number)
         return likely(cache) ? cache : make_class(number);
 }
 
+/*
+ * Without an index or memory for its own cache a class makes do with that of a larger one that is
+ * aligned as well; above a page a large block is as good.
+ */
+static KMEM_COLD struct kmem_cache *cache_above(unsigned int number)
+{
+        uint32_t align = class_align(class_sizes[number]);
+
+        while (++number < class_count && class_sizes[number] <= PAGE_SIZE) {
+                struct kmem_cache *cache = load_acquire(&class_caches[number]);
+
+                if (cache && class_align(class_sizes[number]) >= align)
+                        return cache;
+        }
+        return NULL;
+}
+
 struct kmem_cache *class_cache(enum class_table table, size_t size)
 {
-        return cache_of_class(class_of(table, size));
+        unsigned int number = class_of(table, size);
+        struct kmem_cache *cache = cache_of_class(number);
+
+        return likely(cache) ? cache : cache_above(number);
 }
 
 struct kmem_cache *class_cache_aligned(size_t size, size_t align)

@@ -41,7 +41,7 @@ static void prepare(void)
         rcu_fork_prepare();
         lock_take(&huge_lock);
         lock_take(&purge_lock);
-        lock_take(&page_lock);
+        pages_each_lock(lock_take);
         group_lock_take();
         lock_take(&extra_lock);
         lock_take(&metadata_lock);
@@ -52,7 +52,7 @@ static void parent(void)
         lock_drop(&metadata_lock);
         lock_drop(&extra_lock);
         group_lock_drop();
-        lock_drop(&page_lock);
+        pages_each_lock(lock_drop);
         lock_drop(&purge_lock);
         lock_drop(&huge_lock);
         rcu_fork_parent();
@@ -71,7 +71,7 @@ static void child(void)
         lock_reset(&metadata_lock);
         lock_reset(&extra_lock);
         group_lock_drop();
-        lock_reset(&page_lock);
+        pages_each_lock(lock_reset);
         lock_reset(&purge_lock);
         lock_reset(&huge_lock);
         rcu_fork_child();
@@ -91,11 +91,19 @@ void fork_init(void)
         pthread_atfork(prepare, parent, child);
 }
 
+static bool any_held;
+
+static void look(struct lock *lock)
+{
+        any_held |= lock_is_held(lock);
+}
+
 bool heap_locks_free(void)
 {
+        any_held = false;
+        pages_each_lock(look);
         return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
                !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
-               !lock_is_held(&purge_lock) && !lock_is_held(&page_lock) &&
-               !load_relaxed(&group_lock.held) && !lock_is_held(&extra_lock) &&
-               !lock_is_held(&metadata_lock);
+               !lock_is_held(&purge_lock) && !any_held && !load_relaxed(&group_lock.held) &&
+               !lock_is_held(&extra_lock) && !lock_is_held(&metadata_lock);
 }

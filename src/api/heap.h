@@ -31,7 +31,10 @@ KMEM_HIDDEN void heap_started(void);
 
 extern KMEM_HIDDEN struct list cache_list;  /* newest first; under cache_mutex */
 
-/* A cache without checks of name and flags and without merging. Under cache_mutex; else errno. */
+/*
+ * A cache without checks of arguments and without merging; 0 or an errno. Its name has at most
+ * CACHE_NAME_BYTES - 1 characters. Under cache_mutex.
+ */
 KMEM_HIDDEN int cache_make_locked(const char *name, const struct kmem_cache_args *args,
                                   uint32_t size, slab_flags_t flags, struct kmem_cache **made);
 
@@ -49,7 +52,7 @@ KMEM_HIDDEN bool cache_is_mergeable(const struct kmem_cache *cache);
 /* kmem_cache_shrink but for kfree_rcu's blocks. cache_mutex may be held. */
 KMEM_HIDDEN bool cache_shrink(struct kmem_cache *cache);
 
-/* names.c; all under cache_mutex. Names are cut to CACHE_NAME_BYTES - 1 characters. */
+/* names.c; all under cache_mutex. Names have at most CACHE_NAME_BYTES - 1 characters. */
 
 struct cache_alias {
         struct list list;
@@ -75,11 +78,14 @@ enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
 enum { MALLOC_ALIGN = 16 };
 
 KMEM_HIDDEN void classes_init(void);
-/* The cache for a size from 1 to class_bytes_max(), or NULL without memory. */
+/*
+ * The cache for a size from 1 to class_bytes_max(). NULL if there is none and none can be made, for
+ * want of memory or of an index; a large block may do then.
+ */
 KMEM_HIDDEN struct kmem_cache *class_cache(enum class_table table, size_t size);
-/* The cache kmalloc-cg-N for a size; NULL without memory. */
+/* The cache kmalloc-cg-N for a size; NULL as above. */
 KMEM_HIDDEN struct kmem_cache *class_cache_accounted(size_t size);
-/* The cache of the least class for @size whose objects are aligned to @align; NULL: none, or no memory. */
+/* That of the least class for @size whose objects are aligned to @align; NULL: none, or as above. */
 KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
 KMEM_HIDDEN size_t class_bytes_max(void);
 /* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */

@@ -24,6 +24,7 @@ bool heap_start(void)
         if (heap_state == HEAP_NEW) {
                 system_init();
                 options_init();
+                system_nodes_init();
                 if (pages_init()) {
                         slots_init();
                         if (options.memory_limit)

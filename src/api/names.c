@@ -51,18 +51,16 @@ bool alias_add_locked(struct kmem_cache *cache, const char *name)
 {
         struct kmem_cache *other;
         struct cache_alias *alias;
-        char cut[CACHE_NAME_BYTES] = "";
 
-        strncpy(cut, name, sizeof(cut) - 1);
-        other = find_own_name_locked(cut);
+        other = find_own_name_locked(name);
         if (other)
                 return other == cache;
-        alias = find_alias_locked(cut);
+        alias = find_alias_locked(name);
         if (!alias) {
                 alias = metadata_alloc(sizeof(*alias));
                 if (!alias)
                         return false;
-                memcpy(alias->name, cut, sizeof(cut));
+                strncpy(alias->name, name, sizeof(alias->name) - 1);
                 list_add_tail(&alias->list, &alias_list);
         }
         alias->cache = cache;

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* The object, cleared if that is asked for; NULL without memory or if a limit refuses. */
+/* @node is what node_wish() says. The object, cleared if that is asked for; NULL without memory or if a limit refuses. */
 static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node)
 {
         bool refused;
@@ -24,11 +24,12 @@ static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node)
 
 KMEM_PUBLIC void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
 {
+        int wish = heap_is_foreign() ? NODE_ANY : node_wish(cache, node);
         void *object;
 
-        if (heap_is_foreign() || node_wish(cache, node) == NODE_ANY)
+        if (wish == NODE_ANY)
                 return kmem_cache_alloc(cache, flags);
-        object = alloc_on_node(cache, flags, node);
+        object = alloc_on_node(cache, flags, wish);
         return likely(object) ? object : cache_alloc_failed(cache, flags);
 }
 
@@ -50,11 +51,12 @@ static struct kmem_cache *kmalloc_cache(size_t size, gfp_t flags)
 KMEM_PUBLIC void *kmalloc_node(size_t size, gfp_t flags, int node)
 {
         struct kmem_cache *cache = node < 0 ? NULL : kmalloc_cache(size, flags);
-        void *object = NULL;
+        int wish = cache ? node_wish(cache, node) : NODE_ANY;
+        void *object;
 
-        if (!cache || node_wish(cache, node) == NODE_ANY)
+        if (wish == NODE_ANY)
                 return kmalloc(size, flags);
-        object = alloc_on_node(cache, flags, node);
+        object = alloc_on_node(cache, flags, wish);
         if (likely(object)) {
                 block_set_request(object, size);
                 return object;

@@ -33,6 +33,7 @@ const struct heap_operations kmem_heap_owner = {
         .group_stats = kmem_group_stats,
         .attr_read = kmem_attr_read,
         .attr_write = kmem_attr_write,
+        .slabinfo_write = kmem_slabinfo_write,
 };
 
 /* The same table under a name that always means this library's. */

@@ -47,6 +47,7 @@ struct heap_operations {
         int (*group_stats)(struct kmem_group *group, struct kmem_group_stats *stats);
         int (*attr_read)(const char *cache, const char *name, char *text, size_t bytes);
         int (*attr_write)(const char *cache, const char *name, const char *value);
+        int (*slabinfo_write)(const char *line);
 };
 
 /* Of the library that was loaded first. */

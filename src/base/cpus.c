@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "base/cpus.h"
 
+#include "base/file.h"
 #include "base/syscall.h"
 
 #include <dirent.h>
@@ -17,44 +18,6 @@
 #include <string.h>
 
 enum { CPU_LIMIT = 65536 }; /* larger numbers in a file mean that it is no CPU list */
-
-/* Reads a small file whole; the text ends in a zero byte. False if there is none. */
-static bool file_read(const char *path, char *text, size_t bytes)
-{
-        long descriptor = system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);
-        size_t used = 0;
-
-        if (system_call_failed(descriptor))
-                return false;
-        while (used < bytes - 1) {
-                long got = system_call(SYS_read, descriptor, (long)(text + used),
-                                       (long)(bytes - 1 - used));
-
-                if (got <= 0)
-                        break;
-                used += (size_t)got;
-        }
-        text[used] = '\0';
-        system_call(SYS_close, descriptor, 0, 0);
-        return used != 0;
-}
-
-/* The number at *text, which moves behind it; -1 if there is none. Saturates. */
-static int64_t parse_number(const char **text)
-{
-        const char *digit = *text;
-        int64_t value = 0;
-
-        while (*digit >= '0' && *digit <= '9') {
-                if (value < INT64_MAX / 16)
-                        value = value * 10 + (*digit - '0');
-                digit++;
-        }
-        if (digit == *text)
-                return -1;
-        *text = digit;
-        return value;
-}
 
 void cpus_parse_list(const char *text, unsigned int *count, unsigned int *limit)
 {

@@ -52,7 +52,9 @@ static const struct setting settings[] = {
         {"slub_min_objects", KIND_NUMBER, NULL, 0, 32767, PLACE(slub_min_objects)},
         {"slab_max_order", KIND_NUMBER, NULL, 0, 10, PLACE(slab_max_order)},
         {"noaliencache", KIND_NUMBER, NULL, 0, 1, PLACE(noaliencache)},
+        {"numa", KIND_CHOICE, "auto off", 0, 0, PLACE(numa)},
         {"numa_fake", KIND_NUMBER, NULL, 1, NODES_MAX, PLACE(numa_fake)},
+        {"node_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(node_limit)},
         {"slot_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(slot_cache_max)},
         {"reserve", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(reserve)},
         {"purge_delay", KIND_NUMBER, NULL, 0, 3600000, PLACE(purge_delay)},
@@ -81,9 +83,9 @@ static const struct setting cache_settings[CACHE_OPTIONS] = {
                                          0},
         [OPTION_FREEZE] = {"freeze", KIND_CHOICE, "delayed eager", 0, 0, 0},
         [OPTION_STATS] = {"stats", KIND_NUMBER, NULL, 0, 1, 0},
-        [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, 65535, 0},
-        [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, 65535, 0},
-        [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, 1024, 0},
+        [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
+        [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
+        [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, TUNABLE_SHARED_MAX, 0},
         [OPTION_DEBUG] = {"debug", KIND_LETTERS, "FZPUTAO", 0, 0, 0},
 };
 
@@ -410,28 +412,28 @@ void options_init(void)
         errno = saved_errno;
 }
 
-static enum option_match match_quality(const char *pattern, const char *name)
+static enum option_source match(const char *pattern, const char *name)
 {
         size_t prefix = strcspn(pattern, "*");
 
         if (!*pattern)
-                return MATCH_ALL_CACHES;
+                return OPTION_FOR_ALL;
         if (pattern[prefix])
-                return strncmp(pattern, name, prefix) == 0 ? MATCH_PREFIX : MATCH_NONE;
-        return strcmp(pattern, name) == 0 ? MATCH_NAME : MATCH_NONE;
+                return strncmp(pattern, name, prefix) == 0 ? OPTION_FOR_PREFIX : OPTION_UNSET;
+        return strcmp(pattern, name) == 0 ? OPTION_FOR_NAME : OPTION_UNSET;
 }
 
-enum option_match options_for_cache(const char *cache_name, enum cache_option option,
-                                    uint64_t *value)
+enum option_source options_for_cache(const char *cache_name, enum cache_option option,
+                                     uint64_t *value)
 {
-        enum option_match best = MATCH_NONE;
+        enum option_source best = OPTION_UNSET;
 
         for (unsigned int i = 0; i < cache_value_count; i++) {
-                enum option_match quality = match_quality(cache_values[i].pattern, cache_name);
+                enum option_source source = match(cache_values[i].pattern, cache_name);
 
                 /* Of equals the last one given counts, so that additions override. */
-                if (cache_values[i].option == option && quality && quality >= best) {
-                        best = quality;
+                if (cache_values[i].option == option && source && source >= best) {
+                        best = source;
                         *value = cache_values[i].value;
                 }
         }

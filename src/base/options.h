@@ -17,6 +17,7 @@ enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
 enum cpu_partial_defaults { DEFAULTS_LATER, DEFAULTS_SEED };
 enum freeze { FREEZE_DELAYED, FREEZE_EAGER };
 enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
+enum numa { NUMA_AUTO, NUMA_OFF };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Letters of option debug, as bits, in the order of its table (S9-20). */
@@ -50,7 +51,9 @@ struct options {
         uint64_t slub_min_objects;   /* 0: from the CPU count */
         uint64_t slab_max_order;     /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
         uint64_t noaliencache;       /* 0 or 1 (S9-24) */
-        uint64_t numa_fake;          /* nodes that the one there is is split into (S9-25) */
+        uint64_t numa;               /* enum numa */
+        uint64_t numa_fake;          /* nodes in place of the real ones, 1: none (S9-25) */
+        uint64_t node_limit;         /* bytes of heap that each node's zone may have, 0: no limit */
         uint64_t slot_cache_max;     /* bytes of free objects a slot may hold in stocks */
         uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */
         uint64_t purge_delay;        /* ms until free pages go back to the system */
@@ -67,6 +70,9 @@ struct options {
         char attrs[256];             /* directory for the attributes at exit, "" none */
 };
 extern KMEM_HIDDEN struct options options;
+
+/* The most that the tunables of engine slab may be, set here or later. */
+enum { TUNABLE_LIMIT_MAX = 65535, TUNABLE_SHARED_MAX = 1024 };
 
 /* Options that may be set for all caches or for one. */
 enum cache_option {
@@ -88,15 +94,15 @@ enum cache_option {
 /* Parses KMEM_OPTIONS into options; single-threaded, after system_init. */
 KMEM_HIDDEN void options_init(void);
 
-/* How a value was found to be for a cache, the best last. */
-enum option_match { MATCH_NONE, MATCH_ALL_CACHES, MATCH_PREFIX, MATCH_NAME };
+/* Where a cache's value comes from; the later ones win. */
+enum option_source { OPTION_UNSET, OPTION_FOR_ALL, OPTION_FOR_PREFIX, OPTION_FOR_NAME };
 
 /*
- * The value set for this cache, else for all caches; MATCH_NONE, which is 0, if neither is set. A
- * cache named in full wins over one named up to a '*' (as slab_debug matches, S9-22).
+ * The value set for this cache, else for all caches; *value stays if neither is set. A cache named
+ * in full wins over one named up to a '*' (as slab_debug matches, S9-22).
  */
-KMEM_HIDDEN enum option_match options_for_cache(const char *cache_name, enum cache_option option,
-                                                uint64_t *value);
+KMEM_HIDDEN enum option_source options_for_cache(const char *cache_name, enum cache_option option,
+                                                 uint64_t *value);
 /* All values given for an option that is made of bits, put together. */
 KMEM_HIDDEN uint64_t options_given(enum cache_option option);
 /* The same value, or @otherwise if none is set. */

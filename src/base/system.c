@@ -13,9 +13,11 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/cpus.h"
+#include "base/nodes.h"
 #include "base/options.h"
 #include "base/syscall.h"
 
+#include <linux/mempolicy.h>
 #include <sys/auxv.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -30,6 +32,9 @@ static struct {
         .memory_bytes = (size_t)1 << 30,
         .cpus.counts = {1, 1, 1, 1},
 };
+
+/* The real NUMA nodes if there are several, else all zero, and never touched. */
+static struct nodes nodes;
 
 void system_init(void)
 {
@@ -99,16 +104,67 @@ unsigned int system_current_cpu(void)
         return cpu;
 }
 
+void system_nodes_init(void)
+{
+        if (options.numa == NUMA_AUTO && options.numa_fake == 1)
+                nodes_read(&nodes);
+}
+
+/* The nodes asked for are the machine's own, and there are several. */
+static bool nodes_are_real(void)
+{
+        return nodes.count > 1;
+}
+
 unsigned int system_nodes(void)
 {
-        return (unsigned int)options.numa_fake;
+        return nodes_are_real() ? nodes.count : (unsigned int)options.numa_fake;
 }
 
 unsigned int system_node_cpus(unsigned int node)
 {
-        unsigned int nodes = system_nodes();
+        unsigned int count = system_nodes();
 
-        return (system_cpus(CPUS_ONLINE) + nodes - 1 - node) / nodes;
+        return nodes_are_real() ? nodes.cpus[node]
+                                : (system_cpus(CPUS_ONLINE) + count - 1 - node) / count;
+}
+
+unsigned int system_near_node(unsigned int node, unsigned int step)
+{
+        if (step == 0)
+                return node;
+        return nodes_are_real() ? nodes.near[node][step] : (node + step) % system_nodes();
+}
+
+int system_find_node(int number)
+{
+        if (!nodes_are_real())
+                return number >= 0 && (unsigned int)number < system_nodes() ? number : NODE_ANY;
+        for (unsigned int node = 0; node < nodes.count; node++)
+                if (nodes.number[node] == number)
+                        return (int)node;
+        return NODE_ANY;
+}
+
+unsigned int system_node_number(unsigned int node)
+{
+        return nodes_are_real() ? nodes.number[node] : node;
+}
+
+int system_bind(void *start, size_t bytes, unsigned int node)
+{
+        uint64_t mask[NODE_MASK_WORDS] = {0};
+        unsigned int number;
+        long result;
+
+        if (!nodes_are_real())
+                return 0;
+        number = nodes.number[node];
+        mask[number / 64] = (uint64_t)1 << number % 64;
+        /* The kernel counts one bit less than it is told. */
+        result = system_call6(SYS_mbind, (long)start, (long)bytes, MPOL_PREFERRED, (long)mask,
+                              NODE_NUMBERS + 1, 0);
+        return system_call_failed(result) ? (int)-result : 0;
 }
 
 /*
@@ -117,5 +173,11 @@ unsigned int system_node_cpus(unsigned int node)
  */
 unsigned int system_current_node(void)
 {
+        unsigned int number = 0;
+
+        if (nodes_are_real()) {
+                system_call(SYS_getcpu, 0, (long)&number, 0);
+                return nodes.of[number % NODE_NUMBERS];
+        }
         return system_nodes() > 1 ? system_current_cpu() % system_nodes() : 0;
 }

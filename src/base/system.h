@@ -9,8 +9,10 @@
 
 #include "base/compiler.h"
 
-/* NUMA nodes that there may be; how many there are says system_nodes(). */
-#define NODES_MAX 8
+enum {
+        NODES_MAX = 8, /* NUMA nodes that there may be; how many there are says system_nodes() */
+        NODE_ANY = -1, /* no wish for a node */
+};
 
 /* Reads sizes and CPU counts; called before anything else, single-threaded. */
 KMEM_HIDDEN void system_init(void);
@@ -49,11 +51,27 @@ KMEM_HIDDEN bool system_cpus_known(void);
 /* The CPU the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_cpu(void);
 
-/* NUMA nodes, 1 to NODES_MAX, numbered from 0. */
+/* Finds the machine's NUMA nodes, unless options say otherwise: single-threaded, after those. */
+KMEM_HIDDEN void system_nodes_init(void);
+
+/* NUMA nodes, 1 to NODES_MAX, numbered from 0; constant from the start of the heap on. */
 KMEM_HIDDEN unsigned int system_nodes(void);
 
-/* Online CPUs of a node. */
+/*
+ * The kernel's number of a node, by which the program knows it, and the node with such a number,
+ * or NODE_ANY.
+ */
+KMEM_HIDDEN unsigned int system_node_number(unsigned int node);
+KMEM_HIDDEN int system_find_node(int number);
+
+/* Online CPUs of a node, those of the start if it is a real one. */
 KMEM_HIDDEN unsigned int system_node_cpus(unsigned int node);
+
+/*
+ * The node that is number @step by the distance from @node: 0 is the node itself, and with all
+ * steps below system_nodes() each comes once.
+ */
+KMEM_HIDDEN unsigned int system_near_node(unsigned int node, unsigned int step);
 
 /* The node of the CPU that the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_node(void);
@@ -88,6 +106,11 @@ KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
 KMEM_HIDDEN void *system_remap(void *start, size_t old_bytes, size_t new_bytes);
 /* Makes part of a reservation readable and writable; false if refused. */
 KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
+/*
+ * Pages of the range that are touched from now on come from the node, as long as that has memory.
+ * Returns 0, or an error number if the system refuses. Nothing is done on fake nodes.
+ */
+KMEM_HIDDEN int system_bind(void *start, size_t bytes, unsigned int node);
 /* Gives the pages back; they read as zero afterwards. False if refused. */
 KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
 

@@ -11,11 +11,11 @@
 static uint64_t letters_of(const char *name, uint32_t flags)
 {
         uint64_t letters = 0;
-        enum option_match match = MATCH_NONE;
+        enum option_source source = OPTION_UNSET;
 
         if (!(flags & SLAB_NO_USER_FLAGS))
-                match = options_for_cache(name, OPTION_DEBUG, &letters);
-        if (match == MATCH_ALL_CACHES && flags & SLAB_NOLEAKTRACE)
+                source = options_for_cache(name, OPTION_DEBUG, &letters);
+        if (source == OPTION_FOR_ALL && flags & SLAB_NOLEAKTRACE)
                 letters &= ~(uint64_t)DEBUG_USER; /* S9-22 */
         return letters;
 }

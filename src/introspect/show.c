@@ -71,7 +71,8 @@ static void add_nodes(struct attribute_text *text, const uint64_t counts[NODES_M
         add(text, "%lu", (unsigned long)total);
         for (unsigned int node = 0; node < system_nodes(); node++)
                 if (counts[node])
-                        add(text, " N%u=%lu", node, (unsigned long)counts[node]);
+                        add(text, " N%u=%lu", system_node_number(node),
+                            (unsigned long)counts[node]);
 }
 
 void show_nodes(const struct attribute *attribute, struct kmem_cache *cache,

@@ -22,6 +22,25 @@ struct table_line {
         uint32_t order;
 };
 
+/* What would end the line becomes '!', as a slash in the name of a file does. */
+static void make_line(char *text)
+{
+        for (; *text; text++)
+                if ((unsigned char)*text < ' ' || *text == 0x7f)
+                        *text = '!';
+}
+
+/* The same with what would end the word, or make a comment of it. */
+static void make_word(char *text)
+{
+        make_line(text);
+        if (*text == '#')
+                *text = '!';
+        for (; *text; text++)
+                if (*text == ' ')
+                        *text = '!';
+}
+
 /* The line of the newest cache older than *birth, which moves on; false at the end. */
 static bool next_line(uint64_t *birth, struct table_line *line)
 {
@@ -38,6 +57,7 @@ static bool next_line(uint64_t *birth, struct table_line *line)
                 cache_total(cache, &line->totals);
         }
         lock_drop(&cache_mutex);
+        make_word(line->name);
         return cache != NULL;
 }
 
@@ -47,16 +67,19 @@ static uint64_t active_objects(const struct engine_node_report *nodes)
         return nodes->objects - min_of(nodes->listed_free, nodes->objects);
 }
 
-static void print_group(int file, const struct kmem_group *group, const char *parent)
+static void print_group(int file, struct kmem_group *group, char *parent)
 {
         char limit[24] = "none";
 
+        make_line(group->name);
+        make_line(parent);
         if (group->limit != SIZE_MAX)
                 snprintf(limit, sizeof(limit), "%zu", group->limit);
         message_print(file,
-              "# group %s%s: %zu bytes, %zu objects, peak %zu, limit %s, refused %zu, parent %s\n",
-              group->name, group->state == GROUP_ZOMBIE ? " (destroyed)" : "", group->bytes,
-              group->objects, group->peak, limit, group->refusals, parent);
+                      "# group %s%s: %zu bytes, %zu objects, peak %zu, limit %s, refused %zu, "
+                      "parent %s\n",
+                      group->name, group->state == GROUP_ZOMBIE ? " (destroyed)" : "", group->bytes,
+                      group->objects, group->peak, limit, group->refusals, parent);
 }
 
 /* One by one, since a write may block and the lock is everybody's. */
@@ -72,7 +95,7 @@ static void print_groups(int file)
 void slabinfo_write(int file)
 {
         struct heap_totals totals;
-        struct table_line line;
+        struct table_line line = {.name = ""};
         uint64_t birth = 0;
 
         message_print(file, "slabinfo - version: 2.1\n");
@@ -81,16 +104,17 @@ void slabinfo_write(int file)
                       "<pagesperslab> : tunables <limit> <batchcount> <sharedfactor> : slabdata "
                       "<active_slabs> <num_slabs> <sharedavail>\n");
         while (next_line(&birth, &line))
-                message_print(file,
-                      "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
-                      "%6lu\n",
-                      line.name, (unsigned long)active_objects(&line.totals.nodes),
-                      (unsigned long)line.totals.nodes.objects, line.size, line.objects,
-                      1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
-                      line.totals.report.shared,
-                      (unsigned long)(line.totals.nodes.slabs - line.totals.report.free_slabs),
-                      (unsigned long)line.totals.nodes.slabs,
-                      (unsigned long)line.totals.report.shared_objects);
+                message_print(
+                        file,
+                        "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
+                        "%6lu\n",
+                        line.name, (unsigned long)active_objects(&line.totals.nodes),
+                        (unsigned long)line.totals.nodes.objects, line.size, line.objects,
+                        1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
+                        line.totals.report.shared,
+                        (unsigned long)(line.totals.nodes.slabs - line.totals.report.free_slabs),
+                        (unsigned long)line.totals.nodes.slabs,
+                        (unsigned long)line.totals.report.shared_objects);
         heap_total(&totals);
         message_print(file, "# large blocks: %zu of %zu bytes, huge: %zu of %zu bytes\n",
                       totals.large.blocks, totals.large.bytes, totals.large.huge_blocks,

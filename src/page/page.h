@@ -9,7 +9,7 @@
  *
  * Invariants:
  *  PAGE-1  A page belongs to exactly one of: a free buddy block, a block handed out, the room
- *          beyond the frontier.
+ *          beyond the frontier. Which NUMA node's it is follows from its place (zone.h).
  *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
  *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
  *          start of a large block if and only if its own descriptor says PAGE_LARGE.
@@ -50,9 +50,9 @@ struct page {
         void *table;        /* slub, slab: index table; free: time freed, ms */
         uint32_t next;      /* link of whichever one list the block is on, page number */
         uint32_t prev;      /* same; slabs on a CPU partial list: list length from here on */
-        uint8_t kind;       /* enum page_kind; written under page_lock or by the block's owner */
+        uint8_t kind;       /* enum page_kind; written under the zone lock or by the block's owner */
         uint8_t order;      /* free and slab: buddy order */
-        uint8_t node;       /* NUMA node the block came from */
+        uint8_t node;       /* NUMA node of a block handed out, by its place */
         uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
                 uint32_t slot; /* slob: index of the cache whose object has the block */
@@ -87,9 +87,6 @@ struct heap {
         uintptr_t outside;       /* bits that no distance from base in the reservation has */
 };
 extern KMEM_HIDDEN struct heap heap;
-
-/* Protects buddy lists, frontier, touched bits and counters below. */
-extern KMEM_HIDDEN struct lock page_lock;
 
 static inline struct page *page_at(uint32_t number)
 {
@@ -146,15 +143,16 @@ static inline struct page *page_list_next(const struct page *page)
 KMEM_HIDDEN bool pages_init(void);
 
 /*
- * A block of 2^order pages, aligned to its size, or NULL without memory. Its descriptor comes
- * with kind PAGE_UNUSED and the other fields zero but order and node. *zero tells whether the
- * whole block is known to read as zero; zero may be NULL.
+ * A block of 2^order pages of NUMA node @node, or with NODE_ANY of the node of the calling CPU or
+ * else, in the order of distance, of another one. Aligned to its size; NULL without memory there.
+ * Its descriptor comes with kind PAGE_UNUSED and the other fields zero but order and node. *zero
+ * tells whether the whole block is known to read as zero; zero may be NULL.
  */
-KMEM_HIDDEN struct page *pages_alloc(unsigned int order, bool *zero);
+KMEM_HIDDEN struct page *pages_alloc(unsigned int order, int node, bool *zero);
 /*
- * Exactly @count pages (1 or more, beyond a chunk too), aligned to @align_pages (a power of
- * two, at most CHUNK_PAGES). The room up to the next power of two stays free. NULL also where
- * only the last quarter of the reservation is left, which is kept for slabs.
+ * As with NODE_ANY, but exactly @count pages (1 or more, beyond a chunk too), aligned to
+ * @align_pages (a power of two, at most CHUNK_PAGES). The room up to the next power of two stays
+ * free. NULL also where only the last quarter of the reservation is left, which is kept for slabs.
  */
 KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 /* As pages_alloc_exact, but the block reads as zero: only pages touched before are cleared. */
@@ -179,12 +177,17 @@ KMEM_HIDDEN void pages_purge_due(void);
 KMEM_HIDDEN size_t pages_purge_all(size_t keep_bytes);
 
 struct page_counts {
-        size_t accessible_pages; /* frontier */
+        size_t accessible_pages; /* below the frontier */
         size_t free_pages;       /* in buddy lists */
         size_t free_touched_pages; /* of those, not known to be given back */
         size_t purged_pages;     /* cumulative */
         size_t used_pages;       /* accessible less free */
 };
 KMEM_HIDDEN void pages_count(struct page_counts *counts);
+/* Of one node's zone; @node is below system_nodes(). */
+KMEM_HIDDEN void pages_count_node(unsigned int node, struct page_counts *counts);
+
+/* For fork handlers: all locks of the zones, outermost first. */
+KMEM_HIDDEN void pages_each_lock(void (*act)(struct lock *lock));
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The calls of page.h: blocks, exact ranges and spans in and out of the buddy lists.
+ * The calls of page.h: blocks, exact ranges and spans in and out of the zones' buddy lists.
  *
  * Memory that is being purged is off the lists for the length of a system call. A request
  * that finds nothing else waits for it, so a purge never makes an allocation fail; nor do
@@ -21,83 +21,168 @@ enum {
         AT_ONCE_PAGES = 16, /* with purge_delay 0, frees from this size on purge at once */
 };
 
-static uint32_t block_take_growing_locked(unsigned int order, uint32_t limit, uint64_t *time_freed)
+/* What pages are wanted. */
+struct request {
+        size_t count;
+        unsigned int order;        /* of the block that the pages are the beginning of */
+        int node;                  /* or NODE_ANY */
+        uint32_t limit;            /* the frontier does not grow beyond this page for them */
+        bool *zero;                /* receives whether they read as zero, or NULL */
+        struct touched_bits *bits; /* receives the touched bits of up to BITS_PAGES pages as they
+                                      were, or NULL */
+};
+
+static uint32_t block_take_growing_locked(struct zone *zone, unsigned int order, uint32_t limit,
+                                          uint64_t *time_freed)
 {
-        uint32_t number = block_take_locked(order, time_freed);
+        uint32_t number = block_take_locked(zone, order, time_freed);
 
         /* Twice at most: the first chunk of all holds no block of ORDER_MAX. */
-        while (number == 0 && frontier_grow_locked(1, limit))
-                number = block_take_locked(order, time_freed);
+        while (number == 0 && zone_grow_locked(zone, limit))
+                number = block_take_locked(zone, order, time_freed);
         return number;
 }
 
-/* @count pages out of a block of 2^@order, or out of whole chunks. 0 if there are none. */
-static uint32_t range_find_locked(size_t count, unsigned int order, uint32_t limit)
+/* Pages out of a block, or out of whole chunks. 0 if there are none. */
+static uint32_t range_find_locked(struct zone *zone, const struct request *request)
 {
+        unsigned int order = request->order;
+        size_t count = request->count;
         uint64_t time_freed;
         uint32_t first;
 
         if (count > CHUNK_PAGES)
-                return span_take_locked(count);
-        first = block_take_growing_locked(order, limit, &time_freed);
+                return span_take_locked(zone, count);
+        first = block_take_growing_locked(zone, order, request->limit, &time_freed);
         if (first != 0 && count < order_pages(order))
-                range_add_locked(first + (uint32_t)count, order_pages(order) - count, time_freed);
+                range_add_locked(zone, first + (uint32_t)count, order_pages(order) - count,
+                                 time_freed);
         return first;
 }
 
-/* As range_find_locked, but drops the lock and tries again while that may help. */
-static uint32_t range_find_waiting_locked(size_t count, unsigned int order, uint32_t limit)
+/* NULL if the zone has none; then *in_limbo is set if it may have some after a purge. */
+static struct page *zone_alloc_locked(struct zone *zone, const struct request *request,
+                                      bool *in_limbo)
 {
-        uint32_t first;
+        uint32_t first = range_find_locked(zone, request);
+        struct page *page;
 
-        while (!(first = range_find_locked(count, order, limit))) {
-                bool in_limbo = zone.limbo_pages != 0;
-                bool given_back;
-
-                lock_drop(&page_lock);
-                if (in_limbo)
-                        purge_wait();
-                given_back = huge_kept_drop(UINT64_MAX) != 0;
-                lock_take(&page_lock);
-                if (!in_limbo && !given_back)
-                        return 0;
+        if (first == 0) {
+                *in_limbo |= zone->limbo_pages != 0;
+                return NULL;
         }
-        return first;
-}
-
-/* @bits: receives the touched bits of up to BITS_PAGES pages as they were, or NULL. */
-static struct page *range_alloc(size_t count, unsigned int order, uint32_t limit, bool *zero,
-                                struct touched_bits *bits)
-{
-        struct page *page = NULL;
-        uint32_t first;
-
-        lock_take(&page_lock);
-        first = range_find_waiting_locked(count, order, limit);
-        if (first != 0) {
-                if (zero)
-                        *zero = touched_count_locked(first, count) == 0;
-                if (bits)
-                        touched_copy_locked(first, count, bits);
-                touched_set_locked(first, count);
-                page = page_at(first);
-                page->state = 0;
-                page->table = NULL;
-                page->order = (uint8_t)order;
-                page->node = (uint8_t)system_current_node();
-                page->node_partial = 0;
-                page->slot = 0;
-                debug_check(page->next == 0 && page->prev == 0);
-                debug_check(load_relaxed(&page->kind) == PAGE_UNUSED);
-        }
-        lock_drop(&page_lock);
+        if (request->zero)
+                *request->zero = touched_count_locked(first, request->count) == 0;
+        if (request->bits)
+                touched_copy_locked(first, request->count, request->bits);
+        touched_set_locked(first, request->count);
+        page = page_at(first);
+        page->state = 0;
+        page->table = NULL;
+        page->order = (uint8_t)request->order;
+        page->node = (uint8_t)zone->node;
+        page->node_partial = 0;
+        page->slot = 0;
+        debug_check(page->next == 0 && page->prev == 0);
+        debug_check(load_relaxed(&page->kind) == PAGE_UNUSED);
         return page;
 }
 
-struct page *pages_alloc(unsigned int order, bool *zero)
+/* The zones of the request, nearest first, each under its own lock. */
+static struct page *zones_alloc(const struct request *request, unsigned int home,
+                                unsigned int count, bool *in_limbo)
 {
+        struct page *page = NULL;
+
+        for (unsigned int step = 0; !page && step < count; step++) {
+                struct zone *zone = &zones[system_near_node(home, step)];
+
+                lock_take(&zone->lock);
+                page = zone_alloc_locked(zone, request, in_limbo);
+                lock_drop(&zone->lock);
+        }
+        return page;
+}
+
+/*
+ * The same under the locks of all zones (ZONE-2). Above, a zone may get pages back after it was
+ * looked at, and another lose its last ones before: nothing is found, though there never was
+ * nothing. Here nobody can free or allocate between two looks.
+ */
+static struct page *zones_alloc_locking_all(const struct request *request, unsigned int home,
+                                            bool *in_limbo)
+{
+        unsigned int count = system_nodes();
+        struct page *page = NULL;
+
+        for (unsigned int node = 0; node < count; node++)
+                lock_take(&zones[node].lock);
+        for (unsigned int step = 0; !page && step < count; step++)
+                page = zone_alloc_locked(&zones[system_near_node(home, step)], request, in_limbo);
+        for (unsigned int node = count; node-- > 0;)
+                lock_drop(&zones[node].lock);
+        return page;
+}
+
+/* Tries again while that may help. */
+static struct page *range_alloc(const struct request *request)
+{
+        bool any = request->node == NODE_ANY;
+        unsigned int home = any ? system_current_node() : (unsigned int)request->node;
+        unsigned int count = any ? system_nodes() : 1;
+        bool again;
+
+        do {
+                bool in_limbo = false;
+                struct page *page = zones_alloc(request, home, count, &in_limbo);
+
+                if (!page && count > 1) {
+                        in_limbo = false;
+                        page = zones_alloc_locking_all(request, home, &in_limbo);
+                }
+                if (page)
+                        return page;
+                if (in_limbo)
+                        purge_wait();
+                again = huge_kept_drop(UINT64_MAX) != 0 || in_limbo;
+        } while (again);
+        return NULL;
+}
+
+/*
+ * Once, to who asked for a node: to others it hardly matters, since the kernel takes memory of the
+ * node that touches it first.
+ */
+static void report_unbound(unsigned int node)
+{
+        static uint32_t reported;
+        uint32_t expected = 0;
+
+        if (load_relaxed(&reported) || !compare_swap_acquire(&reported, &expected, 1))
+                return;
+        message("memory of NUMA node %u is not bound to it (mbind failed with error %d), but is "
+                "where it is touched first; option numa=off makes all nodes one",
+                system_node_number(node), zones[node].bind_error);
+}
+
+struct page *pages_alloc(unsigned int order, int node, bool *zero)
+{
+        const struct request request = {
+                .count = order_pages(order),
+                .order = order,
+                .node = node,
+                .limit = frontier.reserved,
+                .zero = zero,
+        };
+
+        struct page *page;
+
         check_or_die(order <= ORDER_MAX);
-        return range_alloc(order_pages(order), order, zone.reserved, zero, NULL);
+        check_or_die(node == NODE_ANY || (unsigned int)node < system_nodes());
+        page = range_alloc(&request);
+        if (page && node != NODE_ANY && unlikely(zones[node].bind_error))
+                report_unbound((unsigned int)node);
+        return page;
 }
 
 /* Blocks are aligned to their size, so a larger block serves a larger alignment. */
@@ -110,11 +195,24 @@ static unsigned int exact_order(size_t count, size_t align_pages)
         return min_of(order, (unsigned int)ORDER_MAX);
 }
 
+static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
+                                struct touched_bits *bits)
+{
+        const struct request request = {
+                .count = count,
+                .order = exact_order(count, align_pages),
+                .node = NODE_ANY,
+                .limit = frontier.large_limit,
+                .zero = zero,
+                .bits = bits,
+        };
+
+        return count == 0 || count > frontier.reserved ? NULL : range_alloc(&request);
+}
+
 struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
 {
-        if (count == 0 || count > zone.reserved)
-                return NULL;
-        return range_alloc(count, exact_order(count, align_pages), zone.large_limit, zero, NULL);
+        return exact_alloc(count, align_pages, zero, NULL);
 }
 
 struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
@@ -122,12 +220,8 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
         struct touched_bits bits;
         bool few = count <= BITS_PAGES;
         bool zero;
-        struct page *page;
+        struct page *page = exact_alloc(count, align_pages, &zero, few ? &bits : NULL);
 
-        if (count == 0 || count > zone.reserved)
-                return NULL;
-        page = range_alloc(count, exact_order(count, align_pages), zone.large_limit, &zero,
-                           few ? &bits : NULL);
         if (!page || zero)
                 return page;
         /*
@@ -149,13 +243,13 @@ static void check_unmapped(uint32_t first, size_t count)
 }
 
 /* Whether the pages freed since the last look are worth another one. */
-static bool purge_check_wanted_locked(size_t count)
+static bool purge_check_wanted_locked(struct zone *zone, size_t count)
 {
-        zone.freed_since_check += count;
-        if (zone.freed_since_check < CHECK_PAGES &&
+        zone->freed_since_check += count;
+        if (zone->freed_since_check < CHECK_PAGES &&
             (options.purge_delay != 0 || count < AT_ONCE_PAGES))
                 return false;
-        zone.freed_since_check = 0;
+        zone->freed_since_check = 0;
         return true;
 }
 
@@ -163,18 +257,20 @@ void pages_free(struct page *page, size_t count)
 {
         uint32_t first = page_number(page);
         uint64_t now = system_time_ms();
+        struct zone *zone;
         bool look;
 
         check_or_die(first != 0 && count != 0);
         check_or_die(first + count <= load_relaxed(&heap.accessible_bytes) >> PAGE_SHIFT);
         check_unmapped(first, count);
 
-        lock_take(&page_lock);
+        zone = zone_of(first);
+        lock_take(&zone->lock);
         check_or_die(load_relaxed(&page->kind) != PAGE_FREE);
         store_relaxed(&page->kind, PAGE_UNUSED);
-        range_add_locked(first, count, now);
-        look = purge_check_wanted_locked(count);
-        lock_drop(&page_lock);
+        range_add_locked(zone, first, count, now);
+        look = purge_check_wanted_locked(zone, count);
+        lock_drop(&zone->lock);
         if (look)
                 pages_purge_due();
 }
@@ -182,6 +278,7 @@ void pages_free(struct page *page, size_t count)
 bool pages_resize(struct page *page, size_t count, size_t new_count)
 {
         uint32_t first = page_number(page);
+        struct zone *zone = zone_of(first);
         bool taken;
 
         check_or_die(first != 0 && count != 0);
@@ -191,14 +288,14 @@ bool pages_resize(struct page *page, size_t count, size_t new_count)
                 pages_free(page + new_count, count - new_count);
         if (new_count <= count)
                 return true;
-        if (new_count > zone.reserved - first)
+        if (new_count > frontier.reserved - first)
                 return false;
 
-        lock_take(&page_lock);
-        taken = range_take_locked(first + (uint32_t)count, first + (uint32_t)new_count);
+        lock_take(&zone->lock);
+        taken = range_take_locked(zone, first + (uint32_t)count, first + (uint32_t)new_count);
         if (taken)
                 touched_set_locked(first + (uint32_t)count, new_count - count);
-        lock_drop(&page_lock);
+        lock_drop(&zone->lock);
         return taken;
 }
 
@@ -213,13 +310,37 @@ void page_map_set(const struct page *page, size_t count, uint16_t pair_offset)
                 page_extras_drop(page_number(page), count);
 }
 
+void pages_count_node(unsigned int node, struct page_counts *counts)
+{
+        struct zone *zone = &zones[node];
+
+        lock_take(&zone->lock);
+        counts->accessible_pages = (size_t)zone->chunks * CHUNK_PAGES;
+        counts->free_pages = zone->free_pages + zone->limbo_pages;
+        counts->free_touched_pages = zone->free_touched_pages + zone->limbo_touched_pages;
+        counts->purged_pages = zone->purged_pages;
+        lock_drop(&zone->lock);
+        counts->used_pages = counts->accessible_pages - counts->free_pages;
+}
+
 void pages_count(struct page_counts *counts)
 {
-        lock_take(&page_lock);
-        counts->accessible_pages = zone.frontier;
-        counts->free_pages = zone.free_pages + zone.limbo_pages;
-        counts->free_touched_pages = zone.free_touched_pages + zone.limbo_touched_pages;
-        counts->purged_pages = zone.purged_pages;
-        lock_drop(&page_lock);
-        counts->used_pages = counts->accessible_pages - counts->free_pages;
+        struct page_counts one;
+
+        *counts = (struct page_counts){0};
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                pages_count_node(node, &one);
+                counts->accessible_pages += one.accessible_pages;
+                counts->free_pages += one.free_pages;
+                counts->free_touched_pages += one.free_touched_pages;
+                counts->purged_pages += one.purged_pages;
+                counts->used_pages += one.used_pages;
+        }
+}
+
+void pages_each_lock(void (*act)(struct lock *lock))
+{
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                act(&zones[node].lock);
+        act(&frontier.lock);
 }

@@ -8,12 +8,12 @@
 #include "page/page.h"
 
 /*
- * Held while blocks are off the free lists to be purged. Between huge lock and page lock in
- * the lock order; fork handlers take it, so that no block vanishes in the child.
+ * Held while blocks are off the free lists to be purged. Between huge lock and zone locks
+ * in the lock order; fork handlers take it, so that no block vanishes in the child.
  */
 extern KMEM_HIDDEN struct lock purge_lock;
 
-/* Returns when no purge that was under way is still under way; page_lock is not held. */
+/* Returns when no purge that was under way is still under way; no zone's lock is held. */
 KMEM_HIDDEN void purge_wait(void);
 
 #endif

@@ -2,25 +2,37 @@
 /*
  * The reservation and its frontier. One mapping without access holds
  *
- *   front | page map | descriptors | touched bits | free chunk bits | up to 4 MiB | heap
+ *   front | page map | descriptors | touched bits | chunk tables | up to 4 MiB | heap
  *
+ * (chunk tables: bits of each zone's free chunks, and, where there are several, each chunk's zone)
  * and becomes accessible from the low end of each part: the heap a chunk at a time, the
  * tables in larger steps ahead of it. Neighbouring ranges of equal access merge into one
  * mapping, so their number stays constant however far the heap grows.
  *
  * RESERVE-1  Tables are accessible for every page below the frontier, rounded up.
  * RESERVE-2  A refused commit changes nothing that anybody else can see.
+ *
+ * All zones grow at the one frontier, so that everything below it is accessible and free needs
+ * one comparison. Bound to nodes, zones that grow in turn would leave a mapping for each chunk. So
+ * a zone grows by an eighth of what it has, and has some dozens of them (ZONE_STEP).
  */
 #include "base/options.h"
 #include "page/zone.h"
 
+#include <string.h>
+
 struct heap heap;
-struct lock page_lock;
-struct zone zone;
+/*
+ * Common symbols come last in memory. In between, the zones that one node never touches would move
+ * what it does touch a page further apart.
+ */
+struct zone zones[NODES_MAX] __attribute__((common));
+struct frontier frontier;
 
 enum {
         TABLE_STEP_PAGES = 32 * CHUNK_PAGES, /* tables grow for 128 MiB of heap at a time */
         TABLE_ALIGN_SHIFT = 16,              /* the largest system page, so tables never share */
+        ZONE_STEP = 8,                       /* of several zones one grows by its 8th part */
 };
 
 static const size_t CHUNK_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
@@ -50,6 +62,12 @@ static size_t chunk_bytes(size_t pages)
         return round_up((pages / CHUNK_PAGES + 7) / 8, sizeof(uint64_t));
 }
 
+/* The zone of each chunk is written down only if there is a choice. */
+static size_t chunk_node_bytes(size_t pages)
+{
+        return system_nodes() > 1 ? pages / CHUNK_PAGES : 0;
+}
+
 static size_t table_round(size_t bytes)
 {
         return round_up(bytes, (size_t)1 << TABLE_ALIGN_SHIFT);
@@ -58,7 +76,9 @@ static size_t table_round(size_t bytes)
 static size_t all_tables_bytes(size_t pages)
 {
         return table_round(map_bytes(pages)) + table_round(descriptor_bytes(pages)) +
-               table_round(touched_bytes(pages)) + table_round(chunk_bytes(pages));
+               table_round(touched_bytes(pages)) +
+               system_nodes() * table_round(chunk_bytes(pages)) +
+               table_round(chunk_node_bytes(pages));
 }
 
 /* Also the room for aligning the start of the tables and of the heap. */
@@ -86,6 +106,28 @@ static size_t wanted_heap_bytes(void)
         return max_of(round_down(bytes, CHUNK_BYTES), HEAP_BYTES_LEAST);
 }
 
+/* Chunks that each zone may have (option node_limit); page 0 of the first is nobody's. */
+static uint32_t chunks_most(void)
+{
+        uint64_t chunks = (options.node_limit + CHUNK_BYTES - 1) / CHUNK_BYTES;
+
+        return options.node_limit ? (uint32_t)min_of(chunks, (uint64_t)UINT32_MAX) : UINT32_MAX;
+}
+
+/* The zones' tables; returns where they end. */
+static uintptr_t lay_out_zones(uintptr_t start, size_t pages)
+{
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                zones[node].node = node;
+                zones[node].chunks_most = chunks_most();
+                zones[node].purge_at = UINT64_MAX;
+                zones[node].free_chunks = (uint64_t *)start;
+                start += table_round(chunk_bytes(pages));
+        }
+        frontier.chunk_nodes = system_nodes() > 1 ? (uint8_t *)start : NULL;
+        return start + table_round(chunk_node_bytes(pages));
+}
+
 static void lay_out(uintptr_t start, size_t heap_bytes)
 {
         size_t pages = heap_bytes >> PAGE_SHIFT;
@@ -95,20 +137,18 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         start += table_round(map_bytes(pages));
         heap.pages = (struct page *)start;
         start += table_round(descriptor_bytes(pages));
-        zone.touched_bits = (uint64_t *)start;
+        frontier.touched_bits = (uint64_t *)start;
         start += table_round(touched_bytes(pages));
-        zone.free_chunks = (uint64_t *)start;
-        start += table_round(chunk_bytes(pages));
+        start = lay_out_zones(start, pages);
         heap.base = round_up(start, CHUNK_BYTES);
         heap.reserved_bytes = heap_bytes;
         heap.outside = ~(((uintptr_t)1 << fls(heap_bytes - 1)) - 1);
-        zone.reserved = (uint32_t)pages;
+        frontier.reserved = (uint32_t)pages;
         /*
          * Large blocks have another place to go when the reservation runs out, slabs have not:
          * the last quarter of it is theirs.
          */
-        zone.large_limit = (uint32_t)round_down(pages - pages / 4, CHUNK_PAGES);
-        zone.purge_at = UINT64_MAX;
+        frontier.large_limit = (uint32_t)round_down(pages - pages / 4, CHUNK_PAGES);
 }
 
 bool pages_init(void)
@@ -144,48 +184,78 @@ static bool table_commit(void *table, size_t old_bytes, size_t new_bytes)
         return from >= to || system_commit((char *)table + from, to - from);
 }
 
+static bool zone_tables_commit(size_t old, size_t pages)
+{
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                if (!table_commit(zones[node].free_chunks, chunk_bytes(old), chunk_bytes(pages)))
+                        return false;
+        return table_commit(frontier.chunk_nodes, chunk_node_bytes(old), chunk_node_bytes(pages));
+}
+
 static bool tables_commit_locked(size_t pages)
 {
-        size_t old = zone.table_pages;
+        size_t old = frontier.table_pages;
 
         /* Committing a range again does no harm, so a refusal half way needs no undoing. */
         if (!table_commit(heap.map, map_bytes(old), map_bytes(pages)) ||
             !table_commit(heap.pages, descriptor_bytes(old), descriptor_bytes(pages)) ||
-            !table_commit(zone.touched_bits, touched_bytes(old), touched_bytes(pages)) ||
-            !table_commit(zone.free_chunks, chunk_bytes(old), chunk_bytes(pages)))
+            !table_commit(frontier.touched_bits, touched_bytes(old), touched_bytes(pages)) ||
+            !zone_tables_commit(old, pages))
                 return false;
-        zone.table_pages = (uint32_t)pages;
+        frontier.table_pages = (uint32_t)pages;
         return true;
 }
 
 static bool tables_grow_locked(size_t pages)
 {
-        size_t ahead = min_of(round_up(pages, TABLE_STEP_PAGES), (size_t)zone.reserved);
+        size_t ahead = min_of(round_up(pages, TABLE_STEP_PAGES), (size_t)frontier.reserved);
 
-        if (pages <= zone.table_pages)
+        if (pages <= frontier.table_pages)
                 return true;
         return tables_commit_locked(ahead) || tables_commit_locked(pages);
 }
 
-bool frontier_grow_locked(size_t chunks, uint32_t limit)
+bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 {
-        uint32_t old = zone.frontier;
+        uint32_t old = frontier.pages;
         size_t pages = chunks * CHUNK_PAGES;
         void *start = (void *)(heap.base + ((uintptr_t)old << PAGE_SHIFT));
 
-        page_locked_check();
-        if (old >= limit || pages > limit - old || !tables_grow_locked(old + pages) ||
-            !system_commit(start, pages << PAGE_SHIFT))
+        zone_locked_check(zone);
+        debug_check(lock_is_held(&frontier.lock));
+        if (old >= limit || pages > limit - old || chunks > zone->chunks_most - zone->chunks ||
+            !tables_grow_locked(old + pages))
+                return false;
+        /* First, for commits of a process that has locked its memory touch all of it. */
+        if (!zone->bind_error)
+                zone->bind_error = system_bind(start, pages << PAGE_SHIFT, zone->node);
+        if (!system_commit(start, pages << PAGE_SHIFT))
                 return false;
 
-        zone.frontier = old + (uint32_t)pages;
+        if (frontier.chunk_nodes)
+                memset(frontier.chunk_nodes + old / CHUNK_PAGES, (int)zone->node, chunks);
+        zone->chunks += (uint32_t)chunks;
+        /* Pairs with range_is_free_locked, which asks for the zone of what lies below. */
+        store_release(&frontier.pages, old + (uint32_t)pages);
         /* Whoever sees the new size may read map and descriptors: heap_contains. */
-        store_release(&heap.accessible_bytes, (size_t)zone.frontier << PAGE_SHIFT);
-        for (uint32_t first = old; first < zone.frontier; first += CHUNK_PAGES) {
+        store_release(&heap.accessible_bytes, (size_t)frontier.pages << PAGE_SHIFT);
+        for (uint32_t first = old; first < frontier.pages; first += CHUNK_PAGES) {
                 /* Page 0 is put aside for good, so that 0 can mean "none" in links. */
                 uint32_t aside = first == 0;
 
-                range_add_locked(first + aside, CHUNK_PAGES - aside, 0);
+                range_add_locked(zone, first + aside, CHUNK_PAGES - aside, 0);
         }
         return true;
+}
+
+bool zone_grow_locked(struct zone *zone, uint32_t limit)
+{
+        size_t ahead = frontier.chunk_nodes ? 1 + zone->chunks / ZONE_STEP : 1;
+        bool grown;
+
+        lock_take(&frontier.lock);
+        grown = frontier_grow_locked(zone, ahead, limit) ||
+                (ahead > 1 && frontier_grow_locked(zone, 1, limit));
+        lock_drop(&frontier.lock);
+        return grown;
 }

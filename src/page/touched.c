@@ -18,7 +18,7 @@ static struct cut first_cut(uint32_t first, size_t count)
         size_t pages = min_of(count, (size_t)(64 - bit));
 
         return (struct cut){
-                .word = &zone.touched_bits[first / 64],
+                .word = &frontier.touched_bits[first / 64],
                 .mask = (~(uint64_t)0 >> (64 - pages)) << bit,
                 .pages = pages,
         };
@@ -28,7 +28,7 @@ size_t touched_count_locked(uint32_t first, size_t count)
 {
         size_t touched = 0;
 
-        page_locked_check();
+        zone_locked_check(zone_of(first));
         while (count != 0) {
                 struct cut cut = first_cut(first, count);
                 uint64_t bits = *cut.word & cut.mask;
@@ -45,7 +45,7 @@ size_t touched_count_locked(uint32_t first, size_t count)
 
 void touched_set_locked(uint32_t first, size_t count)
 {
-        page_locked_check();
+        zone_locked_check(zone_of(first));
         while (count != 0) {
                 struct cut cut = first_cut(first, count);
 
@@ -57,7 +57,7 @@ void touched_set_locked(uint32_t first, size_t count)
 
 void touched_clear_locked(uint32_t first, size_t count)
 {
-        page_locked_check();
+        zone_locked_check(zone_of(first));
         while (count != 0) {
                 struct cut cut = first_cut(first, count);
 
@@ -69,9 +69,9 @@ void touched_clear_locked(uint32_t first, size_t count)
 
 void touched_copy_locked(uint32_t first, size_t count, struct touched_bits *bits)
 {
-        const uint64_t *word = &zone.touched_bits[first / 64];
+        const uint64_t *word = &frontier.touched_bits[first / 64];
 
-        page_locked_check();
+        zone_locked_check(zone_of(first));
         bits->shift = first % 64;
         for (size_t i = 0; i * 64 < bits->shift + count; i++)
                 bits->word[i] = word[i];

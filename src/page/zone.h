@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the files of page/ share: the zone with its free lists, and the steps between
- * reservation, buddy lists, spans and purging. Everything here runs under page_lock.
+ * What the files of page/ share: the zones with their free lists, the frontier, and the steps
+ * between reservation, buddy lists, spans and purging.
  *
  * A free block's descriptor: kind PAGE_FREE, order, state = pages of it that were touched,
  * table = when it was freed (ms). A block that was split carries its time on to the parts;
  * merged blocks keep the later time.
+ *
+ * ZONE-1  A chunk belongs to one zone from the growth of the frontier that made it accessible, for
+ *         good; a free page is on a list of its chunk's zone, and a block or span has pages of
+ *         one zone only. So a page's zone follows from its number.
+ * ZONE-2  A request that may have pages of any zone fails only at a moment at which no zone could
+ *         serve it (pages.c).
+ *
+ * Locks: those of the zones in ascending order, then frontier.lock. What says "under the zone's
+ * lock" is written by nobody else; the zones' touched bits are in words of their own.
  */
 #ifndef KMEM_PAGE_ZONE_H
 #define KMEM_PAGE_ZONE_H
 
 #include "base/message.h"
+#include "base/system.h"
 #include "page/page.h"
 
 enum {
@@ -18,19 +28,19 @@ enum {
 };
 
 /*
- * Blocks with touched pages and blocks known to be zero are on lists of their own. Touched
- * ones are used first, the newest first, because their pages are there already and probably
- * in a cache; purging takes the oldest from the tail.
+ * The pages of one NUMA node. Blocks with touched pages and blocks known to be zero are on lists
+ * of their own. Touched ones are used first, the newest first, because their pages are there
+ * already and probably in a cache; purging takes the oldest from the tail.
  */
 struct zone {
+        _Alignas(64) struct lock lock;
+        uint32_t node;        /* its position in zones */
+        uint32_t chunks;      /* that belong to it; written under both locks */
+        uint32_t chunks_most; /* that may belong to it */
+        int bind_error;       /* why its pages are not bound to the node, 0: they are */
         struct page_list touched[ORDER_MAX + 1];
         struct page_list clean[ORDER_MAX + 1];
-        uint32_t frontier;         /* pages made accessible, a multiple of CHUNK_PAGES */
-        uint32_t reserved;         /* pages there is address space for, same */
-        uint32_t large_limit;      /* exact ranges and spans leave the frontier below, same */
-        uint32_t table_pages;      /* pages the tables are accessible for */
-        uint64_t *touched_bits;    /* one bit a page: handed out since it was last purged */
-        uint64_t *free_chunks;     /* one bit a chunk: it is a free block of ORDER_MAX */
+        uint64_t *free_chunks;     /* one bit a chunk: it is a free block of ORDER_MAX here */
         size_t free_pages;         /* on the lists */
         size_t free_touched_pages; /* of those, touched */
         size_t limbo_pages;        /* free, but off the lists while being purged */
@@ -39,18 +49,42 @@ struct zone {
         size_t freed_since_check; /* pages freed since pages_free last looked for due blocks */
         uint64_t purge_at;        /* ms; no block is due before; read without the lock */
 };
-extern KMEM_HIDDEN struct zone zone;
+/* The first system_nodes() of them are there. */
+extern KMEM_HIDDEN struct zone zones[NODES_MAX];
 
-/* page_locked_check - for functions named *_locked. */
-#define page_locked_check() debug_check(lock_is_held(&page_lock))
+/* Where the heap ends so far, and the tables that all zones have in common. */
+struct frontier {
+        struct lock lock;       /* protects what changes here */
+        uint32_t pages;         /* made accessible, a multiple of CHUNK_PAGES; release */
+        uint32_t reserved;      /* pages there is address space for, same */
+        uint32_t large_limit;   /* exact ranges and spans leave the frontier below, same */
+        uint32_t table_pages;   /* pages the tables are accessible for */
+        uint64_t *touched_bits; /* one bit a page: handed out since it was last purged; under the
+                                   lock of the page's zone */
+        uint8_t *chunk_nodes;   /* zone of each chunk, constant once its chunk is accessible; NULL
+                                  if there is one zone */
+};
+extern KMEM_HIDDEN struct frontier frontier;
+
+/* zone_locked_check - for functions named *_locked. */
+#define zone_locked_check(zone) debug_check(lock_is_held(&(zone)->lock))
+
+/* The zone of a page below the frontier (ZONE-1). */
+static inline struct zone *zone_of(uint32_t number)
+{
+        return &zones[frontier.chunk_nodes ? frontier.chunk_nodes[number / CHUNK_PAGES] : 0];
+}
 
 /*
- * reserve.c: makes @chunks more chunks accessible, as free blocks, but none beyond page @limit;
- * false and no change if that or the system refuses.
+ * reserve.c: makes @chunks more chunks accessible, as free blocks of @zone, but none beyond page
+ * @limit; false and no change if that, the zone's chunks_most or the system refuses.
+ * frontier.lock is held too.
  */
-KMEM_HIDDEN bool frontier_grow_locked(size_t chunks, uint32_t limit);
+KMEM_HIDDEN bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
+/* One chunk or some, so that a zone's chunks do not alternate with others' all over the heap. */
+KMEM_HIDDEN bool zone_grow_locked(struct zone *zone, uint32_t limit);
 
-/* touched.c */
+/* touched.c: ranges within one zone. */
 KMEM_HIDDEN size_t touched_count_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_set_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);
@@ -71,16 +105,20 @@ static inline bool touched_bit(const struct touched_bits *bits, size_t index)
 }
 
 /* buddy.c: a block of 2^@order pages off the lists, or 0 if there is none without growing. */
-KMEM_HIDDEN uint32_t block_take_locked(unsigned int order, uint64_t *time_freed);
+KMEM_HIDDEN uint32_t block_take_locked(struct zone *zone, unsigned int order, uint64_t *time_freed);
 /* Takes a given free block off its list. */
-KMEM_HIDDEN void block_remove_locked(struct page *page);
+KMEM_HIDDEN void block_remove_locked(struct zone *zone, struct page *page);
 /* Adds any range of free pages as blocks, merging each with its free neighbours. */
-KMEM_HIDDEN void range_add_locked(uint32_t first, size_t count, uint64_t time_freed);
+KMEM_HIDDEN void range_add_locked(struct zone *zone, uint32_t first, size_t count,
+                                  uint64_t time_freed);
 
 /* span.c: @count pages in whole chunks, more than one; 0 if there is no room. */
-KMEM_HIDDEN uint32_t span_take_locked(size_t count);
-/* Takes the free pages [first, end) right behind a block; false and no change if any is used. */
-KMEM_HIDDEN bool range_take_locked(uint32_t first, uint32_t end);
+KMEM_HIDDEN uint32_t span_take_locked(struct zone *zone, size_t count);
+/*
+ * Takes the free pages [first, end) right behind a block of the zone; false and no change if any
+ * is used or another zone's.
+ */
+KMEM_HIDDEN bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end);
 
 static inline uint64_t block_time(const struct page *page)
 {

@@ -5,7 +5,7 @@
  *
  * Invariants:
  *  ARRAY-1  Such a cache's pair is {array, cold} or {cold, cold}. Capacity of the array is the
- *           tunable limit.
+ *           tunable limit, or one that the limit was when it was taken out last.
  *  ARRAY-2  In the pair, only pops and pushes change the array. To change it otherwise it is
  *           taken out, by replacing {array, cold} with {cold, cold}; from that commit on it is
  *           private (INV-3). It is put back by replacing {cold, cold} with {array, cold}.
@@ -59,12 +59,16 @@ static struct sheaf *take_out_locked(struct kmem_cache *cache, struct slot *slot
         return sheaf_new(cache);
 }
 
-/* Puts a private array into the pair and drops the slot cache lock. */
+/*
+ * Puts a private array into the pair and drops the slot cache lock. One whose capacity is no longer
+ * the tunable limit ends instead (S6-51).
+ */
 static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                             struct sheaf *array)
 {
         struct pair pair = {.main = array, .spare = &cold_sheaf};
-        bool back = slot_replace(slot, sheaf_offset(cache), &no_array, &pair);
+        bool back = array->capacity == load_relaxed(&cache->sheaf_capacity) &&
+                    slot_replace(slot, sheaf_offset(cache), &no_array, &pair);
 
         lock_drop(&record->engine.lock);
         if (back)
@@ -90,7 +94,7 @@ static unsigned int pull_oldest(struct sheaf *array, void **objects, unsigned in
  */
 static void refill_locked(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *array)
 {
-        uint32_t amount = min_of(cache->batchcount, array->capacity);
+        uint32_t amount = min_of(load_relaxed(&cache->batchcount), array->capacity);
 
         if (record->array_seen == 0)
                 amount = min_of(amount, (uint32_t)UNTOUCHED_BATCH);
@@ -131,6 +135,25 @@ static unsigned int shed_chunk(struct kmem_cache *cache, struct slot *slot,
         pulled = pull_oldest(array, objects, count);
         put_back_locked(cache, slot, record, array);
         return pulled;
+}
+
+bool array_holds(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                 const void *object)
+{
+        struct sheaf *array = NULL;
+        bool holds = false;
+
+        lock_take(&record->engine.lock);
+        if (!sheaf_is_cold(slot_read_pair(slot, sheaf_offset(cache)).main))
+                array = take_out_locked(cache, slot, record);
+        if (!array) {
+                lock_drop(&record->engine.lock);
+                return false;
+        }
+        for (uint32_t i = 0; i < array->size && !holds; i++)
+                holds = array->object[i] == object;
+        put_back_locked(cache, slot, record, array);
+        return holds;
 }
 
 /* S6-61, and the reaper of the caller's slot only, as in the kernel. */

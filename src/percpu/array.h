@@ -14,5 +14,8 @@ KMEM_HIDDEN void *array_alloc(struct kmem_cache *cache, struct slot *slot,
 /* The push onto the caller's slot failed because the array is full or cold. */
 KMEM_HIDDEN void array_free(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                             void *object);
+/* Whether the caller's slot has the object in its array. */
+KMEM_HIDDEN bool array_holds(struct kmem_cache *cache, struct slot *slot,
+                             struct slot_cache *record, const void *object);
 
 #endif

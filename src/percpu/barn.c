@@ -13,9 +13,9 @@ void barns_free(struct barn *barns)
         metadata_free(barns, system_nodes() * sizeof(struct barn));
 }
 
-static size_t sheaf_bytes(const struct kmem_cache *cache)
+static size_t sheaf_bytes(const struct kmem_cache *cache, uint32_t capacity)
 {
-        return sizeof(struct sheaf) + cache->sheaf_room * sizeof(void *);
+        return sizeof(struct sheaf) + max_of(cache->sheaf_room, capacity) * sizeof(void *);
 }
 
 static struct sheaf *list_pop(struct sheaf **list, uint32_t *length)
@@ -40,13 +40,13 @@ static void list_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf
 void sheaf_free(const struct kmem_cache *cache, struct sheaf *sheaf)
 {
         store_relaxed(&sheaf->size, 0);
-        metadata_free(sheaf, sheaf_bytes(cache));
+        metadata_free(sheaf, sheaf_bytes(cache, sheaf->capacity));
 }
 
 struct sheaf *sheaf_new(const struct kmem_cache *cache)
 {
         uint32_t capacity = load_relaxed(&cache->sheaf_capacity);
-        struct sheaf *sheaf = capacity ? metadata_alloc(sheaf_bytes(cache)) : NULL;
+        struct sheaf *sheaf = capacity ? metadata_alloc(sheaf_bytes(cache, capacity)) : NULL;
 
         if (sheaf)
                 sheaf->capacity = capacity;
@@ -98,7 +98,7 @@ bool barn_put_full(struct barn *barn, struct sheaf *sheaf)
 {
         bool room;
 
-        if (load_relaxed(&barn->full_size) >= load_relaxed(&barn->full_max))
+        if (!barn_has_room(barn))
                 return false;
         lock_take(&barn->lock);
         room = barn->full_size < load_relaxed(&barn->full_max);

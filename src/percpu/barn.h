@@ -30,6 +30,12 @@ static inline struct barn *barn_here(struct kmem_cache *cache)
 KMEM_HIDDEN struct barn *barns_new(void);
 KMEM_HIDDEN void barns_free(struct barn *barns);
 
+/* Whether the barn would keep another full sheaf; stale by the time it is said. */
+static inline bool barn_has_room(const struct barn *barn)
+{
+        return load_relaxed(&barn->full_size) < load_relaxed(&barn->full_max);
+}
+
 /* A new sheaf of the cache's capacity; NULL without memory, or if that is 0 by now. */
 KMEM_HIDDEN struct sheaf *sheaf_new(const struct kmem_cache *cache);
 /* A sheaf without objects, from the barn of this node or new; NULL if there is none to be had. */

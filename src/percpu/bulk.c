@@ -64,7 +64,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
  */
 static bool goes_by_array(const struct kmem_cache *cache)
 {
-        return cache->engine->caching == CACHING_ARRAY && cache->sheaf_capacity;
+        return cache->engine->caching == CACHING_ARRAY && load_relaxed(&cache->sheaf_capacity);
 }
 
 unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)

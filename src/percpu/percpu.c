@@ -25,7 +25,7 @@ struct lock cache_mutex;
 struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
-enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 256 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
+enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
 
 /*
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
@@ -109,9 +109,9 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 
 /*
  * Others may be using the cache. Slow paths that have read the old capacity may still make a sheaf
- * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, its memory
- * has room for every capacity (sheaf_room), and when it is empty it goes (barn_put_empty). All
- * other sheaves of the old capacity are taken away by the drain protocol.
+ * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, and it goes
+ * when it is empty (barn_put_empty), an array when it has been out (put_back_locked). All other
+ * sheaves of the old capacity are taken away by the drain protocol.
  */
 void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
@@ -130,11 +130,11 @@ int percpu_setup(struct kmem_cache *cache)
         if (cache->engine->caching == CACHING_NONE || cache->debug) {
                 capacity = 0;
         } else if (cache->engine->caching == CACHING_SHEAVES) {
-                capacity = default_capacity(cache->size);
-                cache->sheaf_room = (uint32_t)capacity;
-                options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity);
+                uint32_t usual = default_capacity(cache->size);
+
+                capacity = options_for_cache_or(cache->name, OPTION_SHEAF_CAPACITY, usual);
+                cache->sheaf_room = max_of(usual, (uint32_t)capacity);
         }
-        cache->sheaf_room = max_of(cache->sheaf_room, (uint32_t)capacity);
         set_capacity(cache, (uint32_t)capacity);
         if (!take_indexes(cache))
                 error = ENOSPC;
@@ -174,6 +174,16 @@ struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot
         return sheaf ? sheaf : barn_take_full(barn_here(cache));
 }
 
+/* Fills an empty sheaf that is the caller's; if the back end has nothing it goes, and NULL. */
+static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
+{
+        sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
+        if (sheaf->size)
+                return sheaf;
+        barn_put_empty(cache, sheaf);
+        return NULL;
+}
+
 struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
 {
         struct sheaf *sheaf = take_full(cache, slot, record);
@@ -181,13 +191,7 @@ struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_ca
         if (sheaf)
                 return sheaf;
         sheaf = barn_take_empty(cache);
-        if (!sheaf)
-                return NULL;
-        sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
-        if (sheaf->size)
-                return sheaf;
-        barn_put_empty(cache, sheaf);
-        return NULL;
+        return sheaf ? fill(cache, record, sheaf) : NULL;
 }
 
 void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
@@ -205,6 +209,57 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
                 sheaf_give(cache, slot, record, sheaf);
         }
         barn_put_empty(cache, sheaf);
+}
+
+/*
+ * Takes the spare out of the pair, which serves without one until the caller puts one in. It is
+ * the caller's from the replacement on, with whatever is in it by then. NULL if there is none, or
+ * the pair has changed.
+ */
+static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
+                                const struct pair *pair)
+{
+        struct pair alone = {.main = pair->main, .spare = &cold_sheaf};
+
+        if (sheaf_is_cold(pair->spare) || !slot_replace(slot, sheaf_offset(cache), pair, &alone))
+                return NULL;
+        return pair->spare;
+}
+
+/* A full sheaf for a pair whose two are empty: a kept one, or its spare filled by the back end. */
+static struct sheaf *refill_spare(struct kmem_cache *cache, struct slot *slot,
+                                  struct slot_cache *record, const struct pair *pair)
+{
+        struct sheaf *sheaf = take_full(cache, slot, record);
+
+        if (!sheaf)
+                sheaf = take_spare(cache, slot, pair);
+        if (!sheaf)
+                return refill(cache, slot, record);
+        /* Others may have freed into the spare, or into what it was when they had it as main. */
+        return sheaf->size ? sheaf : fill(cache, record, sheaf);
+}
+
+/*
+ * An empty sheaf for a pair whose two are full: its spare, emptied into the back end, if there is
+ * no room to keep it as it is; that takes no lock of the barn. NULL only without memory.
+ */
+static struct sheaf *drain_spare(struct kmem_cache *cache, struct slot *slot,
+                                 struct slot_cache *record, const struct pair *pair)
+{
+        struct sheaf *sheaf = NULL;
+
+        /* Stale counts only choose the other way to the same end. */
+        if (load_relaxed(&record->stock_size) >= load_relaxed(&cache->stock_max) &&
+            !barn_has_room(barn_here(cache)))
+                sheaf = take_spare(cache, slot, pair);
+        if (sheaf) {
+                sheaf_give(cache, slot, record, sheaf);
+                if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity))
+                        return sheaf;
+                barn_put_empty(cache, sheaf);
+        }
+        return barn_take_empty(cache);
 }
 
 bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
@@ -271,7 +326,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         /* While the slot is stopped nothing can be installed: no use for a whole sheaf. */
         if (unlikely(load_relaxed(&slot->stopped)))
                 return alloc_one(cache, record);
-        sheaf = refill(cache, slot, record);
+        sheaf = refill_spare(cache, slot, record, &pair);
         /* Without memory for a sheaf, or for as many objects, there may still be one. */
         if (unlikely(!sheaf))
                 return alloc_one(cache, record);
@@ -340,7 +395,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
             take_turns(slot, cache, &pair) && push_again(cache, object) == PUSH_DONE)
                 return true;
-        sheaf = barn_take_empty(cache);
+        sheaf = drain_spare(cache, slot, record, &pair);
         if (unlikely(!sheaf)) {
                 objects_give(cache, slot, record, &object, 1);
                 return true;
@@ -373,6 +428,11 @@ bool percpu_holds(struct kmem_cache *cache, const void *object)
         struct pair again;
         bool holds;
 
+        if (cache->engine->caching == CACHING_ARRAY) {
+                struct slot_cache *record = slot_record(&slot, cache);
+
+                return slot != &shared_slot && array_holds(cache, slot, record, object);
+        }
         if (!slots_are_rseq())
                 lock_take(&slot->lock);
         pair = slot_read_pair(slot, sheaf_offset(cache));

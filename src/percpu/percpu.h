@@ -18,8 +18,8 @@ KMEM_HIDDEN int percpu_setup(struct kmem_cache *cache);
 KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
 
 /*
- * Changes how many objects a new sheaf holds, up to sheaf_room; engines with CACHING_SHEAVES only.
- * Empties all sheaves. Under cache_mutex.
+ * Changes how many objects a new sheaf holds, or an array; sheaves up to sheaf_room. Not for
+ * CACHING_NONE. Empties all of them. Under cache_mutex.
  */
 KMEM_HIDDEN void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity);
 

@@ -204,7 +204,8 @@ static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
  */
 static inline uint32_t sheaf_peek(const struct kmem_cache *cache, const struct sheaf *sheaf)
 {
-        return min_of(load_relaxed(&sheaf->size), cache->sheaf_room);
+        return min_of(load_relaxed(&sheaf->size),
+                      max_of(cache->sheaf_room, load_relaxed(&cache->sheaf_capacity)));
 }
 
 /* Both pointers of a pair, read one after the other: good enough as what replace compares. */

@@ -65,13 +65,29 @@ static void give_to_own_cache(struct kmem_cache *cache, struct slot *slot, void 
         own->engine->give(own, &record->engine, &object, 1);
 }
 
+/* How many objects from the first on lie in pages with this entry of the map. */
+static unsigned int count_mapped(void *const *objects, unsigned int count, uint16_t entry)
+{
+        size_t accessible = load_relaxed(&heap.accessible_bytes);
+        const uint16_t *map = heap.map;
+        uintptr_t base = heap.base;
+
+        for (unsigned int i = 0; i < count; i++) {
+                size_t distance = (uintptr_t)objects[i] - base;
+
+                if (distance >= accessible || load_relaxed(&map[distance >> PAGE_SHIFT]) != entry)
+                        return i;
+        }
+        return count;
+}
+
 unsigned int objects_keep_own(struct kmem_cache *cache, struct slot *slot, void **objects,
                               unsigned int count)
 {
         const struct kmem_cache *mapped = cache->engine->shared ? cache->engine->shared : cache;
-        unsigned int kept = 0;
+        unsigned int kept = count_mapped(objects, count, (uint16_t)mapped->pair_offset);
 
-        for (unsigned int i = 0; i < count; i++) {
+        for (unsigned int i = kept; i < count; i++) {
                 uint16_t offset = heap_contains(objects[i])
                                           ? load_relaxed(&heap.map[address_page(objects[i])])
                                           : (uint16_t)mapped->pair_offset;

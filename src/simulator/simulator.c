@@ -212,10 +212,11 @@ static enum sim_lock_kind kind_of(const char *lock)
                 const char *end;
                 enum sim_lock_kind kind;
         } kinds[] = {
-                {"slot->lock", SIM_LOCK_SLOT},   {"engine.lock", SIM_LOCK_SLOT},
-                {"list_lock", SIM_LOCK_LIST},    {"barn->lock", SIM_LOCK_BARN},
-                {"alien->lock", SIM_LOCK_ALIEN}, {"slob_lock", SIM_LOCK_SLOB},
-                {"page_lock", SIM_LOCK_PAGE},    {"metadata_lock", SIM_LOCK_METADATA},
+                {"slot->lock", SIM_LOCK_SLOT},    {"engine.lock", SIM_LOCK_SLOT},
+                {"list_lock", SIM_LOCK_LIST},     {"barn->lock", SIM_LOCK_BARN},
+                {"alien->lock", SIM_LOCK_ALIEN},  {"slob_lock", SIM_LOCK_SLOB},
+                {"zone->lock", SIM_LOCK_PAGE},    {"].lock", SIM_LOCK_PAGE},
+                {"frontier.lock", SIM_LOCK_PAGE}, {"metadata_lock", SIM_LOCK_METADATA},
         };
 
         for (size_t i = 0; i < array_size(kinds); i++)

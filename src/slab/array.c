@@ -55,17 +55,18 @@ unsigned int shared_take_locked(struct slab_node *data, void **objects, unsigned
 }
 
 /*
- * Returns the oldest objects of the node's shared array to their slabs. They leave the array
- * first: a wrong one is reported without the lock, and others may use the array meanwhile.
+ * Returns the oldest objects of the node's shared array, if it has one, to their slabs. They leave
+ * the array first: a wrong one is reported without the lock, and others may use the array meanwhile,
+ * or put another in its place.
  */
 void shared_drain_locked(struct kmem_cache *cache, uint32_t node, unsigned int count,
                          uint32_t *doomed)
 {
         struct slab_node *data = &slab_data(cache)->node[node];
-        struct object_array *shared = data->shared;
+        struct object_array *shared;
         void *objects[ON_STACK];
 
-        while (count && shared->available) {
+        while (count && (shared = data->shared) && shared->available) {
                 unsigned int moved = min_of(count, shared->available);
 
                 moved = min_of(moved, (unsigned int)ON_STACK);

@@ -81,10 +81,12 @@ void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
  */
 unsigned int slab_flush_count(struct kmem_cache *cache)
 {
-        const struct object_array *shared = slab_data(cache)->node[slab_local_node()].shared;
+        const struct object_array *shared =
+                load_acquire(&slab_data(cache)->node[slab_local_node()].shared);
         uint32_t room = shared ? shared->limit - load_relaxed(&shared->available) : 0;
+        uint32_t batchcount = load_relaxed(&cache->batchcount);
 
-        return room ? min_of(cache->batchcount, room) : cache->batchcount;
+        return room ? min_of(batchcount, room) : batchcount;
 }
 
 /* Objects of other nodes go to alien arrays; what is left and wrong is found by its slab. */

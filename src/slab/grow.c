@@ -65,8 +65,9 @@ static void slab_release(struct kmem_cache *cache, struct page *slab)
 }
 
 /*
- * A slab with all its objects free and constructed, on no list yet and in nobody's count; NULL
- * without memory. Nobody else can see it, but for bad pointers that look it up.
+ * A slab on exactly this node (S6-32), with all its objects free and constructed, on no list yet
+ * and in nobody's count; NULL without memory there. Nobody else can see it, but for bad pointers
+ * that look it up.
  */
 struct page *slab_make(struct kmem_cache *cache, uint32_t node)
 {
@@ -74,11 +75,9 @@ struct page *slab_make(struct kmem_cache *cache, uint32_t node)
         struct page *slab;
 
         pages_release_deferred();
-        slab = pages_alloc(cache->order, NULL);
+        slab = pages_alloc(cache->order, (int)node, NULL);
         if (!slab)
                 return NULL;
-        /* Pages come from one zone so far: with more nodes, a slab's node is who asked first. */
-        slab->node = (uint8_t)node;
         slab->next = 0;
         slab->prev = 0;
         slab->active = 0;

@@ -139,12 +139,17 @@ static bool make_aliens(struct kmem_cache *cache, uint32_t node)
         return true;
 }
 
+uint64_t slab_free_limit(const struct kmem_cache *cache, uint32_t node)
+{
+        return (uint64_t)(1 + system_node_cpus(node)) * cache->batchcount + cache->objects;
+}
+
 static bool make_nodes(struct kmem_cache *cache)
 {
         for (uint32_t node = 0; node < system_nodes(); node++) {
                 struct slab_node *data = &slab_data(cache)->node[node];
 
-                data->free_limit = (uint64_t)(1 + system_node_cpus(node)) * cache->batchcount + cache->objects;
+                data->free_limit = slab_free_limit(cache, node);
                 if (cache->shared) {
                         data->shared = object_array_new(cache->shared * cache->batchcount);
                         if (!data->shared)

@@ -95,7 +95,7 @@ static void drain_arrays(struct kmem_cache *cache)
         for (uint32_t node = 0; node < system_nodes(); node++) {
                 uint32_t doomed = 0;
 
-                if (!slab_data(cache)->node[node].shared)
+                if (!load_acquire(&slab_data(cache)->node[node].shared))
                         continue;
                 lock_take(&cache->node[node].list_lock);
                 shared_drain_locked(cache, node, UINT32_MAX, &doomed);

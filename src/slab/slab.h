@@ -160,6 +160,11 @@ static inline uint32_t slab_index(const struct kmem_cache *cache, const struct p
 /* layout.c */
 KMEM_HIDDEN int slab_setup(struct kmem_cache *cache);
 KMEM_HIDDEN void slab_data_free(struct kmem_cache *cache);
+/* S6-43 */
+KMEM_HIDDEN uint64_t slab_free_limit(const struct kmem_cache *cache, uint32_t node);
+
+/* tune.c: other values for batchcount and shared; 0, or ENOMEM and nothing has changed. */
+KMEM_HIDDEN int slab_tune(struct kmem_cache *cache, uint32_t batchcount, uint32_t shared);
 
 /* node.c: objects in and out of slabs, slabs on and off lists; list_lock held if it says so */
 KMEM_HIDDEN unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab,

@@ -18,8 +18,9 @@ __attribute__((weak)) uint32_t slab_local_node(void)
 /* Whether the lock is worth taking; a stale answer costs a slab too many, or a look in vain. */
 static bool node_may_have_objects(const struct slab_node *data)
 {
-        return load_relaxed(&data->free_objects) ||
-               (data->shared && load_relaxed(&data->shared->available));
+        const struct object_array *shared = load_acquire(&data->shared);
+
+        return load_relaxed(&data->free_objects) || (shared && load_relaxed(&shared->available));
 }
 
 /* From the shared array, else from slabs. */
@@ -70,9 +71,11 @@ unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                 if (!taken)
                         taken = node_grow(cache, here, objects, count);
         }
-        /* Without memory here, other nodes may still have objects. */
-        for (uint32_t node = 0; count && !taken && node < system_nodes(); node++)
-                taken = node_take(cache, node, objects, count);
+        /* Without memory here, other nodes may still have objects, or memory. */
+        for (uint32_t step = 1; count && !taken && step < system_nodes(); step++)
+                taken = node_take(cache, system_near_node(here, step), objects, count);
+        for (uint32_t step = 1; count && !taken && step < system_nodes(); step++)
+                taken = node_grow(cache, system_near_node(here, step), objects, count);
         add_relaxed(&slot->taken, taken);
         return taken;
 }

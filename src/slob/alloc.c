@@ -28,7 +28,7 @@ static struct page *page_new(unsigned int list)
 
         if (!marks)
                 return NULL;
-        page = pages_alloc(0, NULL);
+        page = pages_alloc(0, NODE_ANY, NULL);
         if (!page) {
                 metadata_free(marks, sizeof(*marks));
                 return NULL;

@@ -64,13 +64,6 @@ static bool slob_teardown(struct kmem_cache *cache)
         return false;
 }
 
-static void report_wrong(const struct kmem_cache *cache, void *object, const char *wrong)
-{
-        if (options.bad_free == BAD_FREE_ABORT)
-                message_fatal("free of %p to cache \"%s\": it %s", object, cache->name, wrong);
-        message("free of %p to cache \"%s\": it %s; ignored", object, cache->name, wrong);
-}
-
 /*
  * slob_shared stands for callers who do not know the cache: free and kfree, which take kmalloc's
  * blocks only (S5-32).
@@ -84,7 +77,7 @@ static void slob_give(struct kmem_cache *cache, struct engine_slot *slot, void *
                                                           : slob_free_object(cache, objects[i]);
 
                 if (unlikely(wrong))
-                        report_wrong(cache, objects[i], wrong);
+                        engine_bad_free(cache, objects[i], wrong);
         }
 }
 
@@ -145,6 +138,7 @@ static bool slob_is_object(const struct kmem_cache *cache, const void *address)
 
 const struct engine slob_engine = {
         .name = "slob",
+        .title = "SLOB",
         .caching = CACHING_NONE,
         .shared = &slob_shared,
         .setup = slob_setup,
@@ -153,6 +147,7 @@ const struct engine slob_engine = {
         .alloc_bytes = slob_alloc_bytes,
         .usable_bytes = slob_usable_bytes,
         .block_bytes = slob_block_bytes,
+        .free_bytes = slob_kfree,
         .flush_slot = slob_flush_slot,
         .shrink = slob_shrink,
         .teardown = slob_teardown,

@@ -42,7 +42,7 @@ static bool is_big(const struct kmem_cache *cache)
 /* An object of a page or more has pages of its own (S7-43). */
 static void *big_alloc(struct kmem_cache *cache)
 {
-        struct page *page = pages_alloc(cache->order, NULL);
+        struct page *page = pages_alloc(cache->order, NODE_ANY, NULL);
 
         if (!page)
                 return NULL;

@@ -176,22 +176,63 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
 }
 
 /*
+ * Adds the objects before objects[@position] that are of the chain's slab, until LOOK_AHEAD others
+ * have been seen. An entry that went into the chain is replaced by the last one that is left; how
+ * many are left. The rules are checked_slab's, which is asked only for what to say.
+ */
+static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, void **objects,
+                                                 unsigned int position, struct chain *chain,
+                                                 bool narrow)
+{
+        uintptr_t start = (uintptr_t)page_address(chain->slab);
+        void *table = chain->slab->table;
+        uint64_t reciprocal = cache->reciprocal;
+        uint32_t size = cache->size;
+        uint64_t bytes = (uint64_t)chain->objects * size;
+        unsigned int look_ahead = LOOK_AHEAD;
+        unsigned int left = position;
+        uint32_t head = chain->head;
+        uint32_t count = chain->count;
+
+        while (position-- > 0) {
+                void *object = objects[position];
+                uint64_t offset = (uintptr_t)object - start;
+                uint32_t index = (uint32_t)((offset * reciprocal) >> RECIPROCAL_SHIFT);
+
+                if (offset >= bytes) {
+                        if (--look_ahead == 0)
+                                break;
+                        continue;
+                }
+                objects[position] = objects[--left];
+                if (unlikely((uint64_t)index * size != offset ||
+                             table_next(table, narrow, index) != INDEX_IN_USE)) {
+                        checked_slab(cache, object, &index);
+                        continue;
+                }
+                table_set_next(table, narrow, index, head);
+                head = index;
+                count++;
+        }
+        chain->head = head;
+        chain->count = count;
+        return left;
+}
+
+/*
  * Builds a chain from the end of the array: the last object and those of the same slab before
- * it, until LOOK_AHEAD foreign ones have been seen (S5-21). Entries that went into the chain are
- * replaced by later ones, so what is left is objects[0 .. result).
+ * it (S5-21). What is left is objects[0 .. result).
  */
 static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsigned int count,
                                 struct chain *chain)
 {
-        unsigned int position = count - 1;
-        unsigned int left = count - 1;
-        unsigned int look_ahead = LOOK_AHEAD;
+        unsigned int last = count - 1;
         uint32_t index;
 
         chain->count = 0;
-        chain->slab = checked_slab(cache, objects[position], &index);
+        chain->slab = checked_slab(cache, objects[last], &index);
         if (!chain->slab)
-                return left;
+                return last;
         chain->objects = slab_objects(chain->slab);
         chain->head = chain->tail = index;
         chain->count = 1;
@@ -200,23 +241,8 @@ static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsign
          * object twice in one batch is seen as a double free.
          */
         slab_set_next(chain->slab, chain->objects, index, INDEX_END);
-
-        while (position-- > 0) {
-                void *object = objects[position];
-
-                if (!heap_contains(object) || slab_of(cache, object) != chain->slab) {
-                        if (--look_ahead == 0)
-                                break;
-                        continue;
-                }
-                objects[position] = objects[--left];
-                if (!checked_slab(cache, object, &index))
-                        continue;
-                slab_set_next(chain->slab, chain->objects, index, chain->head);
-                chain->head = index;
-                chain->count++;
-        }
-        return left;
+        return is_narrow(chain->objects) ? chain_extend(cache, objects, last, chain, true)
+                                         : chain_extend(cache, objects, last, chain, false);
 }
 
 void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,

@@ -27,8 +27,15 @@ static uint32_t order_objects(unsigned int order, uint32_t size)
         return (uint32_t)objects;
 }
 
+/* A class of the finer table that the kernel's has not, with more of a slab to lose. */
+static bool wants_tight_order(const struct kmem_cache *cache)
+{
+        return cache->flags & SLAB_KMALLOC && options.classes == CLASSES_FINE &&
+               cache->size > PAGE_SIZE;
+}
+
 /* With the CPU count of this moment: a cache keeps the order it was made with (S3-11, S3-14). */
-static unsigned int calculate_order(uint32_t size)
+static unsigned int calculate_order(const struct kmem_cache *cache)
 {
         const struct order_rules rules = {
                 .rule = (enum order_rule)options.order_rule,
@@ -39,7 +46,8 @@ static unsigned int calculate_order(uint32_t size)
                 .min_objects = (uint32_t)options.slub_min_objects,
         };
 
-        return slub_order(size, &rules);
+        return wants_tight_order(cache) ? slub_order_tight(cache->size, &rules)
+                                        : slub_order(cache->size, &rules);
 }
 
 /* S1-09 */
@@ -82,8 +90,8 @@ int slub_setup(struct kmem_cache *cache)
                 cache->free_pointer = free_pointer;
                 cache->size = lay_out(cache);
         }
-        cache->reciprocal = (((uint64_t)1 << 40) + cache->size - 1) / cache->size;
-        cache->order = calculate_order(cache->size);
+        cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
+        cache->order = calculate_order(cache);
         if (cache->order > ORDER_MAX)
                 return EINVAL;
         cache->objects = order_objects(cache->order, cache->size);

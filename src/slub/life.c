@@ -23,14 +23,11 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
 
         if (!table)
                 return NULL;
-        slab = pages_alloc(order, NULL);
+        slab = pages_alloc(order, node, NULL);
         if (!slab) {
                 metadata_free(table, slab_table_bytes(objects));
                 return NULL;
         }
-        /* Pages come from one zone so far: all of them may be of any node. */
-        if (node != NODE_ANY)
-                slab->node = (uint8_t)node;
         slab->table = table;
         slab->state = state_pack(state);
         slab->node_partial = 0;

@@ -102,6 +102,24 @@ static unsigned int order_6_12(size_t size, const struct order_rules *rules)
         return min_of(order_for(size, rules), (unsigned int)ORDER_NONE);
 }
 
+unsigned int slub_order_tight(uint32_t size, const struct order_rules *rules)
+{
+        unsigned int floor = max_of(rules->min_order, slub_order(size, rules));
+        unsigned int top = min_of(rules->max_order + 3, (unsigned int)ORDER_LIMIT);
+        unsigned int best = floor;
+
+        for (unsigned int order = floor; order <= top; order++) {
+                size_t waste = bytes_of(order, rules) % size;
+
+                if (waste <= bytes_of(order, rules) / 16)
+                        return order;
+                /* Compared as shares of their slabs. */
+                if (waste << (top - order) < bytes_of(best, rules) % size << (top - best))
+                        best = order;
+        }
+        return best;
+}
+
 unsigned int slub_order(uint32_t size, const struct order_rules *rules)
 {
         return rules->rule == ORDER_RULE_5_10 ? order_5_10(size, rules) : order_6_12(size, rules);

@@ -251,7 +251,7 @@ static bool take_from_others(struct kmem_cache *cache, struct engine_slot *slot,
                              bool anything)
 {
         for (unsigned int step = 1; step < system_nodes(); step++) {
-                struct engine_node *node = &cache->node[(here + step) % system_nodes()];
+                struct engine_node *node = &cache->node[system_near_node(here, step)];
 
                 if ((anything || load_relaxed(&node->partial.length) >
                                          load_relaxed(&cache->min_partial)) &&

@@ -57,6 +57,7 @@ static int slub_node_of(const struct kmem_cache *cache, const void *object)
 
 const struct engine slub_engine = {
         .name = "slub",
+        .title = "SLUB",
         .setup = slub_setup,
         .take = slub_take,
         .take_on_node = slub_take_on_node,

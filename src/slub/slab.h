@@ -33,26 +33,42 @@ static inline size_t slab_table_bytes(uint32_t objects)
         return objects <= NARROW_OBJECTS_MAX ? objects : (size_t)objects * 2;
 }
 
+static inline bool is_narrow(uint32_t objects)
+{
+        return likely(objects <= NARROW_OBJECTS_MAX);
+}
+
 /*
  * Table accesses. Entries are relaxed atomics only because a double free may race; their
- * order comes from the state word (SLUB-3).
+ * order comes from the state word (SLUB-3). Loops fetch the table once, because the compiler
+ * cannot know that an entry's store leaves the slab as it is.
  */
-static inline uint32_t slab_next(const struct page *slab, uint32_t objects, uint32_t index)
+static inline uint32_t table_next(const void *table, bool narrow, uint32_t index)
 {
-        if (likely(objects <= NARROW_OBJECTS_MAX)) {
-                uint32_t entry = load_relaxed(&((const uint8_t *)slab->table)[index]);
+        if (narrow) {
+                uint32_t entry = load_relaxed(&((const uint8_t *)table)[index]);
 
                 return entry >= NARROW_IN_USE ? entry | 0xff00 : entry;
         }
-        return load_relaxed(&((const uint16_t *)slab->table)[index]);
+        return load_relaxed(&((const uint16_t *)table)[index]);
+}
+
+static inline void table_set_next(void *table, bool narrow, uint32_t index, uint32_t next)
+{
+        if (narrow)
+                store_relaxed(&((uint8_t *)table)[index], (uint8_t)next);
+        else
+                store_relaxed(&((uint16_t *)table)[index], (uint16_t)next);
+}
+
+static inline uint32_t slab_next(const struct page *slab, uint32_t objects, uint32_t index)
+{
+        return table_next(slab->table, is_narrow(objects), index);
 }
 
 static inline void slab_set_next(struct page *slab, uint32_t objects, uint32_t index, uint32_t next)
 {
-        if (likely(objects <= NARROW_OBJECTS_MAX))
-                store_relaxed(&((uint8_t *)slab->table)[index], (uint8_t)next);
-        else
-                store_relaxed(&((uint16_t *)slab->table)[index], (uint16_t)next);
+        table_set_next(slab->table, is_narrow(objects), index, next);
 }
 
 static inline void *slab_object(const struct kmem_cache *cache, const struct page *slab,
@@ -77,6 +93,8 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
         return page_at(number & ~(uint32_t)(order_pages(cache->min_order) - 1));
 }
 
+enum { RECIPROCAL_SHIFT = 40 };
+
 /*
  * Index of the object at an address in the slab, or INDEX_END if no object starts there. The
  * product is exact for multiples of size: reciprocal exceeds 2^40 / size by less than 1, and
@@ -86,7 +104,7 @@ static inline uint32_t slab_index(const struct kmem_cache *cache, const struct p
                                   uint32_t objects, const void *address)
 {
         uint64_t offset = (uintptr_t)address - (uintptr_t)page_address(slab) - cache->red_left_pad;
-        uint64_t index = (offset * cache->reciprocal) >> 40;
+        uint64_t index = (offset * cache->reciprocal) >> RECIPROCAL_SHIFT;
 
         if (unlikely(index * cache->size != offset || index >= objects))
                 return INDEX_END;

@@ -17,9 +17,25 @@ struct batch {
         unsigned int room; /* entries still free, at the front */
 };
 
-static void batch_add(struct batch *batch, void *object)
+/* Takes from the list at @index until it ends or the batch is full; the rest of the list. */
+static KMEM_ALWAYS_INLINE uint32_t take_list(struct batch *batch, const struct kmem_cache *cache,
+                                          const struct page *slab, bool narrow, uint32_t index)
 {
-        batch->objects[--batch->room] = object;
+        char *start = page_address(slab);
+        void *table = slab->table;
+        uint32_t size = cache->size;
+        unsigned int room = batch->room;
+        void **objects = batch->objects;
+
+        while (index != INDEX_END && room) {
+                uint32_t next = table_next(table, narrow, index);
+
+                table_set_next(table, narrow, index, INDEX_IN_USE);
+                objects[--room] = start + (size_t)index * size;
+                index = next;
+        }
+        batch->room = room;
+        return index;
 }
 
 /* From the CPU freelist, which belongs to the slot alone. */
@@ -27,33 +43,31 @@ static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slo
                                struct batch *batch)
 {
         struct page *slab = slot->slab;
-        uint32_t objects = slab_objects(slab);
-        uint32_t index = slot->freelist;
 
-        while (index != INDEX_END && batch->room) {
-                uint32_t next = slab_next(slab, objects, index);
-
-                slab_set_next(slab, objects, index, INDEX_IN_USE);
-                batch_add(batch, slab_object(cache, slab, index));
-                index = next;
-        }
-        slot->freelist = index;
+        if (is_narrow(slab_objects(slab)))
+                slot->freelist = take_list(batch, cache, slab, true, slot->freelist);
+        else
+                slot->freelist = take_list(batch, cache, slab, false, slot->freelist);
 }
 
 /* From the uncarved room of the CPU slab: ascending, as a kernel's new slab (S4-30). */
 static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, struct batch *batch)
 {
         struct page *slab = slot->slab;
+        void *table = slab->table;
         uint32_t objects = slab_objects(slab);
-        uint32_t end = slot->carved + min_of(objects - slot->carved, batch->room);
+        uint32_t count = min_of(objects - slot->carved, batch->room);
+        char *object = slab_object(cache, slab, slot->carved);
+        void **place = batch->objects + batch->room;
+        uint32_t size = cache->size;
 
-        for (uint32_t index = slot->carved; index < end; index++) {
-                void *object = slab_object(cache, slab, index);
-
-                slab_set_next(slab, objects, index, INDEX_IN_USE);
-                batch_add(batch, object);
+        for (uint32_t index = slot->carved; index < slot->carved + count; index++) {
+                table_set_next(table, is_narrow(objects), index, INDEX_IN_USE);
+                *--place = object;
+                object += size;
         }
-        slot->carved = end;
+        slot->carved += count;
+        batch->room -= count;
 }
 
 /*

@@ -202,14 +202,16 @@ def test_bulk_worker_counts_its_objects_in_a_group() -> None:
     assert charged["groups"] == 250 * (256 + 8)
 
 
-def test_timed_reports_time_and_peak(tmp_path: Path) -> None:
+def test_timed_reports_times_peak_and_faults(tmp_path: Path) -> None:
     file = tmp_path / "result"
     script = "import time; block = bytearray(50_000_000); time.sleep(0.2); raise SystemExit(7)"
     done = subprocess.run([TIMED, file, "/usr/bin/python3", "-c", script], check=False)
-    wall_ns, peak_kib = map(int, file.read_text().split())
+    wall_ns, cpu_ns, peak_kib, minor_faults, _ = map(int, file.read_text().split())
     assert done.returncode == 7
     assert wall_ns >= 200_000_000
+    assert 0 < cpu_ns < wall_ns
     assert peak_kib >= 50_000_000 // 1024
+    assert minor_faults >= 50_000_000 // (2 << 20)  # huge pages at most
 
 
 def test_timed_preloads_into_the_program_only(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ FLAGS = [
 
 WALKERS = ["unit/walker.c", "unit/walk_slab.c", "unit/slob_walk.c"]
 
+ZONE_WRAPS = ["bind", "commit", "current_node", "map", "near_node", "purge", "remap", "time_ms"]
+
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
@@ -57,8 +59,12 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
     ),
+    "test_zones": (
+        ["unit/test_zones.c", "unit/page_model.c", "unit/system_wrap.c"],
+        ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in ZONE_WRAPS)],
+    ),
 }
-WITHOUT_MALLOC = set(PROGRAMS) - {"attack"}
+WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")}
 
 
 class MutantError(Exception):

@@ -60,6 +60,7 @@ LOCKED = Setting("locked", options="slots=locked")
 LIMITED = Setting("limited", address_space=4 * GIB)
 SLAB = Setting("slab", options="engine=slab")
 SLOB = Setting("slob", options="engine=slob")
+MIXED = Setting("mixed", options="kmalloc-64.engine=slab,kmalloc-1*.engine=slob")
 UNREGISTERED = Setting("unregistered", environment={"GLIBC_TUNABLES": "glibc.pthread.rseq=0"})
 
 

@@ -16,6 +16,7 @@ from dropin import (
     LIBRARIES,
     LIMITED,
     LOCKED,
+    MIXED,
     SLAB,
     SLOB,
     UNREGISTERED,
@@ -39,7 +40,7 @@ from slabtable import read_table
 
 SETTINGS = (DEFAULT, LOCKED, LIMITED, UNREGISTERED, SLAB, SLOB)
 everywhere = under(*SETTINGS, quick=(DEFAULT, LOCKED, LIMITED))
-each_engine_quick = under(*SETTINGS, quick=(DEFAULT, LOCKED, LIMITED, SLAB, SLOB))
+each_engine_quick = under(*SETTINGS, MIXED, quick=(DEFAULT, LOCKED, LIMITED, SLAB, SLOB, MIXED))
 
 
 # ---- sqlite3 -----------------------------------------------------------------------------------

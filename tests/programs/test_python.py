@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from dropin import DEFAULT, LIMITED, LOCKED, SLAB, SLOB, UNREGISTERED, DropIn, Finished, Setting
+from dropin import (
+    DEFAULT,
+    LIMITED,
+    LOCKED,
+    MIXED,
+    SLAB,
+    SLOB,
+    UNREGISTERED,
+    DropIn,
+    Finished,
+    Setting,
+)
 from needs import require
 
 PYTHON = "/usr/bin/python3"
@@ -65,7 +76,7 @@ MINIMUM = {"pymalloc": 1_000, "malloc": 50_000}
 def is_quick(setting: Setting, allocator: str, suite: Suite) -> bool:
     if setting is DEFAULT:
         return allocator == "malloc" or suite in (JSON, RE, GC, MULTIPROCESSING)
-    if setting in (SLAB, SLOB):
+    if setting in (SLAB, SLOB, MIXED):
         return allocator == "malloc" and suite is JSON
     return allocator == "malloc" and suite in (JSON, RE, GC)
 
@@ -79,7 +90,7 @@ def matrix() -> list[object]:
             id=f"{setting.name}-{allocator}-{suite.module}",
             marks=() if is_quick(setting, allocator, suite) else (pytest.mark.full,),
         )
-        for setting in (DEFAULT, LOCKED, LIMITED, UNREGISTERED, SLAB, SLOB)
+        for setting in (DEFAULT, LOCKED, LIMITED, UNREGISTERED, SLAB, SLOB, MIXED)
         for allocator in MINIMUM
         for suite in SUITES
     ]

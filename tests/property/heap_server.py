@@ -168,6 +168,12 @@ class Worker:
         )
         return result, ctypes.get_errno()
 
+    def write_slabinfo(self, line: str) -> tuple[int, int]:
+        """kmem_slabinfo_write; its result, and errno."""
+        ctypes.set_errno(0)
+        result = self.library.kmem_slabinfo_write(line.encode())
+        return result, ctypes.get_errno()
+
     def class_counts(self) -> dict[str, tuple[int, int]]:
         """Objects in use, and their stride, of each size class that has been needed."""
         found = {}

@@ -315,6 +315,26 @@ class Calls(RuleBasedStateMachine):
         else:
             assert self.ask(("number", name, attribute))[0] == value
 
+    @precondition(lambda self: self.caches)
+    @rule(
+        number=picks,
+        limit=st.integers(-1, 200),
+        batchcount=st.integers(-1, 200),
+        shared=st.integers(-1, 10),
+    )
+    def write_slabinfo(self, number: int, limit: int, batchcount: int, shared: int) -> None:
+        """Taken, or ignored if impossible; other engines refuse it. No object is touched."""
+        name = pick(self.caches, number).name
+        before = self.ask(("number", name, "sheaf_capacity"))[0]
+        line = f"{name} {limit} {batchcount} {shared}"
+        result, error = self.ask(("write_slabinfo", line))[0]
+        if not self.rules.slab:
+            assert (result, error) == (-1, EIO)
+            return
+        assert result == 0
+        taken = 1 <= batchcount <= limit and shared >= 0
+        assert self.ask(("number", name, "sheaf_capacity"))[0] == (limit if taken else before)
+
     @precondition(lambda self: any(not cache.live and not cache.pools for cache in self.caches))
     @rule(number=picks)
     def destroy_cache(self, number: int) -> None:

@@ -8,6 +8,7 @@
 
 #include "introspect/totals.h"
 #include "kmem.h"
+#include "page/zone.h"
 #include "slab/slab.h"
 #include "slub/counters.h"
 
@@ -350,6 +351,70 @@ static void child_nodes(void)
         check_equal(page_at(address_page(again))->node, 0);
 }
 
+/*
+ * Each node has its own pages: what a node may have (option node_limit) it hands out to its CPUs
+ * and to wishes, then the next one's come; a full one refuses __GFP_THISNODE; all go home.
+ */
+static void child_zones(void)
+{
+        enum { CHUNKS = 2, NODES = 8 };
+        unsigned int object_bytes = (unsigned int)sim_page_bytes();
+        size_t most = CHUNKS * CHUNK_PAGES;
+        static void *object[NODES][CHUNKS * CHUNK_PAGES + 1];
+        struct kmem_cache *cache;
+        struct page_counts counts;
+        size_t count[NODES] = {0};
+
+        start(16, NODES);
+        cache = kmem_cache_create("zones", object_bytes, object_bytes, 0, NULL);
+        for (unsigned int node = 0; node < NODES; node++) {
+                sim_set_cpu((2 * node + 5) % 16); /* another node's */
+                while ((object[node][count[node]] = kmem_cache_alloc_node(
+                                cache, __GFP_THISNODE | __GFP_NOWARN, (int)node))) {
+                        uint32_t page = address_page(object[node][count[node]]);
+
+                        check_equal(zone_of(page)->node, node);
+                        count[node]++;
+                        check(count[node] <= most);
+                }
+                check_equal(errno, ENOMEM);
+                pages_count_node(node, &counts);
+                check(counts.accessible_pages == most && counts.free_pages < 16);
+                for (unsigned int other = node + 1; other < NODES; other++) {
+                        pages_count_node(other, &counts);
+                        check(counts.used_pages < most / 2);
+                }
+        }
+        sim_set_cpu(6); /* of node 3 */
+        check(!kmem_cache_alloc(cache, __GFP_NOWARN));
+        while (count[5] > most / 2)
+                kmem_cache_free(cache, object[5][--count[5]]);
+        kmem_cache_shrink(cache);
+        object[5][count[5]] = kmem_cache_alloc(cache, 0);
+        check_equal(zone_of(address_page(object[5][count[5]++]))->node, 5);
+        for (unsigned int node = 0; node < NODES; node++)
+                while (count[node])
+                        kmem_cache_free(cache, object[node][--count[node]]);
+        check_equal(kmem_cache_shrink(cache), 0);
+        kmem_cache_destroy(cache);
+        for (unsigned int node = 0; node < NODES; node++) {
+                pages_count_node(node, &counts);
+                check(counts.used_pages <= 64); /* the library's own caches */
+        }
+}
+
+static void nodes_have_zones(void **state)
+{
+        char options[64];
+
+        /* Two chunks, as many bytes as those have here. */
+        snprintf(options, sizeof(options), "node_limit=%zu", 2 * order_bytes(ORDER_MAX));
+        child_passes("zones", options);
+        snprintf(options, sizeof(options), "engine=slab,node_limit=%zu",
+                 2 * order_bytes(ORDER_MAX));
+        child_passes("zones", options);
+}
+
 static void nodes_are_apart(void **state)
 {
         child_passes("nodes", "sheaf_capacity=0");
@@ -631,6 +696,22 @@ static void child_held(void)
         kmem_cache_create("held", 10, 0, 0, NULL);
 }
 
+static void child_aligned(void)
+{
+        sim_start(NULL);
+        check(kmem_cache_create("aligned", 64, (unsigned int)PAGE_SIZE, 0, NULL) != NULL);
+        check(kmem_cache_create("above", 64, 2 * (unsigned int)PAGE_SIZE, 0, NULL) == NULL);
+}
+
+/* An object may be aligned to a page of the machine, and the message says how large that is. */
+static void alignment_bound(void **state)
+{
+        char text[60];
+
+        snprintf(text, sizeof(text), "a power of two up to %zu\n", PAGE_SIZE);
+        child_prints("aligned", "", text);
+}
+
 static char element[64];
 static unsigned int elements = 1;
 
@@ -684,6 +765,7 @@ int main(int argc, char **argv)
                 {"orders", child_orders},
                 {"slab_node", child_slab_node},
                 {"nodes", child_nodes},
+                {"zones", child_zones},
                 {"counts", child_counts},
                 {"hand_overs", child_hand_overs},
                 {"costs", child_costs},
@@ -695,15 +777,18 @@ int main(int argc, char **argv)
                 {"offline", child_offline},
                 {"backwards", child_backwards},
                 {"held", child_held},
+                {"aligned", child_aligned},
                 {"waits", child_waits},
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(model_1_cpu),         cmocka_unit_test(model_2_cpus),
-                cmocka_unit_test(model_64_cpus),       cmocka_unit_test(model_256_cpus),
-                cmocka_unit_test(same_twice),          cmocka_unit_test(slots_are_apart),
-                cmocka_unit_test(cpus_come_and_leave), cmocka_unit_test(nodes_are_apart),
-                cmocka_unit_test(counts_are_exact),    cmocka_unit_test(memory_is_left_alone),
-                cmocka_unit_test(grace_periods),       cmocka_unit_test(wrong_use_ends),
+                cmocka_unit_test(model_1_cpu),          cmocka_unit_test(model_2_cpus),
+                cmocka_unit_test(model_64_cpus),        cmocka_unit_test(model_256_cpus),
+                cmocka_unit_test(same_twice),           cmocka_unit_test(slots_are_apart),
+                cmocka_unit_test(cpus_come_and_leave),  cmocka_unit_test(nodes_are_apart),
+                cmocka_unit_test(nodes_have_zones),     cmocka_unit_test(counts_are_exact),
+                cmocka_unit_test(memory_is_left_alone), cmocka_unit_test(grace_periods),
+                cmocka_unit_test(alignment_bound),
+                cmocka_unit_test(wrong_use_ends),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));

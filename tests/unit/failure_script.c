@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -255,6 +256,21 @@ static void drop_bulk(struct objects *all)
         all->count = 0;
 }
 
+/* S6-51; the other engines refuse it. */
+static void retune(struct objects *all)
+{
+        char line[64];
+
+        snprintf(line, sizeof(line), "%s 30 10 4", all->kind->name);
+        errno = 0;
+        if (kmem_slabinfo_write(line) == 0)
+                return;
+        if (all->cache->engine == &slab_engine)
+                there(NULL);
+        else
+                check_equal(errno, EIO);
+}
+
 static void use_cache(struct objects *all)
 {
         if (!all->cache)
@@ -264,6 +280,7 @@ static void use_cache(struct objects *all)
         inuse_is(all->cache, all->count);
         take_bulk(all, all->kind->constructed ? QUIET : QUIET | __GFP_ZERO, all->kind->count / 3);
         on_helper(drop_half, all);
+        retune(all);
         inuse_is(all->cache, all->count);
         kmem_cache_shrink(all->cache);
         inuse_is(all->cache, all->count);

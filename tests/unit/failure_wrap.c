@@ -95,7 +95,7 @@ static void *mapped(void *start, size_t bytes)
 
 /* The linker gives the library the wrappers and the wrappers the real ones (--wrap). */
 void *__real_metadata_alloc(size_t bytes);
-struct page *__real_pages_alloc(unsigned int order, bool *zero);
+struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
 struct page *__real_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 struct page *__real_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __real_pages_resize(struct page *page, size_t count, size_t new_count);
@@ -106,7 +106,7 @@ void *__real_system_remap(void *start, size_t old_bytes, size_t new_bytes);
 bool __real_system_commit(void *start, size_t bytes);
 
 void *__wrap_metadata_alloc(size_t bytes);
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero);
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
 struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 struct page *__wrap_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __wrap_pages_resize(struct page *page, size_t count, size_t new_count);
@@ -121,9 +121,9 @@ void *__wrap_metadata_alloc(size_t bytes)
         return fails("metadata_alloc") ? NULL : __real_metadata_alloc(bytes);
 }
 
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero)
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return fails("pages_alloc") ? NULL : __real_pages_alloc(order, zero);
+        return fails("pages_alloc") ? NULL : __real_pages_alloc(order, node, zero);
 }
 
 struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero)

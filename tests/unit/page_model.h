@@ -12,6 +12,9 @@
 enum { MODEL_PAGES = 1 << 17 };
 extern uint32_t model_owner[MODEL_PAGES];
 
+/* An empty heap; the address space of the one before is given back. */
+bool heap_renew(size_t reserve);
+
 /* Writes the owner into each page, and checks that it is still there. */
 void model_take(struct page *page, size_t count, uint32_t owner);
 void model_check(struct page *page, size_t count, uint32_t owner);
@@ -20,7 +23,10 @@ void model_drop(struct page *page, size_t count, uint32_t owner);
 
 bool range_is_zero(const void *start, size_t bytes);
 
-/* PAGE-1 to PAGE-4, BUDDY-1 to BUDDY-3 and the counters; pages of no owner must be free. */
+/*
+ * PAGE-1 to PAGE-4, ZONE-1, BUDDY-1 to BUDDY-3 and the counters of each zone; pages of no owner
+ * must be free.
+ */
 void model_check_all(void);
 
 #endif

@@ -130,7 +130,10 @@ static void child_refused(void)
         REFUSED(kmem_cache_create("align", 64, 3, 0, NULL));
         REFUSED(kmem_cache_create("align", 64, 8192, 0, NULL));
         REFUSED(kmem_cache_create("flag", 64, 0, 0x1u, NULL));
-        REFUSED(kmem_cache_create("flag", 64, 0, 0x80000000u, NULL));
+        REFUSED(kmem_cache_create("flag", 64, 0, 0x08000000u, NULL));
+        REFUSED(kmem_cache_create("two", 64, 0, SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB, NULL));
+        REFUSED(kmem_cache_create("two", 64, 0, SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB, NULL));
+        REFUSED(kmem_cache_create("two", 64, NULL, SLAB_ENGINE_SLUB | SLAB_ENGINE_SLOB));
         REFUSED(kmem_cache_create("huge", (4u << 20) + 1, 0, 0, NULL));
         REFUSED(kmem_cache_create("huge", UINT32_MAX, 0, 0, NULL));
         REFUSED(kmem_cache_create("offset", 64, &offset, 0)); /* needs TYPESAFE_BY_RCU: S4-05 */
@@ -149,9 +152,14 @@ static void child_refused(void)
 static void refused(void **state)
 {
         static const char *const texts[] = {
-                "kmem_cache_create(NULL)", "kmem_cache_create(zero) size 0",
-                "failed with error 22",    "align 3",
-                "flags 0x80000000",        "too large",
+                "kmem_cache_create(NULL)",
+                "kmem_cache_create(zero) size 0",
+                "failed with error 22",
+                "align 3",
+                "a power of two up to 4096",
+                "flags 0x8000000 ",
+                "expected at most one of SLAB_ENGINE_SLUB, SLAB_ENGINE_SLAB, SLAB_ENGINE_SLOB",
+                "too large",
                 "freeptr_offset",
         };
 
@@ -167,7 +175,7 @@ static void permitted_flags(void **state)
                 SLAB_HWCACHE_ALIGN,      SLAB_CACHE_DMA,   SLAB_CACHE_DMA32,     SLAB_STORE_USER,
                 SLAB_RECLAIM_ACCOUNT,    SLAB_PANIC,       SLAB_TYPESAFE_BY_RCU, SLAB_TRACE,
                 SLAB_DEBUG_OBJECTS,      SLAB_NOLEAKTRACE, SLAB_NO_MERGE,        SLAB_ACCOUNT,
-                SLAB_NO_USER_FLAGS,
+                SLAB_NO_USER_FLAGS,      SLAB_ENGINE_SLUB, SLAB_ENGINE_SLAB,     SLAB_ENGINE_SLOB,
         };
 
         for (size_t i = 0; i < array_size(flags); i++) {
@@ -277,6 +285,31 @@ static void names(void **state)
         kmem_cache_destroy(a);
 }
 
+static void child_odd_names(void)
+{
+        static const char *const odd[] = {"with space", "tab\there", "new\nline 1 2 3",
+                                          "#hash",      " ",         "50%s"};
+
+        for (size_t i = 0; i < array_size(odd); i++) {
+                char text[KMEM_ATTR_BYTES];
+
+                check(kmem_cache_create(odd[i], 64, 0, 0, NULL) != NULL);
+                check(kmem_attr_read(odd[i], "engine", text, sizeof(text)) > 0);
+        }
+        check(kmem_group_create("two\nlines", NULL, 0) != NULL);
+}
+
+/* Any name will do, and is one word of the slab table. */
+static void odd_names(void **state)
+{
+        static const char *const words[] = {
+                "\nwith!space ", "\ntab!here ", "\nnew!line!1!2!3 ",   "\n!hash ",
+                "\n! ",          "\n50%s ",     "\n# group two!lines:"};
+
+        for (size_t i = 0; i < array_size(words); i++)
+                child_prints("odd_names", "slabinfo=-", words[i]);
+}
+
 static void null_calls(void **state)
 {
         struct kmem_cache *cache = kmem_cache_create("null", 64, 0, 0, NULL);
@@ -363,6 +396,7 @@ static void child_merging(void)
         struct kmem_cache_args region = {.usersize = 8};
         struct kmem_cache *base = kmem_cache_create("base", 60, 0, 0, NULL);
         struct kmem_cache *alias = kmem_cache_create("alias", 64, 0, 0, NULL);
+        struct kmem_cache *aligned = kmem_cache_create("aligned", 64, 32, 0, NULL);
         struct kmem_cache *others[12];
         unsigned int count = 0;
 
@@ -370,7 +404,7 @@ static void child_merging(void)
         check_equal(kmem_cache_size(base), 64);
         check(kmem_cache_create("smaller", 57, 0, 0, NULL) == base);
         check_equal(kmem_cache_size(base), 64);
-        check(kmem_cache_create("aligned", 64, 32, 0, NULL) == base);
+        check_equal(aligned == base, chosen_engine() != &slab_engine); /* S4-42 */
         others[count++] = kmem_cache_create("larger", 65, 0, 0, NULL);
         others[count++] = kmem_cache_create("gap", 48, 0, 0, NULL); /* 64 - 48 >= a word */
         others[count++] = kmem_cache_create("ctor", 64, 0, 0, construct);
@@ -395,7 +429,7 @@ static void child_merging(void)
         exercise(base, 64);
         kmem_cache_destroy(alias);
         kmem_cache_destroy(alias);
-        kmem_cache_destroy(alias);
+        kmem_cache_destroy(aligned);
         exercise(base, 64);
         kmem_cache_destroy(base);
         for (unsigned int i = 0; i < count; i++)
@@ -417,6 +451,168 @@ static void merging_is_an_option(void **state)
         check_equal(a != b, !options.slab_merge);
         kmem_cache_destroy(a);
         kmem_cache_destroy(b);
+}
+
+static void check_engine(const char *cache, const char *expected)
+{
+        char text[KMEM_ATTR_BYTES];
+
+        check(kmem_attr_read(cache, "engine", text, sizeof(text)) > 0);
+        text[strcspn(text, "\n")] = '\0';
+        if (strcmp(text, expected) != 0) {
+                fprintf(stderr, "engine of %s is %s, expected %s\n", cache, text, expected);
+                check(strcmp(text, expected) == 0);
+        }
+}
+
+static const struct {
+        slab_flags_t flag;
+        const char *engine;
+} engine_flags[] = {
+        {SLAB_ENGINE_SLUB, "slub"},
+        {SLAB_ENGINE_SLAB, "slab"},
+        {SLAB_ENGINE_SLOB, "slob"},
+};
+
+/* A flag chooses the back end, whatever option engine says; by both forms of create. */
+static void engine_by_flag(void **state)
+{
+        struct kmem_cache *cache = kmem_cache_create("no flag", 64, 0, 0, NULL);
+
+        check_engine("no flag", chosen_engine()->name);
+        kmem_cache_destroy(cache);
+        for (size_t i = 0; i < array_size(engine_flags); i++) {
+                struct kmem_cache_args args = {.ctor = construct};
+
+                cache = kmem_cache_create("by flag", 64, 0, engine_flags[i].flag, NULL);
+                check_engine("by flag", engine_flags[i].engine);
+                exercise(cache, 64);
+                kmem_cache_destroy(cache);
+                constructed = 0;
+                cache = kmem_cache_create("by flag", 700, &args,
+                                          engine_flags[i].flag | SLAB_TYPESAFE_BY_RCU);
+                check_engine("by flag", engine_flags[i].engine);
+                exercise(cache, 700);
+                check(constructed >= 1);
+                kmem_cache_destroy(cache);
+        }
+}
+
+/* Objects of all three at once: each is known by its own cache. */
+static void engines_side_by_side(void **state)
+{
+        struct kmem_cache *caches[array_size(engine_flags)];
+
+        for (size_t i = 0; i < array_size(engine_flags); i++)
+                caches[i] = kmem_cache_create("side", 40, 0, engine_flags[i].flag, NULL);
+        for (unsigned int i = 0; i < MANY; i++) {
+                objects[i] = kmem_cache_alloc(caches[i % array_size(caches)], 0);
+                memset(objects[i], (int)i, 40);
+        }
+        for (unsigned int i = 0; i < MANY; i++) {
+                for (unsigned int byte = 0; byte < 40; byte++)
+                        check_equal(((uint8_t *)objects[i])[byte], i & 0xff);
+                kmem_cache_free(caches[i % array_size(caches)], objects[i]);
+        }
+        for (size_t i = 0; i < array_size(caches); i++)
+                kmem_cache_destroy(caches[i]);
+}
+
+static void check_flags_lose(const char *name, const char *engine)
+{
+        for (size_t i = 0; i < array_size(engine_flags); i++) {
+                struct kmem_cache *cache =
+                        kmem_cache_create(name, 64, 0, engine_flags[i].flag, NULL);
+
+                check_engine(name, engine);
+                exercise(cache, 64);
+                kmem_cache_destroy(cache);
+        }
+}
+
+/* An option that names the cache wins over the flag, in full or up to a '*'. */
+static void child_engine_by_name(void)
+{
+        struct kmem_cache *other = kmem_cache_create("other", 64, 0, SLAB_ENGINE_SLUB, NULL);
+
+        check_engine("other", "slub");
+        kmem_cache_destroy(other);
+        check_flags_lose("named", "slab");
+        check_flags_lose("pattern-4", "slob");
+        check_flags_lose("pattern-5", "slub");
+}
+
+static void child_engine_of_all(void)
+{
+        check_flags_lose("any", "slab");
+}
+
+/* Options know a cache by the name that it got. */
+static void child_engine_of_long_name(void)
+{
+        char name[300];
+
+        memset(name, 'n', sizeof(name) - 1);
+        name[sizeof(name) - 1] = '\0';
+        check(kmem_cache_create(name, 64, 0, 0, NULL) != NULL);
+        name[CACHE_NAME_BYTES - 1] = '\0';
+        check_engine(name, "slab");
+}
+
+static void engine_by_option(void **state)
+{
+        char option[100];
+
+        child_passes("engine_by_name", "named.engine=slab,pattern-*.engine=slob,"
+                                       "pattern-5.engine=slub");
+        child_passes("engine_of_all", "*.engine=slab");
+        memset(option, 'n', CACHE_NAME_BYTES - 1);
+        strcpy(option + CACHE_NAME_BYTES - 1, ".engine=slab");
+        child_passes("engine_of_long_name", option);
+}
+
+/* Like caches of different back ends stay apart. */
+static void child_merging_by_engine(void)
+{
+        struct kmem_cache *slub = kmem_cache_create("slub", 64, 0, SLAB_ENGINE_SLUB, NULL);
+        struct kmem_cache *slab = kmem_cache_create("slab", 64, 0, SLAB_ENGINE_SLAB, NULL);
+        struct kmem_cache *slob = kmem_cache_create("slob", 64, 0, SLAB_ENGINE_SLOB, NULL);
+        struct kmem_cache *own = kmem_cache_create("own", 64, 0, 0, NULL);
+
+        check(slub != slab && slub != slob && slab != slob);
+        check(kmem_cache_create("slub 2", 64, 0, SLAB_ENGINE_SLUB, NULL) == slub);
+        check(kmem_cache_create("slab 2", 64, 0, SLAB_ENGINE_SLAB, NULL) == slab);
+        check(kmem_cache_create("slob 2", 64, 0, SLAB_ENGINE_SLOB, NULL) != slob);
+        /* The default engine's, asked for by flag or not, is one cache. */
+        check_equal(own == slub, chosen_engine() == &slub_engine);
+        check_equal(own == slab, chosen_engine() == &slab_engine);
+        check(own != slob);
+        check_engine("slub 2", "slub");
+        check_engine("slab 2", "slab");
+        check_engine("slob 2", "slob");
+}
+
+/* S4-42: of engine slab, whose slabs begin with a colour, also the alignment counts. */
+static void child_merging_aligned(void)
+{
+        struct kmem_cache *base = kmem_cache_create("base", 640, 0, SLAB_ENGINE_SLAB, NULL);
+        struct kmem_cache *aligned = kmem_cache_create("aligned", 640, 128, SLAB_ENGINE_SLAB, NULL);
+
+        for (unsigned int i = 0; i < MANY; i++) {
+                objects[i] = kmem_cache_alloc(aligned, 0);
+                check_equal((uintptr_t)objects[i] % 128, 0);
+        }
+        for (unsigned int i = 0; i < MANY; i++)
+                kmem_cache_free(aligned, objects[i]);
+        check(aligned != base);
+        /* The other way round it is like enough. */
+        check(kmem_cache_create("less", 640, 64, SLAB_ENGINE_SLAB, NULL) == aligned);
+}
+
+static void merging_by_engine(void **state)
+{
+        child_passes("merging_by_engine", "slab_merge=1");
+        child_passes("merging_aligned", "slab_merge=1");
 }
 
 /* 4,095 caches and no more; afterwards indexes are used again. */
@@ -472,6 +668,7 @@ static void exhausted(void **state)
         static struct child_result result;
         unsigned int lines = 0;
         char *quiet, *at;
+        char title[50];
 
         child_aborts("exhausted", "reserve=64M", "__GFP_NOFAIL");
         child_run("exhausted", "reserve=64M", &result);
@@ -482,6 +679,9 @@ static void exhausted(void **state)
         for (; at; at = strstr(at + 1, "Unable to allocate memory"))
                 lines++;
         assert_in_range(lines, 1, 10);
+        snprintf(title, sizeof(title), "kmem: %s: Unable to allocate memory",
+                 chosen_engine()->title);
+        assert_non_null(strstr(result.output, title));
 }
 
 /* S8-31: a constructor may allocate from other caches. */
@@ -511,10 +711,19 @@ static void allocating_constructor(void **state)
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
-                {"refused", child_refused},     {"panic", child_panic},
-                {"usercopy", child_usercopy},   {"leftovers", child_leftovers},
-                {"merging", child_merging},     {"many_caches", child_many_caches},
+                {"refused", child_refused},
+                {"panic", child_panic},
+                {"usercopy", child_usercopy},
+                {"leftovers", child_leftovers},
+                {"merging", child_merging},
+                {"many_caches", child_many_caches},
                 {"exhausted", child_exhausted},
+                {"odd_names", child_odd_names},
+                {"engine_by_name", child_engine_by_name},
+                {"engine_of_all", child_engine_of_all},
+                {"engine_of_long_name", child_engine_of_long_name},
+                {"merging_by_engine", child_merging_by_engine},
+                {"merging_aligned", child_merging_aligned},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(sizes),
@@ -527,12 +736,17 @@ int main(int argc, char **argv)
                 cmocka_unit_test(create_forms),
                 cmocka_unit_test(usercopy),
                 cmocka_unit_test(names),
+                cmocka_unit_test(odd_names),
                 cmocka_unit_test(null_calls),
                 cmocka_unit_test(node_and_lru),
                 cmocka_unit_test(shrink_result),
                 cmocka_unit_test(leftovers),
                 cmocka_unit_test(merging),
                 cmocka_unit_test(merging_is_an_option),
+                cmocka_unit_test(engine_by_flag),
+                cmocka_unit_test(engines_side_by_side),
+                cmocka_unit_test(engine_by_option),
+                cmocka_unit_test(merging_by_engine),
                 cmocka_unit_test(many_caches),
                 cmocka_unit_test(exhausted),
                 cmocka_unit_test(allocating_constructor),

@@ -332,6 +332,87 @@ static void bad_pointers(void **state)
         assert_non_null(strstr(result.output, "kfree(0x1234567000)"));
 }
 
+static void child_double_kfree(void)
+{
+        void *blocks[] = {kmalloc(100, 0), kmalloc(100, 0)};
+
+        kfree(blocks[0]);
+        kfree(blocks[0]);
+        kfree(blocks[1]);
+        if (is_slob())
+                kfree_bulk(array_size(blocks), blocks);
+}
+
+/* The line names the call; engine slob, where nothing rests, knows it of each object of a bulk. */
+static void double_kfree(void **state)
+{
+        child_prints("double_kfree", "bad_free=ignore", "kmem: kfree(0x");
+        child_prints("double_kfree", "bad_free=ignore", "free already (double free); ignored");
+        child_aborts("double_kfree", "bad_free=abort", "kmem: kfree(0x");
+        if (is_slob())
+                child_prints("double_kfree", "bad_free=ignore", "kmem: kfree_bulk(0x");
+}
+
+static void works(size_t size, gfp_t flags)
+{
+        void *blocks[20];
+        void *grown;
+
+        for (unsigned int i = 0; i < array_size(blocks); i++) {
+                blocks[i] = kmalloc(size, flags);
+                check(blocks[i] && ksize(blocks[i]) >= size);
+                check_equal((uintptr_t)blocks[i] % (size < 16 || is_slob() ? 8 : 16), 0);
+                memset(blocks[i], (int)i, size);
+        }
+        grown = krealloc(blocks[0], 3 * size, flags);
+        check(grown != NULL);
+        blocks[0] = grown;
+        for (unsigned int i = 0; i < array_size(blocks); i++) {
+                for (size_t byte = 0; byte < size; byte++)
+                        check_equal(((uint8_t *)blocks[i])[byte], i);
+                kfree(blocks[i]);
+        }
+}
+
+/*
+ * Named caches have taken all indexes: what has no class yet comes from a larger one that has, as
+ * long as that is aligned as well, or is a large block.
+ */
+static void child_no_index(void)
+{
+        struct kmem_cache *last = NULL;
+        struct kmem_cache *made;
+        void *block;
+
+        kfree(kmalloc(64, 0));
+        while ((made = kmem_cache_create("many", 32, 0, SLAB_NO_MERGE, NULL)))
+                last = made;
+        check_equal(errno, ENOSPC);
+        for (size_t size = 1; size < 50000; size = size * 5 / 4 + 1)
+                works(size, GFP_KERNEL);
+        check(kmem_group_create("group", NULL, 0) != NULL);
+        for (size_t size = 1; size < 50000; size = size * 3 + 1)
+                works(size, GFP_KERNEL_ACCOUNT);
+        if (!is_slob()) { /* whose blocks have the size asked for */
+                block = kmalloc(40, 0);
+                check_equal(ksize(block), 64);
+                kfree(block);
+                block = kmalloc(1024, 0);
+                check_equal(ksize(block), 4096);
+                kfree(block);
+        }
+        kmem_cache_destroy(last);
+        block = kmalloc(40, 0);
+        check_equal(ksize(block), kmalloc_size_roundup(40));
+        kfree(block);
+}
+
+static void no_index(void **state)
+{
+        child_passes("no_index", "");
+        child_passes("no_index", "classes=kernel");
+}
+
 static void child_bad_pointer_aborts(void)
 {
         int local = 0;
@@ -402,6 +483,8 @@ int main(int argc, char **argv)
                 {"classes", child_classes},
                 {"bad_pointers", child_bad_pointers},
                 {"bad_pointer_aborts", child_bad_pointer_aborts},
+                {"double_kfree", child_double_kfree},
+                {"no_index", child_no_index},
                 {"interior", child_interior},
                 {"exhausted", child_exhausted},
         };
@@ -412,6 +495,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(sensitive),        cmocka_unit_test(copies),
                 cmocka_unit_test(free_anything),    cmocka_unit_test(both_tables),
                 cmocka_unit_test(bad_pointers),     cmocka_unit_test(bad_pointer_aborts),
+                cmocka_unit_test(double_kfree),     cmocka_unit_test(no_index),
                 cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
                 cmocka_unit_test(walk_at_end),
         };

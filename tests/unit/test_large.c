@@ -30,7 +30,8 @@ static bool heap_renew(size_t reserve)
         if (heap.map)
                 system_unmap(heap.map, heap.base + heap.reserved_bytes - (uintptr_t)heap.map);
         memset(&heap, 0, sizeof(heap));
-        memset(&zone, 0, sizeof(zone));
+        memset(zones, 0, sizeof(zones));
+        memset(&frontier, 0, sizeof(frontier));
         options.reserve = reserve;
         return pages_init();
 }
@@ -159,7 +160,7 @@ static void test_addresses_of_nobody(void **state)
         char local;
         char *block = large_alloc(100000, 1, false);
         char *huge = large_alloc(40 * MIB, 1, false);
-        struct page *slab = pages_alloc(3, NULL);
+        struct page *slab = pages_alloc(3, NODE_ANY, NULL);
         const void *nobody[] = {NULL,
                                 &local,
                                 (void *)1,

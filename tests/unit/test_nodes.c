@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Several NUMA nodes (option numa_fake): wishes for one (S8-20, S12-05, S12-06, S6-33), and the
- * search of others (S12-04, S12-07). Each case is a child with its own options, on one CPU.
+ * Several NUMA nodes: wishes for one (S8-20, S12-05, S12-06, S6-33), the search of others (S12-04,
+ * S12-07), nodes that are full, threads and fork on fake nodes (option numa_fake); and the machine's
+ * own nodes, as far as it has some. Each case is a child with its own options, most on one CPU.
  */
 #define _GNU_SOURCE
 #include "child.h"
 
 #include "kmem.h"
 
+#include "base/nodes.h"
+#include "page/zone.h"
 #include "percpu/barn.h"
 #include "percpu/percpu.h"
 
 #include <errno.h>
+#include <linux/mempolicy.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MANY = 600 };
@@ -27,12 +35,35 @@ static int there; /* another one */
 /* While set there are no pages for new slabs. */
 static bool no_pages;
 
-struct page *__real_pages_alloc(unsigned int order, bool *zero);
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero);
+struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
 
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero)
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return no_pages ? NULL : __real_pages_alloc(order, zero);
+        return no_pages ? NULL : __real_pages_alloc(order, node, zero);
+}
+
+/*
+ * With this variable the machine has two nodes, which the kernel calls 0 and 5: the heap may start
+ * before main.
+ */
+static const char two_nodes[] = "KMEM_TEST_TWO_NODES";
+
+void __real_nodes_read(struct nodes *nodes);
+void __wrap_nodes_read(struct nodes *nodes);
+
+void __wrap_nodes_read(struct nodes *nodes)
+{
+        if (getenv(two_nodes))
+                *nodes = (struct nodes){
+                        .count = 2,
+                        .number = {0, 5},
+                        .cpus = {system_cpus(CPUS_ONLINE), 0},
+                        .near = {{0, 1}, {1, 0}},
+                        .of = {[5] = 1},
+                };
+        else
+                __real_nodes_read(nodes);
 }
 
 static void run_on(unsigned int cpu)
@@ -290,6 +321,323 @@ static void barns(void **state)
         child_passes("barns", "numa_fake=2,sheaf_capacity=4,slot_cache_max=0");
 }
 
+/* ---- Zones -------------------------------------------------------------------------------- */
+
+static size_t used_pages(int node)
+{
+        struct page_counts counts;
+
+        pages_count_node((unsigned int)node, &counts);
+        return counts.used_pages;
+}
+
+enum { FILL_MAX = 1 << 16 };
+
+/*
+ * node_limit: a node that is full refuses its own requests, others go elsewhere, and what comes back
+ * to it serves it again.
+ */
+static void child_full_node(void)
+{
+        static void *fill[FILL_MAX];
+        size_t count = 0;
+        size_t before;
+        void *object;
+
+        begin();
+        before = used_pages(here);
+        while ((fill[count] = kmem_cache_alloc_node(cache, __GFP_THISNODE | __GFP_NOWARN, there))) {
+                check_equal(node_of(fill[count]), there);
+                check(++count < FILL_MAX);
+        }
+        check_equal(errno, ENOMEM);
+        /* A chunk has 16,384 objects, less what no whole slab fits in; a node may have two. */
+        check(count > 32000 && count <= 32768);
+        check(used_pages(here) <= before + 1);
+        object = kmem_cache_alloc_node(cache, 0, there);
+        check(object && node_of(object) == here);
+        kmem_cache_free(cache, object);
+        check(!kmem_cache_alloc_node(cache, __GFP_THISNODE | __GFP_NOWARN, there));
+        while (count)
+                kmem_cache_free(cache, fill[--count]);
+        kmem_cache_shrink(cache);
+        check(used_pages(there) <= 1);
+        object = kmem_cache_alloc_node(cache, __GFP_THISNODE, there);
+        check(object && node_of(object) == there);
+        kmem_cache_free(cache, object);
+        kmem_cache_shrink(cache);
+
+        /* Without a wish: first what the own node has, then the other's, then nothing. */
+        while ((fill[count] = kmem_cache_alloc(cache, __GFP_NOWARN)))
+                check(++count < FILL_MAX);
+        check(count > 64000);
+        for (size_t i = 0; i < 1000; i++)
+                check_equal(node_of(fill[i]), here);
+        check_equal(node_of(fill[count - 1]), there);
+        while (count)
+                kmem_cache_free(cache, fill[--count]);
+        end();
+        check(used_pages(there) <= 1);
+}
+
+enum { SHARED = 512, THREAD_STEPS = 60000 };
+
+static void *shared[SHARED];
+static bool nodes_stop;
+
+/* Puts objects of a node where the other thread finds and frees them. */
+static void *wishing_thread(void *argument)
+{
+        unsigned int number = (unsigned int)(uintptr_t)argument;
+        uint64_t state = number + 1;
+        cpu_set_t set;
+
+        CPU_ZERO(&set);
+        CPU_SET(number, &set);
+        sched_setaffinity(0, sizeof(set), &set); /* if there is such a CPU */
+        for (unsigned int step = 0; step < THREAD_STEPS && !load_relaxed(&nodes_stop); step++) {
+                int node = (int)(random_step(&state) % (system_nodes() + 1)) - 1;
+                void *object = kmem_cache_alloc_node(cache, node < 0 ? 0 : __GFP_THISNODE, node);
+
+                check(object != NULL);
+                check(node < 0 || node_of(object) == node);
+                memset(object, (int)number, 256);
+                object = __atomic_exchange_n(&shared[random_step(&state) % SHARED], object,
+                                             __ATOMIC_ACQ_REL);
+                if (object)
+                        kmem_cache_free(cache, object);
+        }
+        return NULL;
+}
+
+static void wish_in_threads(pthread_t threads[2])
+{
+        for (uintptr_t i = 0; i < 2; i++)
+                check(pthread_create(&threads[i], NULL, wishing_thread, (void *)i) == 0);
+}
+
+static void wishes_end(pthread_t threads[2])
+{
+        for (int i = 0; i < 2; i++)
+                pthread_join(threads[i], NULL);
+        for (int i = 0; i < SHARED; i++)
+                kmem_cache_free(cache, shared[i]);
+        kmem_cache_shrink(cache);
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                check_equal(cache->node[node].slabs, 0);
+                check_equal(cache->node[node].objects, 0);
+        }
+}
+
+static void child_two_threads(void)
+{
+        pthread_t threads[2];
+
+        begin();
+        wish_in_threads(threads);
+        wishes_end(threads);
+        end();
+}
+
+/* Forks in the middle of it: the child has pages of every node, and its counts are whole. */
+static void child_fork(void)
+{
+        pthread_t threads[2];
+
+        begin();
+        wish_in_threads(threads);
+        for (unsigned int round = 0; round < 40; round++) {
+                pid_t pid = fork();
+                int status;
+
+                check(pid >= 0);
+                if (pid == 0) {
+                        struct page_counts counts;
+
+                        for (unsigned int i = 0; i < MANY; i++) {
+                                int node = (int)(i % system_nodes());
+
+                                objects[i] = kmem_cache_alloc_node(cache, __GFP_THISNODE, node);
+                                check(objects[i] && node_of(objects[i]) == node);
+                        }
+                        for (unsigned int i = 0; i < MANY; i++)
+                                kmem_cache_free(cache, objects[i]);
+                        pages_count(&counts);
+                        check_equal(counts.accessible_pages, frontier.pages);
+                        check(heap.accessible_bytes == (size_t)frontier.pages << PAGE_SHIFT);
+                        _exit(0);
+                }
+                check(waitpid(pid, &status, 0) == pid && status == 0);
+        }
+        store_relaxed(&nodes_stop, true);
+        wishes_end(threads);
+        end();
+}
+
+static void full_node(void **state)
+{
+        child_passes("full_node", "numa_fake=2,node_limit=8M");
+        child_passes("full_node", "numa_fake=2,node_limit=8M,sheaf_capacity=0,freeze=eager");
+        child_passes("full_node", "numa_fake=2,node_limit=8M,engine=slab");
+}
+
+static void threads_on_nodes(void **state)
+{
+        child_passes("two_threads", "numa_fake=2");
+        child_passes("two_threads", "numa_fake=8,sheaf_capacity=0,cpu_partial=0,min_partial=0");
+        child_passes("two_threads", "numa_fake=2,engine=slab,limit=2");
+        child_passes("fork", "numa_fake=2,sheaf_capacity=0,cpu_partial=0,min_partial=0");
+        child_passes("fork", "numa_fake=8,purge_delay=0");
+}
+
+/* ---- Real nodes --------------------------------------------------------------------------- */
+
+/* Nodes have the numbers that the kernel gives them, in wishes and in figures. */
+static void child_numbers(void)
+{
+        char text[256];
+
+        run_on((unsigned int)sched_getcpu());
+        cache = kmem_cache_create("nodes", 256, 0, 0, NULL);
+        check(cache != NULL);
+        check_equal(system_nodes(), 2);
+        objects[2] = kmem_cache_alloc_node(cache, 0, 1); /* no such node */
+        check(objects[2] && node_of(objects[2]) == (int)system_current_node());
+        objects[0] = kmem_cache_alloc_node(cache, __GFP_THISNODE, 5);
+        objects[1] = kmem_cache_alloc_node(cache, __GFP_THISNODE, 5);
+        check(objects[0] && node_of(objects[0]) == 1 && node_of(objects[1]) == 1);
+        check(kmem_attr_read("nodes", "slabs", text, sizeof(text)) > 0);
+        check(strstr(text, " N0=") && strstr(text, " N5=1\n") && !strstr(text, "N1="));
+        for (int i = 0; i < 3; i++)
+                kmem_cache_free(cache, objects[i]);
+        end();
+}
+
+/* Without a wish nobody is told that memory could not be bound. */
+static void child_no_numbers(void)
+{
+        cache = kmem_cache_create("nodes", 256, 0, 0, NULL);
+        check(cache != NULL);
+        objects[0] = kmem_cache_alloc(cache, 0);
+        check(objects[0] && zones[0].bind_error == EPERM);
+        kmem_cache_free(cache, objects[0]);
+        end();
+}
+
+/* Nobody tells which memory is ours. */
+static void child_starts(void)
+{
+        check(system_nodes() >= 1);
+        cache = kmem_cache_create("nodes", 256, 0, 0, NULL);
+        objects[0] = kmem_cache_alloc_node(cache, __GFP_THISNODE, 0);
+        check(objects[0] != NULL);
+        kmem_cache_free(cache, objects[0]);
+        end();
+}
+
+static void child_off(void)
+{
+        cache = kmem_cache_create("nodes", 256, 0, 0, NULL);
+        check(cache != NULL);
+        check_equal(system_nodes(), 1);
+        objects[0] = kmem_cache_alloc_node(cache, __GFP_THISNODE, 5);
+        check(objects[0] && node_of(objects[0]) == 0);
+        kmem_cache_free(cache, objects[0]);
+        end();
+}
+
+static unsigned int lines_with(const char *text, const char *part)
+{
+        unsigned int count = 0;
+
+        for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
+                count++;
+        return count;
+}
+
+/* The kernel refuses to bind to a node 5 that it does not have, and a sandbox to bind at all. */
+static void nodes_of_the_machine(void **state)
+{
+        static struct child_result result;
+        const char *message = "memory of NUMA node 5 is not bound to it (mbind failed with error";
+
+        setenv(two_nodes, "", 1);
+        child_run("numbers", "numa=auto", &result);
+        check_equal(result.status, 0);
+        check_equal(lines_with(result.output, message), 1);
+        child_refuse_system_call(SYS_mbind);
+        child_prints("numbers", "numa=auto", "mbind failed with error 1)");
+        child_run("no_numbers", "numa=auto", &result);
+        check_equal(result.status, 0);
+        check_equal(lines_with(result.output, "mbind"), 0);
+        child_refuse_system_call(-1);
+        child_passes("off", "numa=off");
+        unsetenv(two_nodes);
+        child_refuse_system_call(SYS_get_mempolicy);
+        child_passes("starts", "numa=auto");
+        child_refuse_system_call(-1);
+}
+
+/* The kernel's number of the node that has the memory behind an address. */
+static int place_of(const void *address)
+{
+        int node = -1;
+
+        check(syscall(SYS_get_mempolicy, &node, NULL, 0, address, MPOL_F_NODE | MPOL_F_ADDR) == 0);
+        return node;
+}
+
+/* Objects lie where their slab says, from whatever CPU they are touched first. */
+static void child_real(void)
+{
+        static void *page[MANY];
+        cpu_set_t set;
+
+        check(sched_getaffinity(0, sizeof(set), &set) == 0);
+        cache = kmem_cache_create("nodes", 4096, 4096, 0, NULL);
+        check(cache != NULL);
+        if (system_nodes() == 1) {
+                puts("# skipped: this machine has one NUMA node");
+                fflush(stdout);
+                _exit(CHILD_SKIP);
+        }
+        if (zones[0].bind_error) {
+                printf("# skipped: mbind is refused with error %d\n", zones[0].bind_error);
+                fflush(stdout);
+                _exit(CHILD_SKIP);
+        }
+        for (unsigned int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+                if (!CPU_ISSET(cpu, &set))
+                        continue;
+                run_on(cpu);
+                for (unsigned int i = 0; i < MANY; i++) {
+                        unsigned int node = i % system_nodes();
+                        int number = (int)system_node_number(node);
+
+                        page[i] = kmem_cache_alloc_node(cache, __GFP_THISNODE, number);
+                        check(page[i] && node_of(page[i]) == (int)node);
+                        memset(page[i], 1, 4096);
+                        check_equal(place_of(page[i]), number);
+                }
+                for (unsigned int i = 0; i < MANY; i++)
+                        kmem_cache_free(cache, page[i]);
+                /* Without a wish it is the node of this CPU, once what is cached is used up. */
+                kmem_cache_shrink(cache);
+                page[0] = kmem_cache_alloc(cache, 0);
+                memset(page[0], 1, 4096);
+                check_equal(place_of(page[0]), system_node_number(system_current_node()));
+                kmem_cache_free(cache, page[0]);
+                kmem_cache_shrink(cache);
+        }
+        kmem_cache_destroy(cache);
+}
+
+static void real_nodes(void **state)
+{
+        child_passes("real", "numa=auto");
+        child_passes("real", "engine=slab");
+}
+
 static void wishes(void **state)
 {
         child_passes("wishes", "numa_fake=2");
@@ -328,6 +676,14 @@ int main(int argc, char **argv)
                 {"ratio", child_ratio},
                 {"kept", child_kept},
                 {"barns", child_barns},
+                {"full_node", child_full_node},
+                {"two_threads", child_two_threads},
+                {"fork", child_fork},
+                {"numbers", child_numbers},
+                {"no_numbers", child_no_numbers},
+                {"off", child_off},
+                {"starts", child_starts},
+                {"real", child_real},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(wishes),
@@ -336,6 +692,10 @@ int main(int argc, char **argv)
                 cmocka_unit_test(slob_ignores),
                 cmocka_unit_test(other_nodes_are_searched),
                 cmocka_unit_test(barns),
+                cmocka_unit_test(full_node),
+                cmocka_unit_test(threads_on_nodes),
+                cmocka_unit_test(nodes_of_the_machine),
+                cmocka_unit_test(real_nodes),
         };
 
         child_main(argc, argv, children, array_size(children));

@@ -34,15 +34,18 @@ static void child_show(void)
                 OPTION_DEBUG,
         };
 
-        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu order_rule=%lu min_order=%lu max_order=%lu "
+        printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu order_rule=%lu min_order=%lu "
+               "max_order=%lu "
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
                "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
-               "attrs=<%s> attrs_pid=%lu numa_fake=%lu debug_abort=%lu\n",
+               "attrs=<%s> attrs_pid=%lu numa=%lu numa_fake=%lu node_limit=%lu debug_abort=%lu\n",
                options.slots, options.classes, options.slab_merge, options.order_cpus,
-               options.order_rule, options.slub_min_order, options.slub_max_order, options.slub_min_objects,
-               options.slot_cache_max, options.reserve, options.purge_delay, options.huge_cache_max,
-               options.bad_free, options.check, options.slabinfo, options.slabinfo_pid, options.attrs,
-               options.attrs_pid, options.numa_fake, options.debug_abort);
+               options.order_rule, options.slub_min_order, options.slub_max_order,
+               options.slub_min_objects, options.slot_cache_max, options.reserve,
+               options.purge_delay, options.huge_cache_max, options.bad_free, options.check,
+               options.slabinfo, options.slabinfo_pid, options.attrs, options.attrs_pid,
+               options.numa, options.numa_fake, options.node_limit,
+               options.debug_abort);
         for (size_t i = 0; i < array_size(caches); i++)
                 for (size_t j = 0; j < array_size(numbers); j++) {
                         uint64_t value;
@@ -88,8 +91,8 @@ static void shows_not(const char *text, const char *unexpected)
 #define DEFAULTS                                                                                   \
         "classes=0 slab_merge=0 order_cpus=0 order_rule=0 min_order=0 max_order=3 min_objects=0 "  \
         "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
-        "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0 "                         \
-        "numa_fake=1 debug_abort=0\n"
+        "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0 "                                 \
+        "numa=0 numa_fake=1 node_limit=0 debug_abort=0\n"
 
 static void defaults(void **state)
 {
@@ -124,6 +127,9 @@ static void every_option(void **state)
         shows("reserve=64M", "reserve=67108864");
         shows("purge_delay=0", "purge_delay=0");
         shows("numa_fake=8", "numa_fake=8");
+        shows("numa=off", "numa=1");
+        shows("numa=auto", "numa=0");
+        shows("node_limit=64M", "node_limit=67108864");
         shows("huge_cache_max=1g", "huge_cache_max=1073741824");
         shows("bad_free=abort", "bad_free=0");
         shows("bad_free=ignore", "bad_free=1");
@@ -184,6 +190,8 @@ static void bad_values(void **state)
                 {"slub_min_objects= 7", "expected a number"},
                 {"numa_fake=0", "option numa_fake=0: expected a number from 1 to 8"},
                 {"numa_fake=9", "expected a number from 1 to 8"},
+                {"numa=on", "option numa=on: expected one of: auto off"},
+                {"node_limit=half", "option node_limit=half: expected bytes"},
                 {"purge_delay=1.5", "option purge_delay=1.5: expected a number"},
                 {"purge_delay=0x10", "expected a number"},
                 {"purge_delay=99999999999999999999999", "expected a number"},
@@ -232,6 +240,8 @@ static void unknown_names(void **state)
                 "reserve",
                 "purge_delay",
                 "numa_fake",
+                "numa",
+                "node_limit",
                 "huge_cache_max",
                 "bad_free",
                 "check",

@@ -32,18 +32,6 @@ struct block {
         uint32_t owner;
 };
 
-/* An empty heap; the address space of the one before is given back. */
-static bool heap_renew(size_t reserve)
-{
-        if (heap.map)
-                system_unmap(heap.map, heap.base + heap.reserved_bytes - (uintptr_t)heap.map);
-        memset(&heap, 0, sizeof(heap));
-        memset(&zone, 0, sizeof(zone));
-        memset(model_owner, 0, sizeof(model_owner));
-        options.reserve = reserve;
-        return pages_init();
-}
-
 static int heap_start(void **state)
 {
         (void)state;
@@ -55,8 +43,8 @@ static int heap_start(void **state)
 static struct page *alloc_zero_checked(size_t count, size_t align, unsigned int order, bool exact)
 {
         bool zero = false;
-        struct page *page =
-                exact ? pages_alloc_exact(count, align, &zero) : pages_alloc(order, &zero);
+        struct page *page = exact ? pages_alloc_exact(count, align, &zero)
+                                  : pages_alloc(order, NODE_ANY, &zero);
 
         if (!page)
                 return NULL;
@@ -124,7 +112,7 @@ static void test_merging(void **state)
 
         (void)state;
         for (size_t i = 0; i < COUNT; i++)
-                pages[i] = pages_alloc(0, NULL);
+                pages[i] = pages_alloc(0, NODE_ANY, NULL);
         for (size_t left = COUNT; left != 0; left--) {
                 size_t i = random_below(&random, left);
 
@@ -135,7 +123,7 @@ static void test_merging(void **state)
         pages_count(&counts);
         assert_int_equal(counts.used_pages, 1);
         /* Three chunks were needed; only the first, which holds page 0, is not whole. */
-        assert_int_equal(zone.touched[ORDER_MAX].length + zone.clean[ORDER_MAX].length, 2);
+        assert_int_equal(zones[0].touched[ORDER_MAX].length + zones[0].clean[ORDER_MAX].length, 2);
 }
 
 static void test_exact_gives_back_the_tail(void **state)
@@ -144,7 +132,7 @@ static void test_exact_gives_back_the_tail(void **state)
         struct page *page;
 
         (void)state;
-        pages_free(pages_alloc(0, NULL), 1);
+        pages_free(pages_alloc(0, NODE_ANY, NULL), 1);
         for (size_t count = 1; count < 3 * CHUNK_PAGES; count += 1 + count / 3) {
                 pages_count(&before);
                 page = alloc_zero_checked(count, 1, 0, true);
@@ -170,8 +158,8 @@ static void test_zeroed(void **state)
         (void)state;
         /* The first chunk is used up, so that all that follows comes from the second. */
         for (unsigned int order = 0; order < ORDER_MAX; order++)
-                model_take(pages_alloc(order, NULL), order_pages(order), 3);
-        holes = pages_alloc(ORDER_MAX, NULL);
+                model_take(pages_alloc(order, NODE_ANY, NULL), order_pages(order), 3);
+        holes = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
         pages_free(holes, CHUNK_PAGES);
         pages_purge_all(0);
         for (size_t i = 0; i < 3; i++) {
@@ -179,7 +167,7 @@ static void test_zeroed(void **state)
                 memset(page_address(holes), 0xff, (100 * i + 1) << PAGE_SHIFT);
                 pages_free(holes, 100 * i + 1);
         }
-        assert_int_equal(zone.free_touched_pages, 201);
+        assert_int_equal(zones[0].free_touched_pages, 201);
         page = pages_alloc_zeroed(CHUNK_PAGES - 1, 1);
         assert_ptr_equal(page, holes);
         assert_true(resident_pages(page_address(page), order_bytes(ORDER_MAX)) < 300);
@@ -243,7 +231,7 @@ static void test_spans_fill_holes(void **state)
 
         (void)state;
         for (int i = 0; i < 8; i++) {
-                chunk[i] = pages_alloc(ORDER_MAX, NULL);
+                chunk[i] = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
                 model_take(chunk[i], CHUNK_PAGES, (uint32_t)i + 1);
         }
         for (int i = 3; i < 5; i++) {
@@ -263,15 +251,15 @@ static void test_spans_fill_holes(void **state)
 /* A free chunk at the frontier becomes the beginning of a longer span. */
 static void test_span_from_the_frontier(void **state)
 {
-        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
-        uint32_t frontier = zone.frontier;
+        struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
+        uint32_t pages = frontier.pages;
         struct page *span;
 
         (void)state;
         pages_free(chunk, CHUNK_PAGES);
         span = pages_alloc_exact(4 * CHUNK_PAGES, 1, NULL);
         assert_ptr_equal(span, chunk);
-        assert_int_equal(zone.frontier, frontier + 3 * CHUNK_PAGES);
+        assert_int_equal(frontier.pages, pages + 3 * CHUNK_PAGES);
         model_take(span, 4 * CHUNK_PAGES, 1);
         model_check_all();
 }
@@ -284,7 +272,7 @@ static void test_fragmented_chunks(void **state)
         size_t made = 0;
 
         (void)state;
-        while (made < HALVES && (half[made] = pages_alloc(ORDER_MAX - 1, NULL)))
+        while (made < HALVES && (half[made] = pages_alloc(ORDER_MAX - 1, NODE_ANY, NULL)))
                 made++;
         for (size_t i = 0; i < made; i++) {
                 if (page_number(half[i]) & CHUNK_PAGES / 2)
@@ -292,13 +280,13 @@ static void test_fragmented_chunks(void **state)
                 else
                         pages_free(half[i], CHUNK_PAGES / 2);
         }
-        for (struct page *rest; (rest = pages_alloc(ORDER_MAX, NULL));)
+        for (struct page *rest; (rest = pages_alloc(ORDER_MAX, NODE_ANY, NULL));)
                 model_take(rest, CHUNK_PAGES, 2);
-        assert_int_equal(zone.frontier, HEAP_PAGES);
+        assert_int_equal(frontier.pages, HEAP_PAGES);
         assert_null(pages_alloc_exact(CHUNK_PAGES + 1, 1, NULL));
         assert_null(pages_alloc_exact(CHUNK_PAGES / 2 + 1, 1, NULL));
         model_check_all();
-        assert_non_null(half[0] = pages_alloc(ORDER_MAX - 1, NULL));
+        assert_non_null(half[0] = pages_alloc(ORDER_MAX - 1, NODE_ANY, NULL));
         model_take(half[0], CHUNK_PAGES / 2, 3);
         model_check_all();
 }
@@ -313,11 +301,11 @@ static void test_last_quarter_is_for_slabs(void **state)
                 model_take(page, 3 * CHUNK_PAGES / 2, 1);
         while ((page = pages_alloc_exact(1, 1, NULL)))
                 model_take(page, 1, 2);
-        assert_int_equal(zone.frontier, HEAP_PAGES / 4 * 3);
-        assert_int_equal(zone.free_pages, 0);
-        while ((page = pages_alloc(0, NULL)))
+        assert_int_equal(frontier.pages, HEAP_PAGES / 4 * 3);
+        assert_int_equal(zones[0].free_pages, 0);
+        while ((page = pages_alloc(0, NODE_ANY, NULL)))
                 model_take(page, 1, 3);
-        assert_int_equal(zone.frontier, HEAP_PAGES);
+        assert_int_equal(frontier.pages, HEAP_PAGES);
         model_check_all();
 }
 
@@ -341,10 +329,10 @@ static void test_mappings_stay_few(void **state)
         struct page *page;
 
         (void)state;
-        model_take(pages_alloc(0, NULL), 1, 1);
+        model_take(pages_alloc(0, NODE_ANY, NULL), 1, 1);
         before = mappings_count();
         for (int i = 0; i < 40; i++) {
-                assert_non_null(page = pages_alloc(ORDER_MAX, NULL));
+                assert_non_null(page = pages_alloc(ORDER_MAX, NODE_ANY, NULL));
                 model_take(page, CHUNK_PAGES, 2);
                 if (i % 3 == 0) {
                         model_drop(page, CHUNK_PAGES, 2);
@@ -357,7 +345,7 @@ static void test_mappings_stay_few(void **state)
 
 static void test_map(void **state)
 {
-        struct page *page = pages_alloc(3, NULL);
+        struct page *page = pages_alloc(3, NODE_ANY, NULL);
 
         (void)state;
         page_map_set(page, 8, 48);
@@ -441,8 +429,8 @@ static void test_random(void **state)
         system_wrap.now_ms += 1;
         pages_purge_all(0);
         model_check_all();
-        assert_int_equal(zone.free_touched_pages, 0);
-        assert_int_equal(zone.free_pages, zone.frontier - 1);
+        assert_int_equal(zones[0].free_touched_pages, 0);
+        assert_int_equal(zones[0].free_pages, frontier.pages - 1);
 }
 
 /* Each commit of a growing heap is refused in turn; what was there before stays usable. */
@@ -479,12 +467,12 @@ static void test_tables_fall_back_to_the_need(void **state)
 
         (void)state;
         system_wrap.calls_left[CALL_COMMIT] = 0;
-        assert_null(pages_alloc(0, NULL));
-        assert_int_equal(zone.table_pages, 0);
+        assert_null(pages_alloc(0, NODE_ANY, NULL));
+        assert_int_equal(frontier.table_pages, 0);
         system_wrap_allow_all();
-        page = pages_alloc(0, NULL);
+        page = pages_alloc(0, NODE_ANY, NULL);
         assert_non_null(page);
-        assert_int_equal(zone.table_pages, 32 * CHUNK_PAGES);
+        assert_int_equal(frontier.table_pages, 32 * CHUNK_PAGES);
 }
 
 static void test_reservation_used_up(void **state)
@@ -493,21 +481,21 @@ static void test_reservation_used_up(void **state)
         size_t chunks = 0;
 
         (void)state;
-        while ((page = pages_alloc(ORDER_MAX, NULL))) {
+        while ((page = pages_alloc(ORDER_MAX, NODE_ANY, NULL))) {
                 model_take(page, CHUNK_PAGES, 1);
                 chunks++;
         }
         assert_int_equal(chunks, HEAP_PAGES / CHUNK_PAGES - 1);
-        while ((page = pages_alloc(0, NULL)))
+        while ((page = pages_alloc(0, NODE_ANY, NULL)))
                 model_take(page, 1, 2);
         model_check_all();
-        assert_int_equal(zone.free_pages, 0);
+        assert_int_equal(zones[0].free_pages, 0);
 }
 
 static void test_purge_all_gives_memory_back(void **state)
 {
-        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
-        struct page *small = pages_alloc(0, NULL);
+        struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
+        struct page *small = pages_alloc(0, NODE_ANY, NULL);
         void *start = page_address(chunk);
         bool zero;
 
@@ -522,21 +510,21 @@ static void test_purge_all_gives_memory_back(void **state)
         assert_int_equal(resident_pages(start, order_bytes(ORDER_MAX)), CHUNK_PAGES);
         assert_int_equal(pages_purge_all(0), order_bytes(ORDER_MAX));
         assert_int_equal(resident_pages(start, order_bytes(ORDER_MAX)), 0);
-        assert_int_equal(zone.purged_pages, CHUNK_PAGES);
+        assert_int_equal(zones[0].purged_pages, CHUNK_PAGES);
         assert_int_equal(pages_purge_all(0), 0);
 
         pages_free(small, 1);
         assert_int_equal(pages_purge_all(0), system_page_bytes() == PAGE_SIZE ? PAGE_SIZE : 0);
         model_check_all();
 
-        assert_ptr_equal(pages_alloc(ORDER_MAX, &zero), chunk);
+        assert_ptr_equal(pages_alloc(ORDER_MAX, NODE_ANY, &zero), chunk);
         assert_true(zero);
         model_take(chunk, CHUNK_PAGES, 1);
 }
 
 static void test_purge_waits_for_the_delay(void **state)
 {
-        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
         struct page *small = pages_alloc_exact(PURGE_ORDER, 1, NULL);
         struct page *again;
         bool zero;
@@ -546,54 +534,54 @@ static void test_purge_waits_for_the_delay(void **state)
         pages_free(small, PURGE_ORDER);
         system_wrap.now_ms += 99;
         pages_purge_due();
-        assert_int_equal(zone.purged_pages, 0);
+        assert_int_equal(zones[0].purged_pages, 0);
         /* Memory freed lately is used again, and is not known to be zero. */
-        again = pages_alloc(ORDER_MAX, &zero);
+        again = pages_alloc(ORDER_MAX, NODE_ANY, &zero);
         assert_ptr_equal(again, chunk);
         assert_false(zero);
         pages_free(again, CHUNK_PAGES);
         system_wrap.now_ms += 99;
         pages_purge_due();
-        assert_int_equal(zone.purged_pages, 0);
+        assert_int_equal(zones[0].purged_pages, 0);
         system_wrap.now_ms += 1;
         pages_purge_due();
-        assert_int_equal(zone.purged_pages >= CHUNK_PAGES, 1);
-        assert_int_equal(zone.purge_at, UINT64_MAX);
+        assert_int_equal(zones[0].purged_pages >= CHUNK_PAGES, 1);
+        assert_int_equal(zones[0].purge_at, UINT64_MAX);
         model_check_all();
 }
 
 static void test_purge_at_once(void **state)
 {
-        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
-        struct page *run = pages_alloc(PURGE_ORDER, NULL);
+        struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
+        struct page *run = pages_alloc(PURGE_ORDER, NODE_ANY, NULL);
 
         (void)state;
         options.purge_delay = 0;
         pages_free(run, order_pages(PURGE_ORDER));
-        assert_int_equal(zone.purged_pages, order_pages(PURGE_ORDER));
+        assert_int_equal(zones[0].purged_pages, order_pages(PURGE_ORDER));
         pages_free(chunk, CHUNK_PAGES);
-        assert_int_equal(zone.free_touched_pages, 0);
+        assert_int_equal(zones[0].free_touched_pages, 0);
         model_check_all();
 }
 
 /* Freeing looks for due blocks by itself, so that no thread of ours is needed. */
 static void test_frees_purge(void **state)
 {
-        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
 
         (void)state;
         pages_free(chunk, CHUNK_PAGES);
         system_wrap.now_ms += 100;
         for (int i = 0; i < 256; i++)
-                pages_free(pages_alloc(0, NULL), 1);
-        assert_true(zone.purged_pages >= CHUNK_PAGES);
+                pages_free(pages_alloc(0, NODE_ANY, NULL), 1);
+        assert_true(zones[0].purged_pages >= CHUNK_PAGES);
         model_check_all();
 }
 
 /* Locked memory cannot be purged: nothing is lost, and it is tried again later only. */
 static void test_refused_purge(void **state)
 {
-        struct page *chunk = pages_alloc(ORDER_MAX, NULL);
+        struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
         size_t calls;
 
         (void)state;
@@ -605,12 +593,12 @@ static void test_refused_purge(void **state)
         pages_purge_due();
         assert_int_equal(system_wrap.calls_made[CALL_PURGE] - calls, 1);
         assert_int_equal(pages_purge_all(0), 0);
-        assert_int_equal(zone.free_touched_pages, CHUNK_PAGES);
+        assert_int_equal(zones[0].free_touched_pages, CHUNK_PAGES);
         model_check_all();
         system_wrap_allow_all();
         system_wrap.now_ms += 101;
         pages_purge_due();
-        assert_int_equal(zone.free_touched_pages, 0);
+        assert_int_equal(zones[0].free_touched_pages, 0);
         model_check_all();
 }
 
@@ -640,7 +628,7 @@ static void *chunk_thread(void *argument)
 
         for (int round = 0; round < THREAD_ROUNDS; round++) {
                 for (size_t i = 0; i < most; i++) {
-                        held[i] = pages_alloc(ORDER_MAX, NULL);
+                        held[i] = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
                         check_or_die(held[i]);
                         *(uint32_t *)page_address(held[i]) = owner;
                 }
@@ -668,7 +656,7 @@ static void test_purging_never_refuses(void **state)
                 pthread_join(threads[i], NULL);
         store_relaxed(&threads_stop, true);
         pthread_join(purger, NULL);
-        assert_int_equal(zone.limbo_pages, 0);
+        assert_int_equal(zones[0].limbo_pages, 0);
         model_check_all();
 }
 
@@ -690,7 +678,7 @@ static int child_address_space_limit(void)
         total = heap.base + heap.reserved_bytes - (uintptr_t)heap.map;
         child_check(total <= limit.rlim_cur / 2);
         child_check(heap.reserved_bytes >= limit.rlim_cur / 4);
-        child_check(pages_alloc(0, NULL));
+        child_check(pages_alloc(0, NODE_ANY, NULL));
         return 0;
 }
 
@@ -709,7 +697,7 @@ static int child_data_limit(void)
         size_t chunks = 0;
 
         child_check(setrlimit(RLIMIT_DATA, &limit) == 0);
-        while ((page = pages_alloc(ORDER_MAX, NULL))) {
+        while ((page = pages_alloc(ORDER_MAX, NODE_ANY, NULL))) {
                 *(char *)page_address(page) = 1;
                 chunks++;
         }
@@ -718,7 +706,7 @@ static int child_data_limit(void)
                 return 77;
         }
         child_check(chunks > 2 && chunks < 24);
-        child_check((page = pages_alloc(ORDER_MAX - 1, NULL)) != NULL);
+        child_check((page = pages_alloc(ORDER_MAX - 1, NODE_ANY, NULL)) != NULL);
         pages_free(page, CHUNK_PAGES / 2);
         return 0;
 }
@@ -736,7 +724,7 @@ static void test_default_reservation(void **state)
         assert_true(heap_renew(0));
         assert_true(heap.reserved_bytes >= (size_t)64 << 20);
         assert_int_equal(heap.reserved_bytes % ((size_t)CHUNK_PAGES << PAGE_SHIFT), 0);
-        assert_non_null(pages_alloc(0, NULL));
+        assert_non_null(pages_alloc(0, NODE_ANY, NULL));
 }
 
 int main(void)

@@ -40,11 +40,11 @@ static bool fails_now(void)
         return fail_after == 0 || fail_after-- == 0;
 }
 
-struct page *__real_pages_alloc(unsigned int order, bool *zero);
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero);
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero)
+struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return fails_now() ? NULL : __real_pages_alloc(order, zero);
+        return fails_now() ? NULL : __real_pages_alloc(order, node, zero);
 }
 
 void *__real_metadata_alloc(size_t bytes);

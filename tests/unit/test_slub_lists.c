@@ -24,12 +24,12 @@ static struct engine_slot slots[SLOTS];
 /* pages_alloc of this order and above fails; see the link arguments. */
 static unsigned int refused_order = ORDER_MAX + 1;
 
-struct page *__real_pages_alloc(unsigned int order, bool *zero);
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero);
+struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
 
-struct page *__wrap_pages_alloc(unsigned int order, bool *zero)
+struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return order >= refused_order ? NULL : __real_pages_alloc(order, zero);
+        return order >= refused_order ? NULL : __real_pages_alloc(order, node, zero);
 }
 
 /* The calls of metadata_alloc left until one fails; 0: none fails. */

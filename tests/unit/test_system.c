@@ -8,10 +8,14 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
+#include <limits.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/bits.h"
 #include "base/cpus.h"
+#include "base/nodes.h"
+#include "base/options.h"
 #include "base/system.h"
 
 static void check_list(const char *text, unsigned int count, unsigned int limit)
@@ -162,6 +166,205 @@ static void test_without_sys_and_proc(void **state)
         run_in_child(child_empty_root);
 }
 
+/* ---- NUMA nodes --------------------------------------------------------------------------- */
+
+/* A folder like /sys/devices/system/node, made of the files that are given. */
+struct node_file {
+        const char *name;
+        const char *text;
+};
+
+static char node_folder[64];
+
+static void make_folder(const struct node_file *files, size_t count)
+{
+        strcpy(node_folder, "/tmp/kmem-nodes-XXXXXX");
+        assert_non_null(mkdtemp(node_folder));
+        for (size_t i = 0; i < count; i++) {
+                char path[128];
+                char *slash;
+                FILE *file;
+
+                snprintf(path, sizeof(path), "%s/%s", node_folder, files[i].name);
+                slash = strrchr(path, '/');
+                *slash = '\0';
+                mkdir(path, 0700);
+                *slash = '/';
+                assert_non_null(file = fopen(path, "w"));
+                assert_true(fputs(files[i].text, file) >= 0);
+                fclose(file);
+        }
+}
+
+static void remove_folder(const struct node_file *files, size_t count)
+{
+        for (size_t i = count; i-- > 0;) {
+                char path[128];
+                char *slash;
+
+                snprintf(path, sizeof(path), "%s/%s", node_folder, files[i].name);
+                assert_int_equal(unlink(path), 0);
+                slash = strrchr(path, '/');
+                *slash = '\0';
+                if (strcmp(path, node_folder) != 0)
+                        rmdir(path); /* the last of its files was the last one in it */
+        }
+        assert_int_equal(rmdir(node_folder), 0);
+}
+
+static struct nodes read_nodes(const struct node_file *files, size_t count, uint64_t allowed)
+{
+        uint64_t mask[NODE_MASK_WORDS] = {allowed};
+        struct nodes nodes;
+
+        make_folder(files, count);
+        nodes_read_folder(&nodes, node_folder, mask);
+        remove_folder(files, count);
+        return nodes;
+}
+
+#define READ_NODES(files, allowed) read_nodes(files, array_size(files), allowed)
+
+/* Two sockets, two nodes each: near ones first, then the others from the next one on. */
+static void test_nodes_four(void **state)
+{
+        static const struct node_file files[] = {
+                {"online", "0-3\n"},
+                {"has_memory", "0-3\n"},
+                {"node0/distance", "10 12 21 21\n"},
+                {"node0/cpulist", "0-3\n"},
+                {"node1/distance", "12 10 21 21\n"},
+                {"node1/cpulist", "4-7\n"},
+                {"node2/distance", "21 21 10 12\n"},
+                {"node2/cpulist", "8-9\n"},
+                {"node3/distance", "21 21 12 10\n"},
+                {"node3/cpulist", "\n"},
+        };
+        static const uint8_t near[4][4] = {{0, 1, 2, 3}, {1, 0, 2, 3}, {2, 3, 0, 1}, {3, 2, 0, 1}};
+        static const unsigned int cpus[4] = {4, 4, 2, 0};
+        struct nodes nodes = READ_NODES(files, ~0ull);
+
+        (void)state;
+        assert_int_equal(nodes.count, 4);
+        for (unsigned int node = 0; node < 4; node++) {
+                assert_int_equal(nodes.number[node], node);
+                assert_int_equal(nodes.of[node], node);
+                assert_int_equal(nodes.cpus[node], cpus[node]);
+                for (unsigned int step = 0; step < 4; step++)
+                        assert_int_equal(nodes.near[node][step], near[node][step]);
+        }
+
+        /* The cpuset leaves two, or one. */
+        nodes = READ_NODES(files, 0x6);
+        assert_int_equal(nodes.count, 2);
+        assert_int_equal(nodes.number[0], 1);
+        assert_int_equal(nodes.number[1], 2);
+        assert_int_equal(nodes.of[0], 0);
+        assert_int_equal(nodes.of[3], 1);
+        assert_int_equal(nodes.cpus[0], 8);
+        nodes = READ_NODES(files, 0x4);
+        assert_int_equal(nodes.count, 1);
+        nodes = READ_NODES(files, 0);
+        assert_int_equal(nodes.count, 1);
+}
+
+/* Numbers with holes, a node without memory, one without CPUs, and no distances for one. */
+static void test_nodes_sparse(void **state)
+{
+        static const struct node_file files[] = {
+                {"online", "0,8,250,1023\n"},          {"has_memory", "0,250,1023\n"},
+                {"node0/distance", "10 40 80 80\n"},   {"node0/cpulist", "0-79\n"},
+                {"node8/distance", "40 10 30 80\n"},   {"node8/cpulist", "80-159\n"},
+                {"node250/distance", "80 30 10 80\n"}, {"node250/cpulist", "\n"},
+                {"node1023/cpulist", "160\n"},
+        };
+        struct nodes nodes = READ_NODES(files, ~0ull);
+        uint64_t all[NODE_MASK_WORDS];
+
+        (void)state;
+        /* The mask above allows numbers below 64 only. */
+        assert_int_equal(nodes.count, 1);
+        memset(all, 0xff, sizeof(all));
+        make_folder(files, array_size(files));
+        nodes_read_folder(&nodes, node_folder, all);
+        remove_folder(files, array_size(files));
+        assert_int_equal(nodes.count, 3);
+        assert_int_equal(nodes.number[1], 250);
+        assert_int_equal(nodes.number[2], 1023);
+        assert_int_equal(nodes.of[0], 0);
+        assert_int_equal(nodes.of[8], 1);
+        assert_int_equal(nodes.of[250], 1);
+        assert_int_equal(nodes.of[1023], 2);
+        assert_int_equal(nodes.cpus[0], 80);
+        assert_int_equal(nodes.cpus[1], 80);
+        assert_int_equal(nodes.cpus[2], 1);
+        assert_int_equal(nodes.near[2][0], 2);
+        assert_int_equal(nodes.near[2][1], 0);
+        assert_int_equal(nodes.near[2][2], 1);
+}
+
+/* More than NODES_MAX: the first have zones, the others the nearest of them. */
+static void test_nodes_many(void **state)
+{
+        static const struct node_file files[] = {
+                {"online", "0-9\n"}, /* no has_memory: all have */
+                {"node8/distance", "50 50 50 11 50 50 50 50 10 50\n"},
+                {"node8/cpulist", "5\n"},
+        };
+        struct nodes nodes = READ_NODES(files, ~0ull);
+
+        (void)state;
+        assert_int_equal(nodes.count, NODES_MAX);
+        assert_int_equal(nodes.of[8], 3);
+        assert_int_equal(nodes.cpus[3], 1);
+        assert_true(nodes.of[9] < NODES_MAX);
+        for (unsigned int node = 0; node < NODES_MAX; node++)
+                for (unsigned int step = 0; step < NODES_MAX; step++)
+                        assert_int_equal(nodes.near[node][step], (node + step) % NODES_MAX);
+}
+
+/* Whatever is wrong with the files, there is one node at least, and no number too large. */
+static void test_nodes_nonsense(void **state)
+{
+        static const char *const texts[] = {"",  "\n",   "0",      "-",    "0-",    "1-0",     "0,",
+                                            "a", "0-1 ", "0-1024", "5000", "0--1,", "99999999"};
+
+        (void)state;
+        for (size_t i = 0; i < array_size(texts); i++) {
+                const struct node_file files[] = {
+                        {"online", texts[i]},
+                        {"node0/distance", texts[(i + 3) % array_size(texts)]},
+                        {"node1/cpulist", texts[(i + 5) % array_size(texts)]},
+                };
+                struct nodes nodes = READ_NODES(files, ~0ull);
+
+                assert_int_equal(nodes.count, strcmp(texts[i], "0-1 ") == 0 ? 2 : 1);
+        }
+}
+
+/* What this machine says of itself; on several nodes the CPUs of all of them are counted. */
+static void test_nodes_here(void **state)
+{
+        unsigned int cpus = 0;
+
+        (void)state;
+        options.numa = NUMA_OFF;
+        system_nodes_init();
+        assert_int_equal(system_nodes(), 1);
+        options.numa = NUMA_AUTO;
+        system_nodes_init();
+        assert_true(system_nodes() >= 1 && system_nodes() <= NODES_MAX);
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                cpus += system_node_cpus(node);
+                assert_int_equal(system_find_node((int)system_node_number(node)), node);
+                assert_int_equal(system_near_node(node, 0), node);
+        }
+        assert_int_equal(cpus, system_cpus(CPUS_ONLINE));
+        assert_true(system_current_node() < system_nodes());
+        assert_int_equal(system_find_node(-1), NODE_ANY);
+        assert_int_equal(system_find_node(INT_MAX), NODE_ANY);
+}
+
 static int child_limited(void)
 {
         struct rlimit limit = {.rlim_cur = 12345678, .rlim_max = RLIM_INFINITY};
@@ -194,6 +397,11 @@ int main(void)
                 cmocka_unit_test(test_affinity),
                 cmocka_unit_test(test_without_sys_and_proc),
                 cmocka_unit_test(test_address_space_limit),
+                cmocka_unit_test(test_nodes_four),
+                cmocka_unit_test(test_nodes_sparse),
+                cmocka_unit_test(test_nodes_many),
+                cmocka_unit_test(test_nodes_nonsense),
+                cmocka_unit_test(test_nodes_here),
         };
 
         system_init();

@@ -91,6 +91,34 @@ unsigned int system_node_cpus(unsigned int node)
         return cpus;
 }
 
+void system_nodes_init(void)
+{
+}
+
+unsigned int system_node_number(unsigned int node)
+{
+        return node;
+}
+
+int system_find_node(int number)
+{
+        return number >= 0 && (unsigned int)number < machine.nodes ? number : NODE_ANY;
+}
+
+/* What the host does with the pages is not simulated. */
+int system_bind(void *start, size_t bytes, unsigned int node)
+{
+        (void)start;
+        (void)bytes;
+        (void)node;
+        return 0;
+}
+
+unsigned int system_near_node(unsigned int node, unsigned int step)
+{
+        return (node + step) % machine.nodes;
+}
+
 unsigned int system_current_node(void)
 {
         return sim.node;

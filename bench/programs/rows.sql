@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0 OR MIT
--- A million rows in memory, an index, and some questions.
+-- :rows rows in memory, an index, and some questions.
 CREATE TABLE part(id INTEGER PRIMARY KEY, name TEXT, weight INTEGER);
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)
 INSERT INTO part SELECT i, printf('part-%07d', (i * 7919) % 1000003), (i * 31) % 9973 FROM n;
 CREATE INDEX part_name ON part(name);
 SELECT count(*), sum(weight), min(name), max(name) FROM part;

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * NUMA nodes from /sys/devices/system/node and the process's cpuset. Runs once, before the first
+ * allocation; with system calls only. On a machine with one node it is one system call.
+ */
+#define _GNU_SOURCE
+#include "base/nodes.h"
+
+#include "base/bits.h"
+#include "base/cpus.h"
+#include "base/file.h"
+#include "base/syscall.h"
+
+#include <limits.h>
+#include <linux/mempolicy.h>
+#include <string.h>
+
+enum {
+        TEXT_BYTES = 4096,
+        DISTANCE_SELF = 10,  /* what firmware says of a node and itself, */
+        DISTANCE_OTHER = 20, /* and the kernel of two it knows nothing about */
+};
+
+static bool has_bit(const uint64_t mask[NODE_MASK_WORDS], unsigned int number)
+{
+        return mask[number / 64] >> number % 64 & 1;
+}
+
+static unsigned int bits_count(const uint64_t mask[NODE_MASK_WORDS])
+{
+        unsigned int count = 0;
+
+        for (unsigned int word = 0; word < NODE_MASK_WORDS; word++)
+                count += (unsigned int)__builtin_popcountll(mask[word]);
+        return count;
+}
+
+/* A list such as "0-1,3" as a mask; false and an empty mask if it is none. */
+static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
+{
+        memset(mask, 0, NODE_MASK_WORDS * sizeof(*mask));
+        for (;;) {
+                int64_t first = parse_number(&text);
+                int64_t last = first;
+
+                if (*text == '-') {
+                        text++;
+                        last = parse_number(&text);
+                }
+                if (first < 0 || last < first || last >= NODE_NUMBERS) {
+                        memset(mask, 0, NODE_MASK_WORDS * sizeof(*mask));
+                        return false;
+                }
+                for (; first <= last; first++)
+                        mask[first / 64] |= (uint64_t)1 << first % 64;
+                if (*text != ',')
+                        return true;
+                text++;
+        }
+}
+
+/* Reads @folder/@name, or @folder/node@number/@name if that is not negative. */
+static bool node_file_read(const char *folder, int number, const char *name, char text[TEXT_BYTES])
+{
+        char path[PATH_MAX];
+        char digits[16];
+        unsigned int count = 0;
+
+        if (strlen(folder) + strlen(name) + sizeof("/node1023/") > sizeof(path))
+                return false;
+        strcpy(path, folder);
+        if (number >= 0) {
+                strcat(path, "/node");
+                do
+                        digits[count++] = (char)('0' + number % 10);
+                while (number /= 10);
+                for (size_t end = strlen(path); count; path[end] = '\0')
+                        path[end++] = digits[--count];
+        }
+        strcat(path, "/");
+        strcat(path, name);
+        return file_read(path, text, TEXT_BYTES);
+}
+
+/*
+ * Distances from the node with the kernel's number @from to each of ours. The file has one for each
+ * online node.
+ */
+static void distances_read(const struct nodes *nodes, const char *folder, unsigned int from,
+                           const uint64_t online[NODE_MASK_WORDS], int64_t distance[NODES_MAX])
+{
+        char text[TEXT_BYTES];
+        const char *at = text;
+
+        for (unsigned int node = 0; node < nodes->count; node++)
+                distance[node] = nodes->number[node] == from ? DISTANCE_SELF : DISTANCE_OTHER;
+        if (!node_file_read(folder, (int)from, "distance", text))
+                return;
+        for (unsigned int number = 0; number < NODE_NUMBERS; number++) {
+                int64_t value;
+
+                if (!has_bit(online, number))
+                        continue;
+                while (*at == ' ')
+                        at++;
+                value = parse_number(&at);
+                if (value < 0)
+                        return;
+                for (unsigned int node = 0; node < nodes->count; node++)
+                        if (nodes->number[node] == number && number != from)
+                                distance[node] = max_of(value, (int64_t)DISTANCE_SELF + 1);
+        }
+}
+
+/* All of ours, the nearest first; of equal ones those that follow @from in the ring come first. */
+static void sort_near(const struct nodes *nodes, unsigned int from,
+                      const int64_t distance[NODES_MAX], uint8_t near[NODES_MAX])
+{
+        for (unsigned int step = 0; step < nodes->count; step++) {
+                uint8_t node = (uint8_t)((from + step) % nodes->count);
+                unsigned int place = step;
+
+                while (place && distance[near[place - 1]] > distance[node]) {
+                        near[place] = near[place - 1];
+                        place--;
+                }
+                near[place] = node;
+        }
+}
+
+void nodes_read_folder(struct nodes *nodes, const char *folder,
+                       const uint64_t allowed[NODE_MASK_WORDS])
+{
+        uint64_t online[NODE_MASK_WORDS];
+        uint64_t memory[NODE_MASK_WORDS];
+        char text[TEXT_BYTES];
+
+        memset(nodes, 0, sizeof(*nodes));
+        if (!node_file_read(folder, -1, "online", text) || !parse_mask(text, online))
+                memset(online, 0, sizeof(online));
+        if (!node_file_read(folder, -1, "has_memory", text) || !parse_mask(text, memory))
+                memcpy(memory, online, sizeof(memory));
+        for (unsigned int number = 0; number < NODE_NUMBERS && nodes->count < NODES_MAX; number++)
+                if (has_bit(memory, number) && has_bit(online, number) && has_bit(allowed, number))
+                        nodes->number[nodes->count++] = (uint16_t)number;
+        if (nodes->count < 2) {
+                nodes->count = 1;
+                return;
+        }
+        for (unsigned int number = 0; number < NODE_NUMBERS; number++) {
+                int64_t distance[NODES_MAX];
+                uint8_t near[NODES_MAX] = {0};
+                unsigned int own = 0;
+                unsigned int cpus, limit;
+
+                if (!has_bit(online, number))
+                        continue;
+                while (own < nodes->count && nodes->number[own] != number)
+                        own++;
+                distances_read(nodes, folder, number, online, distance);
+                sort_near(nodes, own % nodes->count, distance, near);
+                nodes->of[number] = near[0];
+                if (own < nodes->count)
+                        memcpy(nodes->near[own], near, sizeof(near));
+                if (!node_file_read(folder, (int)number, "cpulist", text))
+                        continue;
+                cpus_parse_list(text, &cpus, &limit);
+                nodes->cpus[near[0]] += cpus;
+        }
+}
+
+void nodes_read(struct nodes *nodes)
+{
+        uint64_t allowed[NODE_MASK_WORDS] = {0};
+        long result = system_call6(SYS_get_mempolicy, 0, (long)allowed, NODE_NUMBERS, 0,
+                                   MPOL_F_MEMS_ALLOWED, 0);
+
+        if (system_call_failed(result) || bits_count(allowed) == 0)
+                memset(allowed, 0xff, sizeof(allowed));
+        if (bits_count(allowed) != 1)
+                nodes_read_folder(nodes, "/sys/devices/system/node", allowed);
+}

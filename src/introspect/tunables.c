@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the kernel does with a line that is written to /proc/slabinfo (S6-51).
+ */
+#include "api/owner.h"
+#include "base/options.h"
+#include "slab/slab.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_BYTES = 128 };
+
+struct tunables {
+        char name[CACHE_NAME_BYTES];
+        long limit;
+        long batchcount;
+        long shared;
+};
+
+static bool parse_integer(const char **text, long *value)
+{
+        char *end;
+
+        *value = strtol(*text, &end, 10);
+        if (end == *text)
+                return false;
+        *text = end;
+        return true;
+}
+
+/* A name up to the first space, three integers, and nothing else. */
+static bool parse_line(const char *line, struct tunables *tunables)
+{
+        size_t length = strcspn(line, " ");
+
+        if (strnlen(line, LINE_BYTES + 1) > LINE_BYTES || length >= sizeof(tunables->name))
+                return false;
+        memcpy(tunables->name, line, length);
+        tunables->name[length] = '\0';
+        line += length;
+        if (!parse_integer(&line, &tunables->limit) ||
+            !parse_integer(&line, &tunables->batchcount) ||
+            !parse_integer(&line, &tunables->shared))
+                return false;
+        while (isspace((unsigned char)*line))
+                line++;
+        return !*line;
+}
+
+/* Impossible values are ignored without a word, as the kernel does; so it has no word for any. */
+static int tune_locked(struct kmem_cache *cache, const struct tunables *tunables)
+{
+        int error;
+
+        if (tunables->limit < 1 || tunables->batchcount < 1 ||
+            tunables->batchcount > tunables->limit || tunables->shared < 0)
+                return 0;
+        if (tunables->limit > TUNABLE_LIMIT_MAX || tunables->shared > TUNABLE_SHARED_MAX)
+                return ERANGE;
+        error = slab_tune(cache, (uint32_t)tunables->batchcount, (uint32_t)tunables->shared);
+        if (!error)
+                percpu_change_capacity(cache, (uint32_t)tunables->limit);
+        return error;
+}
+
+static int tune(const struct tunables *tunables)
+{
+        struct kmem_cache *cache;
+        int error = EINVAL;
+
+        lock_take(&cache_mutex);
+        cache = cache_named_locked(tunables->name);
+        if (cache)
+                error = cache->engine == &slab_engine ? tune_locked(cache, tunables) : EIO;
+        lock_drop(&cache_mutex);
+        return error;
+}
+
+KMEM_PUBLIC int kmem_slabinfo_write(const char *line)
+{
+        int saved_errno = errno;
+        struct tunables tunables;
+        int error = EINVAL;
+
+        if (heap_is_foreign())
+                return kmem_heap_owner.slabinfo_write(line);
+        if (!heap_ready())
+                error = ENOMEM;
+        else if (line && parse_line(line, &tunables))
+                error = tune(&tunables);
+        errno = error ? error : saved_errno;
+        return error ? -1 : 0;
+}

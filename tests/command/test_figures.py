@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""kmem.figures on made-up data: medians, ratios, bootstrap intervals, bounds, means."""
+
+import math
+
+import pytest
+
+from kmem.figures import Ratio, geometric_mean, median_ratio, ratios_to_best
+
+
+def test_geometric_mean() -> None:
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert geometric_mean([1.0, 1.0, 8.0]) == pytest.approx(2.0)
+    assert geometric_mean([3.5]) == pytest.approx(3.5)
+
+
+def test_ratio_is_that_of_the_medians() -> None:
+    # The median of the ratios would be 2; that of the medians is 3 / 4.
+    ratio = median_ratio([1.0, 3.0, 8.0], [4.0, 1.5, 4.0])
+    assert ratio.median == pytest.approx(0.75)
+    assert ratio.rounds == 3
+    assert ratio.low <= ratio.median <= ratio.high
+
+
+def test_interval_of_equal_rounds_is_a_point() -> None:
+    ratio = median_ratio([3.0] * 7, [2.0] * 7)
+    assert (ratio.low, ratio.median, ratio.high) == (1.5, 1.5, 1.5)
+
+
+def test_rounds_are_drawn_as_pairs() -> None:
+    # Load that triples both sides of a round leaves no doubt about their ratio.
+    theirs = [1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0]
+    ratio = median_ratio([1.2 * value for value in theirs], theirs)
+    assert ratio.low == pytest.approx(1.2)
+    assert ratio.high == pytest.approx(1.2)
+
+
+def test_interval_grows_with_the_scatter() -> None:
+    calm = median_ratio([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0], [1.0] * 7)
+    wild = median_ratio([1.0, 1.5, 0.6, 1.0, 1.4, 0.7, 1.0], [1.0] * 7)
+    assert wild.high - wild.low > 5 * (calm.high - calm.low) > 0
+
+
+def test_same_seed_gives_the_same_interval() -> None:
+    values, others = [1.0, 1.3, 1.1, 1.6, 1.2], [1.0, 1.1, 0.9, 1.0, 1.05]
+    assert median_ratio(values, others, 5) == median_ratio(values, others, 5)
+
+
+@pytest.mark.parametrize(
+    ("low", "rounds", "over"),
+    [(1.11, 7, True), (1.10, 7, False), (1.09, 7, False), (1.5, 6, False), (1.5, 30, True)],
+)
+def test_over_a_bound_needs_the_whole_interval_and_rounds(
+    low: float, rounds: int, over: bool
+) -> None:
+    assert Ratio(2.0, low, 3.0, rounds).over(1.10) is over
+
+
+@pytest.mark.parametrize(("values", "others"), [([1.0], [1.0, 2.0]), ([], [])])
+def test_unequal_or_no_rounds_are_refused(values: list[float], others: list[float]) -> None:
+    with pytest.raises(ValueError, match="rounds"):
+        median_ratio(values, others)
+
+
+def test_ratios_are_to_the_least_median() -> None:
+    ratios = ratios_to_best({"a": [4.0, 4.0, 9.0], "b": [2.0, 2.0, 2.0], "c": [3.0, 1.0, 3.0]})
+    assert {name: ratio.median for name, ratio in ratios.items()} == {"a": 2.0, "b": 1.0, "c": 1.5}
+    assert ratios["b"].low == ratios["b"].high == 1.0
+    assert not math.isnan(ratios["c"].low)
+    assert ratios_to_best({}) == {}
