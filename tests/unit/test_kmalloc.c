@@ -159,6 +159,7 @@ static void krealloc_rules(void **state)
         /* What was not asked for is cleared, or a red zone. */
         if (!options_given(OPTION_DEBUG))
                 check(is_filled(block + usable - 5, 0, 5));
+        check_equal(ksize(block), usable); /* who writes to all of it has to ask again */
         memset(block, 7, usable);
         moved = krealloc(block, usable + 1, 0);
         check(moved && ksize(moved) > usable);
