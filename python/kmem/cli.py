@@ -53,6 +53,64 @@ def demo() -> None:
     run_demo()
 
 
+@app.command()
+def replay(
+    trace: Annotated[
+        Path,
+        typer.Argument(metavar="TRACE", help="Trace file (docs/trace-format.md)."),
+    ],
+    engine: Annotated[
+        Literal["slub", "slab", "slob"] | None,
+        typer.Option(help="The back end of all caches; default: slub"),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTIONS", help="Options of the library; may be repeated."),
+    ] = None,
+    cpus: Annotated[
+        int | None, typer.Option(help="CPUs of the machine; default: as many as the trace has")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Memory nodes; default: 1")] = None,
+    repeat: Annotated[
+        int | None,
+        typer.Option(help="Copies of the trace at once, each on the next CPUs; default: 1"),
+    ] = None,
+    slabinfo: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="/proc/slabinfo at the end of a boot trace: complete the trace by it, compare.",
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
+    ] = None,
+) -> None:
+    """Replay a trace on a simulated machine: pages, waste, locks, modelled time.
+
+    The same trace and options give the same JSON, byte for byte. CPUs beyond those of the trace
+    have something to do only with --repeat: copy K uses the CPUs after those of copy K-1, all
+    over again from CPU 0 when there are no more, and copies take their events in turn.
+    """
+    from kmem.replay import show_replay
+
+    show_replay(
+        trace,
+        engine=engine,
+        options=options or [],
+        cpus=cpus,
+        nodes=nodes,
+        repeat=repeat,
+        slabinfo=slabinfo,
+        costs_file=costs,
+        json_file=json_file,
+    )
+
+
 @bench.command()
 def micro(
     json_file: Annotated[
@@ -200,6 +258,19 @@ def lists(
     from kmem.lists import show_lists
 
     show_lists(slabs, json_file)
+
+
+@lab.command()
+def calibrate(
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the table here, for kmem replay --costs FILE."),
+    ] = None,
+) -> None:
+    """Measure what one lock, swap, call and so on takes on this machine; takes some seconds."""
+    from kmem.calibrate import show_calibration
+
+    show_calibration(out)
 
 
 def start() -> int:

@@ -19,6 +19,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from kmem.costs import modelled_ns, read_costs
 from kmem.setup import BUILD, KmemError, read_mail
 
 TOOL = BUILD / "tools" / "hackbench"
@@ -28,20 +29,8 @@ TABLE_WIDTH = 110  # columns; a narrower terminal wraps lines, a cut figure is w
 # hackbench -s 1024 -l 200 -g 200 -f 25 -P
 GROUPS, PAIRS, LOOPS = 200, 25, 200
 
-# Assumed, in ns, not measured; nothing of the load is timed. A hand-over is on top of the
-# acquisition. Waiting for locks is not modelled, nor is anything outside of the allocator.
-COSTS_NS = {
-    "calls": 10.0,  # instructions of an allocation or a free
-    "compare_swaps": 10.0,
-    "atomic_adds": 5.0,
-    "exchanges": 10.0,
-    "remote_words": 60.0,  # a slab's state in another CPU's cache
-    "slot_locks": 5.0,  # the kernel's local lock
-    "list_locks": 15.0,
-    "list_handed_over": 80.0,  # the lock's line in another CPU's cache
-    "page_locks": 200.0,  # with the pages taken or given back under it
-    "page_handed_over": 80.0,
-}
+# Its lists are not those of engine slob, which is what scans.
+COSTS_NS = {name: cost for name, cost in read_costs().items() if not name.endswith("_scans")}
 
 
 @dataclass(frozen=True)
@@ -117,9 +106,8 @@ def run(setting: Setting, rule: str, groups: int, loops: int) -> dict[str, Any]:
 
 def modelled_seconds(result: Mapping[str, Any]) -> float:
     """Time of the messages and of the exits."""
-    nanoseconds: float = sum(
-        cost * (result["message_counts"][name] + result["exit_counts"][name])
-        for name, cost in COSTS_NS.items()
+    nanoseconds = sum(
+        modelled_ns(result[counts], COSTS_NS) for counts in ("message_counts", "exit_counts")
     )
     return nanoseconds / int(result["load_cpus"]) / 1e9
 

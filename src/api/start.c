@@ -3,8 +3,9 @@
  * The heap's ties to its process: it starts with it, follows its forks, and reports at its end. A
  * simulated heap has other ties (src/simulator).
  */
-#include "api/heap.h"
+#include "api/reclaim.h"
 
+#include "api/heap.h"
 #include "base/options.h"
 #include "base/stack.h"
 #include "introspect/at_exit.h"
@@ -12,6 +13,7 @@
 void heap_started(void)
 {
         fork_init();
+        reclaim_thread_init();
         at_exit_init();
 }
 

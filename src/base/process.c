@@ -18,6 +18,18 @@ uint32_t system_process_id(void)
         return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
 }
 
+void system_name_thread(const char *name)
+{
+        system_call(SYS_prctl, PR_SET_NAME, (long)name, 0);
+}
+
+bool system_in_sandbox(void)
+{
+        long mode = system_call(SYS_prctl, PR_GET_SECCOMP, 0, 0);
+
+        return !system_call_failed(mode) && mode != 0;
+}
+
 uint32_t system_thread_id(void)
 {
         return (uint32_t)system_call(SYS_gettid, 0, 0, 0);

@@ -686,6 +686,26 @@ static void content_and_lists(void **state)
         }
 }
 
+/* Free objects of a debug cache hold what is checked: their pages are not given back (PURGE-1). */
+static void purging(void **state)
+{
+        struct kmem_cache *cache = make(1024, 0, F | P);
+        void *objects[OBJECTS];
+        size_t bytes = 0;
+
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                objects[i] = kmem_cache_alloc(cache, 0);
+        for (unsigned int i = 1; i < OBJECTS; i++)
+                kmem_cache_free(cache, objects[i]);
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                check(slub_purge(cache, node, OBJECTS, &bytes));
+        check_equal(bytes, 0);
+        debug_validate(cache);
+        check_equal(cache->debug_errors, 0);
+        kmem_cache_free(cache, objects[0]);
+        kmem_cache_destroy(cache);
+}
+
 static unsigned int constructed;
 
 static void count_construct(void *object)
@@ -885,6 +905,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(leak),
                 cmocka_unit_test(ends),
                 cmocka_unit_test(content_and_lists),
+                cmocka_unit_test(purging),
                 cmocka_unit_test(constructors),
                 cmocka_unit_test(requests),
                 cmocka_unit_test(threads),

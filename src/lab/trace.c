@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Traces in memory: room for columns, names, and what a trace can and cannot say.
+ */
+#include "lab/format.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool trace_fail(struct trace_error *error, uint64_t offset, const char *format, ...)
+{
+        va_list arguments;
+
+        error->offset = offset;
+        va_start(arguments, format);
+        vsnprintf(error->text, sizeof(error->text), format, arguments);
+        va_end(arguments);
+        return false;
+}
+
+bool trace_reserve(struct trace *trace, uint64_t *room, uint64_t records)
+{
+        uint64_t wanted = trace->records + records;
+
+        if (wanted <= *room && *room)
+                return true;
+        wanted = wanted < *room * 2 ? *room * 2 : wanted;
+        wanted = wanted ? wanted : 1;
+        for (unsigned int i = 0; i < COLUMNS; i++) {
+                void **column = column_of(trace, &columns[i]);
+                void *moved = realloc(*column, wanted * columns[i].bytes);
+
+                if (!moved)
+                        return false;
+                *column = moved;
+        }
+        *room = wanted;
+        return true;
+}
+
+bool trace_names_add(struct trace_names *names, const char *text, size_t bytes, uint32_t count)
+{
+        uint32_t found = 0;
+        char *moved;
+
+        for (size_t i = 0; i < bytes; i++)
+                found += !text[i];
+        errno = EINVAL;
+        if (found != count || (bytes && text[bytes - 1]))
+                return false;
+        errno = ENOMEM;
+        moved = realloc(names->text, names->text_bytes + bytes + 1);
+        if (!moved)
+                return false;
+        names->text = moved;
+        memcpy(names->text + names->text_bytes, text, bytes);
+        names->text_bytes += bytes;
+        names->count += count;
+        return true;
+}
+
+bool trace_names_finish(struct trace_names *names)
+{
+        const char *text = names->text;
+
+        names->name = malloc((names->count + 1) * sizeof(*names->name));
+        if (!names->name)
+                return false;
+        for (uint32_t i = 0; i < names->count; i++) {
+                names->name[i] = text;
+                text += strlen(text) + 1;
+        }
+        return true;
+}
+
+static void names_free(struct trace_names *names)
+{
+        free(names->text);
+        free(names->name);
+}
+
+void trace_free(struct trace *trace)
+{
+        for (unsigned int i = 0; i < COLUMNS; i++)
+                free(*column_of(trace, &columns[i]));
+        names_free(&trace->caches);
+        names_free(&trace->sites);
+        free(trace->source);
+        memset(trace, 0, sizeof(*trace));
+}
+
+bool trace_records_valid(const struct trace *trace, uint64_t first, uint64_t objects,
+                         uint64_t offset, struct trace_error *error)
+{
+        for (uint64_t i = first; i < trace->records; i++) {
+                unsigned long record = (unsigned long)i;
+
+                if ((trace->operation[i] & TRACE_OPERATION_MASK) >= TRACE_OPERATIONS ||
+                    trace->operation[i] >> 6)
+                        return trace_fail(error, offset,
+                                          "record %lu has operation %u, which is none", record,
+                                          trace->operation[i]);
+                if (trace->cache[i] >= trace->caches.count)
+                        return trace_fail(error, offset, "record %lu is of cache %u; %u have names",
+                                          record, trace->cache[i], trace->caches.count);
+                if (trace->site[i] >= trace->sites.count)
+                        return trace_fail(error, offset, "record %lu is of site %u; %u have names",
+                                          record, trace->site[i], trace->sites.count);
+                if (trace->object[i] >= objects)
+                        return trace_fail(error, offset,
+                                          "record %lu is of object %u; there are %lu", record,
+                                          trace->object[i], (unsigned long)objects);
+                if (trace->cpu[i] >= trace->cpus)
+                        return trace_fail(error, offset, "record %lu is of CPU %u; there are %u",
+                                          record, trace->cpu[i], trace->cpus);
+        }
+        return true;
+}
+
+enum life { UNBORN, LIVES, GONE };
+
+/* What is wrong with an operation on an object in this state, or NULL. */
+static const char *wrong_operation(enum trace_operation operation, enum life life)
+{
+        switch (operation) {
+        case TRACE_ALLOC:
+        case TRACE_PAGE_ALLOC:
+                return life == UNBORN ? NULL : "allocates an object that has been there already";
+        case TRACE_ORPHAN:
+                return life == UNBORN ? NULL : "is a free of an orphan that has been there already";
+        default:
+                break;
+        }
+        if (life == UNBORN)
+                return "frees an object before its allocation";
+        return life == LIVES ? NULL : "frees an object a second time";
+}
+
+bool trace_check(const struct trace *trace, struct trace_error *error)
+{
+        uint8_t *lives = calloc(trace->objects + 1, 1);
+
+        if (!lives)
+                return trace_fail(error, 0, "no memory for %lu objects",
+                                  (unsigned long)trace->objects);
+        for (uint64_t i = 0; i < trace->records; i++) {
+                enum trace_operation operation = trace->operation[i] & TRACE_OPERATION_MASK;
+                uint8_t *life = &lives[trace->object[i]];
+                const char *wrong = wrong_operation(operation, *life);
+
+                if (wrong) {
+                        free(lives);
+                        return trace_fail(error, 0, "record %lu %s: %u", (unsigned long)i, wrong,
+                                          trace->object[i]);
+                }
+                *life = operation == TRACE_ALLOC || operation == TRACE_PAGE_ALLOC ? LIVES : GONE;
+        }
+        free(lives);
+        return true;
+}

@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem replay`: figures that follow from a trace by hand, sums that must agree on every back end,
+the same document every time, and recorded boots beside the kernel's own slab table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traces import event, trace_of
+
+from kmem import trace as tr
+from kmem.costs import modelled_ns, read_costs
+from kmem.setup import KmemError
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "build" / "tools" / "replay"
+TRACES = Path(tr.__file__).parent / "traces"
+ENGINES = ["slub", "slab", "slob"]
+PAGE = 4096
+
+
+def tool(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TOOL, path, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def replay(path: Path, *arguments: str) -> dict[str, Any]:
+    done = tool(path, *arguments)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def replay_trace(folder: Path, trace: tr.Trace, *arguments: str) -> dict[str, Any]:
+    path = folder / "one.ktrace"
+    tr.write_trace(path, trace)
+    return replay(path, *arguments)
+
+
+def kmem(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ROOT / "kmem", "replay", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def assert_sums_agree(document: dict[str, Any]) -> None:
+    """Every byte of a slab page is asked for, or is waste of one kind."""
+    end, waste = document["end"], document["waste_bytes"]
+    kinds = ("rounding", "slab_tails", "partial_slabs", "per_cpu")
+    assert end["slab_pages"] * PAGE == end["asked_bytes"] + sum(waste[kind] for kind in kinds)
+    large = end["asked_large_bytes"] + waste["large_rounding"]
+    assert end["large_pages"] * PAGE == large
+    assert end["pages"] == end["slab_pages"] + end["large_pages"]
+    assert document["peak"]["pages"] >= end["pages"]
+    if "slob" not in document:
+        assert sum(cache["pages"] for cache in document["caches"]) == end["slab_pages"]
+    for cache in document["caches"]:
+        states = cache["states"]
+        assert sum(states.values()) == cache["slabs"]
+        assert cache["inuse"] <= cache["active"] <= cache["objects"] or cache["engine"] == "slob"
+
+
+# ---- By hand ------------------------------------------------------------------------------------
+
+
+def test_no_events(tmp_path: Path) -> None:
+    for engine in ENGINES:
+        document = replay_trace(tmp_path, trace_of([]), f"options=engine={engine}")
+        assert document["end"]["pages"] == document["peak"]["pages"] == 0
+        assert document["counts"]["calls"] == 0
+
+
+def test_slabs_of_a_cache(tmp_path: Path) -> None:
+    """100 objects of 128 bytes are four slabs of 32; the last 36 leave one empty and one cut."""
+    rows = [event(i, tr.ALLOC, i, 128, cache=2) for i in range(100)]
+    rows += [event(100 + i, tr.FREE, 99 - i, 128, cache=2) for i in range(36)]
+    options = "options=sheaf_capacity=0,cpu_partial=0,min_partial=0,slub_max_order=0"
+    document = replay_trace(tmp_path, trace_of(rows, ["things"]), options)
+    (cache,) = document["caches"]
+    assert (cache["name"], cache["stride_bytes"], cache["objects_per_slab"]) == ("things", 128, 32)
+    assert document["peak"]["pages"] == 4
+    # The CPU slab stays, also without objects; slab 3 lost all of its objects and went.
+    assert (cache["inuse"], cache["slabs"]) == (64, 3)
+    assert cache["states"] == {"cpu": 1, "cpu_partial": 0, "partial": 0, "empty": 0, "full": 2}
+    assert document["waste_bytes"]["per_cpu"] == 32 * 128
+    assert document["counts"]["slow_calls"] == document["counts"]["calls"] == 136
+
+
+def test_rounding_and_tails(tmp_path: Path) -> None:
+    """A stride of 704 with 650 bytes asked for: five in a page, 576 bytes behind them."""
+    rows = [(i, 650, 704, 1, i, 0, 0, 0, 2, tr.ALLOC) for i in range(5)]
+    options = "options=sheaf_capacity=0,slub_max_order=0"
+    document = replay_trace(tmp_path, trace_of(rows, ["things"]), options)
+    assert document["caches"][0]["stride_bytes"] == 704
+    assert document["waste_bytes"]["rounding"] == 5 * 54
+    assert document["waste_bytes"]["slab_tails"] == PAGE - 5 * 704
+
+
+def test_sizes_go_to_the_classes(tmp_path: Path) -> None:
+    rows = [event(i, tr.ALLOC, i, 100) for i in range(3)]
+    document = replay_trace(tmp_path, trace_of(rows), "options=classes=kernel")
+    assert [cache["name"] for cache in document["caches"]] == ["kmalloc-128"]
+    assert document["caches"][0]["inuse"] == 3
+    document = replay_trace(tmp_path, trace_of(rows), "options=classes=fine")
+    assert document["caches"][0]["stride_bytes"] == 112
+
+
+def test_large_sizes_and_pages(tmp_path: Path) -> None:
+    rows = [
+        event(0, tr.ALLOC, 0, 100_000),
+        event(1, tr.PAGE_ALLOC, 1, 2 * PAGE),
+        event(2, tr.PAGE_ALLOC, 2, 3 * PAGE),
+        event(3, tr.PAGE_FREE, 1, 2 * PAGE),
+        event(4, tr.ALLOC, 3, 64 << 20),
+        event(5, tr.FREE, 3, 64 << 20),
+    ]
+    for engine in ENGINES:
+        document = replay_trace(tmp_path, trace_of(rows), f"options=engine={engine}")
+        assert document["end"]["large_pages"] == document["end"]["pages"] == 25 + 3
+        assert document["peak"]["large_pages"] == 25 + 3 + (64 << 20) // PAGE
+        assert document["peak"]["step"] == 4
+        assert_sums_agree(document)
+
+
+def test_the_peak_may_come_beside_a_huge_block(tmp_path: Path) -> None:
+    rows = [event(0, tr.ALLOC, 0, 64 << 20)]
+    rows += [event(1 + i, tr.ALLOC, 1 + i, 4096, cache=2) for i in range(100)]
+    rows += [event(101, tr.FREE, 0, 64 << 20)]
+    rows += [event(102 + i, tr.ALLOC, 101 + i, 4096, cache=2) for i in range(20)]
+    trace = trace_of(rows, ["pages"])
+    document = replay_trace(tmp_path, trace, "options=sheaf_capacity=0,slub_max_order=0")
+    assert document["peak"]["pages"] == (64 << 20) // PAGE + 100
+    assert document["peak"]["step"] == 100
+    assert document["end"]["pages"] == 120
+
+
+def test_slob_counts_as_the_mail_does(tmp_path: Path) -> None:
+    """kmalloc has a header of 8 bytes; objects of caches have none (spec 7.5, 7.6)."""
+    rows = [event(i, tr.ALLOC, i, 100) for i in range(10)]
+    rows += [event(10 + i, tr.ALLOC, 10 + i, 96, cache=2) for i in range(10)]
+    rows += [event(20, tr.ALLOC, 20, 5000), event(21, tr.ALLOC, 21, 5000, cache=3)]
+    trace = trace_of(rows, ["small", "big"])
+    document = replay_trace(tmp_path, trace, "options=engine=slob")
+    assert document["end"]["allocated_bytes"] == 10 * 108 + 10 * 96
+    assert document["end"]["large_pages"] == 2 + 2
+    assert document["slob"]["used_pages"] == 1 + 4
+    assert document["end"]["pages"] == document["slob"]["total_pages"]
+    assert_sums_agree(document)
+
+
+def test_orphans_are_left_out_and_implied_frees_are_not(tmp_path: Path) -> None:
+    rows = [
+        event(0, tr.ORPHAN, 0, 64),
+        event(1, tr.ALLOC, 1, 64),
+        event(2, tr.IMPLIED, 1, 64),
+        event(3, tr.ALLOC, 2, 64),
+    ]
+    document = replay_trace(tmp_path, trace_of(rows))
+    counts = document["trace"]
+    assert (counts["allocations"], counts["frees"], counts["implied_frees"]) == (2, 1, 1)
+    assert counts["orphans_left_out"] == 1
+    assert sum(cache["inuse"] for cache in document["caches"]) == 1
+
+
+def test_one_name_with_two_sizes_is_two_caches(tmp_path: Path) -> None:
+    rows = [event(i, tr.ALLOC, i, 1000 + 200 * i, cache=2) for i in range(2)]
+    document = replay_trace(tmp_path, trace_of(rows, ["UDP"]))
+    assert [cache["name"] for cache in document["caches"]] == ["UDP", "UDP:1200"]
+
+
+def test_copies_use_cpus_of_their_own(tmp_path: Path) -> None:
+    """On the other CPU a free takes the slab's word from the CPU that has it."""
+    rows = []
+    for i in range(400):
+        rows.append(event(2 * i, tr.ALLOC, i, 128, cpu=0, cache=2))
+    for i in range(400):
+        rows.append(event(800 + i, tr.FREE, i, 128, cpu=1, cache=2))
+    trace = trace_of(rows, ["things"], cpus=2)
+    options = "options=sheaf_capacity=0"
+    one = replay_trace(tmp_path, trace, options)
+    assert one["counts"]["remote_words"] > 0
+    on_one_cpu = replay_trace(tmp_path, trace, "cpus=1", options)
+    assert on_one_cpu["counts"]["remote_words"] == 0
+    assert on_one_cpu["counts"]["list_handed_over"] == 0
+    many = replay_trace(tmp_path, trace, "cpus=8", "repeat=4", options)
+    assert many["counts"]["calls"] == 4 * one["counts"]["calls"]
+    assert many["machine"] == {
+        "cpus": 8,
+        "nodes": 1,
+        "repeat": 4,
+        "page_bytes": PAGE,
+        "options": "sheaf_capacity=0",
+    }
+    # Without copies the other CPUs have nothing to do.
+    idle = replay_trace(tmp_path, trace, "cpus=8", "options=sheaf_capacity=0,slub_min_objects=16")
+    busy = replay_trace(tmp_path, trace, "cpus=2", "options=sheaf_capacity=0,slub_min_objects=16")
+    assert idle["counts"] == busy["counts"]
+    nodes = replay_trace(tmp_path, trace, "cpus=8", "repeat=4", "nodes=4", options)
+    assert nodes["counts"]["remote_words_node"] == 0  # both CPUs of a copy are of one node
+    nodes = replay_trace(tmp_path, trace, "cpus=2", "nodes=2", options)
+    assert nodes["counts"]["remote_words_node"] == nodes["counts"]["remote_words"] > 0
+
+
+# ---- Any trace ----------------------------------------------------------------------------------
+
+
+@st.composite
+def random_traces(draw: st.DrawFn) -> tr.Trace:
+    rows = []
+    alive: list[tuple[int, int, int]] = []
+    objects = 0
+    sizes = [(2, 24), (3, 192), (4, 1000), (5, 5000)]
+    for time in range(draw(st.integers(0, 60))):
+        cpu = draw(st.integers(0, 2))
+        if alive and draw(st.integers(0, 2)) == 0:
+            number, cache, size = alive.pop(draw(st.integers(0, len(alive) - 1)))
+            kind = tr.PAGE_FREE if cache == -1 else tr.FREE
+            rows.append(event(time, kind, number, size, cpu=cpu, cache=max(cache, 0)))
+            continue
+        cache, size = draw(
+            st.one_of(
+                st.sampled_from(sizes),
+                st.tuples(st.just(0), st.integers(0, 40_000)),
+                st.tuples(st.just(-1), st.just(2 * PAGE)),
+            )
+        )
+        kind = tr.PAGE_ALLOC if cache == -1 else tr.ALLOC
+        # Several at once, so that slabs fill.
+        for _ in range(draw(st.sampled_from([1, 1, 40]))):
+            alive.append((objects, cache, size))
+            rows.append(event(time, kind, objects, size, cpu=cpu, cache=max(cache, 0)))
+            objects += 1
+    return trace_of(rows, ["small", "middle", "thousand", "big"], cpus=3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["engine=slub", "engine=slub,sheaf_capacity=0,classes=kernel", "engine=slab", "engine=slob"],
+)
+@settings(max_examples=20, derandomize=True, database=None, deadline=None)
+@given(trace=random_traces())
+def test_sums_agree(
+    tmp_path_factory: pytest.TempPathFactory, options: str, trace: tr.Trace
+) -> None:
+    document = replay_trace(tmp_path_factory.mktemp("replay"), trace, f"options={options}")
+    assert_sums_agree(document)
+    counts = document["trace"]
+    if "slob" not in document:
+        # What lives: objects of caches, and sizes that have a class.
+        inuse = sum(cache["inuse"] for cache in document["caches"])
+        assert inuse <= counts["allocations"] - counts["frees"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["boot-6.1tiny-slub-64M", "boot-6.1tiny-slob-64M"])
+def test_sums_agree_for_recorded_traces(name: str, engine: str) -> None:
+    path = TRACES / f"{name}.slt.zst"
+    for arguments in ([], ["cpus=4", "repeat=4", "nodes=2"]):
+        document = replay(path, f"options=engine={engine}", *arguments)
+        assert_sums_agree(document)
+        asked = document["end"]["asked_bytes"] + document["end"]["asked_large_bytes"]
+        records = tr.read_trace(path).records
+        kinds = records["operation"] & tr.OPERATION_MASK
+        # A cache that had no size yet when the event was recorded: the stride is all there is.
+        sizes = records.select(
+            pl.when(pl.col("requested") == 0).then("given").otherwise("requested")
+        ).to_series()
+        live = sizes.filter(kinds == tr.ALLOC).sum() - sizes.filter(kinds == tr.FREE).sum()
+        assert asked == live * document["machine"]["repeat"]
+
+
+def test_the_same_document_every_time(tmp_path: Path) -> None:
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    for engine in ENGINES:
+        arguments = ("cpus=6", "repeat=5", "nodes=2", f"options=engine={engine}")
+        first, second = tool(trace, *arguments), tool(trace, *arguments)
+        assert first.returncode == 0
+        assert first.stdout == second.stdout
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    for file in files:
+        assert kmem(trace, "--json", file, "--set", "freeze=eager").returncode == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+# ---- The command --------------------------------------------------------------------------------
+
+
+def test_document_and_table(tmp_path: Path) -> None:
+    file = tmp_path / "replay.json"
+    trace = TRACES / "boot-6.1tiny-slob-64M.slt.zst"
+    done = kmem(trace, "--engine", "slob", "--json", file)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(file.read_text())
+    end, counts = document["end"], document["counts"]
+    assert end["optimum_pages"] == document["slob"]["used_pages"]
+    assert end["optimum_pages"] == -(-end["allocated_bytes"] // PAGE) + end["large_pages"]
+    expected = 100 * (end["pages"] - end["optimum_pages"]) / end["optimum_pages"]
+    assert document["overhead_percent"] == pytest.approx(expected, abs=0.01)
+    assert document["peak_overhead_percent"] == document["peak"]["overhead_percent"]
+    # Three lists; the mail's two took 6% with the same bytes.
+    assert len(document["slob"]["lists"]) == 3
+    assert document["overhead_percent"] <= 6
+    assert document["fast_path_share"] == 0
+    scans = {name: document["slob"][name] for name in ("page_scans", "block_scans")}
+    assert document["modelled"]["ns"] == round(modelled_ns(counts | scans, read_costs()))
+    assert document["modelled"]["costs"] == "assumed"
+    for figure in (f"{document['overhead_percent']}%", f"{end['pages']:,}", "assumed costs"):
+        assert figure in done.stdout
+    assert "seconds" not in file.read_text()
+
+
+def test_slubs_own_fast_path(tmp_path: Path) -> None:
+    """Without sheaves: alloc and free in turn stay on the CPU slab but for the first call."""
+    rows = []
+    for i in range(50):
+        rows += [event(2 * i, tr.ALLOC, i, 64, cache=2), event(2 * i + 1, tr.FREE, i, 64, cache=2)]
+    path = tmp_path / "one.ktrace"
+    tr.write_trace(path, trace_of(rows, ["things"]))
+    file = tmp_path / "replay.json"
+    assert kmem(path, "--set", "sheaf_capacity=0,stats=1", "--json", file).returncode == 0
+    document = json.loads(file.read_text())
+    assert document["fast_path_share"] == 0
+    assert document["statistics"] == {
+        "alloc_fastpath": 49,
+        "alloc_slowpath": 1,
+        "free_fastpath": 50,
+        "free_slowpath": 0,
+    }
+    assert document["slub_fast_path_share"] == 0.99
+    assert kmem(path, "--json", file).returncode == 0
+    assert "statistics" not in json.loads(file.read_text())
+
+
+def test_costs_are_read(tmp_path: Path) -> None:
+    costs = tmp_path / "costs.csv"
+    costs.write_text("# mine\ncount,ns\ncalls,7\n")
+    file = tmp_path / "replay.json"
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    assert kmem(trace, "--costs", costs, "--json", file).returncode == 0
+    document = json.loads(file.read_text())
+    assert document["modelled"]["ns"] == 7 * document["counts"]["calls"]
+    assert 0.5 < document["fast_path_share"] < 1
+    for wrong in ("count,ns\ncalls,x\n", "count,ns\ncalls,-1\n", "calls,7\n", ""):
+        costs.write_text(wrong)
+        with pytest.raises(KmemError):
+            read_costs(costs)
+
+
+@pytest.mark.parametrize("name", ["boot-6.1tiny-slub-64M", "boot-6.1cloud-128M"])
+def test_recorded_boot_beside_its_slab_table(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "replay.json"
+    slabinfo = TRACES / f"{name}.slabinfo.txt"
+    done = kmem(TRACES / f"{name}.slt.zst", "--slabinfo", slabinfo, "--json", file)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(file.read_text())
+    recorded = document["recorded"]
+    assert_sums_agree(document)
+    kernel = sum(
+        int(line.split()[14]) * int(line.split()[5])
+        for line in slabinfo.read_text().splitlines()[2:]
+    )
+    assert recorded["kernel_pages"] == kernel
+    assert abs(recorded["pages"] - kernel) <= 0.05 * kernel
+    large = [row for row in recorded["caches"] if row["kernel_pages"] > 5]
+    near = [row for row in large if abs(row["pages"] / row["kernel_pages"] - 1) <= 0.1]
+    assert len(near) >= 0.9 * len(large)
+    assert (recorded["large_caches"], recorded["large_caches_within"]) == (len(large), len(near))
+    # Sizes and orders are the kernel's; one table entry a byte costs two objects of 256.
+    assert set(recorded["other_layout"]) <= {"kmalloc-16", "kmalloc-cg-16"}
+    assert {row["why"] for row in recorded["map"]} <= {
+        "name",
+        "site and size",
+        "only one of the size",
+    }
+    for group in recorded["map"]:
+        if group["why"] != "name":
+            assert f"{group['name']} " in done.stdout
+
+
+def test_slabinfo_of_nothing_known(tmp_path: Path) -> None:
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    wrong = tmp_path / "slabinfo"
+    wrong.write_text("no table\n")
+    for file in (wrong, tmp_path / "missing"):
+        done = kmem(trace, "--slabinfo", file)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--cpus", "0"], "cpus=0"),
+        (["--cpus", "8193"], "cpus=8193"),
+        (["--nodes", "9", "--cpus", "16"], "nodes=9"),
+        (["--nodes", "2", "--cpus", "1"], "nodes"),
+        (["--repeat", "0"], "repeat=0"),
+        (["--set", "nonsense=1"], "nonsense"),
+        (["--set", "freeze=never"], "freeze=never"),
+        (["--slabinfo", "x", "--cpus", "2"], "--slabinfo"),
+        (["--costs", "/no/such/file"], "/no/such/file"),
+    ],
+)
+def test_bad_input_is_named(arguments: list[str], named: str) -> None:
+    done = kmem(TRACES / "boot-6.1tiny-slub-64M.slt.zst", *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("kmem: ")
+    assert named in line
+
+
+def test_bad_traces_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.ktrace"
+    for content in (b"", b"nothing that could be a trace"):
+        path.write_bytes(content)
+        done = kmem(path)
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"kmem: replay: {path}: byte 0: ")
+    for argument in ("cpus", "=1", "cpus=1x", "speed=2"):
+        done = tool(TRACES / "boot-6.1tiny-slub-64M.slt.zst", argument)
+        assert done.returncode == 1
+        assert argument.split("=")[-1] in done.stderr
+
+
+# ---- Costs --------------------------------------------------------------------------------------
+
+
+def test_calibration_is_a_table_of_costs(tmp_path: Path) -> None:
+    file = tmp_path / "costs.csv"
+    done = subprocess.run(
+        [ROOT / "kmem", "lab", "calibrate", "--out", file],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    costs = read_costs(file)
+    assert set(read_costs()) < set(costs) == set(read_costs()) | {"slow_paths"}
+    # Nothing that is measured takes no time at all; the rest of a slow path may be lost in noise.
+    assert all(ns > 0 for name, ns in costs.items() if name != "slow_paths")
+    assert "measured by kmem lab calibrate" in file.read_text()
+    replayed = tmp_path / "replay.json"
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    assert kmem(trace, "--costs", file, "--json", replayed).returncode == 0
+    assert json.loads(replayed.read_text())["modelled"]["costs_ns"] == costs
+
+
+def test_calibration_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "costs.csv"
+    done = subprocess.run(
+        [ROOT / "kmem", "lab", "calibrate", "--out", file],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"kmem: lab calibrate: --out {file}: No such file or directory\n"

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Replays a trace on a simulated machine with pages of 4 KiB, for `kmem replay`. One JSON document
+ * on standard output; the same arguments give the same document, byte for byte. On standard error
+ * one line says how many events went through in a second of CPU time, loading left out.
+ *
+ *   replay TRACE [NAME=VALUE]...
+ *
+ *   cpus=N      CPUs of the machine; as many as the trace has
+ *   nodes=M     nodes, 1
+ *   repeat=K    copies of the trace that run at once, 1
+ *   options=T   as in KMEM_OPTIONS; may be given once, and ends in anything
+ */
+#include "tools/replay/replay.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEAT_MOST = 65536 };
+
+void die(const char *format, ...)
+{
+        va_list arguments;
+
+        va_start(arguments, format);
+        fputs("replay: ", stderr);
+        vfprintf(stderr, format, arguments);
+        fputc('\n', stderr);
+        va_end(arguments);
+        exit(1);
+}
+
+void *need(void *memory)
+{
+        if (!memory)
+                die("out of memory");
+        return memory;
+}
+
+static unsigned int number(const char *name, const char *value, unsigned int most)
+{
+        char *end;
+        unsigned long parsed;
+
+        errno = 0;
+        parsed = strtoul(value, &end, 10);
+        if (*value < '1' || *value > '9' || *end || errno || parsed > most)
+                die("%s=%s: expected a number from 1 to %u", name, value, most);
+        return (unsigned int)parsed;
+}
+
+static void read_argument(struct plan *plan, const char *argument)
+{
+        const char *value = strchr(argument, '=');
+        size_t length = value ? (size_t)(value++ - argument) : 0;
+
+        if (length == 4 && !strncmp(argument, "cpus", length))
+                plan->cpus = number("cpus", value, SIM_CPUS_MAX);
+        else if (length == 5 && !strncmp(argument, "nodes", length))
+                plan->nodes = number("nodes", value, SIM_NODES_MAX);
+        else if (length == 6 && !strncmp(argument, "repeat", length))
+                plan->repeat = number("repeat", value, REPEAT_MOST);
+        else if (length == 7 && !strncmp(argument, "options", length))
+                plan->options = value;
+        else
+                die("expected cpus=N, nodes=M, repeat=K or options=TEXT, not %s", argument);
+}
+
+int main(int argc, char **argv)
+{
+        struct plan plan = {.nodes = 1, .repeat = 1, .options = ""};
+        struct sim_machine machine;
+        struct trace_error error;
+        struct trace trace;
+        struct replay replay;
+        struct outcome outcome;
+
+        if (argc < 2)
+                die("expected a trace, then NAME=VALUE");
+        for (int i = 2; i < argc; i++)
+                read_argument(&plan, argv[i]);
+        if (!trace_load(argv[1], &trace, &error))
+                die("%s: byte %lu: %s", argv[1], (unsigned long)error.offset, error.text);
+        if (!trace_check(&trace, &error))
+                die("%s: %s", argv[1], error.text);
+        if (!plan.cpus)
+                plan.cpus = min_of(max_of(trace.cpus, 1u), SIM_CPUS_MAX);
+        machine = (struct sim_machine){
+                .cpus_online = plan.cpus, .nodes = plan.nodes, .options = plan.options};
+        if (sim_start(&machine))
+                return 1;
+        replay_prepare(&replay, &trace);
+        replay_run(&replay, &plan, &outcome);
+        replay_print(&replay, &plan, &outcome, &trace);
+        if (fflush(stdout) || ferror(stdout))
+                die("cannot write the document");
+        fprintf(stderr, "%.1f million events a second of CPU time, loading left out\n",
+                (double)(replay.steps_count * plan.repeat) / outcome.cpu_seconds / 1e6);
+        return 0;
+}

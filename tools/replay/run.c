@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Takes the steps of a trace on the simulated machine, and watches how many pages are in use.
+ *
+ * Copies of a trace run at once: the first step of each, then the second of each and so on, at the
+ * recorded times. CPU c of copy k is CPU (c + k * CPUs of the trace) modulo the CPUs there are.
+ */
+#include "tools/replay/replay.h"
+
+#include "page/large.h"
+#include "page/zone.h"
+#include "slob/slob.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+struct running {
+        const struct replay *replay;
+        const struct plan *plan;
+        struct outcome *outcome;
+        void **objects;   /* by place, the copies side by side */
+        uint16_t *cpu_of; /* by CPU of the trace, the copies side by side */
+        /* Of large blocks, without those of engine slob. Asking the heap would take its locks. */
+        size_t large_pages;
+        size_t huge_pages; /* of those, outside the heap */
+};
+
+/*
+ * Read without the lock: there is one thread. Page 0 comes with the first growth of the heap and is
+ * never handed out. Huge blocks are outside the heap.
+ */
+static size_t heap_pages(void)
+{
+        size_t pages = frontier.pages - (frontier.pages != 0);
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                pages -= zones[node].free_pages + zones[node].limbo_pages;
+        return pages;
+}
+
+size_t used_pages(void)
+{
+        struct large_counts large;
+
+        large_count(&large);
+        return heap_pages() + (large.huge_bytes >> PAGE_SHIFT);
+}
+
+size_t large_pages(void)
+{
+        struct large_counts large;
+
+        large_count(&large);
+        return ((large.bytes + large.huge_bytes) >> PAGE_SHIFT) + slob_counts.big_pages;
+}
+
+static KMEM_NOINLINE void note_peak(const struct running *running, uint64_t event, size_t pages)
+{
+        struct outcome *outcome = running->outcome;
+
+        outcome->peak_pages = pages;
+        outcome->peak_event = event;
+        outcome->peak_asked_bytes = outcome->asked_bytes;
+        outcome->peak_allocated_bytes = slob_counts.allocated;
+        outcome->peak_large_pages = running->large_pages + slob_counts.big_pages;
+}
+
+static inline void *do_alloc(const struct replay *replay, const struct step *step)
+{
+        const struct source *source = &replay->sources[step->source];
+
+        if (source->cache)
+                return kmem_cache_alloc(source->cache, GFP_NOWAIT);
+        if (step->source == SOURCE_PAGES)
+                return large_alloc(max_of(step->bytes, (uint64_t)1), PAGE_SIZE, false);
+        return kmalloc(step->bytes, GFP_NOWAIT);
+}
+
+static inline void do_free(const struct replay *replay, const struct step *step, void *object)
+{
+        const struct source *source = &replay->sources[step->source];
+
+        if (source->cache)
+                kmem_cache_free(source->cache, object);
+        else if (step->source == SOURCE_PAGES)
+                large_free(object);
+        else
+                kfree(object);
+}
+
+/* @block may be gone already. */
+static void count_large(struct running *running, const struct step *step, const void *block)
+{
+        size_t pages = pages_for(max_of(step->bytes, (uint64_t)1));
+        size_t change = step->frees ? -pages : pages;
+
+        running->large_pages += change;
+        if (!heap_contains(block))
+                running->huge_pages += change;
+}
+
+static inline void take_step(struct running *running, const struct step *step, void **place)
+{
+        const struct replay *replay = running->replay;
+        struct outcome *outcome = running->outcome;
+        const struct source *source = &replay->sources[step->source];
+        uint64_t slow_before = sim.counts.slow_paths;
+        uint64_t *asked = source->large ? &outcome->asked_large_bytes : &outcome->asked_bytes;
+
+        if (step->frees) {
+                do_free(replay, step, *place);
+                *asked -= step->bytes;
+        } else {
+                *place = do_alloc(replay, step);
+                if (unlikely(!*place))
+                        die("out of memory at step %lu, for %lu bytes",
+                            (unsigned long)(step - replay->steps), (unsigned long)step->bytes);
+                *asked += step->bytes;
+        }
+        outcome->slow_calls += source->uncached | (sim.counts.slow_paths != slow_before);
+        if (unlikely(source->large && !source->cache))
+                count_large(running, step, *place);
+        if (unlikely(heap_pages() + running->huge_pages > outcome->peak_pages))
+                note_peak(running, (uint64_t)(step - replay->steps),
+                          heap_pages() + running->huge_pages);
+}
+
+static void take_steps(struct running *running)
+{
+        const struct replay *replay = running->replay;
+        unsigned int copies = running->plan->repeat;
+        uint64_t start = sim_time();
+        uint64_t now = 0;
+
+        for (uint64_t i = 0; i < replay->steps_count; i++) {
+                const struct step *step = &replay->steps[i];
+                void **places = &running->objects[(size_t)step->place * copies];
+                const uint16_t *cpus = &running->cpu_of[(size_t)step->cpu * copies];
+
+                if (step->time != now) {
+                        now = step->time;
+                        sim_time_set(start + now);
+                }
+                for (unsigned int copy = 0; copy < copies; copy++) {
+                        if (sim_cpu() != cpus[copy])
+                                sim_set_cpu(cpus[copy]);
+                        take_step(running, step, &places[copy]);
+                }
+        }
+}
+
+static uint16_t *spread_cpus(const struct replay *replay, const struct plan *plan)
+{
+        uint16_t *cpu_of = need(calloc((size_t)replay->trace_cpus * plan->repeat, sizeof(*cpu_of)));
+
+        for (unsigned int cpu = 0; cpu < replay->trace_cpus; cpu++)
+                for (unsigned int copy = 0; copy < plan->repeat; copy++)
+                        cpu_of[(size_t)cpu * plan->repeat + copy] =
+                                (uint16_t)((cpu + (uint64_t)copy * replay->trace_cpus) %
+                                           plan->cpus);
+        return cpu_of;
+}
+
+static double cpu_seconds(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+        return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+void replay_run(const struct replay *replay, const struct plan *plan, struct outcome *outcome)
+{
+        struct running running = {
+                .replay = replay,
+                .plan = plan,
+                .outcome = outcome,
+                .objects = need(calloc((size_t)replay->places * plan->repeat + 1, sizeof(void *))),
+                .cpu_of = spread_cpus(replay, plan),
+        };
+        double started;
+
+        *outcome = (struct outcome){0};
+        sim_reset();
+        started = cpu_seconds();
+        take_steps(&running);
+        outcome->cpu_seconds = cpu_seconds() - started;
+        sim_counts(&outcome->counts);
+        free(running.cpu_of);
+        check_or_die(running.large_pages + slob_counts.big_pages == large_pages());
+}
