@@ -80,6 +80,7 @@ class Calls(RuleBasedStateMachine):
             slob="engine=slob" in options,
             slab="engine=slab" in options,
             class_max=8192 if "classes=kernel" in options else 32768,
+            debug=options.partition("debug=")[2].partition(",")[0],
         )
         self.caches: list[Cache] = []
         self.blocks: list[Block] = []
