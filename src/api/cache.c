@@ -194,7 +194,8 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
         struct list *node;
 
         probe.flags = effective_flags(name, probe.engine, flags);
-        if (!cache_is_mergeable(&probe) || slub_engine.setup(&probe))
+        /* What was asked for keeps caches apart also on an engine that does nothing about it. */
+        if (flags & never_merge || !cache_is_mergeable(&probe) || slub_engine.setup(&probe))
                 return NULL;
         for (node = cache_list.prev; node != &cache_list; node = node->prev) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
