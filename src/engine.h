@@ -23,6 +23,8 @@ enum {
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
 };
 
+#define FREE_POINTER_ANYWHERE UINT32_MAX
+
 /*
  * What a back end keeps for one slot and one cache (the kernel's per-CPU record, S1-03). The
  * lock is the slot cache lock; it replaces the kernel's local lock and is contended only when a
@@ -45,9 +47,22 @@ struct engine_slot {
 struct engine_node {
         struct lock list_lock;
         struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
+        struct page_list full;      /* slub: FULL slabs of debug caches; under list_lock */
+        uint64_t disabled;          /* slub: slabs that debugging took out; under list_lock */
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
         uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
+        uint32_t purge_next;        /* slub: partial slab that purging goes on with, page number, 0:
+                                       none; under list_lock */
+};
+
+/* How far reclaim has come with a cache that nobody uses (api/reclaim.c); under cache_mutex. */
+enum quiet_stage { QUIET_NEW, QUIET_SHRUNK, QUIET_PURGED };
+struct cache_quiet {
+        uint64_t activity;         /* percpu_activity when it changed last */
+        uint64_t since_ms;         /* when that was seen */
+        enum quiet_stage stage;
+        unsigned int node;         /* QUIET_SHRUNK: the node that is being purged */
 };
 
 struct engine;
@@ -84,10 +99,17 @@ struct kmem_cache {
         bool has_cpu_partial;      /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;        /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;       /* slabs on them are frozen */
+        bool debug;                /* any of F, Z, P, U, T: nothing is kept for a CPU (S10-01) */
+        bool poisons_objects;      /* SLAB_POISON reaches the objects themselves (S4-02) */
         uint32_t cpu_partial;      /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
         uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
+        uint32_t inuse;            /* end of an object and of its right red zone (S4-04) */
+        uint32_t red_left_pad;     /* bytes in front of each object (S4-07) */
+        uint32_t free_pointer;     /* debug caches: its offset in an object (S4-05); until setup
+                                      what the creator asks for, or FREE_POINTER_ANYWHERE */
+        uint64_t debug_errors;     /* reports and repairs so far (10.5) */
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
         uint32_t batchcount;       /* objects that a refill or a flush of an array moves; relaxed */
@@ -103,6 +125,7 @@ struct kmem_cache {
 
         void *engine_data;         /* whatever else the back end keeps, NULL at first */
         struct barn *barn;         /* one for each node */
+        struct cache_quiet quiet;
         uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */
@@ -249,6 +272,12 @@ struct engine {
         void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
         /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
         bool (*shrink)(struct kmem_cache *cache);
+        /*
+         * Goes on giving back free pages inside slabs of one node that also hold objects: of up to
+         * @slabs slabs. Adds to @bytes; true when it has come to the end. NULL: it has none.
+         */
+        bool (*purge)(struct kmem_cache *cache, unsigned int node, unsigned int slabs,
+                      size_t *bytes);
         /*
          * Last call for a cache: frees empty slabs and what setup made, and reports what is left;
          * true if slabs remain, and then everything stays for frees that may still come.

@@ -3,18 +3,23 @@
  * The heap's ties to its process: it starts with it, follows its forks, and reports at its end. A
  * simulated heap has other ties (src/simulator).
  */
-#include "api/heap.h"
+#include "api/reclaim.h"
 
+#include "api/heap.h"
+#include "base/options.h"
+#include "base/stack.h"
 #include "introspect/at_exit.h"
 
 void heap_started(void)
 {
         fork_init();
+        reclaim_thread_init();
         at_exit_init();
 }
 
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */
 __attribute__((constructor(101))) static void start_early(void)
 {
-        heap_ready();
+        if (heap_ready() && options_given(OPTION_DEBUG))
+                stack_prepare();
 }

@@ -88,8 +88,17 @@ KMEM_HIDDEN bool system_start_thread(void *(*run)(void *argument));
  */
 KMEM_HIDDEN long system_write(int file, const void *text, size_t bytes);
 
+/* Gives the calling thread a name of up to 15 characters, for who looks at the process. */
+KMEM_HIDDEN void system_name_thread(const char *name);
+
+/* Whether the calling thread's system calls are filtered (seccomp), as far as one may ask. */
+KMEM_HIDDEN bool system_in_sandbox(void);
+
 KMEM_HIDDEN uint32_t system_process_id(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);
+enum { SYSTEM_NAME_BYTES = 16 };
+/* The calling thread's name. */
+KMEM_HIDDEN void system_thread_name(char name[SYSTEM_NAME_BYTES]);
 
 /* Soft limit of the address space in bytes, SIZE_MAX if there is none. */
 KMEM_HIDDEN size_t system_address_space_limit(void);

@@ -15,6 +15,7 @@
 #include "base/metadata.h"
 #include "base/options.h"
 #include "kmem.h"
+#include "page/reclaim.h"
 #include "percpu/array.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
@@ -62,7 +63,8 @@ void percpu_give_index(uint32_t index)
 }
 
 /*
- * Caches whose objects are recorded, or charged, from the first one on. Those with SLAB_ACCOUNT begin open
+ * Caches whose objects are recorded, or charged, from the first one on. Those with SLAB_ACCOUNT
+ * begin open
  * while there are no groups and can be closed when the first one is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
@@ -128,7 +130,7 @@ int percpu_setup(struct kmem_cache *cache)
         cache->barn = barns_new();
         if (!cache->barn)
                 return ENOMEM;
-        if (cache->engine->caching == CACHING_NONE) {
+        if (cache->engine->caching == CACHING_NONE || cache->debug) {
                 capacity = 0;
         } else if (cache->engine->caching == CACHING_SHEAVES) {
                 uint32_t usual = default_capacity(cache->size);
@@ -352,7 +354,8 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
         struct slot_cache *record;
         struct slot *slot;
 
-        if (node == (int)system_current_node())
+        /* A debug cache has no sheaves to serve it from. */
+        if (node == (int)system_current_node() && !cache->debug)
                 object = percpu_alloc(cache);
         if (object && cache->engine->node_of(cache, object) == node)
                 return object;
@@ -380,6 +383,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         struct pair pair;
 
         percpu_after_fork();
+        reclaim_ask();
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
                 objects_give(cache, slot, record, &object, 1);
                 return true;

@@ -59,6 +59,8 @@ struct slot_cache {
         uint32_t stock_size;       /* number of them */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         struct pair drained;       /* scratch of the drainer, under drain_mutex */
+        uint64_t seen;             /* what reclaim saw here last (percpu/quiet.c); under cache_mutex */
+        bool quiet;                /* it holds something and has not changed since; same */
 } __attribute__((aligned(64)));
 
 /* A record has the back end's counters, if there are any, behind it. */
@@ -163,6 +165,13 @@ KMEM_HIDDEN bool slot_may_have_left(const struct slot *slot);
 KMEM_HIDDEN bool slots_are_rseq(void);
 /* The calling thread's slot at this moment, made if need be; shared_slot if it has none. */
 KMEM_HIDDEN struct slot *slot_current(void);
+/*
+ * For threads that libc does not know (base/bare_thread.h). The offset of what slot_current reads
+ * in a thread, and what such a thread calls first: from then on it has no slot, as one whose
+ * registration was refused.
+ */
+KMEM_HIDDEN intptr_t slots_thread_offset(void);
+KMEM_HIDDEN void slots_refuse_this_thread(void);
 /* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */
 KMEM_HIDDEN unsigned int slots_made_count(void);
 KMEM_HIDDEN struct slot *slot_made(unsigned int number);

@@ -273,6 +273,17 @@ struct slot *slot_current(void)
         return slot ? slot : &shared_slot;
 }
 
+intptr_t slots_thread_offset(void)
+{
+        return fast.rseq;
+}
+
+void slots_refuse_this_thread(void)
+{
+        own_area.padding = 1;
+        this_area()->cpu_id = -1;
+}
+
 bool slots_can_drain(void)
 {
         return !rseq_mode || !fence_refused;

@@ -45,11 +45,19 @@ ZONE_WRAPS = ["bind", "commit", "current_node", "map", "near_node", "purge", "re
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
+    "test_debug": (
+        ["unit/test_debug.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
+    ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_transitions": (
         ["unit/test_slub_transitions.c", "unit/child.c", *WALKERS],
         ["-lcmocka"],
+    ),
+    "test_reclaim": (
+        ["unit/test_reclaim.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=system_time_ms", "-Wl,--wrap=system_reserve"],
     ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],

@@ -9,7 +9,8 @@
  *     mode=bulk     the same with the bulk calls
  *     mode=cross    every object is freed by another thread: frees into others' slabs
  *     path=call|inline  by the library's calls, or by kmem-inline.h: the sequences in this program
- *     against=flush+shrink+fork+capacity (any of them): what a further thread does in a loop
+ *     against=flush+shrink+fork+capacity+purge+look (any of them): what a further thread does
+ *                   in a loop; look is the reclaim thread's, which must be off then
  *     pin=one|each|free  all threads on one CPU, or thread n on CPU n, or none
  *     threads=N  ops=N  size=BYTES  ring=N  storm=MICROSECONDS  seed=N
  */
@@ -17,6 +18,7 @@
 #include "checked.h"
 #include "crowd.h"
 
+#include "api/reclaim.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "kmem-inline.h"
@@ -31,7 +33,14 @@
 
 enum { RING_MAX = 200, POSTS = 64, EXIT_SKIP = 77 };
 enum mode { MODE_SINGLE, MODE_BULK, MODE_CROSS };
-enum against { AGAINST_FLUSH = 1, AGAINST_SHRINK = 2, AGAINST_FORK = 4, AGAINST_CAPACITY = 8 };
+enum against {
+        AGAINST_FLUSH = 1,
+        AGAINST_SHRINK = 2,
+        AGAINST_FORK = 4,
+        AGAINST_CAPACITY = 8,
+        AGAINST_PURGE = 16,
+        AGAINST_LOOK = 32,
+};
 
 static const uint64_t HELD = 0xa110ull << 48;
 
@@ -200,6 +209,24 @@ static void against_capacity(uint64_t random)
         lock_drop(&cache_mutex);
 }
 
+/* Few slabs at a time, so that the list changes while its purge is under way. */
+static void against_purge(void)
+{
+        size_t bytes = 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                while (!cache->engine->purge(cache, node, 3, &bytes) && !load_acquire(&stopping))
+                        ;
+}
+
+/* Each look finds a clock that is a purge delay further. */
+static void against_look(void)
+{
+        static uint64_t now_ms = 1;
+
+        reclaim_step(now_ms += options.purge_delay);
+}
+
 static void *against_main(void *argument)
 {
         uint64_t random = setup.seed | 1;
@@ -214,6 +241,10 @@ static void *against_main(void *argument)
                         against_fork(random_next(&random));
                 if (setup.against & AGAINST_CAPACITY)
                         against_capacity(random_next(&random));
+                if (setup.against & AGAINST_PURGE)
+                        against_purge();
+                if (setup.against & AGAINST_LOOK)
+                        against_look();
                 rounds_against++;
         }
         return NULL;
@@ -277,7 +308,9 @@ static unsigned int parse_against(const char *text)
         return (strstr(text, "flush") ? AGAINST_FLUSH : 0u) |
                (strstr(text, "shrink") ? AGAINST_SHRINK : 0u) |
                (strstr(text, "fork") ? AGAINST_FORK : 0u) |
-               (strstr(text, "capacity") ? AGAINST_CAPACITY : 0u);
+               (strstr(text, "capacity") ? AGAINST_CAPACITY : 0u) |
+               (strstr(text, "purge") ? AGAINST_PURGE : 0u) |
+               (strstr(text, "look") ? AGAINST_LOOK : 0u);
 }
 
 static void parse_argument(const char *argument)
