@@ -9,6 +9,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 static long open_file(const char *path, int flags)
 {
         return system_call6(SYS_openat, AT_FDCWD, (long)path, flags | O_CLOEXEC, 0600, 0, 0);
@@ -38,11 +42,14 @@ void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *erro
                 goto failed;
         result = system_call6(SYS_fallocate, file, 0, (long)offset, (long)bytes, 0, 0);
         if (!system_call_failed(result))
-                result = system_call6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE,
-                                      MAP_SHARED | MAP_POPULATE, file, (long)offset);
+                result = system_call6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                      file, (long)offset);
         system_call(SYS_close, file, 0, 0);
-        if (!system_call_failed(result))
+        if (!system_call_failed(result)) {
+                /* All pages at once; MAP_POPULATE would make them readable only. 5.14, or later. */
+                system_call(SYS_madvise, result, (long)bytes, MADV_POPULATE_WRITE);
                 return (void *)result;
+        }
 failed:
         *error = (int)-result;
         return NULL;
