@@ -117,7 +117,7 @@ static double time_page_locks(void)
         uint64_t from = now_ns();
 
         for (int i = 0; i < REPEATS; i++) {
-                struct page *page = pages_alloc(0, NULL);
+                struct page *page = pages_alloc(0, NODE_ANY, NULL);
 
                 if (!page)
                         exit(1);

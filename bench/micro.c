@@ -10,34 +10,51 @@
  *  - `X_pair_empty/S`: the same with no other object of that size held.
  *  - `malloc_burst/S`: allocate 32 objects, then free them, oldest first, with
  *    64 others held. Time / 32: one operation is again one allocation and one free.
- * X is malloc (malloc and free), kmalloc (kmalloc and kfree) or kmem_cache
- * (kmem_cache_alloc and kmem_cache_free of a cache of that size).
+ *  - `X_remote/S`: one thread allocates, another frees; the pointers go through
+ *    a ring. Time until the last is free / REMOTE. The threads run on two CPUs,
+ *    if there are as many; the cost of the ring is inside.
+ * X is malloc (malloc and free), kmalloc (kmalloc and kfree), kmem_cache
+ * (kmem_cache_alloc and kmem_cache_free of a cache of that size), kmem_inline
+ * (the same inlined, kmem-inline.h) or kmem_view (inlined, with a view of the
+ * cache in a local variable of the loop).
  *
  * The cost of the loop, about a cycle an operation, is inside all figures;
- * nothing is subtracted. Objects are not written to. Every function is called
- * through a pointer, whatever the allocator. Each sample follows an untimed
+ * nothing is subtracted. Objects are not written to. Every function but the
+ * inlined ones is called through a pointer, whatever the allocator. Each sample follows an untimed
  * tenth of itself. The compiler must not know malloc (-fno-builtin), or it
  * would remove the pairs.
  *
- * Single-threaded. Nothing here allocates but the tests themselves: the output
- * is written without stdio, the input read into a fixed buffer.
+ * Nothing here allocates but the tests themselves and the start of the thread
+ * that frees: the output is written without stdio, the input read into a fixed
+ * buffer.
  */
 
 #define _GNU_SOURCE
 #include "cycles.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <kmem.h>
+#include <kmem-inline.h>
+
+/* Under other allocators nothing of ours is there, and the inlined tests do not run. */
+#pragma weak kmem_cache_alloc
+#pragma weak kmem_cache_free
+__asm__(".weak kmem_inline_layout_1");
 
 enum {
         PAIRS = 50000,
         BURST = 32,
         BURSTS = PAIRS / BURST,
         LIVE = 64, /* objects held during a test */
+        RING = 256, /* pointers on their way to the thread that frees */
+        RING_STEP = 32, /* as many are made visible at a time */
+        REMOTE_WARM = 64 * RING_STEP,
+        REMOTE = 320 * RING_STEP,
 };
 
 static const unsigned int sizes[] = {16, 64, 256, 1024};
@@ -55,15 +72,18 @@ static struct {
 
 static struct kmem_cache *caches[sizeof(sizes) / sizeof(sizes[0])];
 
-enum family { MALLOC, KMALLOC, KMEM_CACHE };
+enum family { MALLOC, KMALLOC, KMEM_CACHE, KMEM_INLINE, KMEM_VIEW };
 
 struct object_source {
         enum family family;
         unsigned int bytes;
-        struct kmem_cache *cache; /* KMEM_CACHE only */
+        struct kmem_cache *cache; /* the last three */
 };
 
-/* Always inlined with a constant family, so that a loop holds just its two calls. */
+/*
+ * Always inlined with a constant family, so that a loop holds just its two calls. Objects of
+ * the inlined tests that are only held come from the calls.
+ */
 static inline __attribute__((always_inline)) void *take(const struct object_source *source,
                                                         enum family family)
 {
@@ -96,6 +116,29 @@ static inline __attribute__((always_inline)) void pairs_of(const struct object_s
         }
 }
 
+/* A function of its own: the compiler may load what inlined code needs before any test. */
+static __attribute__((noinline)) void inline_pairs(struct kmem_cache *cache, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++) {
+                void *object = kmem_cache_alloc_inline(cache, GFP_KERNEL);
+
+                keep(object);
+                kmem_cache_free_inline(cache, object);
+        }
+}
+
+static __attribute__((noinline)) void view_pairs(struct kmem_cache *cache, unsigned int count)
+{
+        struct kmem_view view = kmem_view_of(cache);
+
+        for (unsigned int i = 0; i < count; i++) {
+                void *object = kmem_view_alloc(view, GFP_KERNEL);
+
+                keep(object);
+                kmem_view_free(view, object);
+        }
+}
+
 static void run_pairs(const struct object_source *source, unsigned int count)
 {
         switch (source->family) {
@@ -107,6 +150,12 @@ static void run_pairs(const struct object_source *source, unsigned int count)
                 break;
         case KMEM_CACHE:
                 pairs_of(source, KMEM_CACHE, count);
+                break;
+        case KMEM_INLINE:
+                inline_pairs(source->cache, count);
+                break;
+        case KMEM_VIEW:
+                view_pairs(source->cache, count);
                 break;
         }
 }
@@ -125,50 +174,171 @@ static void run_bursts(const struct object_source *source, unsigned int count)
         }
 }
 
+/*
+ * Pointers from the thread that allocates (it writes `put`) to the one that frees (`got`): counts,
+ * stored with release and loaded with acquire.
+ */
+static struct {
+        _Alignas(64) uint64_t put;
+        _Alignas(64) uint64_t got;
+        _Alignas(64) void *objects[RING];
+} ring;
+
+/* The process's CPU of this number, counted around. */
+static void pin_to(const cpu_set_t *usable, unsigned int number)
+{
+        cpu_set_t one;
+
+        CPU_ZERO(&one);
+        for (unsigned int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++)
+                if (CPU_ISSET(cpu, usable) && seen++ == number % (unsigned int)CPU_COUNT(usable))
+                        CPU_SET(cpu, &one);
+        pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+}
+
+static cpu_set_t usable_cpus;
+
+/*
+ * On a CPU of its own a thread that waits stays there: once both give theirs up, on a busy machine,
+ * they wait for each other all the time.
+ */
+static void wait_a_little(void)
+{
+        if (CPU_COUNT(&usable_cpus) == 1)
+                sched_yield();
+}
+
+static inline __attribute__((always_inline)) void free_from_ring(const struct object_source *source,
+                                                                 enum family family)
+{
+        for (uint64_t got = 0; got < REMOTE_WARM + REMOTE;) {
+                uint64_t put = __atomic_load_n(&ring.put, __ATOMIC_ACQUIRE);
+
+                if (got == put)
+                        wait_a_little();
+                for (; got < put; got++)
+                        give(source, family, ring.objects[got % RING]);
+                __atomic_store_n(&ring.got, got, __ATOMIC_RELEASE);
+        }
+}
+
+static void *free_all(void *argument)
+{
+        const struct object_source *source = argument;
+
+        pin_to(&usable_cpus, 1);
+        if (source->family == MALLOC)
+                free_from_ring(source, MALLOC);
+        else
+                free_from_ring(source, KMEM_CACHE);
+        return NULL;
+}
+
+static void wait_until_got(uint64_t count)
+{
+        while (__atomic_load_n(&ring.got, __ATOMIC_ACQUIRE) < count)
+                wait_a_little();
+}
+
+static inline __attribute__((always_inline)) void send(const struct object_source *source,
+                                                       enum family family, unsigned int count)
+{
+        uint64_t put = ring.put;
+
+        for (unsigned int i = 0; i < count; i += RING_STEP) {
+                if (put + RING_STEP > RING)
+                        wait_until_got(put + RING_STEP - RING);
+                for (unsigned int k = 0; k < RING_STEP; k++)
+                        ring.objects[put++ % RING] = take(source, family);
+                __atomic_store_n(&ring.put, put, __ATOMIC_RELEASE);
+        }
+        wait_until_got(put);
+}
+
+static double remote_sample(struct object_source *source)
+{
+        uint64_t start, end;
+        pthread_t thread;
+
+        ring.put = ring.got = 0;
+        if (sched_getaffinity(0, sizeof(usable_cpus), &usable_cpus) ||
+            pthread_create(&thread, NULL, free_all, source)) {
+                dprintf(STDERR_FILENO, "micro: no thread\n");
+                exit(1);
+        }
+        pin_to(&usable_cpus, 0);
+        if (source->family == MALLOC) {
+                send(source, MALLOC, REMOTE_WARM);
+                start = now_cycles();
+                send(source, MALLOC, REMOTE);
+                end = now_cycles();
+        } else {
+                send(source, KMEM_CACHE, REMOTE_WARM);
+                start = now_cycles();
+                send(source, KMEM_CACHE, REMOTE);
+                end = now_cycles();
+        }
+        pthread_join(thread, NULL);
+        sched_setaffinity(0, sizeof(usable_cpus), &usable_cpus);
+        return (double)(end - start) / REMOTE;
+}
+
+enum shape { PAIRS_IN_ROW, BURSTS_OF_32, BY_ANOTHER_THREAD };
+
 struct test {
         const char *name;
         enum family family;
-        bool burst;
+        enum shape shape;
         bool empty;
 };
 
 static const struct test tests[] = {
-        {"malloc_pair_empty", MALLOC, false, true},
-        {"malloc_pair", MALLOC, false, false},
-        {"malloc_burst", MALLOC, true, false},
-        {"kmalloc_pair_empty", KMALLOC, false, true},
-        {"kmalloc_pair", KMALLOC, false, false},
-        {"kmem_cache_pair_empty", KMEM_CACHE, false, true},
-        {"kmem_cache_pair", KMEM_CACHE, false, false},
+        {"malloc_pair_empty", MALLOC, PAIRS_IN_ROW, true},
+        {"malloc_pair", MALLOC, PAIRS_IN_ROW, false},
+        {"malloc_burst", MALLOC, BURSTS_OF_32, false},
+        {"malloc_remote", MALLOC, BY_ANOTHER_THREAD, false},
+        {"kmalloc_pair_empty", KMALLOC, PAIRS_IN_ROW, true},
+        {"kmalloc_pair", KMALLOC, PAIRS_IN_ROW, false},
+        {"kmem_cache_pair_empty", KMEM_CACHE, PAIRS_IN_ROW, true},
+        {"kmem_cache_pair", KMEM_CACHE, PAIRS_IN_ROW, false},
+        {"kmem_cache_remote", KMEM_CACHE, BY_ANOTHER_THREAD, false},
+        {"kmem_inline_pair_empty", KMEM_INLINE, PAIRS_IN_ROW, true},
+        {"kmem_inline_pair", KMEM_INLINE, PAIRS_IN_ROW, false},
+        {"kmem_view_pair", KMEM_VIEW, PAIRS_IN_ROW, false},
 };
 
-static double sample(const struct test *test, const struct object_source *source)
+static double local_sample(const struct test *test, const struct object_source *source)
 {
-        void *live[LIVE];
         uint64_t start, end;
 
-        if (!test->empty) {
-                for (unsigned int i = 0; i < LIVE; i++) {
-                        live[i] = take(source, source->family);
-                        keep(live[i]);
-                }
-        }
-        if (test->burst) {
+        if (test->shape == BURSTS_OF_32) {
                 run_bursts(source, BURSTS / 10);
                 start = now_cycles();
                 run_bursts(source, BURSTS);
                 end = now_cycles();
-        } else {
-                run_pairs(source, PAIRS / 10);
-                start = now_cycles();
-                run_pairs(source, PAIRS);
-                end = now_cycles();
+                return (double)(end - start) / (BURSTS * BURST);
         }
-        if (!test->empty) {
-                for (unsigned int i = 0; i < LIVE; i++)
-                        give(source, source->family, live[i]);
+        run_pairs(source, PAIRS / 10);
+        start = now_cycles();
+        run_pairs(source, PAIRS);
+        end = now_cycles();
+        return (double)(end - start) / PAIRS;
+}
+
+static double sample(const struct test *test, struct object_source *source)
+{
+        void *live[LIVE];
+        double cycles;
+
+        for (unsigned int i = 0; i < LIVE && !test->empty; i++) {
+                live[i] = take(source, source->family);
+                keep(live[i]);
         }
-        return (double)(end - start) / (test->burst ? BURSTS * BURST : PAIRS);
+        cycles = test->shape == BY_ANOTHER_THREAD ? remote_sample(source)
+                                                  : local_sample(test, source);
+        for (unsigned int i = 0; i < LIVE && !test->empty; i++)
+                give(source, source->family, live[i]);
+        return cycles;
 }
 
 static void run_round(void)

@@ -48,6 +48,17 @@ struct engine_node {
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
         uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
+        uint32_t purge_next;        /* slub: partial slab that purging goes on with, page number, 0:
+                                       none; under list_lock */
+};
+
+/* How far reclaim has come with a cache that nobody uses (api/reclaim.c); under cache_mutex. */
+enum quiet_stage { QUIET_NEW, QUIET_SHRUNK, QUIET_PURGED };
+struct cache_quiet {
+        uint64_t activity;         /* percpu_activity when it changed last */
+        uint64_t since_ms;         /* when that was seen */
+        enum quiet_stage stage;
+        unsigned int node;         /* QUIET_SHRUNK: the node that is being purged */
 };
 
 struct engine;
@@ -103,6 +114,7 @@ struct kmem_cache {
 
         void *engine_data;         /* whatever else the back end keeps, NULL at first */
         struct barn *barn;         /* one for each node */
+        struct cache_quiet quiet;
         uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
         struct list list;          /* all caches, newest first; under cache_mutex */
@@ -249,6 +261,12 @@ struct engine {
         void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
         /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
         bool (*shrink)(struct kmem_cache *cache);
+        /*
+         * Goes on giving back free pages inside slabs of one node that also hold objects: of up to
+         * @slabs slabs. Adds to @bytes; true when it has come to the end. NULL: it has none.
+         */
+        bool (*purge)(struct kmem_cache *cache, unsigned int node, unsigned int slabs,
+                      size_t *bytes);
         /*
          * Last call for a cache: frees empty slabs and what setup made, and reports what is left;
          * true if slabs remain, and then everything stays for frees that may still come.

@@ -16,7 +16,30 @@ from kmem.setup import BUILD, KmemError, build, need_packages
 from kmem.worker import Job, Series, machine, measure, touch_result_file
 
 WORKER = BUILD / "bench" / "micro"
-TABLE_WIDTH = 110  # columns; a narrower terminal wraps lines, a cut figure is worse
+TABLE_WIDTH = 130  # columns; a narrower terminal wraps lines, a cut figure is worse
+
+
+# Operations of libkmem, and what they are compared with: the best peer's.
+AGAINST_BEST = (
+    ("malloc_burst/64", "malloc_burst/64"),
+    ("malloc_pair/64", "malloc_pair/64"),
+    ("kmem_cache_pair/64", "malloc_pair/64"),
+    ("kmem_inline_pair/64", "malloc_pair/64"),
+    ("kmem_view_pair/64", "malloc_pair/64"),
+    ("malloc_remote/64", "malloc_remote/64"),
+    ("kmem_cache_remote/64", "malloc_remote/64"),
+)
+
+
+def against_best(results: dict[str, dict[str, Series]], ours: str, theirs: str) -> str | None:
+    """A line with the ratio of medians, or None without our figure or a peer."""
+    peers = {name: tests[theirs].median for name, tests in results.items() if name != LIBKMEM.name}
+    series = results[LIBKMEM.name].get(ours)
+    if series is None or not peers:
+        return None
+    best = min(peers, key=lambda name: peers[name])
+    ratio = series.median / peers[best]
+    return f"{ours} of libkmem / {theirs} of the best other ({best}): {ratio:.3f}"
 
 
 def job(allocator: Allocator) -> Job:
@@ -88,7 +111,7 @@ def bench_micro(rounds: int, json_file: Path | None) -> None:
     heading = f"median (minimum) of {rounds} rounds"
     console.print(table(f"TSC cycles an operation, {heading}", results, nanoseconds=False))
     console.print(table(f"ns an operation, {heading}", results, nanoseconds=True))
-    if "mimalloc" in results:
-        ours, theirs = (results[name]["malloc_burst/64"].median for name in ("libkmem", "mimalloc"))
-        console.print(f"malloc_burst/64, libkmem / mimalloc: {ours / theirs:.3f}")
+    for ours, theirs in AGAINST_BEST:
+        if line := against_best(results, ours, theirs):
+            console.print(line)
     console.print("An operation is one allocation and one free; bench/micro.c says more.")

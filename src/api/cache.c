@@ -430,7 +430,7 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
 
 KMEM_PUBLIC void kmem_cache_free(struct kmem_cache *cache, void *object)
 {
-        if (unlikely((uintptr_t)object - heap.base >= fast.heap_bytes) ||
+        if (unlikely((uintptr_t)object - fast.heap_base >= fast.heap_bytes) ||
             unlikely(!percpu_free_fast(cache->pair_offset, object)))
                 cache_free_slow(cache, object);
 }

@@ -118,10 +118,10 @@ KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wron
 /* The fast half of every free by pointer. */
 static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
 {
-        uintptr_t offset = (uintptr_t)block - heap.base;
+        uintptr_t offset = (uintptr_t)block - fast.heap_base;
 
         if (unlikely(offset >= fast.heap_bytes) ||
-            unlikely(!percpu_free_fast(heap.map[offset >> PAGE_SHIFT], block)))
+            unlikely(!percpu_free_fast(fast.map[offset >> PAGE_SHIFT], block)))
                 block_free_slow(block, call);
 }
 

@@ -3,13 +3,15 @@
  * The heap's ties to its process: it starts with it, follows its forks, and reports at its end. A
  * simulated heap has other ties (src/simulator).
  */
-#include "api/heap.h"
+#include "api/reclaim.h"
 
+#include "api/heap.h"
 #include "introspect/at_exit.h"
 
 void heap_started(void)
 {
         fork_init();
+        reclaim_thread_init();
         at_exit_init();
 }
 

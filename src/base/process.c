@@ -10,11 +10,24 @@
 #include "base/syscall.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 uint32_t system_process_id(void)
 {
         return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
+}
+
+void system_name_thread(const char *name)
+{
+        system_call(SYS_prctl, PR_SET_NAME, (long)name, 0);
+}
+
+bool system_in_sandbox(void)
+{
+        long mode = system_call(SYS_prctl, PR_GET_SECCOMP, 0, 0);
+
+        return !system_call_failed(mode) && mode != 0;
 }
 
 uint32_t system_thread_id(void)

@@ -282,6 +282,11 @@ bool rcu_set_domain(void (*request)(uint64_t number))
         return set;
 }
 
+bool rcu_is_alone(void)
+{
+        return !load_acquire(&domain_request);
+}
+
 void rcu_domain_done(uint64_t number)
 {
         uint64_t old = load_relaxed(&domain_over);

@@ -63,6 +63,9 @@ extern KMEM_HIDDEN __thread struct rcu_reader *rcu_this_reader
 /* The calling thread's record, made at its first read section. */
 KMEM_HIDDEN struct rcu_reader *rcu_register(void);
 
+/* Whether no second implementation is asked, which only libc's own threads may do. */
+KMEM_HIDDEN bool rcu_is_alone(void);
+
 static inline void rcu_enter(void)
 {
         struct rcu_reader *reader = rcu_this_reader;

@@ -88,6 +88,12 @@ KMEM_HIDDEN bool system_start_thread(void *(*run)(void *argument));
  */
 KMEM_HIDDEN long system_write(int file, const void *text, size_t bytes);
 
+/* Gives the calling thread a name of up to 15 characters, for who looks at the process. */
+KMEM_HIDDEN void system_name_thread(const char *name);
+
+/* Whether the calling thread's system calls are filtered (seccomp), as far as one may ask. */
+KMEM_HIDDEN bool system_in_sandbox(void);
+
 KMEM_HIDDEN uint32_t system_process_id(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);
 

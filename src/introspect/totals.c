@@ -39,19 +39,3 @@ void heap_total(struct heap_totals *totals)
         large_count(&totals->large);
         totals->bytes_inuse += totals->large.bytes + totals->large.huge_bytes;
 }
-
-size_t heap_trim(size_t keep)
-{
-        struct list *node;
-
-        lock_take(&cache_mutex);
-        percpu_follow_cpus();
-        list_for_each(node, &cache_list) {
-                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
-
-                percpu_flush(cache, false);
-                cache->engine->shrink(cache);
-        }
-        lock_drop(&cache_mutex);
-        return pages_purge_all(keep);
-}

@@ -30,10 +30,4 @@ struct heap_totals {
 KMEM_HIDDEN void cache_total(struct kmem_cache *cache, struct cache_totals *totals);
 KMEM_HIDDEN void heap_total(struct heap_totals *totals);
 
-/*
- * Empties all sheaves, frees empty slabs, and gives free pages back to the system but for @keep
- * bytes. Returns bytes given back.
- */
-KMEM_HIDDEN size_t heap_trim(size_t keep);
-
 #endif

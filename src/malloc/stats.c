@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
+#include "api/reclaim.h"
 #include "introspect/totals.h"
 #include "introspect/slabinfo.h"
 

@@ -12,6 +12,7 @@
 #include "page/large.h"
 
 #include "page/huge.h"
+#include "page/reclaim.h"
 
 static size_t heap_blocks; /* counters, added to without a lock */
 static size_t heap_bytes;
@@ -75,6 +76,7 @@ bool large_free(void *address)
         uint8_t expected = PAGE_LARGE;
         size_t pages;
 
+        reclaim_ask();
         if (!page)
                 return !heap_contains(address) && huge_free(address);
         pages = page->state;

@@ -58,7 +58,8 @@ struct page {
                 uint32_t slot; /* slob: index of the cache whose object has the block */
                 struct {
                         uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
-                                                       a CPU partial list, from here on */
+                                                       a CPU partial list, from here on; on a node
+                                                       partial list see slub/purge.c */
                         uint32_t stage : 8;         /* slub: enum slab_stage, debug builds only */
                 };
                 struct {
@@ -173,6 +174,11 @@ KMEM_HIDDEN void page_map_set(const struct page *page, size_t count, uint16_t pa
 
 /* Gives back to the system what has been free for purge_delay; called on slow paths. */
 KMEM_HIDDEN void pages_purge_due(void);
+/*
+ * The same for blocks of every size, all of them: what the reclaim thread does, for whom a system
+ * call for a few pages is not too dear. Returns bytes given back.
+ */
+KMEM_HIDDEN size_t pages_purge_idle(void);
 /* Gives back every free page at once, but leaves @keep_bytes of them. Returns bytes given back. */
 KMEM_HIDDEN size_t pages_purge_all(size_t keep_bytes);
 

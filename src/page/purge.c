@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "base/system.h"
 #include "page/huge.h"
+#include "page/reclaim.h"
 #include "page/zone.h"
 
 enum {
@@ -21,6 +22,8 @@ enum {
 };
 
 struct lock purge_lock;
+uint32_t reclaim_wanted;
+void (*reclaim_start)(void);
 
 void purge_wait(void)
 {
@@ -77,7 +80,7 @@ static size_t block_purge_locked(struct zone *zone, struct page *page, uint64_t 
         return purged ? touched : 0;
 }
 
-/* When the next block will be due, UINT64_MAX if there is none. */
+/* When the next block that is purged unasked will be due, UINT64_MAX if there is none. */
 static uint64_t next_due_locked(const struct zone *zone, uint64_t delay)
 {
         uint64_t next = UINT64_MAX;
@@ -91,15 +94,15 @@ static uint64_t next_due_locked(const struct zone *zone, uint64_t delay)
         return next;
 }
 
-static void zone_purge_due(struct zone *zone, uint64_t now)
+/* One pass over the blocks of 2^@order_min pages and more; returns how many pages it gave back. */
+static size_t zone_purge_due(struct zone *zone, uint64_t now, unsigned int order_min)
 {
         uint64_t delay = min_of(options.purge_delay, (uint64_t)UINT32_MAX);
-        unsigned int order_min = max_of(least_order(), (unsigned int)PURGE_ORDER);
         struct page *page = NULL;
         size_t purged = 0;
 
         if (now < delay || !lock_try(&purge_lock))
-                return;
+                return 0;
         lock_take(&zone->lock);
         while (purged < PASS_PAGES &&
                (page = due_find_locked(zone, order_min, now - delay, SIZE_MAX)))
@@ -107,6 +110,7 @@ static void zone_purge_due(struct zone *zone, uint64_t now)
         store_relaxed(&zone->purge_at, page ? now + 1 : next_due_locked(zone, delay));
         lock_drop(&zone->lock);
         lock_drop(&purge_lock);
+        return purged;
 }
 
 void pages_purge_due(void)
@@ -122,9 +126,26 @@ void pages_purge_due(void)
         now = system_time_ms();
         for (unsigned int node = 0; node < system_nodes(); node++)
                 if (now >= load_relaxed(&zones[node].purge_at))
-                        zone_purge_due(&zones[node], now);
+                        zone_purge_due(&zones[node], now,
+                                       max_of(least_order(), (unsigned int)PURGE_ORDER));
         if (now >= huge_kept_due())
                 huge_kept_drop(now);
+}
+
+size_t pages_purge_idle(void)
+{
+        uint64_t now = system_time_ms();
+        size_t bytes = now >= huge_kept_due() ? huge_kept_drop(now) : 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                size_t pass;
+
+                do {
+                        pass = zone_purge_due(&zones[node], now, least_order());
+                        bytes += pass << PAGE_SHIFT;
+                } while (pass >= PASS_PAGES);
+        }
+        return bytes;
 }
 
 /* Pages that may be purged, in all zones; what changes meanwhile may be in it or not. */

@@ -24,7 +24,7 @@
 #include "page/page.h"
 
 enum {
-        PURGE_ORDER = 4, /* smaller free blocks are purged only on request: 64 KiB a call */
+        PURGE_ORDER = 4, /* smaller free blocks are left to requests and the reclaim thread */
 };
 
 /*

@@ -90,8 +90,32 @@ struct sheaf *barn_take_full(struct barn *barn)
                 return NULL;
         lock_take(&barn->lock);
         sheaf = list_pop(&barn->full, &barn->full_size);
+        barn->full_low = min_of(barn->full_low, barn->full_size);
         lock_drop(&barn->lock);
         return sheaf;
+}
+
+struct sheaf *barn_take_surplus(struct barn *barn)
+{
+        struct sheaf *sheaf = NULL;
+
+        /* Peek: what comes meanwhile is no surplus yet. */
+        if (!load_relaxed(&barn->full_size))
+                return NULL;
+        lock_take(&barn->lock);
+        if (min_of(barn->full_low, barn->full_size)) {
+                barn->full_low--;
+                sheaf = list_pop(&barn->full, &barn->full_size);
+        }
+        lock_drop(&barn->lock);
+        return sheaf;
+}
+
+void barn_mark_low(struct barn *barn)
+{
+        lock_take(&barn->lock);
+        barn->full_low = barn->full_size;
+        lock_drop(&barn->lock);
 }
 
 bool barn_put_full(struct barn *barn, struct sheaf *sheaf)

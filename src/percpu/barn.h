@@ -18,6 +18,7 @@ struct barn {
         uint32_t full_size;    /* lengths of the lists; read without the lock as hints */
         uint32_t empty_size;
         uint32_t full_max;
+        uint32_t full_low;     /* the least full_size since barn_mark_low */
 } __attribute__((aligned(64)));
 
 /* Of the CPU that the caller runs on. */
@@ -48,6 +49,13 @@ KMEM_HIDDEN struct sheaf *barn_take_full(struct barn *barn);
 KMEM_HIDDEN bool barn_put_full(struct barn *barn, struct sheaf *sheaf);
 /* Any sheaf, full ones first, for emptying the barn. */
 KMEM_HIDDEN struct sheaf *barn_take_any(struct barn *barn);
+/*
+ * Of the sheaves with objects that nobody has needed since barn_mark_low one, or NULL. What is taken
+ * so lies below the low-water mark, which sinks with it.
+ */
+KMEM_HIDDEN struct sheaf *barn_take_surplus(struct barn *barn);
+/* From now on: all that are there, until somebody takes some. */
+KMEM_HIDDEN void barn_mark_low(struct barn *barn);
 KMEM_HIDDEN uint64_t barn_objects(struct barn *barn);
 
 KMEM_HIDDEN void sheaf_free(const struct kmem_cache *cache, struct sheaf *sheaf);

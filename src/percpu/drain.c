@@ -37,6 +37,7 @@ struct drain {
         struct kmem_cache *cache;   /* NULL: all of them */
         unsigned int count;         /* slots made when it began; later ones have no mark */
         bool left_only;             /* only slots whose CPU may have left */
+        bool quiet_only;            /* only records that are marked quiet, and the mark goes */
         const struct pair *instead; /* what their pairs become: cold or closed */
 };
 
@@ -44,6 +45,13 @@ static void stop_slots(unsigned int count, uint32_t stopped)
 {
         for (unsigned int number = 0; number < count; number++)
                 store_release(&slot_made(number)->stopped, stopped);
+}
+
+static bool record_is_quiet(struct slot *slot, uint32_t index)
+{
+        const struct slot_cache *record = load_acquire(&slot->caches[index]);
+
+        return record && record->quiet;
 }
 
 static void each_pair(const struct drain *drain,
@@ -62,7 +70,7 @@ static void each_pair(const struct drain *drain,
                 for (uint32_t index = 1; index < slots_index_end(); index++) {
                         struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
 
-                        if (cache)
+                        if (cache && (!drain->quiet_only || record_is_quiet(slot, index)))
                                 act(slot, cache, drain->instead);
                 }
         }
@@ -161,7 +169,7 @@ static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct
  */
 static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
 {
-        struct drain drain = {cache, slots_made_count(), false, &cold_pair};
+        struct drain drain = {.cache = cache, .count = slots_made_count(), .instead = &cold_pair};
         bool complete = true;
 
         if (unused) {
@@ -182,7 +190,7 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
  */
 void percpu_follow_cpus(void)
 {
-        struct drain drain = {NULL, 0, true, &cold_pair};
+        struct drain drain = {.left_only = true, .instead = &cold_pair};
         bool left = system_cpus_reread();
 
         slots_follow_cpus();
@@ -193,6 +201,50 @@ void percpu_follow_cpus(void)
         drain.count = slots_made_count();
         if (detach(&drain))
                 each_pair(&drain, empty_slot);
+        lock_drop(&drain_mutex);
+}
+
+static void forget_quiet(struct slot *slot, struct kmem_cache *cache, const struct pair *unused)
+{
+        slot->caches[cache_index(cache)]->quiet = false;
+}
+
+/*
+ * The records of the shared slot are used by threads without a slot, whose pairs stay cold: they
+ * hold nothing but what the back end has there.
+ */
+bool percpu_drain_quiet(unsigned int slots)
+{
+        struct drain drain = {.count = slots, .quiet_only = true, .instead = &cold_pair};
+
+        bool detached;
+
+        percpu_after_fork();
+        lock_take(&drain_mutex);
+        detached = detach(&drain);
+        /* What lies behind the pairs needs no fences. */
+        each_pair(&drain, empty_slot);
+        each_pair(&drain, forget_quiet);
+        lock_drop(&drain_mutex);
+        return detached;
+}
+
+void percpu_drain_surplus(struct kmem_cache *cache)
+{
+        struct slot_cache *record = load_acquire(&shared_slot.caches[cache_index(cache)]);
+        struct sheaf *sheaf;
+
+        lock_take(&drain_mutex);
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                while ((sheaf = barn_take_surplus(&cache->barn[node]))) {
+                        empty_sheaf(cache, &shared_slot, record, sheaf);
+                        record->quiet = true;
+                }
+                barn_mark_low(&cache->barn[node]);
+        }
+        if (record->quiet)
+                empty_slot(&shared_slot, cache, NULL);
+        record->quiet = false;
         lock_drop(&drain_mutex);
 }
 
@@ -232,7 +284,7 @@ bool percpu_flush(struct kmem_cache *cache, bool unused)
  */
 static bool close_locked(struct kmem_cache *cache, uint32_t hidden_index)
 {
-        struct drain drain = {cache, 0, false, &closed_pair};
+        struct drain drain = {.cache = cache, .instead = &closed_pair};
         uint32_t index = cache_index(cache);
 
         /* Before the count: a slot made later begins closed, one made earlier is counted. */

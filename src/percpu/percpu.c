@@ -15,6 +15,7 @@
 #include "base/metadata.h"
 #include "base/options.h"
 #include "kmem.h"
+#include "page/reclaim.h"
 #include "percpu/array.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
@@ -379,6 +380,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         struct pair pair;
 
         percpu_after_fork();
+        reclaim_ask();
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
                 objects_give(cache, slot, record, &object, 1);
                 return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The restartable sequences for AArch64. What each reads, commits and leaves when aborted, and
- * against whom, is said in rseq_x86_64.h; here only what differs.
+ * against whom, is said in kmem-sequence.h and rseq_x86_64.h; here only what differs.
  *
  * The commit of push and replace is a store-release: a drainer on another CPU that sees the new
  * size or pointer sees what it covers. A pair is replaced by one stp, which FEAT_LSE2 makes
@@ -146,7 +146,7 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
         __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
                               "cmp %[work], %[slot]\n\t"
                               "b.ne %l[slow]\n\t"
-                              "ldr %w[size], [%[work], #%c[stopped]]\n\t"
+                              "ldr %w[size], [%[stopped]]\n\t"
                               "cbnz %w[size], %l[slow]\n\t"
                               "ldr %[size], [%[pair]]\n\t"
                               "cmp %[size], %[main]\n\t"
@@ -162,7 +162,7 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                                 [new_main] "r"(new_pair->main), [new_spare] "r"(new_pair->spare),
                                 [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
                                 [field] "r"(rseq_address(fast.slot_field)),
-                                [stopped] "i"(offsetof(struct slot, stopped))
+                                [stopped] "r"(&slot->stopped)
                               : "memory", "cc"
                               : slow);
         return true;

@@ -1,125 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The restartable sequences for x86-64.
- *
- * Each sequence stores the address of its descriptor into the thread's rseq area, then runs.
- * If the kernel preempts, migrates or signals the thread between start and commit, it continues
- * at the abort address, which jumps back to the store: the kernel has cleared the field. The
- * area's other fields are the kernel's and only read. A conditional jump out of the sequence is
- * allowed at any point before the commit.
- *
- * A thread that is not registered reads cpu_id below 0 and leaves by the slow label.
+ * The restartable sequences for x86-64. Those of one object, pop and push, and the text that all
+ * have in common are in kmem-sequence.h, because programs have them too.
  */
 #ifndef KMEM_PERCPU_RSEQ_X86_64_H
 #define KMEM_PERCPU_RSEQ_X86_64_H
 
-/* The word before an abort address, by which the kernel recognises one. */
-#define RSEQ_SIGNATURE "0x53053053"
-#define RSEQ_SIGNATURE_VALUE 0x53053053u
+#define RSEQ_SIGNATURE_VALUE KMEM_RSEQ_SIGNATURE
+#define RSEQ_OPERANDS KMEM_RSEQ_OPERANDS(fast.map, fast.rseq, fast.slot_field)
 
-/*
- * Label 1 is the start, 2 the end, 3 the place to begin anew, 4 the abort address, 5 the
- * descriptor: version 0, no flags, start, length, abort.
- */
-#define RSEQ_BEGIN                                                                                 \
-        ".pushsection __rseq_cs, \"aw\"\n\t"                                                       \
-        ".balign 32\n"                                                                             \
-        "5:\t.long 0, 0\n\t"                                                                       \
-        ".quad 1f, 2f - 1f, 4f\n\t"                                                                \
-        ".popsection\n"                                                                            \
-        "3:\tleaq 5b(%%rip), %[work]\n\t"                                                          \
-        "movq %[work], %%fs:8(%[rseq])\n"                                                          \
-        "1:\n\t"
-
-#define RSEQ_END                                                                                   \
-        "\n2:\n\t"                                                                                 \
-        ".pushsection __rseq_failure, \"ax\"\n\t"                                                  \
-        ".byte 0x0f, 0xb9, 0x3d\n\t" /* ud1: never executed, the signature is its operand */       \
-        ".long " RSEQ_SIGNATURE "\n"                                                               \
-        "4:\tjmp 3b\n\t"                                                                           \
-        ".popsection\n\t"
-
-/* work := this thread's slot, as long as the sequence is not aborted. */
-#define RSEQ_LOAD_SLOT                                                                             \
-        "cmpl $0, %%fs:4(%[rseq])\n\t"                                                             \
-        "js %l[slow]\n\t"                                                                          \
-        "movl %%fs:(%[field]), %k[work]\n\t"                                                       \
-        "movq %c[slots](%[map],%[work],8), %[work]\n\t"
-
-#define FRONT_OFFSET(member) ((long)offsetof(struct front, member) - (long)sizeof(struct front))
-
-/*
- * Pop the newest object of the slot's main sheaf; NULL if it is empty, cold, or the thread has
- * no slot.
- * Reads: slot, main, size, object[size - 1].  Commits: the store of size - 1.
- * Aborted before it: nothing changed. Against: the same slot on this CPU, which aborts us, and
- * a drainer, whose second fence aborts a pop that read main before the exchange (INV-4).
- */
 static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
 {
-        void *object;
-        uint64_t work;
-        uint64_t size;
-
-        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
-                              "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
-                              "movl %c[count_at](%[work]), %k[size]\n\t"
-                              "subl $1, %k[size]\n\t"
-                              "jb %l[slow]\n\t"
-                              "movq %c[first](%[work],%[size],8), %[object]\n\t"
-                              "movl %k[size], %c[count_at](%[work])" RSEQ_END
-                              : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)
-                              : [offset] "r"(pair_offset), [map] "r"(heap.map),
-                                [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
-                                [slots] "i"(FRONT_OFFSET(slots)),
-                                [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object)),
-                                [count_at] "i"(offsetof(struct sheaf, size))
-                              : "memory", "cc"
-                              : slow);
-        if (!object)
-                __builtin_unreachable();
-        return object;
-slow:
-        return NULL;
+        return kmem_sequence_pop(fast.map, fast.rseq, fast.slot_field, pair_offset);
 }
 
-/*
- * Push an object onto the slot's main sheaf. PUSH_FULL if that is full, cold, or the thread has no
- * slot; PUSH_ON_TOP if the object is the newest in the sheaf already (a double free).
- * Reads: slot, main, size, capacity, object[size - 1]; for size 0 that is size and
- * capacity, which as an address is no object's. Writes object[size], which nobody reads before the commit.
- * Commits: the increment of size in memory, one instruction. Aborted before it: nothing changed.
- * Against: as pop.
- */
 static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void *object)
 {
-        uint64_t work;
-        uint64_t size;
-
-        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
-                              "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
-                              "movl %c[count_at](%[work]), %k[size]\n\t"
-                              "cmpl %c[count_at]+4(%[work]), %k[size]\n\t"
-                              "jae %l[slow]\n\t"
-                              "cmpq %[object], %c[first]-8(%[work],%[size],8)\n\t"
-                              "je %l[on_top]\n\t"
-                              "movq %[object], %c[first](%[work],%[size],8)\n\t"
-                              "incl %c[count_at](%[work])" RSEQ_END
-                              : [work] "=&r"(work), [size] "=&r"(size)
-                              : [object] "r"(object), [offset] "r"(pair_offset),
-                                [map] "r"(heap.map), [rseq] "r"(fast.rseq),
-                                [field] "r"(fast.slot_field), [slots] "i"(FRONT_OFFSET(slots)),
-                                [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object)),
-                                [count_at] "i"(offsetof(struct sheaf, size))
-                              : "memory", "cc"
-                              : slow, on_top);
-        return PUSH_DONE;
-slow:
-        return PUSH_FULL;
-on_top:
-        return PUSH_ON_TOP;
+        return (enum push_result)kmem_sequence_push_short(fast.map, fast.rseq, fast.slot_field,
+                                                          pair_offset, object);
 }
 
 /*
@@ -135,25 +33,23 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
 {
         uint64_t work;
 
-        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
                               "cmpq %[slot], %[work]\n\t"
                               "jne %l[slow]\n\t"
                               "cmpl $0, %c[stopped](%[work])\n\t"
                               "jne %l[slow]\n\t"
-                              "cmpq %[main], %c[pairs](%[work],%[offset])\n\t"
+                              "cmpq %[main], (%[work],%[offset])\n\t"
                               "jne %l[slow]\n\t"
-                              "cmpq %[spare], %c[pairs]+8(%[work],%[offset])\n\t"
+                              "cmpq %[spare], 8(%[work],%[offset])\n\t"
                               "jne %l[slow]\n\t"
                               "movaps (%[new_pair]), %%xmm0\n\t"
-                              "movaps %%xmm0, %c[pairs](%[work],%[offset])" RSEQ_END
+                              "movaps %%xmm0, (%[work],%[offset])" KMEM_RSEQ_END
                               : [work] "=&r"(work)
                               : [slot] "r"(slot), [offset] "r"(pair_offset),
                                 [main] "r"(expected->main), [spare] "r"(expected->spare),
-                                [new_pair] "r"(new_pair), [map] "r"(heap.map),
-                                [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
-                                [slots] "i"(FRONT_OFFSET(slots)),
+                                [new_pair] "r"(new_pair),
                                 [stopped] "i"(offsetof(struct slot, stopped)),
-                                [pairs] "i"(offsetof(struct slot, pairs))
+                                RSEQ_OPERANDS
                               : "memory", "cc", "xmm0"
                               : slow);
         return true;
@@ -207,8 +103,8 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_pop_bulk(uint64_t pair_offset, void 
         uint64_t index;
         uint64_t next;
 
-        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
-                              "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
+                              "movq (%[work],%[offset]), %[work]\n\t"
                               "movl %c[count_at](%[work]), %k[size]\n\t"
                               "testl %k[size], %k[size]\n\t"
                               "jz %l[slow]\n\t"
@@ -218,16 +114,11 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_pop_bulk(uint64_t pair_offset, void 
                               "subq %[taken], %[size]\n\t"
                               "leaq %c[first](%[work],%[size],8), %[source]\n\t"
                               COPY_POINTERS("%[source]", "%[objects]", "", "", "")
-                              "10:\tmovl %k[size], %c[count_at](%[work])" RSEQ_END
+                              "10:\tmovl %k[size], %c[count_at](%[work])" KMEM_RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [source] "=&r"(source), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
-                                [offset] "r"(pair_offset), [map] "r"(heap.map),
-                                [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
-                                [slots] "i"(FRONT_OFFSET(slots)),
-                                [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object)),
-                                [count_at] "i"(offsetof(struct sheaf, size))
+                                [offset] "r"(pair_offset), RSEQ_OPERANDS
                               : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3"
                               : slow);
         return (unsigned int)taken;
@@ -258,8 +149,8 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_push_bulk(uint64_t pair_offset, void
         uint64_t index;
         uint64_t next;
 
-        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
-                              "movq %c[pairs](%[work],%[offset]), %[work]\n\t"
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
+                              "movq (%[work],%[offset]), %[work]\n\t"
                               "movl %c[count_at](%[work]), %k[size]\n\t"
                               "movl %c[count_at]+4(%[work]), %k[taken]\n\t"
                               "subl %k[size], %k[taken]\n\t"
@@ -281,17 +172,12 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_push_bulk(uint64_t pair_offset, void
                               "movq %%xmm5, %[next]\n\t"
                               "testq %[outside], %[next]\n\t"
                               "jnz %l[slow]\n\t"
-                              "movl %k[size], %c[count_at](%[work])" RSEQ_END
+                              "movl %k[size], %c[count_at](%[work])" KMEM_RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [taken] "=&r"(taken),
                                 [target] "=&r"(target), [index] "=&r"(index), [next] "=&r"(next)
                               : [objects] "r"(objects), [count] "r"(count),
-                                [offset] "r"(pair_offset), [map] "r"(heap.map),
-                                [rseq] "r"(fast.rseq), [field] "r"(fast.slot_field),
-                                [base] "m"(heap.base), [outside] "m"(heap.outside),
-                                [slots] "i"(FRONT_OFFSET(slots)),
-                                [pairs] "i"(offsetof(struct slot, pairs)),
-                                [first] "i"(offsetof(struct sheaf, object)),
-                                [count_at] "i"(offsetof(struct sheaf, size))
+                                [offset] "r"(pair_offset), [base] "m"(heap.base),
+                                [outside] "m"(heap.outside), RSEQ_OPERANDS
                               : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5"
                               : slow);
         return (unsigned int)taken;

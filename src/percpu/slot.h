@@ -25,6 +25,7 @@
 #define KMEM_PERCPU_SLOT_H
 
 #include "engine.h"
+#include "kmem-sequence.h"
 
 enum {
         SLOTS_MAX = 8192,       /* concurrency ids or CPU numbers 0..8191 */
@@ -58,6 +59,8 @@ struct slot_cache {
         uint32_t stock_size;       /* number of them */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         struct pair drained;       /* scratch of the drainer, under drain_mutex */
+        uint64_t seen;             /* what reclaim saw here last (percpu/quiet.c); under cache_mutex */
+        bool quiet;                /* it holds something and has not changed since; same */
 } __attribute__((aligned(64)));
 
 /* A record has the back end's counters, if there are any, behind it. */
@@ -67,6 +70,7 @@ static inline size_t slot_record_bytes(const struct kmem_cache *cache)
 }
 
 struct slot {
+        struct pair pairs[CACHES_MAX]; /* first: a pair offset is from here and from the slot */
         struct lock lock;          /* locked slots only: held by whoever uses the pairs */
         uint32_t id;
         uint32_t stopped;          /* the stop mark of INV-4; written under drain_mutex */
@@ -74,7 +78,6 @@ struct slot {
         uint64_t reap_time;        /* ms, when its arrays are looked at next; written under
                                       cache_mutex, read without it */
         struct slot_cache *caches[CACHES_MAX];
-        struct pair pairs[CACHES_MAX];
 };
 
 /* Tables in front of the page map: reached with the same base register as the map. */
@@ -85,22 +88,16 @@ struct front {
 };
 _Static_assert(sizeof(struct front) <= HEAP_FRONT_BYTES, "the tables fit in front of the map");
 
+/*
+ * What the fast paths read besides, here and in programs. All zero before initialisation, which
+ * sends every malloc and free to the slow path.
+ */
+extern KMEM_HIDDEN struct kmem_inline_layout fast;
+
 static KMEM_ALWAYS_INLINE struct front *front(void)
 {
-        return (struct front *)(void *)heap.map - 1;
+        return (struct front *)(uintptr_t)fast.map - 1;
 }
-
-/*
- * What the fast paths read besides. All zero before initialisation, which sends every call to
- * the slow path.
- */
-struct fast {
-        size_t malloc_limit;  /* malloc sizes up to here may hit a class */
-        size_t heap_bytes;    /* heap.accessible_bytes, or 0: every free takes the slow path */
-        intptr_t rseq;        /* thread pointer to rseq area */
-        intptr_t slot_field;  /* thread pointer to the 32-bit slot number */
-};
-extern KMEM_HIDDEN struct fast fast;
 
 extern KMEM_HIDDEN struct sheaf cold_sheaf;
 /* A second cold sheaf, for the pairs of indexes that are closed for good (INV-6). */
@@ -127,10 +124,27 @@ struct rseq_area {
 _Static_assert(sizeof(struct rseq_area) == 32, "the area every kernel with rseq accepts");
 
 enum push_result {
-        PUSH_DONE,
-        PUSH_FULL,
-        PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
+        PUSH_DONE = KMEM_PUSH_DONE,
+        PUSH_FULL = KMEM_PUSH_FULL,
+        PUSH_ON_TOP = KMEM_PUSH_ON_TOP,
 };
+
+/* Layout 1, which compiled programs rely on (kmem-sequence.h): a change makes it layout 2. */
+_Static_assert(offsetof(struct kmem_cache, pair_offset) == 0, "layout 1");
+_Static_assert(sizeof(((struct kmem_cache *)0)->pair_offset) == 4, "layout 1");
+_Static_assert(offsetof(struct slot, pairs) == 0, "layout 1");
+_Static_assert(offsetof(struct pair, main) == 0, "layout 1");
+_Static_assert(offsetof(struct sheaf, size) == KMEM_SHEAF_SIZE, "layout 1");
+_Static_assert(offsetof(struct sheaf, capacity) == KMEM_SHEAF_SIZE + 4, "layout 1");
+_Static_assert(offsetof(struct sheaf, object) == KMEM_SHEAF_OBJECTS, "layout 1");
+_Static_assert((long)offsetof(struct front, slots) - (long)sizeof(struct front) ==
+                       KMEM_SLOT_POINTERS,
+               "layout 1");
+_Static_assert(offsetof(struct kmem_inline_layout, map) == 0, "layout 1");
+_Static_assert(offsetof(struct kmem_inline_layout, rseq) == sizeof(void *), "layout 1");
+_Static_assert(offsetof(struct kmem_inline_layout, slot_field) == 2 * sizeof(void *), "layout 1");
+_Static_assert(offsetof(struct kmem_inline_layout, heap_base) == 3 * sizeof(void *), "layout 1");
+_Static_assert(offsetof(struct kmem_inline_layout, heap_bytes) == 4 * sizeof(void *), "layout 1");
 
 #include "percpu/sequences.h"
 
@@ -151,6 +165,13 @@ KMEM_HIDDEN bool slot_may_have_left(const struct slot *slot);
 KMEM_HIDDEN bool slots_are_rseq(void);
 /* The calling thread's slot at this moment, made if need be; shared_slot if it has none. */
 KMEM_HIDDEN struct slot *slot_current(void);
+/*
+ * For threads that libc does not know (base/bare_thread.h). The offset of what slot_current reads
+ * in a thread, and what such a thread calls first: from then on it has no slot, as one whose
+ * registration was refused.
+ */
+KMEM_HIDDEN intptr_t slots_thread_offset(void);
+KMEM_HIDDEN void slots_refuse_this_thread(void);
 /* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */
 KMEM_HIDDEN unsigned int slots_made_count(void);
 KMEM_HIDDEN struct slot *slot_made(unsigned int number);

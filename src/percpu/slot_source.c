@@ -19,6 +19,10 @@
 #define AT_RSEQ_FEATURE_SIZE 27
 #endif
 
+/* Programs find it under the name that says what is in it; see kmem-sequence.h. */
+struct kmem_inline_layout fast __attribute__((aligned(CACHE_LINE)));
+extern KMEM_PUBLIC struct kmem_inline_layout kmem_inline_layout_1 __attribute__((alias("fast")));
+
 /*
  * Locked slots: the first so many of those made. Release and acquire, so that the records are seen.
  * An old count costs waiting, or leaves an object in a slot that is not used any more.
@@ -267,6 +271,17 @@ struct slot *slot_current(void)
         if (unlikely(slot == &cold_slot))
                 slot = slot_make(id);
         return slot ? slot : &shared_slot;
+}
+
+intptr_t slots_thread_offset(void)
+{
+        return fast.rseq;
+}
+
+void slots_refuse_this_thread(void)
+{
+        own_area.padding = 1;
+        this_area()->cpu_id = -1;
 }
 
 bool slots_can_drain(void)

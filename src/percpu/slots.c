@@ -11,7 +11,6 @@
 #include "base/metadata.h"
 #include "base/system.h"
 
-struct fast fast;
 struct sheaf cold_sheaf;
 struct sheaf closed_sheaf;
 struct slot cold_slot;
@@ -69,6 +68,8 @@ void slots_init(void)
          */
         if (system_cpus_known())
                 ids = min_of(ids, max_of(system_cpus(CPUS_POSSIBLE), 512u));
+        fast.map = heap.map;
+        fast.heap_base = heap.base;
         shared_slot.id = UINT32_MAX;
         slot_init_cold(&cold_slot, 0, published);
         slot_init_cold(&shared_slot, 0, published);

@@ -211,6 +211,8 @@ static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
 
         lock_take(&node->list_lock);
         add_owned(&node->shrinks, 1);
+        /* The list gets another order: a purge that is under way ends early. */
+        node->purge_next = 0;
         for (slab = page_list_first(&node->partial); slab; slab = next) {
                 struct slab_state state = state_unpack(load_relaxed(&slab->state));
                 uint32_t free_objects = state.objects - state.inuse;

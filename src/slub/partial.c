@@ -22,14 +22,18 @@ void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node,
         else
                 page_list_add_head(&node->partial, slab);
         store_relaxed(&slab->node_partial, (uint8_t)1);
+        slab->list_objects = 0;
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_NODE_PARTIAL);
 }
 
 void node_remove_partial_locked(struct engine_node *node, struct page *slab)
 {
         debug_check(lock_is_held(&node->list_lock) && slab->node_partial);
+        if (node->purge_next == page_number(slab))
+                node->purge_next = slab->next;
         page_list_remove(&node->partial, slab);
         store_relaxed(&slab->node_partial, (uint8_t)0);
+        slab->list_objects = 0;
 }
 
 /* Pops the newest CPU partial slab of the node; the slot cache lock is held. */

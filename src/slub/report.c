@@ -65,6 +65,7 @@ const struct engine slub_engine = {
         .give = slub_give,
         .flush_slot = slub_flush_slot,
         .shrink = slub_shrink,
+        .purge = slub_purge,
         .teardown = slub_teardown,
         .report = slub_report,
         .report_slot = slub_report_slot,

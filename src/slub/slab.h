@@ -253,6 +253,10 @@ KMEM_HIDDEN void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *s
 KMEM_HIDDEN bool slub_shrink(struct kmem_cache *cache);
 KMEM_HIDDEN bool slub_teardown(struct kmem_cache *cache);
 
+/* purge.c */
+KMEM_HIDDEN bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slabs,
+                            size_t *bytes);
+
 /* report.c */
 KMEM_HIDDEN void slub_report(struct kmem_cache *cache, struct engine_report *report);
 KMEM_HIDDEN void slub_report_slot(struct kmem_cache *cache, struct engine_slot *slot,

@@ -3,6 +3,7 @@
 
 import json
 import os
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_worker_answers_round_by_round() -> None:
     first = lines[1 : lines.index("done")]
     names = [line.split()[0] for line in first]
     for size in (16, 64, 256, 1024):
-        for test in ("malloc_pair", "malloc_pair_empty", "malloc_burst"):
+        for test in ("malloc_pair", "malloc_pair_empty", "malloc_burst", "malloc_remote"):
             assert f"{test}/{size}" in names
     assert all(float(line.split()[1]) > 0 for line in first)
 
@@ -91,13 +92,17 @@ def test_bench_micro_writes_every_figure(tmp_path: Path) -> None:
         for allocator in {"libkmem", "glibc", "mimalloc", "jemalloc", "tcmalloc"} - set(
             document["missing"]
         ):
-            for test in ("malloc_pair", "malloc_pair_empty", "malloc_burst"):
+            for test in ("malloc_pair", "malloc_pair_empty", "malloc_burst", "malloc_remote"):
                 row = figures[f"{test}/{size}", allocator]
                 assert 0 < row["cycles_min"] <= row["cycles"]
                 assert 0 < row["ns_min"] <= row["ns"]
-        for test in ("kmem_cache_pair", "kmalloc_pair"):
+        for test in ("kmem_cache_pair", "kmem_cache_remote", "kmalloc_pair"):
             assert figures[f"{test}/{size}", "libkmem"]["cycles"] > 0
             assert (f"{test}/{size}", "glibc") not in figures
+    if platform.machine() == "x86_64":
+        assert figures["kmem_view_pair/64", "libkmem"]["cycles"] > 0
+    for name in ("malloc_pair/64", "kmem_cache_pair/64", "kmem_cache_remote/64"):
+        assert f"{name} of libkmem / " in result.stdout
 
 
 @pytest.mark.parametrize("engine", ["slob", "SLUB", "", "no-such-engine"])

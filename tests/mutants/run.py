@@ -51,6 +51,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_slub_transitions.c", "unit/child.c", *WALKERS],
         ["-lcmocka"],
     ),
+    "test_reclaim": (
+        ["unit/test_reclaim.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=system_time_ms", "-Wl,--wrap=system_reserve"],
+    ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
@@ -148,14 +152,19 @@ def build_base(target: Path) -> Tree:
     return tree
 
 
+def source_of(edit: dict[str, str]) -> str:
+    """An edit's file as the compiler names it; the file is written relative to src/."""
+    return os.path.normpath(f"src/{edit['file']}")
+
+
 def check_edits(mutants: list[Mutant]) -> None:
     """Every text must be found, also those of mutants that are not asked for."""
     for mutant in mutants:
         for edit in mutant.edits:
-            found = (ROOT / "src" / edit["file"]).read_text().count(edit["find"])
+            found = (ROOT / source_of(edit)).read_text().count(edit["find"])
             if found != 1:
                 raise MutantError(
-                    f'"{mutant.name}": its text occurs {found} times in src/{edit["file"]}, '
+                    f'"{mutant.name}": its text occurs {found} times in {source_of(edit)}, '
                     f"expected 1:\n{edit['find']}"
                 )
 
@@ -163,9 +172,9 @@ def check_edits(mutants: list[Mutant]) -> None:
 def apply_edits(tree: Tree, mutant: Mutant) -> set[str]:
     """Edits the sources; returns the files changed."""
     for edit in mutant.edits:
-        path = tree.path / "src" / edit["file"]
+        path = tree.path / source_of(edit)
         path.write_text(path.read_text().replace(edit["find"], edit["replace"]))
-    return {"src/" + edit["file"] for edit in mutant.edits}
+    return {source_of(edit) for edit in mutant.edits}
 
 
 def build_mutant(base: Tree, mutant: Mutant, target: Path) -> Tree:

@@ -8,7 +8,9 @@
  *     mode=single   allocate and free in small rings: the sequences of one object
  *     mode=bulk     the same with the bulk calls
  *     mode=cross    every object is freed by another thread: frees into others' slabs
- *     against=flush+shrink+fork+capacity (any of them): what a further thread does in a loop
+ *     path=call|inline  by the library's calls, or by kmem-inline.h: the sequences in this program
+ *     against=flush+shrink+fork+capacity+purge+look (any of them): what a further thread does
+ *                   in a loop; look is the reclaim thread's, which must be off then
  *     pin=one|each|free  all threads on one CPU, or thread n on CPU n, or none
  *     threads=N  ops=N  size=BYTES  ring=N  storm=MICROSECONDS  seed=N
  */
@@ -16,8 +18,10 @@
 #include "checked.h"
 #include "crowd.h"
 
+#include "api/reclaim.h"
 #include "base/options.h"
 #include "introspect/totals.h"
+#include "kmem-inline.h"
 #include "unit/walker.h"
 
 #include <sched.h>
@@ -29,12 +33,20 @@
 
 enum { RING_MAX = 200, POSTS = 64, EXIT_SKIP = 77 };
 enum mode { MODE_SINGLE, MODE_BULK, MODE_CROSS };
-enum against { AGAINST_FLUSH = 1, AGAINST_SHRINK = 2, AGAINST_FORK = 4, AGAINST_CAPACITY = 8 };
+enum against {
+        AGAINST_FLUSH = 1,
+        AGAINST_SHRINK = 2,
+        AGAINST_FORK = 4,
+        AGAINST_CAPACITY = 8,
+        AGAINST_PURGE = 16,
+        AGAINST_LOOK = 32,
+};
 
 static const uint64_t HELD = 0xa110ull << 48;
 
 static struct {
         enum mode mode;
+        bool inlined;
         unsigned int against;
         char pin;
         unsigned int threads;
@@ -83,15 +95,28 @@ static void release(void *object, uint64_t word)
                      (unsigned long)word);
 }
 
+static void *take(void)
+{
+        return setup.inlined ? kmem_cache_alloc_inline(cache, 0) : kmem_cache_alloc(cache, 0);
+}
+
+static void give(void *object)
+{
+        if (setup.inlined)
+                kmem_cache_free_inline(cache, object);
+        else
+                kmem_cache_free(cache, object);
+}
+
 static void single_round(struct attacker *self)
 {
         unsigned int count = 1 + (unsigned int)(random_next(&self->random) % setup.ring);
 
         for (unsigned int i = 0; i < count; i++)
-                claim(self->ring[i] = kmem_cache_alloc(cache, 0), self->id);
+                claim(self->ring[i] = take(), self->id);
         for (unsigned int i = 0; i < count; i++) {
                 release(self->ring[i], HELD | self->id);
-                kmem_cache_free(cache, self->ring[i]);
+                give(self->ring[i]);
         }
 }
 
@@ -113,13 +138,13 @@ static void cross_round(struct attacker *self)
 {
         for (unsigned int i = 0; i < setup.ring; i++) {
                 uint64_t random = random_next(&self->random);
-                void *object = kmem_cache_alloc(cache, 0);
+                void *object = take();
 
                 claim(object, self->id);
                 object = __atomic_exchange_n(&post[random % POSTS], object, __ATOMIC_ACQ_REL);
                 if (object) {
                         release(object, 0);
-                        kmem_cache_free(cache, object);
+                        give(object);
                 }
         }
 }
@@ -150,10 +175,10 @@ static void child_main(uint64_t random)
         alarm(20);
         self = (struct attacker){.id = 9999, .random = random | 1};
         for (unsigned int i = 0; i < 500; i++)
-                claim(objects[i] = kmem_cache_alloc(cache, 0), 9999);
+                claim(objects[i] = take(), 9999);
         for (unsigned int i = 0; i < 500; i++) {
                 release(objects[i], HELD | 9999);
-                kmem_cache_free(cache, objects[i]);
+                give(objects[i]);
         }
         for (unsigned int round = 0; round < 50; round++)
                 single_round(&self);
@@ -184,6 +209,24 @@ static void against_capacity(uint64_t random)
         lock_drop(&cache_mutex);
 }
 
+/* Few slabs at a time, so that the list changes while its purge is under way. */
+static void against_purge(void)
+{
+        size_t bytes = 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                while (!cache->engine->purge(cache, node, 3, &bytes) && !load_acquire(&stopping))
+                        ;
+}
+
+/* Each look finds a clock that is a purge delay further. */
+static void against_look(void)
+{
+        static uint64_t now_ms = 1;
+
+        reclaim_step(now_ms += options.purge_delay);
+}
+
 static void *against_main(void *argument)
 {
         uint64_t random = setup.seed | 1;
@@ -198,6 +241,10 @@ static void *against_main(void *argument)
                         against_fork(random_next(&random));
                 if (setup.against & AGAINST_CAPACITY)
                         against_capacity(random_next(&random));
+                if (setup.against & AGAINST_PURGE)
+                        against_purge();
+                if (setup.against & AGAINST_LOOK)
+                        against_look();
                 rounds_against++;
         }
         return NULL;
@@ -261,7 +308,9 @@ static unsigned int parse_against(const char *text)
         return (strstr(text, "flush") ? AGAINST_FLUSH : 0u) |
                (strstr(text, "shrink") ? AGAINST_SHRINK : 0u) |
                (strstr(text, "fork") ? AGAINST_FORK : 0u) |
-               (strstr(text, "capacity") ? AGAINST_CAPACITY : 0u);
+               (strstr(text, "capacity") ? AGAINST_CAPACITY : 0u) |
+               (strstr(text, "purge") ? AGAINST_PURGE : 0u) |
+               (strstr(text, "look") ? AGAINST_LOOK : 0u);
 }
 
 static void parse_argument(const char *argument)
@@ -273,6 +322,8 @@ static void parse_argument(const char *argument)
 #define IS(name) (length == sizeof(name) - 1 && memcmp(argument, name, length) == 0)
         if (IS("mode"))
                 setup.mode = *value == 's' ? MODE_SINGLE : *value == 'b' ? MODE_BULK : MODE_CROSS;
+        else if (IS("path"))
+                setup.inlined = *value == 'i';
         else if (IS("against"))
                 setup.against = parse_against(value);
         else if (IS("pin"))
@@ -303,6 +354,10 @@ int main(int argc, char **argv)
                 fail("cannot create a cache");
         if (options.slots == SLOTS_RSEQ && !slots_are_rseq()) {
                 puts("skipped: no restartable sequences here");
+                return EXIT_SKIP;
+        }
+        if (setup.inlined && !KMEM_INLINES) {
+                puts("skipped: nothing is inlined on this machine, or by this compiler");
                 return EXIT_SKIP;
         }
         crowd_init(&ops_done, 60);

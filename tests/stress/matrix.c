@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FACTORS = 17, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
+enum { FACTORS = 18, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
 
 static const struct {
         const char *name;
@@ -41,6 +41,7 @@ static const struct {
         {"check", {"", "sheaf"}, false},
         {"purge_delay", {"", "0"}, false},
         {"memory_limit", {"", "1T"}, false},
+        {"reclaim_thread", {"on", "off"}, false},
 };
 
 struct row {
@@ -165,6 +166,9 @@ static int run_row(const char *program, const struct row *row, uint64_t ops, uin
         pid_t child;
 
         row_texts(row, options, &arguments[1]);
+        /* The emulator ends forked children that start a thread, so ours must not. */
+        if (emulated())
+                strcat(options, ",reclaim_thread=off");
         sprintf(label, "[%s]", options);
         for (; arguments[count]; count++)
                 sprintf(label + strlen(label), " %s", arguments[count]);

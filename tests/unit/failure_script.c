@@ -9,6 +9,7 @@
 #include "walker.h"
 
 #include "api/heap.h"
+#include "api/reclaim.h"
 #include "introspect/totals.h"
 
 #include <errno.h>

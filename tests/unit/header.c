@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* kmem.h stands alone, before anything else, in strict C. */
+/* Each public header stands alone, before anything else, in strict C. */
+#include KMEM_HEADER
 #include "kmem.h"
 
 int header_compiles(void);

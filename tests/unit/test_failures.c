@@ -15,6 +15,7 @@
 
 #include "api/heap.h"
 #include "base/metadata.h"
+#include "api/reclaim.h"
 #include "introspect/totals.h"
 
 #include <signal.h>

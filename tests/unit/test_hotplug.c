@@ -12,6 +12,7 @@
 #include "api/heap.h"
 #include "base/cpus.h"
 #include "base/options.h"
+#include "api/reclaim.h"
 #include "introspect/totals.h"
 #include "percpu/barn.h"
 #include "slub/order.h"

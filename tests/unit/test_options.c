@@ -36,13 +36,15 @@ static void child_show(void)
                "max_order=%lu "
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
                "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
-               "attrs=<%s> attrs_pid=%lu numa=%lu numa_fake=%lu node_limit=%lu\n",
+               "attrs=<%s> attrs_pid=%lu numa=%lu numa_fake=%lu node_limit=%lu "
+               "reclaim_thread=%lu\n",
                options.slots, options.classes, options.slab_merge, options.order_cpus,
                options.order_rule, options.slub_min_order, options.slub_max_order,
                options.slub_min_objects, options.slot_cache_max, options.reserve,
                options.purge_delay, options.huge_cache_max, options.bad_free, options.check,
                options.slabinfo, options.slabinfo_pid, options.attrs, options.attrs_pid,
-               options.numa, options.numa_fake, options.node_limit);
+               options.numa, options.numa_fake, options.node_limit,
+               options.reclaim_thread);
         for (size_t i = 0; i < array_size(caches); i++)
                 for (size_t j = 0; j < array_size(numbers); j++) {
                         uint64_t value;
@@ -89,7 +91,7 @@ static void shows_not(const char *text, const char *unexpected)
         "classes=0 slab_merge=0 order_cpus=0 order_rule=0 min_order=0 max_order=3 min_objects=0 "  \
         "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
         "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0 "                                 \
-        "numa=0 numa_fake=1 node_limit=0\n"
+        "numa=0 numa_fake=1 node_limit=0 reclaim_thread=0\n"
 
 static void defaults(void **state)
 {
@@ -123,6 +125,9 @@ static void every_option(void **state)
         shows("slot_cache_max=12345", "slot_cache_max=12345");
         shows("reserve=64M", "reserve=67108864");
         shows("purge_delay=0", "purge_delay=0");
+        shows("reclaim_thread=auto", "reclaim_thread=0");
+        shows("reclaim_thread=on", "reclaim_thread=1");
+        shows("reclaim_thread=off", "reclaim_thread=2");
         shows("numa_fake=8", "numa_fake=8");
         shows("numa=off", "numa=1");
         shows("numa=auto", "numa=0");
@@ -225,6 +230,7 @@ static void unknown_names(void **state)
                 "reserve",
                 "purge_delay",
                 "numa_fake",
+                "reclaim_thread",
                 "numa",
                 "node_limit",
                 "huge_cache_max",

@@ -14,6 +14,7 @@
 #include "base/system.h"
 #include "kmem.h"
 #include "page/deferred.h"
+#include "page/reclaim.h"
 #include "percpu/percpu.h"
 
 #include <errno.h>
@@ -246,6 +247,9 @@ static void test_fork(void **state)
                 uint64_t snapshot = rcu_snapshot();
 
                 alarm(30);
+                /* The emulator ends forked children that start a thread. */
+                if (emulated())
+                        store_relaxed(&reclaim_wanted, 0u);
                 if (!kmem_rcu_read_lock_held() || rcu_poll(snapshot))
                         _exit(1);
                 kmem_rcu_read_unlock();

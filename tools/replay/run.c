@@ -31,7 +31,11 @@ struct running {
  */
 static size_t heap_pages(void)
 {
-        return zone.frontier - zone.free_pages - zone.limbo_pages - (zone.frontier != 0);
+        size_t pages = frontier.pages - (frontier.pages != 0);
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                pages -= zones[node].free_pages + zones[node].limbo_pages;
+        return pages;
 }
 
 size_t used_pages(void)

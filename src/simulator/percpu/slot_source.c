@@ -8,6 +8,8 @@
 #include "base/message.h"
 #include "base/system.h"
 
+struct kmem_inline_layout fast;
+
 void slot_source_init(void)
 {
         sim.slot = &cold_slot;

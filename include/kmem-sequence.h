@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The two restartable sequences that may stand in a program's own code, and what of the library's
+ * memory they touch. Programs include kmem-inline.h; the library includes this header, so that its
+ * calls and inlined code run the same instructions.
+ *
+ * Layout 1 is everything that compiled programs know:
+ *  - struct kmem_inline_layout, the library's object of that name and number;
+ *  - the first 32 bits of a cache: the distance of the cache's pair from the start of a slot;
+ *  - the slot pointers, 64 KiB in front of layout->map, one for each slot number;
+ *  - a pair begins with the pointer to its main sheaf; size, capacity and objects of a sheaf are
+ *    at KMEM_SHEAF_SIZE, 4 bytes behind it, and at KMEM_SHEAF_OBJECTS.
+ * A library with another layout has another symbol, so a program that was compiled for this one
+ * does not link with it, or does not start: "undefined symbol: kmem_inline_layout_1".
+ */
+#ifndef KMEM_SEQUENCE_H
+#define KMEM_SEQUENCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * What the fast paths read, on one line of the cache. Set when the heap starts, before the first cache
+ * is made; from then on only heap_bytes changes. Without restartable sequences rseq names an area that says "not registered", so
+ * that every sequence leaves by its slow path.
+ */
+struct kmem_inline_layout {
+        const uint16_t *map;  /* the page map; the slot pointers lie in front of it */
+        intptr_t rseq;        /* bytes from the thread pointer to the rseq area */
+        intptr_t slot_field;  /* bytes from the thread pointer to the 32-bit slot number */
+        uintptr_t heap_base;  /* address of the heap */
+        size_t heap_bytes;    /* room from there on in which objects lie; grows. 0: every free is to take
+                                 the slow path */
+        size_t malloc_limit;  /* the library's own: malloc sizes up to here may hit a class */
+};
+
+enum {
+        KMEM_SLOT_POINTERS = -65536, /* from layout->map */
+        KMEM_SHEAF_SIZE = 8,
+        KMEM_SHEAF_OBJECTS = 16,
+};
+
+/* What became of a push. */
+enum kmem_push {
+        KMEM_PUSH_DONE,
+        KMEM_PUSH_FULL,
+        KMEM_PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
+};
+
+/* asm goto with outputs is there from gcc 11 and clang 11 on. */
+#if defined(__x86_64__) && !defined(__ILP32__) && defined(__linux__) &&                            \
+        ((defined(__clang__) && __clang_major__ >= 11) ||                                          \
+         (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 11))
+#define KMEM_HAS_SEQUENCES 1
+
+/*
+ * Each sequence stores the address of its descriptor into the thread's rseq area, then runs.
+ * If the kernel preempts, migrates or signals the thread between start and commit, it continues
+ * at the abort address, which jumps back to the store: the kernel has cleared the field. The
+ * area's other fields are the kernel's and only read. A conditional jump out of the sequence is
+ * allowed at any point before the commit.
+ *
+ * A thread that is not registered reads cpu_id below 0 and leaves by the slow label.
+ *
+ * The text is AT&T's (not -masm=intel) and does not push, so leaves the red zone alone.
+ */
+
+/* The word before an abort address, by which the kernel recognises one. */
+#define KMEM_RSEQ_SIGNATURE 0x53053053
+
+#define KMEM_TEXT_(value) #value
+#define KMEM_TEXT(value) KMEM_TEXT_(value)
+
+/*
+ * Label 1 is the start, 2 the end, 3 the place to begin anew, 4 the abort address, 5 the
+ * descriptor: version 0, no flags, start, length, abort. Both sections join the group of the code
+ * ("?"), if that has one: a C++ function of which the linker keeps one copy of many takes them
+ * along.
+ */
+#define KMEM_RSEQ_BEGIN                                                                            \
+        ".pushsection __rseq_cs, \"aw?\"\n\t"                                                      \
+        ".balign 32\n"                                                                             \
+        "5:\t.long 0, 0\n\t"                                                                       \
+        ".quad 1f, 2f - 1f, 4f\n\t"                                                                \
+        ".popsection\n"                                                                            \
+        "3:\tleaq 5b(%%rip), %[work]\n\t"                                                          \
+        "movq %[work], %%fs:8(%[rseq])\n"                                                          \
+        "1:\n\t"
+
+#define KMEM_RSEQ_END                                                                              \
+        "\n2:\n\t"                                                                                 \
+        ".pushsection __rseq_failure, \"ax?\"\n\t"                                                 \
+        ".byte 0x0f, 0xb9, 0x3d\n\t" /* ud1: never executed, the signature is its operand */       \
+        ".long " KMEM_TEXT(KMEM_RSEQ_SIGNATURE) "\n"                                               \
+        "4:\tjmp 3b\n\t"                                                                           \
+        ".popsection\n\t"
+
+/* work := this thread's slot, as long as the sequence is not aborted. */
+#define KMEM_RSEQ_LOAD_SLOT                                                                        \
+        "cmpl $0, %%fs:4(%[rseq])\n\t"                                                             \
+        "js %l[slow]\n\t"                                                                          \
+        "movl %%fs:(%[field]), %k[work]\n\t"                                                       \
+        "movq %c[slots](%[map],%[work],8), %[work]\n\t"
+
+/* The operands that these texts name. */
+#define KMEM_RSEQ_OPERANDS(table, area, number)                                                    \
+        [map] "r"(table), [rseq] "r"(area), [field] "r"(number),                                   \
+        [slots] "i"(KMEM_SLOT_POINTERS), [first] "i"(KMEM_SHEAF_OBJECTS),                          \
+        [count_at] "i"(KMEM_SHEAF_SIZE)
+
+/*
+ * Pop the newest object of the slot's main sheaf; NULL if it is empty, cold, or the thread has
+ * no slot.
+ * Reads: slot, main, size, object[size - 1].  Commits: the store of size - 1.
+ * Aborted before it: nothing changed. Against: the same slot on this CPU, which aborts us, and
+ * a drainer, whose second fence aborts a pop that read main before the exchange (INV-4).
+ */
+static inline __attribute__((always_inline)) void *
+kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint64_t pair_offset)
+{
+        void *object;
+        uint64_t work;
+        uint64_t size;
+
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
+                              "movq (%[work],%[offset]), %[work]\n\t"
+                              "movl %c[count_at](%[work]), %k[size]\n\t"
+                              "subl $1, %k[size]\n\t"
+                              "jb %l[slow]\n\t"
+                              "movq %c[first](%[work],%[size],8), %[object]\n\t"
+                              "movl %k[size], %c[count_at](%[work])" KMEM_RSEQ_END
+                              : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)
+                              : [offset] "r"(pair_offset), KMEM_RSEQ_OPERANDS(map, rseq, slot_field)
+                              : "memory", "cc"
+                              : slow);
+        if (!object)
+                __builtin_unreachable();
+        return object;
+slow:
+        return NULL;
+}
+
+/*
+ * Push an object onto the slot's main sheaf. KMEM_PUSH_FULL if that is full, cold, or the thread has
+ * no slot; KMEM_PUSH_ON_TOP if the object is the newest in the sheaf already (a double free).
+ * Reads: slot, main, size, capacity, object[size - 1]; for size 0 that is size and
+ * capacity, which as an address is no object's. Writes object[size], which nobody reads before the
+ * commit. Commits: the store of size + 1, which two texts do: one with a load less, which inlined
+ * code is bound by, and one with an instruction less, for free. Aborted before it: nothing changed.
+ * Against: as pop.
+ */
+#define KMEM_COMMIT_BY_REGISTER                                                                    \
+        "addl $1, %k[size]\n\t"                                                                    \
+        "movl %k[size], %c[count_at](%[work])"
+#define KMEM_COMMIT_IN_MEMORY "incl %c[count_at](%[work])"
+
+#define KMEM_SEQUENCE_PUSH(commit)                                                                 \
+        uint64_t work;                                                                             \
+        uint64_t size;                                                                             \
+                                                                                                   \
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT                                  \
+                              "movq (%[work],%[offset]), %[work]\n\t"                              \
+                              "movl %c[count_at](%[work]), %k[size]\n\t"                           \
+                              "cmpl %c[count_at]+4(%[work]), %k[size]\n\t"                         \
+                              "jae %l[slow]\n\t"                                                   \
+                              "cmpq %[object], %c[first]-8(%[work],%[size],8)\n\t"                 \
+                              "je %l[on_top]\n\t"                                                  \
+                              "movq %[object], %c[first](%[work],%[size],8)\n\t"                   \
+                              commit KMEM_RSEQ_END                                                 \
+                              : [work] "=&r"(work), [size] "=&r"(size)                             \
+                              : [object] "r"(object), [offset] "r"(pair_offset),                   \
+                                KMEM_RSEQ_OPERANDS(map, rseq, slot_field)                          \
+                              : "memory", "cc"                                                     \
+                              : slow, on_top);                                                     \
+        return KMEM_PUSH_DONE;                                                                     \
+slow:                                                                                              \
+        return KMEM_PUSH_FULL;                                                                     \
+on_top:                                                                                            \
+        return KMEM_PUSH_ON_TOP;
+
+static inline __attribute__((always_inline)) enum kmem_push
+kmem_sequence_push(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint64_t pair_offset,
+                   void *object)
+{
+        KMEM_SEQUENCE_PUSH(KMEM_COMMIT_BY_REGISTER)
+}
+
+static inline __attribute__((always_inline)) enum kmem_push
+kmem_sequence_push_short(const uint16_t *map, intptr_t rseq, intptr_t slot_field,
+                         uint64_t pair_offset, void *object)
+{
+        KMEM_SEQUENCE_PUSH(KMEM_COMMIT_IN_MEMORY)
+}
+
+#else
+#define KMEM_HAS_SEQUENCES 0
+#endif
+
+#endif

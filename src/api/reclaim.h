@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Giving memory back that the program has freed: by degrees while it sleeps, or at once.
+ */
+#ifndef KMEM_API_RECLAIM_H
+#define KMEM_API_RECLAIM_H
+
+#include "base/compiler.h"
+
+/*
+ * One of the looks that the reclaim thread makes, at @now_ms. False if there was nothing to give back
+ * and nobody has used the heap since the last look, as far as can be seen. One caller at a time.
+ */
+KMEM_HIDDEN bool reclaim_step(uint64_t now_ms);
+
+/*
+ * Empties all sheaves, frees empty slabs, and gives free pages back to the system but for @keep
+ * bytes of those that lie in no slab. Returns bytes given back.
+ */
+KMEM_HIDDEN size_t heap_trim(size_t keep);
+
+/* reclaim_thread.c: settles whether there may be a thread; early, after the options. */
+KMEM_HIDDEN void reclaim_thread_init(void);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The reclaim thread: started by the free that finds nobody at work, it looks ten times a second
+ * (api/reclaim.c) until there is nothing left to give back and nobody uses the heap, and then ends.
+ * A process that is idle has no such thread and is not woken; one in use has one.
+ *
+ * THREAD-1  `current` is the only one that looks. Another that is still there has been relieved: it
+ *           ends at its next look, and `current` does not begin before the kernel has cleared the
+ *           other's id.
+ * THREAD-2  reclaim_wanted is 0 only if `current` runs and will look at least twice more, or if
+ *           nobody is ever to be asked. A thread that is about to end sets it one look before: what
+ *           is freed before that is seen by the last look, what is freed later starts another.
+ *
+ * A thread keeps the credentials and the sandbox that its starter had, while the program may give up
+ * its own; setuid and its like reach only threads of libc's. So it asks to be relieved every two
+ * seconds: the next free that comes by starts a successor, which has the program's credentials of
+ * that moment. If no free comes, the thread ends with its work. With libc's own threads there would
+ * be locks of libc inside free, and a program whose main thread ends with pthread_exit would wait
+ * for us.
+ *
+ * start_lock is only tried, and nothing is taken inside it but the metadata of a first start.
+ */
+#define _GNU_SOURCE
+#include "api/reclaim.h"
+
+#include "api/heap.h"
+#include "base/bare_thread.h"
+#include "base/event.h"
+#include "base/options.h"
+#include "base/rcu.h"
+#include "page/reclaim.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/auxv.h>
+
+enum {
+        LOOK_MS = 100,
+        RELIEF_MS = 2000,
+        REFUSED_MS = 1000, /* after a refusal nobody is asked for so long */
+};
+
+static struct bare_thread threads[2];
+static struct lock start_lock;
+static uint32_t current;    /* index of the thread that looks, or looked last */
+static uint32_t process;    /* where the thread may be: not a child made behind our back */
+static uint64_t not_before; /* ms; no start earlier */
+static bool was_in_sandbox; /* when the process began */
+
+/* glibc: 0 once the process has had a second thread. Absent: then only option `on` starts one. */
+extern char __libc_single_threaded __attribute__((weak));
+
+static bool program_has_threads(void)
+{
+        return &__libc_single_threaded && !load_relaxed(&__libc_single_threaded);
+}
+
+static int thread_run(void *argument)
+{
+        struct bare_thread *self = argument;
+        uint32_t index = (uint32_t)(self - threads);
+        uint64_t begun = system_time_ms();
+        uint64_t last_use = begun;
+        uint64_t idle_ms = options.purge_delay + 2 * LOOK_MS;
+
+        slots_refuse_this_thread();
+        system_name_thread("kmem-reclaim");
+        /* The starter says so after it has started us; nobody relieves us before. */
+        while (load_acquire(&current) != index)
+                event_pause(1);
+        for (;;) {
+                uint64_t now;
+
+                event_pause(LOOK_MS);
+                if (load_acquire(&current) != index)
+                        return 0;
+                /* THREAD-1. Acquire: what it did comes before. Partner: its end, by the kernel. */
+                if (load_acquire(&threads[!index].id))
+                        continue;
+                now = system_time_ms();
+                if (system_in_sandbox() != was_in_sandbox)
+                        break;
+                if (reclaim_step(now))
+                        last_use = now;
+                else if (now - last_use > idle_ms + LOOK_MS)
+                        break;
+                /* THREAD-2 */
+                if (now - last_use > idle_ms || now - begun > RELIEF_MS)
+                        store_release(&reclaim_wanted, 1);
+        }
+        store_release(&reclaim_wanted, 1);
+        return 0;
+}
+
+static void start_locked(void)
+{
+        const intptr_t offsets[] = {
+                (char *)&errno - (char *)thread_pointer(),
+                (char *)&rcu_this_reader - (char *)thread_pointer(),
+                slots_thread_offset(),
+        };
+        uint32_t next = !current;
+
+        /* Acquire: the one before last has left its stack. Partner: the kernel. */
+        if (load_acquire(&threads[next].id))
+                return;
+        if (!bare_thread_start(&threads[next], thread_run, &threads[next], offsets,
+                               array_size(offsets))) {
+                not_before = system_time_ms() + REFUSED_MS;
+                return;
+        }
+        store_release(&current, next);
+        store_release(&reclaim_wanted, 0);
+}
+
+/*
+ * Called by frees, in any thread, and in children of vfork, which share our memory but not our
+ * threads.
+ */
+static void thread_start(void)
+{
+        /* Our own frees: a successor is to have the program's credentials, not ours. */
+        if (thread_pointer() == (void *)threads[load_relaxed(&current)].pointer)
+                return;
+        if (options.reclaim_thread == RECLAIM_AUTO && !program_has_threads())
+                return;
+        if (system_time_ms() < load_relaxed(&not_before) || !lock_try(&start_lock))
+                return;
+        if (system_process_id() != process || system_in_sandbox() != was_in_sandbox)
+                store_relaxed(&not_before, system_time_ms() + REFUSED_MS);
+        else
+                start_locked();
+        lock_drop(&start_lock);
+}
+
+/* The child has none of our threads. */
+static void fork_child(void)
+{
+        threads[0].id = 0;
+        threads[1].id = 0;
+        process = system_process_id();
+        not_before = 0;
+        lock_reset(&start_lock);
+        store_release(&reclaim_wanted, 1);
+}
+
+void reclaim_thread_init(void)
+{
+        /* A program that runs with more rights than its caller has may give them up at any time. */
+        if (options.reclaim_thread == RECLAIM_OFF ||
+            (options.reclaim_thread == RECLAIM_AUTO && getauxval(AT_SECURE)))
+                return;
+        process = system_process_id();
+        was_in_sandbox = system_in_sandbox();
+        reclaim_start = thread_start;
+        if (pthread_atfork(NULL, NULL, fork_child) == 0)
+                store_release(&reclaim_wanted, 1);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Which of the slots' records nobody has used since the last look, and what then is taken away.
+ *
+ * A look reads words that their owners go on changing, and compares what they add up to with what
+ * they did before. It never reads what hangs on them but the sizes of sheaves, which may be those of
+ * freed ones (sheaf_peek). A wrong answer only costs time: a sheaf is taken away from somebody who
+ * uses it, and refilled; or it stays for one more look. So a thread whose sheaf happens to be as full
+ * as at the last look loses it, which is a refill for each look at most.
+ */
+#include "percpu/quiet.h"
+
+#include "base/message.h"
+#include "percpu/drain.h"
+#include "percpu/percpu.h"
+
+struct quiet {
+        bool changed;         /* some record is not as it was */
+        unsigned int records; /* marked quiet, of slots */
+};
+
+static uint64_t mix(uint64_t sum, uint64_t value)
+{
+        return (sum ^ value) * 0x9e3779b97f4a7c15ull;
+}
+
+/* Whether the slot keeps anything of the cache, and what changes with each use of it. */
+static bool look(struct slot *slot, struct kmem_cache *cache, const struct slot_cache *record,
+                 uint64_t *seen)
+{
+        struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
+        const struct engine_slot *engine = &record->engine;
+        uint32_t stock = load_relaxed(&record->stock_size);
+        uint32_t partial = load_relaxed(&engine->partial);
+        const struct page *slab = load_relaxed(&engine->slab);
+
+        *seen = mix((uintptr_t)pair.main, sheaf_peek(cache, pair.main));
+        *seen = mix(*seen, (uintptr_t)pair.spare);
+        *seen = mix(*seen, sheaf_peek(cache, pair.spare));
+        *seen = mix(*seen, load_relaxed(&engine->taken));
+        *seen = mix(*seen, load_relaxed(&engine->given));
+        *seen = mix(*seen, (uint64_t)partial << 32 | stock);
+        return !sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare) || stock || partial || slab;
+}
+
+/* Marks the record if it holds something that nobody has used since the last look. */
+static void look_at_record(struct slot *slot, uint32_t index, struct quiet *result)
+{
+        struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
+        struct slot_cache *record = cache ? load_acquire(&slot->caches[index]) : NULL;
+        uint64_t seen;
+        bool holds;
+
+        if (!record)
+                return;
+        holds = look(slot, cache, record, &seen);
+        record->quiet = holds && seen == record->seen;
+        result->changed |= seen != record->seen;
+        if (record->quiet && slot != &shared_slot)
+                result->records++;
+        record->seen = seen;
+}
+
+bool percpu_take_quiet(void)
+{
+        struct quiet result = {0};
+        unsigned int slots = slots_made_count();
+
+        debug_check(lock_is_held(&cache_mutex));
+        for (unsigned int number = 0; number <= slots; number++)
+                for (uint32_t index = 1; index < slots_index_end(); index++)
+                        look_at_record(number ? slot_made(number - 1) : &shared_slot, index,
+                                       &result);
+        if (result.records)
+                result.changed |= percpu_drain_quiet(slots);
+        return result.changed;
+}
+
+uint64_t percpu_activity(struct kmem_cache *cache)
+{
+        uint64_t activity = 0;
+
+        for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
+                const struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+
+                if (!record)
+                        continue;
+                activity = mix(activity, load_relaxed(&record->engine.taken));
+                activity = mix(activity, load_relaxed(&record->engine.given));
+                activity = mix(activity, load_relaxed(&record->engine.partial));
+                activity = mix(activity, (uintptr_t)load_relaxed(&record->engine.slab));
+        }
+        return activity;
+}

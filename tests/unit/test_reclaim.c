@@ -1,0 +1,786 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Memory comes back while the program sleeps: pages inside slabs, the steps of a look with a clock
+ * that the test moves, and the thread that looks, in processes of its own.
+ */
+#define _GNU_SOURCE
+#include "child.h"
+#include "skip.h"
+#include "walker.h"
+
+#include "api/heap.h"
+#include "api/reclaim.h"
+#include "base/options.h"
+#include "introspect/totals.h"
+#include "percpu/barn.h"
+#include "percpu/quiet.h"
+#include "slub/slab.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MANY = 4000, LOOKS_MAX = 40 };
+
+/* ---- The machine ------------------------------------------------------------------------- */
+
+static bool clock_is_ours; /* else it is the system's */
+static uint64_t now_ms = 1000;
+
+uint64_t __real_system_time_ms(void);
+uint64_t __wrap_system_time_ms(void);
+
+uint64_t __wrap_system_time_ms(void)
+{
+        return clock_is_ours ? load_relaxed(&now_ms) : __real_system_time_ms();
+}
+
+static bool no_address_space;
+
+void *__real_system_reserve(size_t bytes);
+void *__wrap_system_reserve(size_t bytes);
+
+void *__wrap_system_reserve(size_t bytes)
+{
+        return no_address_space ? NULL : __real_system_reserve(bytes);
+}
+
+static bool is_resident(const void *page)
+{
+        unsigned char present = 0;
+
+        check(mincore((void *)((uintptr_t)page & ~(system_page_bytes() - 1)), 1, &present) == 0);
+        return present & 1;
+}
+
+/* ---- Pages inside slabs ------------------------------------------------------------------ */
+
+static struct kmem_cache *cache;
+static unsigned char *objects[MANY];
+
+static void fill(unsigned int size, slab_flags_t flags, void (*ctor)(void *))
+{
+        cache = kmem_cache_create("reclaim", size, 0, flags, ctor);
+        check(cache != NULL);
+        for (unsigned int i = 0; i < MANY; i++) {
+                check((objects[i] = kmem_cache_alloc(cache, 0)) != NULL);
+                memset(objects[i], (int)(i % 255 + 1), size);
+        }
+}
+
+/* Frees each object with a chance of @percent in a hundred. */
+static void free_some(unsigned int percent, uint64_t *random)
+{
+        for (unsigned int i = 0; i < MANY; i++)
+                if (objects[i] && random_step(random) % 100 < percent) {
+                        kmem_cache_free(cache, objects[i]);
+                        objects[i] = NULL;
+                }
+}
+
+static void check_contents(unsigned int size)
+{
+        for (unsigned int i = 0; i < MANY; i++)
+                for (unsigned int at = 0; objects[i] && at < size; at++)
+                        check(objects[i][at] == i % 255 + 1);
+}
+
+static size_t purge(unsigned int slabs)
+{
+        size_t bytes = 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                while (!cache->engine->purge(cache, node, slabs, &bytes))
+                        ;
+        return bytes;
+}
+
+static void settle(void)
+{
+        percpu_flush(cache, false);
+        cache->engine->shrink(cache);
+}
+
+static void free_all(void)
+{
+        uint64_t random = 1;
+
+        free_some(100, &random);
+        kmem_cache_destroy(cache);
+}
+
+/*
+ * A page is resident exactly if an object lies in it; but for those behind the last object of a
+ * full slab, which is on no list.
+ */
+static void check_pages(unsigned int size)
+{
+        size_t page_bytes = system_page_bytes();
+        uint8_t *held = calloc(heap.accessible_bytes / page_bytes, 1);
+
+        for (unsigned int i = 0; i < MANY; i++)
+                if (objects[i])
+                        for (size_t page = ((uintptr_t)objects[i] - heap.base) / page_bytes;
+                             page <= ((uintptr_t)objects[i] - heap.base + size - 1) / page_bytes;
+                             page++)
+                                held[page] = 1;
+        for (size_t page = 0; page < heap.accessible_bytes / page_bytes; page++) {
+                char *address = (char *)heap.base + page * page_bytes;
+                const struct page *slab = slab_of(cache, address);
+                size_t used = (size_t)slab_objects(slab) * cache->size;
+
+                if (load_relaxed(&heap.map[address_page(address)]) == cache->pair_offset &&
+                    address < (char *)page_address(slab) + used)
+                        check(is_resident(address) == held[page]);
+        }
+        free(held);
+}
+
+/* Every size: what is held keeps its content, all other pages go, and come back with new objects. */
+static void purge_child(void)
+{
+        static const unsigned int sizes[] = {16,   48,   64,   200,  512,  1000, 1024,
+                                             1500, 3000, 4096, 5000, 8192, 12000};
+        struct walk_counts counts;
+        uint64_t random = 7;
+
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                fill(sizes[i], 0, NULL);
+                check(purge(100) == 0);
+                free_some(93, &random);
+                settle();
+                purge(7);
+                check_contents(sizes[i]);
+                check_pages(sizes[i]);
+                walk_heap(NULL, &counts);
+                for (unsigned int j = 0; j < MANY; j++)
+                        if (!objects[j]) {
+                                check((objects[j] = kmem_cache_alloc(cache, 0)) != NULL);
+                                memset(objects[j], (int)(j % 255 + 1), sizes[i]);
+                        }
+                check_contents(sizes[i]);
+                free_all();
+        }
+}
+
+/* PURGE-2: not asked again until something changes. */
+static void purge_once_child(void)
+{
+        uint64_t random = 3;
+        size_t bytes;
+
+        fill(2048, 0, NULL);
+        free_some(95, &random);
+        settle();
+        bytes = purge(5);
+        check(bytes != 0);
+        check(purge(5) == 0);
+        free_some(50, &random);
+        settle();
+        check(purge(5) != 0);
+        check_contents(2048);
+        free_all();
+}
+
+static void construct(void *object)
+{
+        memset(object, 0x5a, 1024);
+}
+
+/* PURGE-1 */
+static void purge_not_child(void)
+{
+        static const slab_flags_t flags[] = {0, SLAB_TYPESAFE_BY_RCU};
+        static void (*const ctors[])(void *) = {construct, NULL};
+        unsigned char *freed[MANY];
+
+        for (size_t which = 0; which < 2; which++) {
+                uint64_t random = 5;
+
+                fill(1024, flags[which], ctors[which]);
+                memcpy(freed, objects, sizeof(freed));
+                for (unsigned int i = 0; i < MANY; i++)
+                        memset(objects[i], 0x5a, 1024);
+                /* Not the first of each eight, so that no slab ends. */
+                for (unsigned int i = 0; i < MANY; i++)
+                        if (i % 8) {
+                                kmem_cache_free(cache, objects[i]);
+                                objects[i] = NULL;
+                        }
+                settle();
+                check(purge(10) == 0);
+                for (unsigned int i = 0; i < MANY; i++)
+                        for (unsigned int at = 0; at < 1024; at++)
+                                check(freed[i][at] == 0x5a);
+                free_some(100, &random);
+                kmem_cache_destroy(cache);
+        }
+}
+
+/* The list changes between two parts of a walk: slabs leave it, also the one to go on with. */
+static void purge_while_list_changes_child(void)
+{
+        struct engine_node *node;
+        uint64_t random = 11;
+        unsigned int rounds = 0;
+
+        fill(1500, 0, NULL);
+        node = &cache->node[0];
+        free_some(80, &random);
+        settle();
+        for (unsigned int i = 0; i < MANY; i++) {
+                size_t bytes = 0;
+
+                if (cache->engine->purge(cache, 0, 1 + i % 3, &bytes))
+                        rounds++;
+                /* Takes the first slab of the list; sometimes that is the next one to purge. */
+                if (!objects[i]) {
+                        check((objects[i] = kmem_cache_alloc(cache, 0)) != NULL);
+                        memset(objects[i], (int)(i % 255 + 1), 1500);
+                }
+                if (i % 16 == 0)
+                        percpu_flush(cache, false);
+                for (uint32_t at = node->purge_next; at; at = page_at(at)->next)
+                        check(page_at(at)->node_partial);
+        }
+        check(rounds > 0);
+        check_contents(1500);
+        free_all();
+}
+
+/* ---- Looks ------------------------------------------------------------------------------- */
+
+static unsigned int look_until_nothing(void)
+{
+        unsigned int looks = 0;
+
+        while (reclaim_step(add_relaxed(&now_ms, 100)))
+                check(++looks < LOOKS_MAX);
+        return looks;
+}
+
+/* All that a program leaves behind goes, and then the looks say so. */
+static void looks_child(void)
+{
+        struct heap_totals totals;
+        struct cache_totals one;
+        uint64_t random = 13;
+
+        clock_is_ours = true;
+        fill(1024, 0, NULL);
+        check(look_until_nothing() > 0);
+        check_contents(1024);
+        free_some(95, &random);
+        cache_total(cache, &one);
+        check(one.resting != 0 || cache->sheaf_capacity == 0);
+        check(look_until_nothing() > 0);
+        cache_total(cache, &one);
+        heap_total(&totals);
+        check_equal(one.resting, 0);
+        check_equal(totals.pages.free_touched_pages, 0);
+        check(one.nodes.slabs <= one.inuse);
+        check_contents(1024);
+        if (cache->engine->purge)
+                check_pages(1024);
+        check(!reclaim_step(add_relaxed(&now_ms, 100)));
+        free_all();
+}
+
+/* A slot in use keeps its sheaves. */
+static void look_spares_users_child(void)
+{
+        cpu_set_t one_cpu;
+        struct cache_totals one;
+
+        clock_is_ours = true;
+        CPU_ZERO(&one_cpu);
+        CPU_SET(0, &one_cpu);
+        if (sched_setaffinity(0, sizeof(one_cpu), &one_cpu)) {
+                puts("# skipped: this process may not run on CPU 0");
+                exit(CHILD_SKIP);
+        }
+        fill(64, 0, NULL);
+        look_until_nothing();
+        for (unsigned int i = 0; i < 40; i++) {
+                kmem_cache_free(cache, objects[i]);
+                objects[i] = NULL;
+                check(reclaim_step(add_relaxed(&now_ms, 100)));
+                cache_total(cache, &one);
+                check_equal(one.resting, i + 1);
+        }
+        look_until_nothing();
+        cache_total(cache, &one);
+        check_equal(one.resting, 0);
+        free_all();
+}
+
+/* A barn loses what nobody needed between two looks, and no more. */
+static void barn_child(void)
+{
+        struct barn *barn;
+        struct sheaf *sheaf;
+
+        fill(64, 0, NULL);
+        barn = &cache->barn[0];
+        for (unsigned int i = 0; i < 3; i++) {
+                check((sheaf = barn_take_empty(cache)) != NULL);
+                sheaf->size = cache->engine->take(
+                        cache, &shared_slot.caches[cache_index(cache)]->engine, sheaf->object, 4);
+                check(sheaf->size == 4 && barn_put_full(barn, sheaf));
+        }
+        check(!barn_take_surplus(barn));
+        barn_mark_low(barn);
+        sheaf = barn_take_full(barn);
+        check(sheaf && barn_put_full(barn, sheaf));
+        for (unsigned int i = 0; i < 2; i++) {
+                check((sheaf = barn_take_surplus(barn)) != NULL);
+                sheaf->size = 0;
+                sheaf_free(cache, sheaf);
+        }
+        check(!barn_take_surplus(barn));
+        check_equal(barn->full_size, 1);
+        _exit(0);
+}
+
+/* ---- The thread -------------------------------------------------------------------------- */
+
+static void *block[MANY];
+
+static void nap(void)
+{
+        const struct timespec a_while = {.tv_nsec = 2000000};
+
+        nanosleep(&a_while, NULL);
+}
+
+/* The id of our thread, 0 if there is none; of several any. */
+static int thread_id(void)
+{
+        DIR *tasks = opendir("/proc/self/task");
+        struct dirent *task;
+        int found = 0;
+
+        check(tasks != NULL);
+        while ((task = readdir(tasks))) {
+                char path[300];
+                char name[32] = "";
+                int file;
+
+                snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+                file = open(path, O_RDONLY);
+                if (file < 0)
+                        continue;
+                if (read(file, name, sizeof(name) - 1) > 0 && !strcmp(name, "kmem-reclaim\n"))
+                        found = atoi(task->d_name);
+                close(file);
+        }
+        closedir(tasks);
+        return found;
+}
+
+/* Whether a thread is there and of that user. */
+static bool thread_is_of(int id, unsigned int user)
+{
+        char text[4096];
+        char path[64];
+        char *line = NULL;
+        ssize_t got;
+        int file;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%d/status", id);
+        file = open(path, O_RDONLY);
+        if (file < 0)
+                return false;
+        got = read(file, text, sizeof(text) - 1);
+        close(file);
+        if (got > 0) {
+                text[got] = '\0';
+                line = strstr(text, "\nUid:\t");
+        }
+        return line && strtoul(line + 6, NULL, 10) == user;
+}
+
+/* Frees that reach a slow path. */
+static void use_heap(unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++)
+                check((block[i] = kmalloc(2000, GFP_KERNEL)) != NULL);
+        for (unsigned int i = 0; i < count; i++)
+                kfree(block[i]);
+}
+
+static size_t free_touched(void)
+{
+        struct page_counts counts;
+
+        pages_count(&counts);
+        return counts.free_touched_pages;
+}
+
+/* child_main's alarm is the deadline of all waiting here. */
+static int await_thread(void)
+{
+        int id;
+
+        while (!(id = thread_id())) {
+                use_heap(MANY);
+                nap();
+        }
+        return id;
+}
+
+static void thread_comes_and_goes_child(void)
+{
+        await_thread();
+        while (free_touched())
+                nap();
+        while (thread_id())
+                nap();
+        check(await_thread() != 0);
+}
+
+static int handled; /* the thread that ran the handler */
+
+static void handle(int number)
+{
+        handled = gettid();
+}
+
+/* A signal that all threads of the program block waits, for all that ours is there. */
+static void signals_child(void)
+{
+        sigset_t one;
+
+        signal(SIGUSR1, handle);
+        sigemptyset(&one);
+        sigaddset(&one, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &one, NULL);
+        for (unsigned int round = 0; round < 20; round++) {
+                await_thread();
+                kill(getpid(), SIGUSR1);
+                use_heap(MANY);
+                nap();
+                check_equal(handled, 0);
+        }
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
+        check_equal(handled, getpid());
+}
+
+static void no_thread_child(void)
+{
+        for (unsigned int round = 0; round < 5; round++) {
+                use_heap(MANY);
+                check(!thread_id());
+        }
+}
+
+static void *use_in_thread(void *argument)
+{
+        use_heap(MANY);
+        return argument;
+}
+
+static void auto_child(void)
+{
+        pthread_t thread;
+
+        no_thread_child();
+        check(pthread_create(&thread, NULL, use_in_thread, NULL) == 0);
+        check(pthread_join(thread, NULL) == 0);
+        await_thread();
+}
+
+static void refused_memory_child(void)
+{
+        no_address_space = true;
+        no_thread_child();
+}
+
+static void refused_processes_child(void)
+{
+        struct rlimit none = {0, 0};
+
+        if (geteuid() != 0) {
+                puts("# skipped: only root can become a user without processes");
+                exit(CHILD_SKIP);
+        }
+        check(setresuid(65533, 65533, 65533) == 0);
+        check(setrlimit(RLIMIT_NPROC, &none) == 0);
+        no_thread_child();
+}
+
+static void sandbox_later_child(void)
+{
+        struct sock_filter code[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+        struct sock_fprog program = {.len = 1, .filter = code};
+
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+                puts("# skipped: no seccomp filter can be set here");
+                exit(CHILD_SKIP);
+        }
+        no_thread_child();
+}
+
+/* Where madvise is refused nothing comes back, and the thread ends all the same. */
+static void refused_purge_child(void)
+{
+        await_thread();
+        while (thread_id())
+                nap();
+        check(free_touched());
+}
+
+static void refused_fence_child(void)
+{
+        await_thread();
+        while (free_touched() || thread_id())
+                nap();
+}
+
+/* The program gives up its rights; within a while so does the thread, because it is another. */
+static void credentials_child(void)
+{
+        int first = await_thread();
+        int id;
+
+        if (geteuid() != 0) {
+                puts("# skipped: only root can become another user");
+                exit(CHILD_SKIP);
+        }
+        check(thread_is_of(first, 0));
+        check(setresuid(65533, 65533, 65533) == 0);
+        while (!(id = thread_id()) || !thread_is_of(id, 65533)) {
+                use_heap(MANY);
+                nap();
+        }
+        while (thread_is_of(first, 0))
+                nap();
+}
+
+static void fork_child(void)
+{
+        for (unsigned int round = 0; round < 10; round++) {
+                int status;
+                pid_t child;
+
+                await_thread();
+                child = fork();
+                check(child >= 0);
+                if (child == 0) {
+                        alarm(60);
+                        await_thread();
+                        while (free_touched())
+                                nap();
+                        _exit(0);
+                }
+                use_heap(MANY);
+                while (waitpid(child, &status, 0) != child)
+                        ;
+                check_equal(status, 0);
+        }
+}
+
+static void *end_later(void *argument)
+{
+        use_heap(MANY);
+        nap();
+        return argument;
+}
+
+/* The last of libc's threads ends the process, whether ours is there or not. */
+static void last_thread_child(void)
+{
+        pthread_t thread;
+
+        await_thread();
+        check(pthread_create(&thread, NULL, end_later, NULL) == 0);
+        pthread_detach(thread);
+        pthread_exit(NULL);
+}
+
+static void exit_child(void)
+{
+        for (unsigned int round = 0; round < 40; round++) {
+                int status;
+                pid_t child = fork();
+
+                check(child >= 0);
+                if (child == 0) {
+                        alarm(60);
+                        await_thread();
+                        use_heap(MANY);
+                        /* Up to two looks and the time between them. */
+                        for (unsigned int i = 0; i < 3 * round; i++)
+                                nap();
+                        exit(0);
+                }
+                while (waitpid(child, &status, 0) != child)
+                        ;
+                check_equal(status, 0);
+        }
+}
+
+/* ---- Cases ------------------------------------------------------------------------------- */
+
+static void purges_inside_slabs(void **state)
+{
+        child_passes("purge", "engine=slub,reclaim_thread=off");
+        child_passes("purge", "engine=slub,reclaim_thread=off,freeze=eager,sheaf_capacity=0");
+        child_passes("purge", "engine=slub,reclaim_thread=off,slub_min_order=3,numa_fake=2");
+        child_passes("purge", "engine=slub,reclaim_thread=off,slub_max_order=0");
+}
+
+static void purges_a_slab_once(void **state)
+{
+        child_passes("purge once", "engine=slub,reclaim_thread=off");
+}
+
+static void leaves_contents_that_count(void **state)
+{
+        child_passes("purge not", "engine=slub,reclaim_thread=off");
+}
+
+static void purges_while_the_list_changes(void **state)
+{
+        child_passes("list changes", "engine=slub,reclaim_thread=off,sheaf_capacity=0");
+        child_passes("list changes", "engine=slub,reclaim_thread=off,freeze=eager,cpu_partial=0");
+}
+
+static void looks_give_all_back(void **state)
+{
+        child_passes("looks", "reclaim_thread=off");
+        child_passes("looks", "reclaim_thread=off,slots=locked");
+        child_passes("looks", "reclaim_thread=off,engine=slab");
+        child_passes("looks", "reclaim_thread=off,memory_limit=4G");
+        child_passes("looks", "reclaim_thread=off,sheaf_capacity=0,freeze=eager,stats=1");
+        child_passes("looks", "reclaim_thread=off,numa_fake=2,purge_delay=1000");
+}
+
+static void looks_spare_users(void **state)
+{
+        child_passes("look spares users", "reclaim_thread=off,engine=slub");
+}
+
+static void looks_empty_barns_to_low_water(void **state)
+{
+        child_passes("barn", "reclaim_thread=off,engine=slub");
+}
+
+static void thread_comes_and_goes(void **state)
+{
+        child_passes("thread comes and goes", "reclaim_thread=on");
+        child_passes("thread comes and goes", "reclaim_thread=on,engine=slab");
+        child_passes("thread comes and goes", "reclaim_thread=on,slots=locked");
+}
+
+static void runs_no_handlers(void **state)
+{
+        child_passes("signals", "reclaim_thread=on");
+}
+
+static void no_thread_unless_wanted(void **state)
+{
+        child_passes("no thread", "reclaim_thread=off");
+        child_passes("auto", "reclaim_thread=auto");
+}
+
+/* What it is refused it does without, and says nothing. */
+static void refusals(void **state)
+{
+        static struct child_result result;
+        static const struct {
+                long call;
+                const char *child;
+        } refused[] = {
+                {SYS_clone, "no thread"},          {SYS_madvise, "refused purge"},
+                {SYS_membarrier, "refused fence"}, {-1, "refused memory"},
+                {-1, "refused processes"},         {-1, "sandbox later"},
+        };
+
+        for (size_t i = 0; i < array_size(refused); i++) {
+                child_refuse_system_call(refused[i].call);
+                child_run(refused[i].child, "reclaim_thread=on", &result);
+                if (result.status || strstr(result.output, "kmem:"))
+                        fail_msg("%s: wait status 0x%x: %s", refused[i].child,
+                                 (unsigned int)result.status, result.output);
+        }
+        child_refuse_system_call(-1);
+}
+
+static void takes_the_programs_credentials(void **state)
+{
+        child_passes("credentials", "reclaim_thread=on");
+}
+
+static void forks(void **state)
+{
+        if (emulated())
+                skip_because("the emulator ends forked children that start a thread");
+        child_passes("fork", "reclaim_thread=on");
+}
+
+static void ends_with_the_program(void **state)
+{
+        child_passes("last thread", "reclaim_thread=on");
+        child_passes("exit", "reclaim_thread=on");
+}
+
+int main(int argc, char **argv)
+{
+        const struct child_case children[] = {
+                {"purge", purge_child},
+                {"purge once", purge_once_child},
+                {"purge not", purge_not_child},
+                {"list changes", purge_while_list_changes_child},
+                {"looks", looks_child},
+                {"look spares users", look_spares_users_child},
+                {"barn", barn_child},
+                {"thread comes and goes", thread_comes_and_goes_child},
+                {"signals", signals_child},
+                {"no thread", no_thread_child},
+                {"auto", auto_child},
+                {"refused memory", refused_memory_child},
+                {"refused processes", refused_processes_child},
+                {"sandbox later", sandbox_later_child},
+                {"refused purge", refused_purge_child},
+                {"refused fence", refused_fence_child},
+                {"credentials", credentials_child},
+                {"fork", fork_child},
+                {"last thread", last_thread_child},
+                {"exit", exit_child},
+        };
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(purges_inside_slabs),
+                cmocka_unit_test(purges_a_slab_once),
+                cmocka_unit_test(leaves_contents_that_count),
+                cmocka_unit_test(purges_while_the_list_changes),
+                cmocka_unit_test(looks_give_all_back),
+                cmocka_unit_test(looks_spare_users),
+                cmocka_unit_test(looks_empty_barns_to_low_water),
+                cmocka_unit_test(thread_comes_and_goes),
+                cmocka_unit_test(runs_no_handlers),
+                cmocka_unit_test(no_thread_unless_wanted),
+                cmocka_unit_test(refusals),
+                cmocka_unit_test(takes_the_programs_credentials),
+                cmocka_unit_test(forks),
+                cmocka_unit_test(ends_with_the_program),
+        };
+
+        child_main(argc, argv, children, array_size(children));
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
