@@ -84,10 +84,10 @@ KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, siz
         if (count == 1 && likely(!(flags & (__GFP_ZERO | __GFP_ACCOUNT)))) {
                 void *object = percpu_alloc_fast(cache->pair_offset);
 
-                if (likely(object)) {
-                        objects[0] = object;
-                        return 1;
-                }
+                if (unlikely(!object))
+                        return alloc_bulk_rest(cache, flags, 1, objects, 0);
+                objects[0] = object;
+                return 1;
         }
         return alloc_many(cache, flags, count, objects);
 }
