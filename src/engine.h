@@ -246,8 +246,8 @@ struct engine {
         const char *(*free_bytes)(void *block);
         /*
          * CACHING_ARRAY only. flush_count: how many objects leave an array of @size objects, which
-         * is full, to make room for @wanted others: one flush, and as many more as are needed and
-         * the array has objects for.
+         * is full, to make room for @wanted others: so many flushes as are needed, but no further
+         * one when all the array has will leave. It may be more than the array has.
          * flush: takes these back; unlike give, it may keep them in a shared array. reap: what
          * is due at times on the caller's node (S6-60). take, give and flush of such an engine
          * leave the slot cache lock alone, so they may be called with it held, except take of a

@@ -87,12 +87,10 @@ unsigned int slab_flush_count(struct kmem_cache *cache, unsigned int size, unsig
         uint32_t room = shared ? shared->limit - load_relaxed(&shared->available) : 0;
         uint32_t batchcount = load_relaxed(&cache->batchcount);
         unsigned int count = 0;
-        uint32_t next;
 
         do {
-                next = room ? min_of(batchcount, room) : batchcount;
-                if (count && next > size - count)
-                        break;
+                uint32_t next = room ? min_of(batchcount, room) : batchcount;
+
                 count += next;
                 room -= min_of(room, next);
         } while (count < wanted && count < size);
