@@ -90,7 +90,8 @@ static inline void copy_objects(void **to, void *const *from, unsigned int count
  * Takes the oldest objects from the bottom of a private array; the rest shifts down (S6-41). Not
  * inlined: where gcc knows that there are few it copies by rep movs, which takes longer for a batch.
  */
-static KMEM_NOINLINE unsigned int pull_oldest(struct sheaf *array, void **objects, unsigned int count)
+static KMEM_NOINLINE unsigned int pull_oldest(struct sheaf *array, void **objects,
+                                              unsigned int count)
 {
         count = min_of(count, array->size);
         memcpy(objects, array->object, count * sizeof(*objects));

@@ -310,7 +310,7 @@ static void bulks_beside_singles(const char *tunables, uint64_t seed)
 /* S5-30: a bulk call leaves the arrays as the same number of single calls would. */
 static void bulk_is_single_calls(void **state)
 {
-        static const char *const tunables[] = {"120 60 8", "120 50 1", "7 3 5", "10 10 2",
+        static const char *const tunables[] = {"120 60 8", "120 50 1", "7 3 5",    "10 10 2",
                                                "1 1 3",    "64 40 0",  "300 150 2"};
 
         for (uint64_t i = 0; i < array_size(tunables); i++)
@@ -507,12 +507,18 @@ int main(int argc, char **argv)
                 {"leftovers", leftovers},
         };
         static const struct CMUnitTest tests[] = {
-                cmocka_unit_test(fresh_slab),    cmocka_unit_test(colours_in_turn),
-                cmocka_unit_test(partial_order), cmocka_unit_test(free_limit),
-                cmocka_unit_test(refills),       cmocka_unit_test(flushes),
-                cmocka_unit_test(reaping),       cmocka_unit_test(reaping_slabs),
-                cmocka_unit_test(mended),        cmocka_unit_test(wrong_frees),
-                cmocka_unit_test(constructors),  cmocka_unit_test(without_memory),
+                cmocka_unit_test(fresh_slab),
+                cmocka_unit_test(colours_in_turn),
+                cmocka_unit_test(partial_order),
+                cmocka_unit_test(free_limit),
+                cmocka_unit_test(refills),
+                cmocka_unit_test(flushes),
+                cmocka_unit_test(reaping),
+                cmocka_unit_test(reaping_slabs),
+                cmocka_unit_test(mended),
+                cmocka_unit_test(wrong_frees),
+                cmocka_unit_test(constructors),
+                cmocka_unit_test(without_memory),
                 cmocka_unit_test(bulk_is_single_calls),
         };
 
