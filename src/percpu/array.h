@@ -9,8 +9,8 @@
 #include "percpu/slot.h"
 
 /*
- * @count objects for a request that the caller's slot did not have them for; how many there are.
- * Fewer only without memory.
+ * Up to @count objects for a request that the caller's slot did not have them for; how many. 0 only
+ * without memory; fewer also while the array cannot be had.
  */
 KMEM_HIDDEN unsigned int array_alloc(struct kmem_cache *cache, struct slot *slot,
                                      struct slot_cache *record, void **objects, unsigned int count);

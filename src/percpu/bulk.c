@@ -73,14 +73,14 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
         unsigned int taken = 0;
 
         percpu_after_fork();
-        if (goes_by_array(cache, slot))
-                return array_alloc(cache, slot, record, objects, count);
         while (taken < count) {
                 unsigned int wanted = count - taken;
                 unsigned int got = 0;
 
                 /* Fewer than half a sheaf are worth a refill, which leaves the rest installed. */
-                if (wanted * 2 < load_relaxed(&cache->sheaf_capacity)) {
+                if (goes_by_array(cache, slot)) {
+                        got = array_alloc(cache, slot, record, objects + taken, wanted);
+                } else if (wanted * 2 < load_relaxed(&cache->sheaf_capacity)) {
                         objects[taken] = percpu_alloc_slow(cache);
                         got = objects[taken] != NULL;
                         if (got && wanted > 1)

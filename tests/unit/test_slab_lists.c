@@ -317,6 +317,24 @@ static void bulk_is_single_calls(void **state)
                 bulks_beside_singles(tunables[i], i + 1);
 }
 
+/* While the slot's array cannot be had, all objects come from slabs and go there (ARRAY-3). */
+static void bulk_without_array(void **state)
+{
+        begin("stopped", 256, 0);
+        alloc_all(objects, 1);
+        free_all(objects, 1);
+        for (unsigned int number = 0; number < slots_made_count(); number++)
+                store_release(&slot_made(number)->stopped, 1u);
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, MANY, objects), MANY);
+        check_equal(totals().inuse, MANY);
+        check_equal(totals().resting, 0);
+        kmem_cache_free_bulk(cache, MANY, objects);
+        check_equal(totals().inuse, 0);
+        for (unsigned int number = 0; number < slots_made_count(); number++)
+                store_release(&slot_made(number)->stopped, 0u);
+        end();
+}
+
 /* S6-60, S6-61: one round leaves a touched array alone, the next takes a fifth of its limit. */
 static void reaping(void **state)
 {
@@ -520,6 +538,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(constructors),
                 cmocka_unit_test(without_memory),
                 cmocka_unit_test(bulk_is_single_calls),
+                cmocka_unit_test(bulk_without_array),
         };
 
         child_main(argc, argv, children, array_size(children));
