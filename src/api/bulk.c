@@ -194,25 +194,29 @@ static KMEM_ALWAYS_INLINE unsigned int count_run(size_t count, void **objects, u
         return run;
 }
 
-/* Neighbours of the same cache go together; large blocks, NULL and strangers one by one. */
-static KMEM_NOINLINE void free_any_rest(size_t count, void **objects)
+/*
+ * Neighbours of the same cache go together; large blocks, NULL and strangers one by one. Of the
+ * first @run objects, whose entry is @entry, @pushed are on their sheaf already.
+ */
+static KMEM_NOINLINE void free_any_rest(size_t count, void **objects, uint32_t entry,
+                                        unsigned int run, unsigned int pushed)
 {
-        while (count) {
-                uint32_t entry = map_entry(objects[0]);
-                unsigned int run = 1;
-                unsigned int pushed;
-
-                if (unlikely(!entry)) {
-                        block_free(objects[0], "kfree_bulk");
-                } else {
-                        run = count_run(count, objects, entry);
-                        pushed = rseq_push_bulk(foreseen_entry(entry), objects, run);
-                        if (unlikely(pushed < run))
-                                free_any_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
-                                              objects + pushed);
-                }
+        for (;;) {
+                if (pushed < run)
+                        free_any_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
+                                      objects + pushed);
                 objects += run;
                 count -= run;
+                if (!count)
+                        return;
+                entry = map_entry(objects[0]);
+                if (likely(entry)) {
+                        run = count_run(count, objects, entry);
+                        pushed = rseq_push_bulk(foreseen_entry(entry), objects, run);
+                } else {
+                        block_free(objects[0], "kfree_bulk");
+                        run = pushed = 1;
+                }
         }
 }
 
@@ -220,13 +224,15 @@ static KMEM_NOINLINE void free_any_rest(size_t count, void **objects)
 static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
 {
         uint32_t entry = count ? map_entry(objects[0]) : 0;
+        unsigned int run = 0;
         unsigned int pushed = 0;
 
-        if (likely(entry))
-                pushed = rseq_push_bulk(foreseen_entry(entry), objects,
-                                        count_run(count, objects, entry));
+        if (likely(entry)) {
+                run = count_run(count, objects, entry);
+                pushed = rseq_push_bulk(foreseen_entry(entry), objects, run);
+        }
         if (unlikely(pushed < count))
-                free_any_rest(count - pushed, objects + pushed);
+                free_any_rest(count, objects, entry, run, pushed);
 }
 
 KMEM_PUBLIC void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
