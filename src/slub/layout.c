@@ -27,17 +27,23 @@ static uint32_t order_objects(unsigned int order, uint32_t size)
         return (uint32_t)objects;
 }
 
-/* A class of the finer table that the kernel's has not, with more of a slab to lose. */
-static bool wants_tight_order(const struct kmem_cache *cache)
+/*
+ * Objects in a slab of a class of the finer table. The kernel's rule gives 12 or 16 with few CPUs,
+ * and what a slab costs to come and go is then most of what its objects cost.
+ */
+enum { FINE_OBJECTS = 32 };
+
+/* A class of the finer table, which no kernel has. */
+static bool is_fine_class(const struct kmem_cache *cache)
 {
-        return cache->flags & SLAB_KMALLOC && options.classes == CLASSES_FINE &&
-               cache->size > PAGE_SIZE;
+        return cache->flags & SLAB_KMALLOC && options.classes == CLASSES_FINE;
 }
 
 /* With the CPU count of this moment: a cache keeps the order it was made with (S3-11, S3-14). */
 static unsigned int calculate_order(const struct kmem_cache *cache)
 {
-        const struct order_rules rules = {
+        bool fine = is_fine_class(cache);
+        struct order_rules rules = {
                 .rule = (enum order_rule)options.order_rule,
                 .page_shift = PAGE_SHIFT,
                 .cpus = system_cpus((enum cpu_count)options.order_cpus),
@@ -46,8 +52,10 @@ static unsigned int calculate_order(const struct kmem_cache *cache)
                 .min_objects = (uint32_t)options.slub_min_objects,
         };
 
-        return wants_tight_order(cache) ? slub_order_tight(cache->size, &rules)
-                                        : slub_order(cache->size, &rules);
+        if (fine && !rules.min_objects)
+                rules.min_objects = FINE_OBJECTS;
+        return fine && cache->size > PAGE_SIZE ? slub_order_tight(cache->size, &rules)
+                                               : slub_order(cache->size, &rules);
 }
 
 /* S1-09 */
