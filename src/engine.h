@@ -12,6 +12,7 @@
 #include <base/lock.h>
 
 #include "base/list.h"
+#include "base/registry.h"
 #include "base/system.h"
 #include "page/page.h"
 
@@ -39,6 +40,7 @@ struct engine_slot {
         uint64_t taken;      /* objects that left the back end through this slot, cumulative */
         uint64_t given;      /* objects that came back through it, cumulative */
         struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
+        struct registry_slot *figures;   /* taken and given for others to see, or NULL */
 };
 
 /* Slabs of one cache on one NUMA node (S1-05). */
@@ -47,10 +49,52 @@ struct engine_node {
         struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
+        struct registry_node *figures; /* slabs, objects and lists for others to see, or NULL */
         uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
         uint32_t purge_next;        /* slub: partial slab that purging goes on with, page number, 0:
                                        none; under list_lock */
 };
+
+/* Slub: a slab of the node came or went. */
+static inline void node_count_slab(struct engine_node *node, int64_t slabs, int64_t objects)
+{
+        add_relaxed(&node->slabs, (uint64_t)slabs);
+        add_relaxed(&node->objects, (uint64_t)objects);
+        if (node->figures) {
+                add_relaxed(&node->figures->slabs, (uint64_t)slabs);
+                add_relaxed(&node->figures->objects, (uint64_t)objects);
+        }
+}
+
+static inline void node_show_partial_locked(struct engine_node *node)
+{
+        if (node->figures)
+                store_relaxed(&node->figures->partial, node->partial.length);
+}
+
+/* Counts objects that leave a back end; the slot cache lock is held. */
+static inline void slot_count_taken(struct engine_slot *slot, uint64_t objects)
+{
+        add_owned(&slot->taken, objects);
+        if (slot->figures)
+                store_relaxed(&slot->figures->taken, slot->taken);
+}
+
+/* The same without the lock. */
+static inline void slot_count_taken_unlocked(struct engine_slot *slot, uint64_t objects)
+{
+        add_relaxed(&slot->taken, objects);
+        if (slot->figures)
+                add_relaxed(&slot->figures->taken, objects);
+}
+
+/* Counts objects that come back; without a lock. */
+static inline void slot_count_given(struct engine_slot *slot, uint64_t objects)
+{
+        add_relaxed(&slot->given, objects);
+        if (slot->figures)
+                add_relaxed(&slot->figures->given, objects);
+}
 
 /* How far reclaim has come with a cache that nobody uses (api/reclaim.c); under cache_mutex. */
 enum quiet_stage { QUIET_NEW, QUIET_SHRUNK, QUIET_PURGED };
@@ -117,6 +161,7 @@ struct kmem_cache {
         struct cache_quiet quiet;
         uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
+        struct registry_cache *figures; /* for others to see, or NULL */
         struct list list;          /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];
 

@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "base/rcu.h"
 #include "page/deferred.h"
+#include "percpu/figures.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -73,6 +74,7 @@ static int share_pages_locked(const struct engine *engine)
         if (error)
                 return error;
         shared->birth = ++births;
+        figures_show_cache(shared);
         list_add(&shared->list, &cache_list);
         return 0;
 }
@@ -110,6 +112,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         }
         alias_remove_locked(cache->name);
         list_add(&cache->list, &cache_list);
+        figures_show_cache(cache);
         *made = cache;
         return 0;
 }
@@ -211,6 +214,7 @@ static int create_locked(const char *given, unsigned int size, const struct kmem
                 return cache_make_locked(name, args, size, flags, cache);
         like->references++;
         like->object_size = max_of(like->object_size, size);
+        figures_show_cache(like);
         *cache = like;
         return 0;
 }
@@ -309,6 +313,8 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
                         percpu_retire(cache);
                         metadata_free(cache, cache_record_bytes());
                 }
+        } else {
+                figures_show_cache(cache);
         }
         lock_drop(&cache_mutex);
         if (type_safe)

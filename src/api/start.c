@@ -7,10 +7,12 @@
 
 #include "api/heap.h"
 #include "introspect/at_exit.h"
+#include "introspect/requests.h"
 
 void heap_started(void)
 {
         fork_init();
+        requests_init();
         reclaim_thread_init();
         at_exit_init();
 }

@@ -52,6 +52,7 @@ struct options {
         uint64_t memory_limit;       /* bytes that the process may have in use, 0: no limit */
         uint64_t bad_free;           /* enum bad_free */
         uint64_t check;              /* enum free_check */
+        uint64_t registry;           /* 0 or 1: whether others can see the figures */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
         uint64_t attrs_pid;          /* process that writes attrs, 0: any */
         uint64_t slob_compat;        /* enum slob_compat */

@@ -16,6 +16,7 @@ static inline void percpu_after_fork(void)
 {
         if (unlikely(load_relaxed(&slots_orphaned)))
                 collect_orphans();
+        registry_poll();
 }
 
 /*

@@ -10,6 +10,7 @@
 
 #include "base/metadata.h"
 #include "base/system.h"
+#include "percpu/figures.h"
 
 struct sheaf cold_sheaf;
 struct sheaf closed_sheaf;
@@ -142,6 +143,7 @@ static struct slot_cache *record_make(struct slot *slot, struct kmem_cache *cach
                                 record->engine.counters = (void *)(record + 1);
                         record->engine.freelist = ENGINE_NO_OBJECT;
                         record->drained = (struct pair){&cold_sheaf, &cold_sheaf};
+                        figures_add_slot(cache, &record->engine, slot->id);
                         store_release(place, record);
                 }
         }

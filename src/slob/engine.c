@@ -51,6 +51,7 @@ static int slob_setup(struct kmem_cache *cache)
         own = metadata_alloc(sizeof(*own));
         if (!own)
                 return ENOMEM;
+        own->cache = cache;
         cache->engine_data = own;
         return 0;
 }

@@ -54,6 +54,7 @@ enum {
 struct slob_cache {
         uint64_t taken;  /* objects handed out, cumulative */
         uint64_t given;  /* objects that came back, cumulative */
+        struct kmem_cache *cache; /* whose it is; for its figures */
         uint64_t bytes;  /* in its blocks, headers, rounding and idle objects included */
         void *idle;      /* SLAB_TYPESAFE_BY_RCU: freed objects, kept for this cache alone */
         uint16_t number; /* of a size class that has served: what headers say; set once */
@@ -90,6 +91,35 @@ struct slob_request {
 static inline uint32_t slob_units(size_t bytes)
 {
         return (uint32_t)((bytes + SLOB_UNIT - 1) / SLOB_UNIT);
+}
+
+/* Under slob_lock. */
+static inline void slob_count_taken(struct slob_cache *own)
+{
+        struct registry_cache *figures = own->cache->figures;
+
+        own->taken++;
+        if (figures)
+                store_relaxed(&figures->taken, own->taken);
+}
+
+static inline void slob_count_given(struct slob_cache *own)
+{
+        struct registry_cache *figures = own->cache->figures;
+
+        own->given++;
+        if (figures)
+                store_relaxed(&figures->given, own->given);
+}
+
+/* Under slob_lock; a page more or less. */
+static inline void slob_count_pages(int change)
+{
+        struct registry_node *figures = slob_shared.node[0].figures;
+
+        slob_counts.pages += (uint64_t)(int64_t)change;
+        if (figures)
+                store_relaxed(&figures->slabs, slob_counts.pages);
 }
 
 static inline struct slob_cache *slob_cache(const struct kmem_cache *cache)

@@ -36,8 +36,7 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
         /* From here on free finds the cache by the page map. */
         page_map_set(slab, order_pages(order), (uint16_t)cache->pair_offset);
-        add_relaxed(&slab_node(cache, slab)->slabs, 1);
-        add_relaxed(&slab_node(cache, slab)->objects, objects);
+        node_count_slab(slab_node(cache, slab), 1, objects);
         return slab;
 }
 
@@ -65,8 +64,7 @@ void slab_discard(struct kmem_cache *cache, struct page *slab)
 
         check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_GONE);
-        sub_relaxed(&slab_node(cache, slab)->slabs, 1);
-        sub_relaxed(&slab_node(cache, slab)->objects, state.objects);
+        node_count_slab(slab_node(cache, slab), -1, -(int64_t)state.objects);
         page_map_set(slab, pages, 0);
         metadata_free(slab->table, slab_table_bytes(state.objects));
         slab->table = NULL;

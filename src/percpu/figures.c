@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "percpu/figures.h"
+
+#include "percpu/percpu.h"
+
+#include <string.h>
+
+static size_t cache_figures_bytes(void)
+{
+        return offsetof(struct registry_cache, node) + system_nodes() * sizeof(struct registry_node);
+}
+
+void figures_add_cache(struct kmem_cache *cache)
+{
+        cache->figures = registry_alloc(cache_figures_bytes());
+}
+
+void figures_drop_cache(struct kmem_cache *cache)
+{
+        registry_free(cache->figures, cache_figures_bytes());
+        cache->figures = NULL;
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                cache->node[node].figures = NULL;
+}
+
+static void show_limits(const struct kmem_cache *cache, struct registry_cache *figures)
+{
+        bool has_slabs_of_cpus = cache->engine == &slub_engine;
+        bool has_sheaves = cache->engine->caching == CACHING_SHEAVES;
+
+        store_relaxed(&figures->cpu_partial_most, cache->has_cpu_partial ? UINT32_MAX : 0);
+        store_relaxed(&figures->min_partial_most, has_slabs_of_cpus ? UINT64_MAX : 0);
+        store_relaxed(&figures->sheaf_capacity_most,
+                      has_sheaves ? cache->sheaf_room : load_relaxed(&cache->sheaf_capacity));
+}
+
+void figures_show_cache(struct kmem_cache *cache)
+{
+        struct registry_cache *figures = cache->figures;
+
+        if (!figures)
+                return;
+        show_limits(cache, figures);
+        store_relaxed(&figures->object_size, cache->object_size);
+        store_relaxed(&figures->slab_size, cache->size);
+        store_relaxed(&figures->objs_per_slab, cache->objects);
+        store_relaxed(&figures->order, cache->order);
+        store_relaxed(&figures->align, cache->align);
+        store_relaxed(&figures->usersize, cache->usersize);
+        store_relaxed(&figures->aliases, max_of(cache->references, 1u) - 1);
+        store_relaxed(&figures->flags, cache->flags);
+        store_relaxed(&figures->cpu_partial, cache->cpu_partial);
+        store_relaxed(&figures->sheaf_capacity, load_relaxed(&cache->sheaf_capacity));
+        store_relaxed(&figures->min_partial, (uint64_t)cache->min_partial);
+        store_relaxed(&figures->failslab, (uint32_t)cache->failslab);
+        store_relaxed(&figures->skip_kfence, (uint32_t)cache->skip_kfence);
+        store_relaxed(&figures->remote_node_defrag_ratio, cache->remote_node_defrag_ratio / 10);
+        if (cache->engine->caching == CACHING_ARRAY) {
+                store_relaxed(&figures->limit, load_relaxed(&cache->sheaf_capacity));
+                store_relaxed(&figures->batchcount, load_relaxed(&cache->batchcount));
+                store_relaxed(&figures->shared, cache->shared);
+        }
+        if (load_relaxed(&figures->head.kind) == RECORD_CACHE)
+                return;
+        figures->birth = cache->birth;
+        memcpy(figures->name, cache->name, sizeof(figures->name));
+        strncpy(figures->engine, cache->engine->name, sizeof(figures->engine) - 1);
+        figures->nodes = system_nodes();
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                figures->node[node].number = system_node_number(node);
+                cache->node[node].figures = &figures->node[node];
+        }
+        registry_publish(figures, RECORD_CACHE, cache_figures_bytes());
+}
+
+static void show_slot(const struct kmem_cache *cache, const struct engine_slot *slot, uint32_t id)
+{
+        struct registry_slot *figures = slot->figures;
+
+        figures->birth = cache->birth;
+        figures->slot = id;
+        figures->taken = slot->taken;
+        figures->given = slot->given;
+        registry_publish(figures, RECORD_SLOT, sizeof(*figures));
+}
+
+void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id)
+{
+        if (!cache->figures)
+                return;
+        slot->figures = registry_alloc(sizeof(*slot->figures));
+        if (slot->figures)
+                show_slot(cache, slot, id);
+}
+
+void figures_drop_slot(struct engine_slot *slot)
+{
+        registry_free(slot->figures, sizeof(*slot->figures));
+        slot->figures = NULL;
+}
+
+/* What back ends write as it changes; slab's report does so by itself. */
+static void show_nodes(struct kmem_cache *cache)
+{
+        struct engine_report report = {0};
+
+        cache->engine->report(cache, &report);
+        if (cache->engine->caching == CACHING_ARRAY)
+                return;
+        for (unsigned int number = 0; number < system_nodes(); number++) {
+                struct registry_node *figures = &cache->figures->node[number];
+
+                figures->slabs = report.node[number].slabs;
+                figures->objects = report.node[number].objects;
+                figures->partial = report.node[number].partial_slabs;
+        }
+        cache->figures->taken = report.taken;
+        cache->figures->given = report.given;
+}
+
+void figures_fork_child(void)
+{
+        if (!registry_fork_child())
+                return;
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                struct kmem_cache *cache = caches_by_index[index];
+
+                if (!cache || !cache->figures)
+                        continue;
+                figures_show_cache(cache);
+                show_nodes(cache);
+                for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                        struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
+                        struct slot_cache *record = slot->caches[index];
+
+                        if (record && record->engine.figures)
+                                show_slot(cache, &record->engine, slot->id);
+                }
+        }
+}
