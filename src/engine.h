@@ -58,42 +58,58 @@ struct engine_node {
 /* Slub: a slab of the node came or went. */
 static inline void node_count_slab(struct engine_node *node, int64_t slabs, int64_t objects)
 {
+        struct registry_node *figures;
+
         add_relaxed(&node->slabs, (uint64_t)slabs);
         add_relaxed(&node->objects, (uint64_t)objects);
-        if (node->figures) {
-                add_relaxed(&node->figures->slabs, (uint64_t)slabs);
-                add_relaxed(&node->figures->objects, (uint64_t)objects);
+        registry_fence();
+        figures = load_acquire(&node->figures);
+        if (figures) {
+                registry_show(&figures->slabs, &node->slabs);
+                registry_show(&figures->objects, &node->objects);
         }
 }
 
 static inline void node_show_partial_locked(struct engine_node *node)
 {
-        if (node->figures)
-                store_relaxed(&node->figures->partial, node->partial.length);
+        struct registry_node *figures = load_acquire(&node->figures);
+
+        if (figures)
+                store_relaxed(&figures->partial, (uint64_t)node->partial.length);
 }
 
 /* Counts objects that leave a back end; the slot cache lock is held. */
 static inline void slot_count_taken(struct engine_slot *slot, uint64_t objects)
 {
+        struct registry_slot *figures = load_acquire(&slot->figures);
+
         add_owned(&slot->taken, objects);
-        if (slot->figures)
-                store_relaxed(&slot->figures->taken, slot->taken);
+        if (figures)
+                store_relaxed(&figures->taken, slot->taken);
 }
 
 /* The same without the lock. */
 static inline void slot_count_taken_unlocked(struct engine_slot *slot, uint64_t objects)
 {
+        struct registry_slot *figures;
+
         add_relaxed(&slot->taken, objects);
-        if (slot->figures)
-                add_relaxed(&slot->figures->taken, objects);
+        registry_fence();
+        figures = load_acquire(&slot->figures);
+        if (figures)
+                registry_show(&figures->taken, &slot->taken);
 }
 
 /* Counts objects that come back; without a lock. */
 static inline void slot_count_given(struct engine_slot *slot, uint64_t objects)
 {
+        struct registry_slot *figures;
+
         add_relaxed(&slot->given, objects);
-        if (slot->figures)
-                add_relaxed(&slot->figures->given, objects);
+        registry_fence();
+        figures = load_acquire(&slot->figures);
+        if (figures)
+                registry_show(&figures->given, &slot->given);
 }
 
 /* How far reclaim has come with a cache that nobody uses (api/reclaim.c); under cache_mutex. */

@@ -6,7 +6,15 @@ import os
 
 import typer
 
-from kmem.registry import Cache, Registry, RegistryError, open_process, processes
+from kmem.registry import (
+    Cache,
+    Registry,
+    RegistryError,
+    command,
+    on_libkmem,
+    open_process,
+    processes,
+)
 from kmem.setup import KmemError
 from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 
@@ -70,7 +78,7 @@ def find_cache(registry: Registry, name: str) -> Cache:
 
 
 def show_processes(*, as_json: bool) -> None:
-    rows = []
+    rows: list[dict[str, int | str]] = []
     for process in processes():
         caches = process.registry.caches()
         rows.append(
@@ -84,6 +92,12 @@ def show_processes(*, as_json: bool) -> None:
                 "release": process.registry.read("head", "release"),
             }
         )
+    seen = {row["pid"] for row in rows}
+    rows += [
+        {"pid": process, "command": command(process), "caches": 0, "slab_kib": 0, "release": "-"}
+        for process in on_libkmem() - seen
+    ]
+    rows.sort(key=lambda row: row["pid"])
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return

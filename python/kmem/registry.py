@@ -405,7 +405,12 @@ def why_not(process: int) -> str:
         return f"process {process}: there is none"
     if os.geteuid() not in (0, user):
         return f"process {process} belongs to user {user}; expected one of your own"
-    return f"process {process} has no registry: it does not run on libkmem, or could not make one"
+    if process not in on_libkmem():
+        return f"process {process} does not run on libkmem"
+    return (
+        f"process {process} runs on libkmem but has no registry: it has hardly used its heap yet,"
+        " has option registry=off, or could not make the file"
+    )
 
 
 @dataclass(frozen=True)
@@ -428,6 +433,18 @@ def processes() -> Iterator[Process]:
                 sweep(path, process)
                 continue
             yield Process(process, command(process), registry)
+
+
+def on_libkmem() -> set[int]:
+    """Processes that have the library loaded, as far as one may look."""
+    found = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if "/libkmem" in maps.read_text(encoding="utf-8", errors="replace"):
+                found.add(int(maps.parent.name))
+        except OSError:
+            continue
+    return found
 
 
 def command(process: int) -> str:

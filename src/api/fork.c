@@ -16,7 +16,6 @@
 #include "page/extra.h"
 #include "page/large.h"
 #include "page/purge.h"
-#include "percpu/figures.h"
 
 #include <pthread.h>
 
@@ -84,7 +83,6 @@ static void child(void)
         call_rcu_fork_child();
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();
-        figures_fork_child();
         at_exit_claim();
 }
 

@@ -26,7 +26,7 @@ bool heap_start(void)
                 options_init();
                 system_nodes_init();
                 if (pages_init()) {
-                        registry_open();
+                        registry_init();
                         slots_init();
                         if (options.memory_limit)
                                 group_limit_process(options.memory_limit);

@@ -146,6 +146,6 @@ bool reclaim_step(uint64_t now_ms)
                 ;
         /* Here nothing may be said about fences that are refused. */
         if (slots_can_drain())
-                registry_poll();
+                figures_poll();
         return (pages_purge_idle() != 0) | any;
 }

@@ -24,7 +24,6 @@ struct options options = {
         .numa_fake = 1,
         .slot_cache_max = 1 << 20,
         .purge_delay = 100,
-        .registry = 1,
         .huge_cache_max = 64 << 20,
         .slob_breaks = {.count = 2, .sizes = {256, 1024}},
 };
@@ -66,7 +65,7 @@ static const struct setting settings[] = {
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
         {"slob_breaks", KIND_SIZES, NULL, 1, 4095, PLACE(slob_breaks)},
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
-        {"registry", KIND_NUMBER, NULL, 0, 1, PLACE(registry)},
+        {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
         {"attrs", KIND_TEXT, NULL, 0, 0, PLACE(attrs)},

@@ -3,9 +3,12 @@
  * The registry's file: made, mapped, grown, left to the parent in children, and removed.
  *
  * It is /dev/shm/kmem-UID/NAMESPACE.PID, or else in /run/user/UID/kmem: one file for each process id,
- * so that a program which follows another by exec replaces its file. Everything is mapped at the
- * start and the descriptor closed; pages that are not needed yet are inaccessible holes, which
- * growth fills by madvise, so no file is ever opened after start and fork.
+ * so that a program which follows another by exec replaces its file. It is made once a process has
+ * passed some slow paths: what ends before pays nothing, nor does a child that only calls exec.
+ *
+ * Everything is mapped at once and the descriptor closed; pages that are not needed yet are
+ * inaccessible holes, which growth fills by madvise. So files are opened once, and not in a sandbox
+ * that the program has entered since it began, which might end it for that.
  *
  * metadata_lock protects what the records are carved from.
  */
@@ -34,13 +37,14 @@
 #endif
 
 enum {
-        FIRST_BYTES = 64 << 10,  /* taken from the system at the start */
+        FIRST_BYTES = 32 << 10,  /* taken from the system at once */
+        SLOW_PATHS = 128,        /* before the file is made */
         REGION_BYTES = 4 << 20,  /* the most */
         UNIT = 64,
         SIZES = 16,              /* records of up to so many units are used again */
 };
 
-static struct registry_head no_registry;
+static struct registry_head no_registry = {.asked = 1};
 static uint32_t no_seen;
 struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;
@@ -53,6 +57,8 @@ static uint32_t freed[SIZES + 1]; /* offsets of free records by units, linked be
 static uint64_t missing;
 static char file_path[80];
 static uint32_t owner;      /* process whose file it is */
+static uint32_t slow_paths; /* so far, until the file is made */
+static bool was_in_sandbox; /* when the process began */
 
 static bool refused(long result)
 {
@@ -210,12 +216,11 @@ static void write_head(uint64_t namespace)
         head->id = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
         head->missing = missing;
         head->asked = 1;
+        *registry_seen = 1;
         strcpy(head->release, KMEM_VERSION);
         store_release(&head->used_bytes, used);
         memcpy(head->magic, "libkmem", 8);
         store_release(&head->version, (uint32_t)REGISTRY_VERSION);
-        *registry_seen = 1;
-        registry = head;
 }
 
 /* A page that the kernel clears in children; NULL if it will not. */
@@ -231,28 +236,81 @@ static uint32_t *map_cleared_in_children(void)
         return page;
 }
 
-void registry_open(void)
+void registry_init(void)
+{
+        if (options.registry == REGISTRY_OFF || getauxval(AT_SECURE))
+                no_seen = no_registry.asked;
+        was_in_sandbox = system_in_sandbox();
+}
+
+bool registry_is_made(void)
+{
+        return load_relaxed(&registry) != &no_registry;
+}
+
+bool registry_is_due(void)
+{
+        return options.registry == REGISTRY_ON || add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
+}
+
+static bool make_region(void)
+{
+        static uint32_t *cleared;
+
+        if (!region) {
+                cleared = map_cleared_in_children();
+                region = cleared ? system_reserve(REGION_BYTES) : NULL;
+                used = REGISTRY_HEAD_BYTES;
+                accessible = FIRST_BYTES;
+        }
+        if (!region)
+                return false;
+        registry_seen = cleared;
+        return true;
+}
+
+/* Figures that a child goes on writing where its parent's were. */
+static void map_own_memory(void)
+{
+        long result = system_call6(SYS_mmap, (long)region, (long)accessible, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+
+        /* Without memory for a few pages nothing else would go on either. */
+        check_or_die(!refused(result));
+}
+
+bool registry_make(void)
 {
         uint64_t namespace;
-        uint32_t *seen;
 
-        if (!options.registry || getauxval(AT_SECURE))
-                return;
-        region = system_reserve(REGION_BYTES);
-        seen = region ? map_cleared_in_children() : NULL;
-        namespace = read_namespace();
-        if (!seen || !make(FIRST_BYTES, namespace)) {
-                if (seen)
-                        system_unmap(seen, system_page_bytes());
-                if (region)
-                        system_unmap(region, REGION_BYTES);
-                region = NULL;
-                return;
+        if (system_in_sandbox() != was_in_sandbox || !make_region()) {
+                no_seen = no_registry.asked;
+                return false;
         }
-        used = REGISTRY_HEAD_BYTES;
-        accessible = FIRST_BYTES;
-        registry_seen = seen;
+        namespace = read_namespace();
+        if (!make(accessible, namespace)) {
+                map_own_memory();
+                no_seen = no_registry.asked;
+                registry_seen = &no_seen;
+                return false;
+        }
         write_head(namespace);
+        store_release(&registry, (struct registry_head *)(void *)region);
+        return true;
+}
+
+void registry_leave(void)
+{
+        lock_take(&metadata_lock);
+        /* Another thread may have come first. */
+        if (registry != &no_registry && !*registry_seen) {
+                map_own_memory();
+                memset(freed, 0, sizeof(freed));
+                slow_paths = 0;
+                registry_seen = &no_seen;
+                store_release(&registry, &no_registry);
+        }
+        lock_drop(&metadata_lock);
 }
 
 /* Holes are filled here, where the system can refuse, and not by a touch, where it would kill. */
@@ -297,8 +355,7 @@ void *registry_alloc(size_t bytes)
         size_t units = (bytes + UNIT - 1) / UNIT;
         char *record = NULL;
 
-        registry_poll();
-        if (registry == &no_registry)
+        if (!registry_is_made() || !*registry_seen)
                 return NULL;
         bytes = units * UNIT;
         lock_take(&metadata_lock);
@@ -321,6 +378,9 @@ void registry_publish(void *record, enum registry_record kind, size_t bytes)
         struct registry_record_head *head = record;
         size_t end;
 
+        /* Left behind by a fork: it becomes visible with the child's own registry. */
+        if (!registry_is_made())
+                return;
         head->bytes = (uint32_t)round_up(bytes, (size_t)UNIT);
         store_release(&head->kind, (uint32_t)kind);
         /* Readers walk up to there; a record that is not published yet has no length. */
@@ -336,7 +396,7 @@ void registry_free(void *record, size_t bytes)
         size_t units = (bytes + UNIT - 1) / UNIT;
         struct registry_record_head *head = record;
 
-        if (!record)
+        if (!record || !registry_is_made() || !*registry_seen)
                 return;
         store_release(&head->kind, (uint32_t)RECORD_FREE);
         lock_take(&metadata_lock);
@@ -349,54 +409,8 @@ void registry_free(void *record, size_t bytes)
         lock_drop(&metadata_lock);
 }
 
-/*
- * Memory of the child's own in place of its parent's file. Figures go on being written to it, and
- * nobody sees them.
- */
-static void leave(void)
-{
-        long result = system_call6(SYS_mmap, (long)region, (long)accessible, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-
-        /* Without memory for a few pages nothing else would go on either. */
-        check_or_die(!refused(result));
-        registry = &no_registry;
-        registry_seen = &no_seen;
-}
-
-bool registry_fork_child(void)
-{
-        uint32_t *seen = registry_seen;
-        uint64_t namespace;
-
-        if (!region || registry == &no_registry)
-                return false;
-        leave();
-        memset(freed, 0, sizeof(freed));
-        namespace = read_namespace();
-        if (!make(accessible, namespace)) {
-                leave();
-                return false;
-        }
-        registry_seen = seen;
-        write_head(namespace);
-        return true;
-}
-
-void registry_act(void)
-{
-        /* REG-2. Two threads of a raw clone would only do it twice. */
-        if (!load_relaxed(registry_seen)) {
-                if (registry != &no_registry)
-                        leave();
-                return;
-        }
-        if (registry_honour)
-                registry_honour();
-}
-
 void registry_close(void)
 {
-        if (registry != &no_registry && *registry_seen && owner == system_process_id())
+        if (registry_is_made() && *registry_seen && owner == system_process_id())
                 system_call(SYS_unlinkat, AT_FDCWD, (long)file_path, 0);
 }

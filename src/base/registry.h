@@ -6,10 +6,9 @@
  *
  *  REG-1  Nothing here is read back by the allocator but requests: whoever may write the file can
  *         spoil what readers see, and ask for what the program itself might do, no more.
- *  REG-2  Only the process that made a file writes it. A child of fork gets memory of its own at
- *         the same address in the fork handler; one made behind libc's back (raw clone) finds that a
- *         page which the kernel clears in children is clear, and leaves the registry before it
- *         writes a figure.
+ *  REG-2  Only the process that made a file writes it. A child, of fork or of a raw clone, finds
+ *         at its first slow path that a page which the kernel clears in children is clear, and
+ *         leaves its parent's registry before it writes a figure.
  *  REG-3  Every word is stored whole, so it is never torn; a record's kind is stored last when it
  *         comes and first when it goes.
  */
@@ -136,35 +135,59 @@ struct registry_cache {
 
 /* registry.c */
 
-/* Makes the file, before there are caches; without one nothing has figures. Not for setuid. */
-KMEM_HIDDEN void registry_open(void);
-/* A zeroed record, its head not set; NULL if there is no registry or no room. */
+/*
+ * The one of this process; before it is made, and where there is none, an empty one that only asks
+ * for it to be made: then registry->asked and *registry_seen differ.
+ */
+extern KMEM_HIDDEN struct registry_head *registry;
+/* The value of registry->asked up to which all was done; the kernel clears it in children. */
+extern KMEM_HIDDEN uint32_t *registry_seen;
+/* Honours requests; called on slow paths where no lock of the heap is held behind cache_mutex. */
+extern KMEM_HIDDEN void (*registry_honour)(void);
+
+/* Settles whether there may be one; early, after the options. */
+KMEM_HIDDEN void registry_init(void);
+/* Whether it is made, possibly by the parent. */
+KMEM_HIDDEN bool registry_is_made(void);
+/* Counts slow paths; true once there were enough for a registry to be worth while. */
+KMEM_HIDDEN bool registry_is_due(void);
+/*
+ * Makes the file. False: there is none and never will be. Records of a parent are empty in it, but at
+ * their places. One caller at a time.
+ */
+KMEM_HIDDEN bool registry_make(void);
+/* In a child, before it writes a figure: memory of its own in place of its parent's file. */
+KMEM_HIDDEN void registry_leave(void);
+/* A zeroed record; NULL if there is no registry yet, or no room. */
 KMEM_HIDDEN void *registry_alloc(size_t bytes);
+/* @bytes as asked for. NULL is allowed. */
 KMEM_HIDDEN void registry_free(void *record, size_t bytes);
 /* Makes a record visible, which has been filled in. */
 KMEM_HIDDEN void registry_publish(void *record, enum registry_record kind, size_t bytes);
-/*
- * The child's own, at the same addresses and empty: every record is to be filled in again. False if
- * there is none to fill.
- */
-KMEM_HIDDEN bool registry_fork_child(void);
 /* Removes the file at the end of the process whose it is. */
 KMEM_HIDDEN void registry_close(void);
 
-/* Only that of the process itself, otherwise an empty one. */
-extern KMEM_HIDDEN struct registry_head *registry;
-/* The value of registry->asked up to which requests have been honoured; 0 in a raw clone. */
-extern KMEM_HIDDEN uint32_t *registry_seen;
-/* Called on slow paths with no lock of the heap held but those in front of cache_mutex, or it. */
-extern KMEM_HIDDEN void (*registry_honour)(void);
-
-KMEM_HIDDEN void registry_act(void);
-
-/* On slow paths, before figures are written. */
-static inline void registry_poll(void)
+/* Between a change and the look for a pointer to figures; lock-prefixed instructions are fences. */
+static inline void registry_fence(void)
 {
-        if (unlikely(load_relaxed(&registry->asked) != load_relaxed(registry_seen)))
-                registry_act();
+#ifndef __x86_64__
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+/*
+ * Shows a value that others may change, and show, at the same time: whoever stores a value looks
+ * afterwards whether it is still the one, with a fence between, so the last store is of the last
+ * value. The other way round a figure could stay behind for good.
+ */
+static inline void registry_show(uint64_t *figure, const uint64_t *value)
+{
+        uint64_t seen;
+
+        do {
+                seen = load_relaxed(value);
+                __atomic_exchange_n(figure, seen, __ATOMIC_SEQ_CST);
+        } while (unlikely(load_relaxed(value) != seen));
 }
 
 #endif

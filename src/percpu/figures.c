@@ -3,6 +3,7 @@
 
 #include "percpu/percpu.h"
 
+#include <errno.h>
 #include <string.h>
 
 static size_t cache_figures_bytes(void)
@@ -32,6 +33,18 @@ static void show_limits(const struct kmem_cache *cache, struct registry_cache *f
         store_relaxed(&figures->min_partial_most, has_slabs_of_cpus ? UINT64_MAX : 0);
         store_relaxed(&figures->sheaf_capacity_most,
                       has_sheaves ? cache->sheaf_room : load_relaxed(&cache->sheaf_capacity));
+}
+
+/* What back ends write as it changes: their reports do so for some of it. */
+static void show_nodes(struct kmem_cache *cache)
+{
+        struct engine_report report = {0};
+
+        cache->engine->report(cache, &report);
+        for (unsigned int node = 0; cache->engine == &slub_engine && node < system_nodes(); node++) {
+                registry_show(&cache->figures->node[node].slabs, &cache->node[node].slabs);
+                registry_show(&cache->figures->node[node].objects, &cache->node[node].objects);
+        }
 }
 
 void figures_show_cache(struct kmem_cache *cache)
@@ -68,29 +81,33 @@ void figures_show_cache(struct kmem_cache *cache)
         figures->nodes = system_nodes();
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 figures->node[node].number = system_node_number(node);
-                cache->node[node].figures = &figures->node[node];
+                /* Seen by everybody before the values are read, so that none stays behind. */
+                __atomic_store_n(&cache->node[node].figures, &figures->node[node],
+                                 __ATOMIC_SEQ_CST);
         }
+        show_nodes(cache);
         registry_publish(figures, RECORD_CACHE, cache_figures_bytes());
-}
-
-static void show_slot(const struct kmem_cache *cache, const struct engine_slot *slot, uint32_t id)
-{
-        struct registry_slot *figures = slot->figures;
-
-        figures->birth = cache->birth;
-        figures->slot = id;
-        figures->taken = slot->taken;
-        figures->given = slot->given;
-        registry_publish(figures, RECORD_SLOT, sizeof(*figures));
 }
 
 void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id)
 {
+        struct registry_slot *figures = slot->figures;
+
         if (!cache->figures)
                 return;
-        slot->figures = registry_alloc(sizeof(*slot->figures));
-        if (slot->figures)
-                show_slot(cache, slot, id);
+        if (!figures)
+                figures = registry_alloc(sizeof(*figures));
+        if (!figures)
+                return;
+        figures->birth = cache->birth;
+        figures->slot = id;
+        /* Back ends change taken under this lock, or show it as they do given. */
+        lock_take(&slot->lock);
+        __atomic_store_n(&slot->figures, figures, __ATOMIC_SEQ_CST);
+        registry_show(&figures->taken, &slot->taken);
+        lock_drop(&slot->lock);
+        registry_show(&figures->given, &slot->given);
+        registry_publish(figures, RECORD_SLOT, sizeof(*figures));
 }
 
 void figures_drop_slot(struct engine_slot *slot)
@@ -99,42 +116,40 @@ void figures_drop_slot(struct engine_slot *slot)
         slot->figures = NULL;
 }
 
-/* What back ends write as it changes; slab's report does so by itself. */
-static void show_nodes(struct kmem_cache *cache)
+static void start_cache(struct kmem_cache *cache)
 {
-        struct engine_report report = {0};
-
-        cache->engine->report(cache, &report);
-        if (cache->engine->caching == CACHING_ARRAY)
+        if (!cache->figures)
+                __atomic_store_n(&cache->figures, registry_alloc(cache_figures_bytes()),
+                                 __ATOMIC_SEQ_CST);
+        if (!cache->figures)
                 return;
-        for (unsigned int number = 0; number < system_nodes(); number++) {
-                struct registry_node *figures = &cache->figures->node[number];
-
-                figures->slabs = report.node[number].slabs;
-                figures->objects = report.node[number].objects;
-                figures->partial = report.node[number].partial_slabs;
-        }
-        cache->figures->taken = report.taken;
-        cache->figures->given = report.given;
+        figures_show_cache(cache);
+        slots_each_record(cache, figures_add_slot);
 }
 
-void figures_fork_child(void)
+/* Whoever holds cache_mutex may be the caller: then the next slow path does it. */
+static void start(void)
 {
-        if (!registry_fork_child())
+        if (!lock_try(&cache_mutex))
                 return;
-        for (uint32_t index = 1; index < slots_index_end(); index++) {
-                struct kmem_cache *cache = caches_by_index[index];
+        if (!registry_is_made() && registry_make())
+                for (uint32_t index = 1; index < slots_index_end(); index++)
+                        if (caches_by_index[index])
+                                start_cache(caches_by_index[index]);
+        lock_drop(&cache_mutex);
+}
 
-                if (!cache || !cache->figures)
-                        continue;
-                figures_show_cache(cache);
-                show_nodes(cache);
-                for (unsigned int number = 0; number <= slots_made_count(); number++) {
-                        struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                        struct slot_cache *record = slot->caches[index];
+void figures_act(void)
+{
+        int saved_errno = errno;
 
-                        if (record && record->engine.figures)
-                                show_slot(cache, &record->engine, slot->id);
-                }
+        if (!registry_is_made()) {
+                if (registry_is_due())
+                        start();
+        } else if (!load_relaxed(registry_seen)) {
+                registry_leave();
+        } else if (registry_honour) {
+                registry_honour();
         }
+        errno = saved_errno;
 }

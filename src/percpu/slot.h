@@ -190,6 +190,10 @@ KMEM_HIDDEN uint32_t slots_index_end(void);
  * slot, whose records are made with their caches: so a free never lacks one.
  */
 KMEM_HIDDEN struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache);
+/* Calls a function on each record of a cache, while none is made. */
+KMEM_HIDDEN void slots_each_record(struct kmem_cache *cache,
+                                   void (*act)(struct kmem_cache *cache, struct engine_slot *slot,
+                                               uint32_t id));
 /* Makes the shared slot's record of a new cache; false without memory. */
 KMEM_HIDDEN bool slots_add_cache(struct kmem_cache *cache);
 /* Aborts sequences on all CPUs of the process; false if the kernel refuses. */

@@ -151,6 +151,20 @@ static struct slot_cache *record_make(struct slot *slot, struct kmem_cache *cach
         return record;
 }
 
+void slots_each_record(struct kmem_cache *cache,
+                       void (*act)(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id))
+{
+        lock_take(&slots_lock);
+        for (unsigned int number = 0; number <= made_count; number++) {
+                struct slot *slot = number ? made[number - 1] : &shared_slot;
+                struct slot_cache *record = slot->caches[cache_index(cache)];
+
+                if (record)
+                        act(cache, &record->engine, slot->id);
+        }
+        lock_drop(&slots_lock);
+}
+
 struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache)
 {
         struct slot_cache *record = record_make(*slot, cache);

@@ -10,7 +10,26 @@ struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;
 void (*registry_honour)(void);
 
-void registry_open(void)
+void registry_init(void)
+{
+}
+
+bool registry_is_made(void)
+{
+        return false;
+}
+
+bool registry_is_due(void)
+{
+        return false;
+}
+
+bool registry_make(void)
+{
+        return false;
+}
+
+void registry_leave(void)
 {
 }
 
@@ -33,15 +52,6 @@ void registry_publish(void *record, enum registry_record kind, size_t bytes)
         (void)bytes;
 }
 
-bool registry_fork_child(void)
-{
-        return false;
-}
-
 void registry_close(void)
-{
-}
-
-void registry_act(void)
 {
 }

@@ -78,7 +78,7 @@ void slab_drop_node(struct kmem_cache *cache, uint32_t number)
 {
         struct engine_node *node = &cache->node[number];
         const struct slab_node *data = &slab_data(cache)->node[number];
-        struct registry_node *figures = node->figures;
+        struct registry_node *figures = load_acquire(&node->figures);
 
         if (figures) {
                 store_relaxed(&figures->slabs, node->slabs);

@@ -93,29 +93,33 @@ static inline uint32_t slob_units(size_t bytes)
         return (uint32_t)((bytes + SLOB_UNIT - 1) / SLOB_UNIT);
 }
 
-/* Under slob_lock. */
+/* For others to see; under slob_lock, as what follows. */
+static inline void slob_show(struct slob_cache *own)
+{
+        struct registry_cache *figures = load_acquire(&own->cache->figures);
+
+        if (figures) {
+                store_relaxed(&figures->taken, own->taken);
+                store_relaxed(&figures->given, own->given);
+        }
+}
+
 static inline void slob_count_taken(struct slob_cache *own)
 {
-        struct registry_cache *figures = own->cache->figures;
-
         own->taken++;
-        if (figures)
-                store_relaxed(&figures->taken, own->taken);
+        slob_show(own);
 }
 
 static inline void slob_count_given(struct slob_cache *own)
 {
-        struct registry_cache *figures = own->cache->figures;
-
         own->given++;
-        if (figures)
-                store_relaxed(&figures->given, own->given);
+        slob_show(own);
 }
 
-/* Under slob_lock; a page more or less. */
+/* A page more or less. */
 static inline void slob_count_pages(int change)
 {
-        struct registry_node *figures = slob_shared.node[0].figures;
+        struct registry_node *figures = load_acquire(&slob_shared.node[0].figures);
 
         slob_counts.pages += (uint64_t)(int64_t)change;
         if (figures)
