@@ -68,9 +68,7 @@ def ps(as_json: AsJson = False) -> None:
 @app.command()
 def info(
     process: Pid,
-    cache: Annotated[
-        str | None, typer.Argument(metavar="[CACHE]", help="One cache only.")
-    ] = None,
+    cache: Annotated[str | None, typer.Argument(metavar="[CACHE]", help="One cache only.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the slab table of a running process, in the format of /proc/slabinfo.

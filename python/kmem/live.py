@@ -2,7 +2,7 @@
 """kmem ps, info, attr and trim: processes that run on libkmem, seen and steered from outside."""
 
 import json
-import os
+from pathlib import Path
 
 import typer
 
@@ -21,18 +21,35 @@ from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 WAIT_SECONDS = 2.0  # for what the process itself has to work out or do
 
 # Numbers that stand in the cache's record under the attribute's name.
-PLAIN = (
-    "slab_size object_size objs_per_slab order align min_partial cpu_partial usersize aliases"
-    " failslab remote_node_defrag_ratio skip_kfence sheaf_capacity"
-).split()
-DEBUGGING = "sanity_checks red_zone poison store_user trace".split()
+PLAIN = [
+    "slab_size",
+    "object_size",
+    "objs_per_slab",
+    "order",
+    "align",
+    "min_partial",
+    "cpu_partial",
+    "usersize",
+    "aliases",
+    "failslab",
+    "remote_node_defrag_ratio",
+    "skip_kfence",
+    "sheaf_capacity",
+]
+DEBUGGING = ["sanity_checks", "red_zone", "poison", "store_user", "trace"]
 # Known without the process: sums over nodes.
 LIVE_NODES = {"slabs": "slabs", "total_objects": "objects", "partial": "partial"}
 # Worked out by the process on request.
-REFRESHED = "objects objects_partial cpu_slabs slabs_cpu_partial objects_inuse".split()
-WRITABLE = (
-    "min_partial cpu_partial shrink failslab remote_node_defrag_ratio skip_kfence sheaf_capacity"
-).split()
+REFRESHED = ["objects", "objects_partial", "cpu_slabs", "slabs_cpu_partial", "objects_inuse"]
+WRITABLE = [
+    "min_partial",
+    "cpu_partial",
+    "shrink",
+    "failslab",
+    "remote_node_defrag_ratio",
+    "skip_kfence",
+    "sheaf_capacity",
+]
 NAMES = sorted({*PLAIN, *DEBUGGING, *LIVE_NODES, *REFRESHED, *WRITABLE, "engine",
                 "hwcache_align", "reclaim_account", "destroy_by_rcu", "cache_dma"})  # fmt: skip
 
@@ -225,7 +242,7 @@ def trim(process: int) -> None:
     if done is not None:
         typer.echo(f"{done[1]} bytes given back")
         return
-    if not os.path.exists(f"/proc/{process}"):
+    if not Path(f"/proc/{process}").exists():
         raise RegistryError(f"process {process} has ended")
     typer.echo(
         f"pending: process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s; it"

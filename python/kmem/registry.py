@@ -193,14 +193,14 @@ class Registry:
         for sums, name in ((given, "given"), (taken, "taken")):
             for at in slots:
                 sums[births[at]] = sums.get(births[at], 0) + self.number("slot", name, at)
-        caches = [
-            self.cache(at, given, taken) for kind, at in records if kind == RECORD_CACHE
-        ]
+        caches = [self.cache(at, given, taken) for kind, at in records if kind == RECORD_CACHE]
         return sorted(caches, key=lambda cache: cache["birth"], reverse=True)
 
     def cache(self, at: int, given: dict[int, int], taken: dict[int, int]) -> Cache:
         own_given = self.number("cache", "given", at)
-        fields = {name: self.read("cache", name, at) for name in self.parts["cache"] if name != "node"}
+        fields = {
+            name: self.read("cache", name, at) for name in self.parts["cache"] if name != "node"
+        }
         node = self.parts["cache"]["node"]
         count = self.number("cache", "nodes", at)
         nodes = [
@@ -218,7 +218,9 @@ class Registry:
             nodes=nodes,
             taken=taken.get(birth, 0) + self.number("cache", "taken", at),
             given=given.get(birth, 0) + own_given,
-            flags={name: int(bits & place.value != 0) for name, place in self.parts["flag"].items()},
+            flags={
+                name: int(bits & place.value != 0) for name, place in self.parts["flag"].items()
+            },
         )
 
     # Requests: under a lock of the file, so that of two readers one waits.
@@ -323,7 +325,7 @@ def alive(registry: Registry) -> bool:
 
 def own_namespace() -> int:
     try:
-        return os.stat("/proc/self/ns/pid").st_ino
+        return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         return 0
 
@@ -357,7 +359,7 @@ def files() -> Iterator[tuple[Path, int]]:
     """Files with the name of a registry of this pid namespace, and the process in it."""
     for directory in filter(trusted, directories()):
         try:
-            names = sorted(os.listdir(directory))
+            names = sorted(path.name for path in directory.iterdir())
         except OSError:
             continue
         for name in names:
@@ -400,7 +402,7 @@ def open_process(process: int, *, writable: bool = False) -> Registry:
 
 def why_not(process: int) -> str:
     try:
-        user = os.stat(f"/proc/{process}").st_uid
+        user = Path(f"/proc/{process}").stat().st_uid
     except OSError:
         return f"process {process}: there is none"
     if os.geteuid() not in (0, user):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem ps`, `info`, `attr` and `trim`: running processes, seen and steered from outside."""
 
-import ctypes
 import json
 import os
 import platform
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 from test_run import KMEM, LIBRARY
 
-from kmem.registry import Registry, RegistryError, files, open_process, start_time
+from kmem.registry import RegistryError, files, open_process, start_time
 from kmem.slabinfo import parse_slabinfo
 
 # Runs what it reads, line by line, and answers with a line. Makes caches by the library's calls.
@@ -64,7 +63,7 @@ for line in iter(sys.stdin.readline, ""):
         answer = None
     print(repr(answer), flush=True)
 """
-FLAGS = {"slub": 0x8000000, "slob": 0x10000000, "slab": 0x20000000}
+FLAGS = {"slub": 0x20000000, "slob": 0x80000000, "slab": 0x40000000}
 DEADLINE = 20
 
 
@@ -146,7 +145,11 @@ def assert_agrees(program: Program, *, engine: str = "slub") -> None:
     for name in ("slab_size", "object_size", "order", "align", "min_partial", "cpu_partial"):
         assert f"{mine[name]}\n" == eval(program.do(f"attr('mine', '{name}')"))
     if engine != "slob":
-        for ours, theirs in {"slabs": "slabs", "total_objects": "objects", "partial": "partial"}.items():
+        for ours, theirs in {
+            "slabs": "slabs",
+            "total_objects": "objects",
+            "partial": "partial",
+        }.items():
             said = eval(program.do(f"attr('mine', '{ours}')"))
             assert mine.total(theirs) == int(said.split()[0]), ours
     # What is handed out rests in sheaves or is the program's.
@@ -255,7 +258,9 @@ def test_what_the_process_works_out(program: Program) -> None:
     program.do("other = create(b'other', 64)")
     assert_refused(kmem("attr", program.pid, "mine/objects_inuse"), "mine/objects_inuse", "sleeps")
     program.do("some2 = take(other, 3000)")
-    program.do("busy2 = threading.Thread(target=lambda: crowd(other, 2000, 1), daemon=True).start()")
+    program.do(
+        "busy2 = threading.Thread(target=lambda: crowd(other, 2000, 1), daemon=True).start()"
+    )
     assert value("attr", program.pid, "mine/objects_inuse") == "123\n"
 
 
@@ -333,7 +338,7 @@ def test_the_file_goes_with_its_process() -> None:
             assert path is not None
             assert program.popen.stdin is not None
             program.popen.stdin.write(end + "\n")
-            program.popen.stdin.close()
+            program.popen.stdin.flush()
             program.popen.wait(timeout=DEADLINE)
             assert not path.exists(), end
 
@@ -460,10 +465,14 @@ def test_file_system_without_room(size: str, tmp_path: Path) -> None:
         f"[ {size} != 1m ] || head -c 950000 /dev/zero >/dev/shm/filler\n"
         f"exec {KMEM} run --set registry=on,reclaim_thread=off {sys.executable} -c '"
         "x = [bytes(i % 32000) for i in range(20000)]\n"
-        "import os; print(os.listdir(\"/dev/shm\"))\n'"
+        'import os; print(os.listdir("/dev/shm"))\n\''
     )
     result = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "-m", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     if result.returncode in (1, 77):
         pytest.skip(f"no mount namespace or no tmpfs here: {result.stderr}")
@@ -493,7 +502,9 @@ def test_two_writers_at_once(program: Program) -> None:
         thread.join()
     for name in names:
         wait_until(
-            lambda name=name: value("attr", program.pid, f"mine/{name}", "--effective") == "499000\n"
+            lambda name=name: (
+                value("attr", program.pid, f"mine/{name}", "--effective") == "499000\n"
+            )
         )
 
 
