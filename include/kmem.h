@@ -63,6 +63,7 @@ typedef unsigned int gfp_t;
 
 typedef unsigned int slab_flags_t;
 
+/* CONSISTENCY_CHECKS, RED_ZONE, POISON, STORE_USER and TRACE: debugging, with engine slub only. */
 #define SLAB_CONSISTENCY_CHECKS 0x00000100u
 #define SLAB_RED_ZONE 0x00000400u
 #define SLAB_POISON 0x00000800u
@@ -107,7 +108,8 @@ struct kmem_cache;
  * @useroffset, @usersize: the region of an object that may be copied to and from users; kept
  *   and shown, and prevents merging.
  * @freeptr_offset, @use_freeptr_offset: accepted for SLAB_TYPESAFE_BY_RCU caches and checked as
- *   in S4-05; free lists are kept outside objects, so the offset is otherwise without effect.
+ *   in S4-05; only debug caches keep their free lists in objects, so the offset is otherwise without
+ *   effect.
  * @ctor: run once on each object when its slab is made (S8-31), not on each allocation;
  *   objects are to be freed in constructed state. It may allocate, but not from this cache.
  *   Engine slob keeps nothing constructed and runs it on each allocation (S7-44).

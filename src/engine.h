@@ -24,6 +24,8 @@ enum {
         ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
 };
 
+#define FREE_POINTER_ANYWHERE UINT32_MAX
+
 /*
  * What a back end keeps for one slot and one cache (the kernel's per-CPU record, S1-03). The
  * lock is the slot cache lock; it replaces the kernel's local lock and is contended only when a
@@ -47,6 +49,8 @@ struct engine_slot {
 struct engine_node {
         struct lock list_lock;
         struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
+        struct page_list full;      /* slub: FULL slabs of debug caches; under list_lock */
+        uint64_t disabled;          /* slub: slabs that debugging took out; under list_lock */
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
         struct registry_node *figures; /* slabs, objects and lists for others to see, or NULL */
@@ -55,13 +59,11 @@ struct engine_node {
                                        none; under list_lock */
 };
 
-/* Slub: a slab of the node came or went. */
-static inline void node_count_slab(struct engine_node *node, int64_t slabs, int64_t objects)
+/* Slub: after a slab of the node has come or gone. */
+static inline void node_show_slabs(struct engine_node *node)
 {
         struct registry_node *figures;
 
-        add_relaxed(&node->slabs, (uint64_t)slabs);
-        add_relaxed(&node->objects, (uint64_t)objects);
         registry_fence();
         figures = load_acquire(&node->figures);
         if (figures) {
@@ -155,10 +157,17 @@ struct kmem_cache {
         bool has_cpu_partial;      /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;        /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;       /* slabs on them are frozen */
+        bool debug;                /* any of F, Z, P, U, T: nothing is kept for a CPU (S10-01) */
+        bool poisons_objects;      /* SLAB_POISON reaches the objects themselves (S4-02) */
         uint32_t cpu_partial;      /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
         uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
         size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
+        uint32_t inuse;            /* end of an object and of its right red zone (S4-04) */
+        uint32_t red_left_pad;     /* bytes in front of each object (S4-07) */
+        uint32_t free_pointer;     /* debug caches: its offset in an object (S4-05); until setup
+                                      what the creator asks for, or FREE_POINTER_ANYWHERE */
+        uint64_t debug_errors;     /* reports and repairs so far (10.5) */
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
         uint32_t batchcount;       /* objects that a refill or a flush of an array moves; relaxed */

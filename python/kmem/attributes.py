@@ -77,6 +77,12 @@ def parse_constructor(text: str) -> str | None:
     return matched(rf"({symbol}|\[[^/\]]+\]\+0x[0-9a-f]+|0x[0-9a-f]+)\n", text)[1]
 
 
+def parse_traces(text: str) -> str:
+    """An entry of a line each, the call stack below it indented; see docs/attributes.md."""
+    entry = r" *\d+ \S+( waste=\d+/\d+)? age=\d+(/\d+/\d+)? pid=\d+(-\d+)?( (cpus|nodes)=[\d,-]+)*"
+    return matched(rf"(No data|{entry}(\n {{8}}\S+)*(\n{entry}(\n {{8}}\S+)*)*)\n", text)[1]
+
+
 def parse_parts(letter: str, text: str) -> tuple[int, dict[int, int]]:
     match = matched(rf"(\d+)((?: {letter}\d+=\d+)*)\n", text)
     parts = {int(n): int(x) for n, x in re.findall(rf"{letter}(\d+)=(\d+)", match[2])}
@@ -108,7 +114,7 @@ def parse_cpu_partial(text: str) -> CpuPartial:
 
 NUMBERS = (
     "slab_size object_size objs_per_slab order align min_partial cpu_partial aliases usersize"
-    " remote_node_defrag_ratio sheaf_capacity objects_inuse"
+    " remote_node_defrag_ratio sheaf_capacity objects_inuse debug_errors"
 )
 FLAGS = (
     "hwcache_align reclaim_account destroy_by_rcu cache_dma sanity_checks red_zone poison"
@@ -133,6 +139,7 @@ PARSERS: dict[str, Callable[[str], Value]] = {
     **dict.fromkeys(NODES.split(), parse_nodes),
     **dict.fromkeys(COUNTERS.split(), parse_counter),
     **dict.fromkeys(["validate", "shrink"], parse_nothing),
+    **dict.fromkeys(["alloc_traces", "free_traces"], parse_traces),
     "slabs_cpu_partial": parse_cpu_partial,
     "ctor": parse_constructor,
     "engine": parse_word,

@@ -21,37 +21,22 @@ from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 WAIT_SECONDS = 2.0  # for what the process itself has to work out or do
 
 # Numbers that stand in the cache's record under the attribute's name.
-PLAIN = [
-    "slab_size",
-    "object_size",
-    "objs_per_slab",
-    "order",
-    "align",
-    "min_partial",
-    "cpu_partial",
-    "usersize",
-    "aliases",
-    "failslab",
-    "remote_node_defrag_ratio",
-    "skip_kfence",
-    "sheaf_capacity",
-]
-DEBUGGING = ["sanity_checks", "red_zone", "poison", "store_user", "trace"]
+PLAIN = (
+    "slab_size object_size objs_per_slab order align min_partial cpu_partial usersize aliases"
+    " failslab remote_node_defrag_ratio skip_kfence sheaf_capacity engine"
+)
+FLAGS = (
+    "hwcache_align reclaim_account destroy_by_rcu cache_dma sanity_checks red_zone poison"
+    " store_user trace"
+)
 # Known without the process: sums over nodes.
 LIVE_NODES = {"slabs": "slabs", "total_objects": "objects", "partial": "partial"}
 # Worked out by the process on request.
-REFRESHED = ["objects", "objects_partial", "cpu_slabs", "slabs_cpu_partial", "objects_inuse"]
-WRITABLE = [
-    "min_partial",
-    "cpu_partial",
-    "shrink",
-    "failslab",
-    "remote_node_defrag_ratio",
-    "skip_kfence",
-    "sheaf_capacity",
-]
-NAMES = sorted({*PLAIN, *DEBUGGING, *LIVE_NODES, *REFRESHED, *WRITABLE, "engine",
-                "hwcache_align", "reclaim_account", "destroy_by_rcu", "cache_dma"})  # fmt: skip
+REFRESHED = "objects objects_partial cpu_slabs slabs_cpu_partial objects_inuse"
+WRITABLE = (
+    "min_partial cpu_partial shrink failslab remote_node_defrag_ratio skip_kfence sheaf_capacity"
+)
+NAMES = sorted({*f"{PLAIN} {FLAGS} {REFRESHED} {WRITABLE}".split(), *LIVE_NODES})
 
 
 def word(name: str) -> str:
@@ -179,9 +164,9 @@ def refreshed(registry: Registry, cache: Cache, name: str) -> str:
 
 
 def effective(registry: Registry, cache: Cache, name: str) -> str:
-    if name in ("shrink", *DEBUGGING):
-        return "" if name == "shrink" else "0"
-    if name in PLAIN or name == "engine":
+    if name == "shrink":
+        return ""
+    if name in PLAIN.split():
         return str(cache.fields[name])
     if name in cache.flags:
         return str(cache.flags[name])
@@ -229,8 +214,8 @@ def check_value(cache: Cache, name: str, value: str) -> int:
 
 def write_attribute(process: int, text: str, value: str) -> None:
     cache_name, name = split_name(text)
-    if name not in WRITABLE:
-        raise KmemError(f"attr {text}: read only; one can write {' '.join(WRITABLE)}")
+    if name not in WRITABLE.split():
+        raise KmemError(f"attr {text}: read only; one can write {WRITABLE}")
     with open_process(process, writable=True) as registry:
         cache = find_cache(registry, cache_name)
         registry.ask(cache["birth"], name, str(check_value(cache, name, value)))

@@ -8,6 +8,7 @@
 #include "api/accounted.h"
 #include "base/message.h"
 #include "base/options.h"
+#include "debug/debug.h"
 #include "page/large.h"
 
 #include <errno.h>
@@ -29,6 +30,14 @@ static struct kmem_cache *cache_of(const void *block)
 static size_t exact_align(enum class_table table)
 {
         return table == CLASS_MALLOC ? MALLOC_ALIGN : 0;
+}
+
+/* The same object, and a debug cache knows now how much of it was asked for. */
+static inline void *with_request(struct kmem_cache *cache, void *object, size_t size)
+{
+        if (unlikely(cache->debug) && object)
+                debug_set_request(cache, object, size);
+        return object;
 }
 
 static void *object_alloc(struct kmem_cache *cache, bool *refused)
@@ -61,7 +70,7 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
         /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
         if (object && zero)
                 memset(object, 0, table == CLASS_KMALLOC ? cache->object_size : size);
-        return object;
+        return with_request(cache, object, size);
 }
 
 void *block_alloc_aligned(size_t size, size_t align)
@@ -76,7 +85,7 @@ void *block_alloc_aligned(size_t size, size_t align)
         if (cache && cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, max_of(size, (size_t)1), align, 0);
         if (cache)
-                return object_alloc(cache, &refused);
+                return with_request(cache, object_alloc(cache, &refused), size);
         return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), 0);
 }
 
@@ -104,7 +113,7 @@ void *block_alloc_accounted(size_t size, gfp_t flags)
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         if (object && flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);
-        return object;
+        return with_request(cache, object, size);
 }
 
 size_t block_bytes(const void *block)
@@ -119,6 +128,29 @@ size_t block_bytes(const void *block)
         if (cache->engine->block_bytes)
                 return cache->engine->block_bytes(block);
         return cache->engine->is_object(cache, block) ? cache->object_size : 0;
+}
+
+void block_set_request(void *block, size_t size)
+{
+        struct kmem_cache *cache = cache_of(block);
+
+        if (cache)
+                with_request(cache, block, size);
+}
+
+size_t block_request(const void *block)
+{
+        const struct kmem_cache *cache = cache_of(block);
+
+        return cache && unlikely(cache->debug) ? debug_request(cache, block) : block_bytes(block);
+}
+
+size_t block_usable_bytes(const void *block)
+{
+        size_t bytes = block_bytes(block);
+
+        block_set_request((void *)block, bytes);
+        return bytes;
 }
 
 bool belongs_to_libc(const void *block)
@@ -194,7 +226,7 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size)
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
                 if (size <= old && (size >= old / 2 || class_bytes(table, size) == old))
-                        return block;
+                        return with_request(cache, block, size);
         } else if (size > class_bytes_max()) {
                 void *resized = accounted_large_resize(block, size);
 

@@ -10,6 +10,8 @@
 #include "base/metadata.h"
 #include "base/options.h"
 #include "base/rcu.h"
+#include "base/stack.h"
+#include "debug/debug.h"
 #include "page/deferred.h"
 #include "percpu/figures.h"
 
@@ -44,6 +46,16 @@ static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
         if (flags & SLAB_ENGINE_SLAB)
                 return &slab_engine;
         return flags & SLAB_ENGINE_SLOB ? &slob_engine : &slub_engine;
+}
+
+static const slab_flags_t debugging = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON |
+                                      SLAB_STORE_USER | SLAB_TRACE;
+
+/* With what option debug adds; only engine slub has debugging (S4-41, S8-05). */
+static slab_flags_t effective_flags(const char *name, const struct engine *engine,
+                                    slab_flags_t flags)
+{
+        return engine == &slub_engine ? debug_flags(name, flags) : flags & ~debugging;
 }
 
 static uint64_t births; /* under cache_mutex */
@@ -90,11 +102,14 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         strcpy(cache->name, name);
         cache->object_size = size;
         cache->align = args->align;
-        cache->flags = flags;
         cache->ctor = args->ctor;
         cache->useroffset = args->usersize ? args->useroffset : 0;
         cache->usersize = args->usersize;
         cache->engine = chosen_engine(cache->name, flags);
+        cache->flags = effective_flags(cache->name, cache->engine, flags);
+        cache->free_pointer = args->use_freeptr_offset ? args->freeptr_offset
+                                                       : FREE_POINTER_ANYWHERE;
+        cache->failslab = debug_marks_failslab(cache->name, flags);
         cache->references = 1;
         cache->remote_node_defrag_ratio = REMOTE_NODE_DEFRAG_RATIO;
         error = share_pages_locked(cache->engine);
@@ -174,13 +189,16 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
                 .engine = chosen_engine(name, flags),
                 .object_size = size,
                 .align = args->align,
-                .flags = flags,
+                .free_pointer = FREE_POINTER_ANYWHERE,
                 .ctor = args->ctor,
                 .usersize = args->usersize,
+                .failslab = debug_marks_failslab(name, flags),
         };
         struct list *node;
 
-        if (!cache_is_mergeable(&probe) || slub_engine.setup(&probe))
+        probe.flags = effective_flags(name, probe.engine, flags);
+        /* What was asked for keeps caches apart also on an engine that does nothing about it. */
+        if (flags & never_merge || !cache_is_mergeable(&probe) || slub_engine.setup(&probe))
                 return NULL;
         for (node = cache_list.prev; node != &cache_list; node = node->prev) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
@@ -238,6 +256,8 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 check_usercopy(name, size, &args);
                 error = ENOMEM;
                 if (heap_ready()) {
+                        if (flags & debugging)
+                                stack_prepare();
                         lock_take(&cache_mutex);
                         percpu_follow_cpus_seldom();
                         error = create_locked(name, size, &args, flags, &cache);

@@ -104,6 +104,15 @@ KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align);
 KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags);
 /* Usable bytes; 0 if no block starts there. */
 KMEM_HIDDEN size_t block_bytes(const void *block);
+/*
+ * The same for a caller that may write to all of them: a debug cache no longer holds it to what it
+ * asked for (S8-27).
+ */
+KMEM_HIDDEN size_t block_usable_bytes(const void *block);
+/* Bytes that were asked for where a debug cache knows that, else usable ones. */
+KMEM_HIDDEN size_t block_request(const void *block);
+/* Tells a debug cache that so many bytes are wanted of the block now. */
+KMEM_HIDDEN void block_set_request(void *block, size_t size);
 /* The slow half of every free; @call names the caller's function in reports. Keeps errno. */
 KMEM_HIDDEN void block_free_slow(void *block, const char *call);
 /* In place or moved; NULL without memory, then @block is untouched. @old is block_bytes(block). */

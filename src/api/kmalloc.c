@@ -104,13 +104,14 @@ KMEM_PUBLIC size_t ksize(const void *block)
 {
         if (ZERO_OR_NULL_PTR(block))
                 return 0;
-        return block_bytes(block);
+        return block_usable_bytes(block);
 }
 
 KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
 {
         void *block = (void *)old_block;
-        size_t old = ksize(block);
+        size_t old = ZERO_OR_NULL_PTR(block) ? 0 : block_bytes(block);
+        size_t request;
 
         if (ZERO_OR_NULL_PTR(block))
                 return kmalloc(size, flags);
@@ -127,6 +128,7 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 errno = EINVAL;
                 return NULL;
         }
+        request = block_request(block);
         if (size > old) {
                 void *resized = NULL;
 
@@ -137,11 +139,13 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 if (!resized)
                         return kmalloc_failed(size, flags);
                 if (flags & __GFP_ZERO)
-                        memset((char *)resized + old, 0, ksize(resized) - old);
+                        memset((char *)resized + request, 0, block_request(resized) - request);
                 return resized;
         }
-        if (flags & __GFP_ZERO)
+        /* A debug cache clears what it did not give out yet. */
+        if (flags & __GFP_ZERO && request == old)
                 memset((char *)block + size, 0, old - size);
+        block_set_request(block, size);
         return block;
 }
 

@@ -57,8 +57,10 @@ KMEM_PUBLIC void *kmalloc_node(size_t size, gfp_t flags, int node)
         if (wish == NODE_ANY)
                 return kmalloc(size, flags);
         object = alloc_on_node(cache, flags, wish);
-        if (likely(object))
+        if (likely(object)) {
+                block_set_request(object, size);
                 return object;
+        }
         /* Without the wish there may still be memory, as a large block. */
         return flags & __GFP_THISNODE ? cache_alloc_failed(cache, flags) : kmalloc(size, flags);
 }

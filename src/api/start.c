@@ -6,6 +6,8 @@
 #include "api/reclaim.h"
 
 #include "api/heap.h"
+#include "base/options.h"
+#include "base/stack.h"
 #include "introspect/at_exit.h"
 #include "introspect/requests.h"
 
@@ -20,5 +22,6 @@ void heap_started(void)
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */
 __attribute__((constructor(101))) static void start_early(void)
 {
-        heap_ready();
+        if (heap_ready() && options_given(OPTION_DEBUG))
+                stack_prepare();
 }

@@ -28,12 +28,12 @@ struct options options = {
         .slob_breaks = {.count = 2, .sizes = {256, 1024}},
 };
 
-enum kind { KIND_CHOICE, KIND_NUMBER, KIND_SIZE, KIND_SIZES, KIND_TEXT };
+enum kind { KIND_CHOICE, KIND_NUMBER, KIND_SIZE, KIND_SIZES, KIND_TEXT, KIND_LETTERS };
 
 struct setting {
         const char *name;
         enum kind kind;
-        const char *choices; /* space separated, in the order of their values */
+        const char *choices; /* space separated, in the order of their values; letters: each a bit */
         uint64_t least;
         uint64_t most;
         size_t offset;       /* in struct options */
@@ -70,6 +70,7 @@ static const struct setting settings[] = {
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
         {"attrs", KIND_TEXT, NULL, 0, 0, PLACE(attrs)},
         {"attrs_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(attrs_pid)},
+        {"debug_abort", KIND_NUMBER, NULL, 0, 1, PLACE(debug_abort)},
 };
 
 /* Settings that each cache may have for itself. */
@@ -87,6 +88,7 @@ static const struct setting cache_settings[CACHE_OPTIONS] = {
         [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
         [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
         [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, TUNABLE_SHARED_MAX, 0},
+        [OPTION_DEBUG] = {"debug", KIND_LETTERS, "FZPUTAO", 0, 0, 0},
 };
 
 enum { CACHE_VALUES_MAX = 64, PATTERN_BYTES = 48, TEXT_BYTES = 4096 };
@@ -143,9 +145,34 @@ static int choice_position(const char *choices, const char *word)
         return -1;
 }
 
+/* Letters of either case; '-' takes back those in front of it, and none at all means FZPU (S9-20). */
+static bool parse_letters(const struct setting *setting, const char *text, uint64_t *value)
+{
+        *value = *text ? 0 : DEBUG_ALL;
+        for (; *text; text++) {
+                char letter = *text >= 'a' && *text <= 'z' ? (char)(*text - 'a' + 'A') : *text;
+                const char *place = strchr(setting->choices, letter);
+
+                if (*text == '-')
+                        *value = 0;
+                else if (place)
+                        *value |= (uint64_t)1 << (place - setting->choices);
+                else
+                        return false;
+        }
+        return true;
+}
+
 /* Parses a value; on failure says what was expected. */
 static bool parse_value(const struct setting *setting, const char *text, uint64_t *value)
 {
+        if (setting->kind == KIND_LETTERS) {
+                if (parse_letters(setting, text, value))
+                        return true;
+                message("option %s=%s: expected letters of %s, or - for none; the default stays",
+                        setting->name, text, setting->choices);
+                return false;
+        }
         if (setting->kind == KIND_CHOICE) {
                 int position = choice_position(setting->choices, text);
 
@@ -413,6 +440,16 @@ enum option_source options_for_cache(const char *cache_name, enum cache_option o
                 }
         }
         return best;
+}
+
+uint64_t options_given(enum cache_option option)
+{
+        uint64_t given = 0;
+
+        for (unsigned int i = 0; i < cache_value_count; i++)
+                if (cache_values[i].option == option)
+                        given |= cache_values[i].value;
+        return given;
 }
 
 uint64_t options_for_cache_or(const char *cache_name, enum cache_option option, uint64_t otherwise)

@@ -21,6 +21,18 @@ enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
 enum numa { NUMA_AUTO, NUMA_OFF };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
+/* Letters of option debug, as bits, in the order of its table (S9-20). */
+enum debug_letters {
+        DEBUG_CHECKS = 1 << 0,     /* F */
+        DEBUG_RED_ZONE = 1 << 1,   /* Z */
+        DEBUG_POISON = 1 << 2,     /* P */
+        DEBUG_USER = 1 << 3,       /* U */
+        DEBUG_TRACE = 1 << 4,      /* T */
+        DEBUG_FAILSLAB = 1 << 5,   /* A */
+        DEBUG_KEEP_ORDER = 1 << 6, /* O */
+        DEBUG_ALL = DEBUG_CHECKS | DEBUG_RED_ZONE | DEBUG_POISON | DEBUG_USER, /* FZPU */
+};
+
 /* Ascending numbers of bytes. */
 struct size_list {
         uint32_t count;
@@ -57,6 +69,7 @@ struct options {
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
         uint64_t attrs_pid;          /* process that writes attrs, 0: any */
         uint64_t slob_compat;        /* enum slob_compat */
+        uint64_t debug_abort;        /* 0 or 1: the first report of debugging ends the process */
         struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
         char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
         char attrs[256];             /* directory for the attributes at exit, "" none */
@@ -79,6 +92,7 @@ enum cache_option {
         OPTION_LIMIT,          /* the tunables of engine slab (S6-51) */
         OPTION_BATCHCOUNT,
         OPTION_SHARED,
+        OPTION_DEBUG,          /* enum debug_letters */
         CACHE_OPTIONS,
 };
 
@@ -94,6 +108,8 @@ enum option_source { OPTION_UNSET, OPTION_FOR_ALL, OPTION_FOR_PREFIX, OPTION_FOR
  */
 KMEM_HIDDEN enum option_source options_for_cache(const char *cache_name, enum cache_option option,
                                                  uint64_t *value);
+/* All values given for an option that is made of bits, put together. */
+KMEM_HIDDEN uint64_t options_given(enum cache_option option);
 /* The same value, or @otherwise if none is set. */
 KMEM_HIDDEN uint64_t options_for_cache_or(const char *cache_name, enum cache_option option,
                                           uint64_t otherwise);

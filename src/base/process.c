@@ -35,6 +35,12 @@ uint32_t system_thread_id(void)
         return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
 }
 
+void system_thread_name(char name[SYSTEM_NAME_BYTES])
+{
+        name[0] = '\0';
+        system_call(SYS_prctl, PR_GET_NAME, (long)name, 0);
+}
+
 size_t system_address_space_limit(void)
 {
         struct {

@@ -87,6 +87,11 @@ static const struct registry_field registry_fields[] = {
         FLAG("reclaim_account", SLAB_RECLAIM_ACCOUNT),
         FLAG("destroy_by_rcu", SLAB_TYPESAFE_BY_RCU),
         FLAG("cache_dma", SLAB_CACHE_DMA),
+        FLAG("sanity_checks", SLAB_CONSISTENCY_CHECKS),
+        FLAG("red_zone", SLAB_RED_ZONE),
+        FLAG("poison", SLAB_POISON),
+        FLAG("store_user", SLAB_STORE_USER),
+        FLAG("trace", SLAB_TRACE),
 };
 
 #endif

@@ -96,6 +96,9 @@ KMEM_HIDDEN bool system_in_sandbox(void);
 
 KMEM_HIDDEN uint32_t system_process_id(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);
+enum { SYSTEM_NAME_BYTES = 16 };
+/* The calling thread's name. */
+KMEM_HIDDEN void system_thread_name(char name[SYSTEM_NAME_BYTES]);
 
 /* Soft limit of the address space in bytes, SIZE_MAX if there is none. */
 KMEM_HIDDEN size_t system_address_space_limit(void);

@@ -3,6 +3,8 @@
 
 #include "api/owner.h"
 #include "api/rcu.h"
+#include "base/metadata.h"
+#include "base/stack.h"
 #include "introspect/counters.h"
 #include "percpu/figures.h"
 
@@ -51,6 +53,9 @@ const struct attribute attributes[] = {
         {"sheaf_capacity", .show = show_number, .store = store_sheaf_capacity,
          .place = FIELD(sheaf_capacity)},
         {"objects_inuse", .show = show_objects_inuse},
+        {"debug_errors", .show = show_errors},
+        {"alloc_traces", .show = show_traces, .place = false},
+        {"free_traces", .show = show_traces, .place = true},
         {"alloc_fastpath", COUNTER = ALLOC_FASTPATH},
         {"alloc_slowpath", COUNTER = ALLOC_SLOWPATH},
         {"free_fastpath", COUNTER = FREE_FASTPATH},
@@ -101,13 +106,17 @@ const struct attribute *find_attribute(const char *name)
 
 bool attribute_exists(const struct attribute *attribute, const struct kmem_cache *cache)
 {
-        return attribute->show != show_counter || counters_are_on(cache);
+        if (attribute->show == show_counter)
+                return counters_are_on(cache);
+        if (attribute->show == show_traces)
+                return cache->debug && cache->flags & SLAB_STORE_USER;
+        return attribute->show != show_errors || cache->debug;
 }
 
 size_t attribute_show_locked(const struct attribute *attribute, struct kmem_cache *cache,
-                             char text[KMEM_ATTR_BYTES])
+                             char *text, size_t bytes)
 {
-        struct attribute_text value = {.text = text};
+        struct attribute_text value = {.text = text, .bytes = bytes};
 
         attribute->show(attribute, cache, &value);
         if (value.used)
@@ -140,8 +149,10 @@ static int failed(int error)
 KMEM_PUBLIC int kmem_attr_read(const char *cache_name, const char *name, char *text, size_t bytes)
 {
         const struct attribute *attribute = name ? find_attribute(name) : NULL;
+        size_t room = max_of(bytes, (size_t)KMEM_ATTR_BYTES);
         struct kmem_cache *cache;
-        char value[KMEM_ATTR_BYTES];
+        char small[KMEM_ATTR_BYTES];
+        char *value = small;
         size_t length;
 
         if (heap_is_foreign())
@@ -149,12 +160,18 @@ KMEM_PUBLIC int kmem_attr_read(const char *cache_name, const char *name, char *t
         cache = find_cache(cache_name, attribute);
         if (!cache)
                 return failed(ENOENT);
-        length = attribute_show_locked(attribute, cache, value);
+        if (attribute->show == show_traces && room > sizeof(small))
+                value = metadata_alloc(room);
+        if (!value) {
+                value = small;
+                room = sizeof(small);
+        }
+        attribute_show_locked(attribute, cache, value, value == small ? sizeof(small) : room);
         lock_drop(&cache_mutex);
-        if (length >= bytes)
-                return failed(ENOBUFS);
-        memcpy(text, value, length + 1);
-        return (int)length;
+        length = symbols_resolve(value, text, bytes);
+        if (value != small)
+                metadata_free(value, room);
+        return length < bytes ? (int)length : failed(ENOBUFS);
 }
 
 KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const char *value)

@@ -12,6 +12,7 @@
 struct attribute_text {
         char *text;
         size_t used;
+        size_t bytes; /* KMEM_ATTR_BYTES or more */
         bool full;
 };
 
@@ -35,12 +36,19 @@ KMEM_HIDDEN const struct attribute *find_attribute(const char *name);
 KMEM_HIDDEN int attribute_store_locked(const struct attribute *attribute, struct kmem_cache *cache,
                                        const char *value);
 
-/* Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (9.2). */
+/*
+ * Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (9.2), traces
+ * where it stores users (S9-1), and the number of errors where it is a debug cache.
+ */
 KMEM_HIDDEN bool attribute_exists(const struct attribute *attribute,
                                   const struct kmem_cache *cache);
-/* The value with its newline, and a zero byte; returns its length. */
+/*
+ * The value with its newline, and a zero byte; returns its length. @bytes: KMEM_ATTR_BYTES or more,
+ * which only traces make use of. Names of functions are marks still (base/stack.h), to be resolved
+ * without cache_mutex.
+ */
 KMEM_HIDDEN size_t attribute_show_locked(const struct attribute *attribute,
-                                         struct kmem_cache *cache, char text[KMEM_ATTR_BYTES]);
+                                         struct kmem_cache *cache, char *text, size_t bytes);
 
 /* show.c; @place is in struct kmem_cache, in struct engine_node_report */
 #define SHOW(what)                                                                                 \
@@ -61,6 +69,8 @@ SHOW(failslab);
 SHOW(defrag_ratio);
 SHOW(skip_kfence);
 SHOW(counter);
+SHOW(traces);
+SHOW(errors);
 #undef SHOW
 
 /* store.c */

@@ -2,14 +2,13 @@
 /*
  * What the attributes of a cache read as (S9-1, S2-30). All under cache_mutex.
  */
-#define _GNU_SOURCE
 #include "introspect/attributes.h"
 
+#include "base/stack.h"
+#include "debug/traces.h"
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 
-#include <dlfcn.h>
-#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 /* One piece, whole or not at all. Room is kept for the newline and the zero byte. */
 static void KMEM_PRINTF(2, 3) add(struct attribute_text *text, const char *format, ...)
 {
-        size_t room = KMEM_ATTR_BYTES - 1 - text->used;
+        size_t room = text->bytes - 1 - text->used;
         va_list arguments;
         int length;
 
@@ -39,14 +38,10 @@ void show_number(const struct attribute *attribute, struct kmem_cache *cache,
         add(text, "%u", *(const uint32_t *)(const void *)field);
 }
 
-/* Flags of debugging, which does not exist yet: a cache that was made with one has none (S8-05). */
-static const slab_flags_t without_effect =
-        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
-
 void show_flag(const struct attribute *attribute, struct kmem_cache *cache,
                struct attribute_text *text)
 {
-        add(text, "%d", (cache->flags & ~without_effect & attribute->flag) != 0);
+        add(text, "%d", (cache->flags & attribute->flag) != 0);
 }
 
 void show_nothing(const struct attribute *attribute, struct kmem_cache *cache,
@@ -133,33 +128,11 @@ void show_objects_inuse(const struct attribute *attribute, struct kmem_cache *ca
         add(text, "%lu", (unsigned long)totals.inuse);
 }
 
-/*
- * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
- * symbol (addr2line takes that), or the address.
- */
 void show_ctor(const struct attribute *attribute, struct kmem_cache *cache,
                struct attribute_text *text)
 {
-        uintptr_t address = (uintptr_t)cache->ctor;
-        const ElfW(Sym) *symbol = NULL;
-        const char *file;
-        Dl_info found;
-
-        if (!address)
-                return;
-        if (!dladdr1((void *)address, &found, (void **)&symbol, RTLD_DL_SYMENT) ||
-            !found.dli_fname) {
-                add(text, "0x%lx", (unsigned long)address);
-                return;
-        }
-        file = strrchr(found.dli_fname, '/');
-        if (found.dli_sname && symbol)
-                add(text, "%s+0x%lx/0x%lx", found.dli_sname,
-                    (unsigned long)(address - (uintptr_t)found.dli_saddr),
-                    (unsigned long)symbol->st_size);
-        else
-                add(text, "[%s]+0x%lx", file ? file + 1 : found.dli_fname,
-                    (unsigned long)(address - (uintptr_t)found.dli_fbase));
+        if (cache->ctor)
+                add(text, SYMBOL_MARK "%016lx", (unsigned long)(uintptr_t)cache->ctor);
 }
 
 void show_aliases(const struct attribute *attribute, struct kmem_cache *cache,
@@ -184,4 +157,17 @@ void show_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
                       struct attribute_text *text)
 {
         add(text, "%d", cache->skip_kfence);
+}
+
+/* S9-01 */
+void show_traces(const struct attribute *attribute, struct kmem_cache *cache,
+                 struct attribute_text *text)
+{
+        text->used = debug_traces(cache, attribute->place, text->text, text->bytes - 1);
+}
+
+void show_errors(const struct attribute *attribute, struct kmem_cache *cache,
+                 struct attribute_text *text)
+{
+        add(text, "%lu", (unsigned long)load_relaxed(&cache->debug_errors));
 }

@@ -4,6 +4,7 @@
  */
 #include "introspect/attributes.h"
 
+#include "debug/debug.h"
 #include "introspect/counters.h"
 #include "slub/slab.h"
 
@@ -71,10 +72,15 @@ int store_cpu_partial(const struct attribute *attribute, struct kmem_cache *cach
         return 0;
 }
 
-/* Only a cache with debugging can be validated, and there is none yet. */
+/* S10-30 */
 int store_validate(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
-        return EINVAL;
+        bool on;
+
+        if (parse_switch(value, &on) || !on || !cache->debug)
+                return EINVAL;
+        debug_validate(cache);
+        return 0;
 }
 
 int store_shrink(const struct attribute *attribute, struct kmem_cache *cache, const char *value)

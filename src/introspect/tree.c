@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "introspect/tree.h"
 
+#include "base/metadata.h"
+#include "base/stack.h"
 #include "introspect/attributes.h"
 
 #include <errno.h>
@@ -102,9 +104,11 @@ static bool next_cache(struct found *found)
         return cache != NULL;
 }
 
-/* The attribute's text and length; false if the cache has no such attribute, or has gone. */
-static bool show_found(const struct found *found, const struct attribute *attribute,
-                       char text[KMEM_ATTR_BYTES], size_t *length)
+/* Room for texts: those of traces may be long. */
+enum { TEXT_BYTES = 256 << 10 };
+
+/* The attribute's text, with marks; false if the cache has no such attribute, or has gone. */
+static bool show_found(const struct found *found, const struct attribute *attribute, char *text)
 {
         struct kmem_cache *cache;
         bool exists;
@@ -113,7 +117,7 @@ static bool show_found(const struct found *found, const struct attribute *attrib
         cache = caches_by_index[found->index];
         exists = cache && cache->birth == found->birth && attribute_exists(attribute, cache);
         if (exists)
-                *length = attribute_show_locked(attribute, cache, text);
+                attribute_show_locked(attribute, cache, text, TEXT_BYTES);
         lock_drop(&cache_mutex);
         return exists;
 }
@@ -138,10 +142,8 @@ static int write_file(int directory, const struct attribute *attribute, const ch
 }
 
 /* *made is false if the directory is there, which is that of a newer cache of the same name. */
-static int write_cache(int tree, const struct found *found, bool *made)
+static int write_cache(int tree, const struct found *found, char *texts[2], bool *made)
 {
-        char text[KMEM_ATTR_BYTES];
-        size_t length;
         int directory;
         int error = 0;
 
@@ -152,8 +154,9 @@ static int write_cache(int tree, const struct found *found, bool *made)
         if (directory < 0)
                 return errno;
         for (size_t i = 0; i < attribute_count && !error; i++)
-                if (show_found(found, &attributes[i], text, &length))
-                        error = write_file(directory, &attributes[i], text, length);
+                if (show_found(found, &attributes[i], texts[0]))
+                        error = write_file(directory, &attributes[i], texts[1],
+                                           symbols_resolve(texts[0], texts[1], TEXT_BYTES));
         close(directory);
         return error;
 }
@@ -165,15 +168,18 @@ static int write_link(int tree, const char *target, const char *name)
 
 static int write_caches(int tree)
 {
+        char *texts[2] = {metadata_alloc(TEXT_BYTES), metadata_alloc(TEXT_BYTES)};
         struct found found = {0};
-        int error = 0;
+        int error = texts[0] && texts[1] ? 0 : ENOMEM;
         bool made;
 
         while (!error && next_cache(&found)) {
-                error = write_cache(tree, &found, &made);
+                error = write_cache(tree, &found, texts, &made);
                 if (!error && made && strcmp(found.name, found.place) != 0)
                         error = write_link(tree, found.place, found.name);
         }
+        metadata_free(texts[0], TEXT_BYTES);
+        metadata_free(texts[1], TEXT_BYTES);
         return error;
 }
 

@@ -169,7 +169,7 @@ KMEM_PUBLIC void *pvalloc(size_t size)
  */
 KMEM_PUBLIC size_t malloc_usable_size(void *block)
 {
-        return ZERO_OR_NULL_PTR(block) ? 0 : block_bytes(block);
+        return ZERO_OR_NULL_PTR(block) ? 0 : block_usable_bytes(block);
 }
 
 KMEM_PUBLIC void cfree(void *block)

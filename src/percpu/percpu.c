@@ -129,7 +129,7 @@ int percpu_setup(struct kmem_cache *cache)
         cache->barn = barns_new();
         if (!cache->barn)
                 return ENOMEM;
-        if (cache->engine->caching == CACHING_NONE) {
+        if (cache->engine->caching == CACHING_NONE || cache->debug) {
                 capacity = 0;
         } else if (cache->engine->caching == CACHING_SHEAVES) {
                 uint32_t usual = default_capacity(cache->size);
@@ -358,7 +358,8 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
         struct slot_cache *record;
         struct slot *slot;
 
-        if (node == (int)system_current_node())
+        /* A debug cache has no sheaves to serve it from. */
+        if (node == (int)system_current_node() && !cache->debug)
                 object = percpu_alloc(cache);
         if (object && cache->engine->node_of(cache, object) == node)
                 return object;

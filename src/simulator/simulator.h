@@ -11,8 +11,8 @@
  * may anything of kmem.h.
  *
  * Objects have real addresses, and their memory is touched by nobody but the driver, constructors,
- * __GFP_ZERO, engine slob, and engine slab where it keeps the free list in the slab (S6-12). So a
- * machine with hundreds of GiB of slabs costs its metadata only.
+ * __GFP_ZERO, debug caches, engine slob, and engine slab where it keeps the free list in the slab
+ * (S6-12). So a machine with hundreds of GiB of slabs costs its metadata only.
  *
  * A call that would wait for another thread ends the process with a message.
  */

@@ -37,5 +37,5 @@ const char *const slub_transition_names[SLUB_TRANSITIONS] = {
         [EMPTY_PARTIAL] = "T11",    [FREE_TO_NODE] = "T12",       [EMPTY_NODE] = "T13",
         [FULL_TO_PARTIAL] = "T14",  [FULL_TO_NODE] = "T15",       [OVERFLOW_TO_NODE] = "T16",
         [DEACTIVATE_TO_NODE] = "T17", [DEACTIVATE_OTHER] = "T18", [FLUSH_TO_NODE] = "T19",
-        [SHRINK_NODE] = "T20",
+        [SHRINK_NODE] = "T20",        [DEBUG_CALL] = "T21",
 };

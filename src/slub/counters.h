@@ -44,10 +44,7 @@ enum slub_counter {
         SLUB_COUNTERS,
 };
 
-/*
- * Transitions of the cost table (1.7), without T1 (no cost here) and T21 (no debug caches in this
- * back end).
- */
+/* Transitions of the cost table (1.7), without T1 (no cost here). */
 enum slub_transition {
         REFILL_OWN,         /* T2: CPU slab to CPU slab, from its own list */
         EXHAUST,            /* T3: CPU slab to FULL */
@@ -68,6 +65,7 @@ enum slub_transition {
         DEACTIVATE_OTHER,   /* T18: to FULL or freed */
         FLUSH_TO_NODE,      /* T19: a slab of a flushed CPU partial list */
         SHRINK_NODE,        /* T20: a node that is shrunk */
+        DEBUG_CALL,         /* T21: an object taken from a debug cache, or given back to it */
         SLUB_TRANSITIONS,
 };
 

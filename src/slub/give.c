@@ -8,6 +8,7 @@
  */
 #include "slub/slab.h"
 
+#include "debug/debug.h"
 #include "page/deferred.h"
 
 enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
@@ -249,6 +250,10 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
 {
         uint64_t given = 0;
 
+        if (unlikely(cache->debug)) {
+                debug_give(cache, slot, objects, count);
+                return;
+        }
         while (count) {
                 struct chain chain;
 

@@ -5,6 +5,7 @@
 #include "slub/slab.h"
 
 #include "base/options.h"
+#include "debug/debug.h"
 #include "slub/order.h"
 
 #include <errno.h>
@@ -55,12 +56,40 @@ static size_t default_min_partial(uint32_t size)
         return min_of(max_of((fls(size) - 1) / 2, 5u), 10u);
 }
 
+static const uint32_t debug_flags_all = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON |
+                                        SLAB_STORE_USER | SLAB_TRACE;
+
+/* The stride. Only debug caches have more than the object in it. */
+static uint32_t lay_out(struct kmem_cache *cache)
+{
+        cache->debug = (cache->flags & debug_flags_all) != 0;
+        if (cache->debug)
+                return debug_layout(cache);
+        cache->inuse = (uint32_t)round_up(cache->object_size, WORD);
+        cache->red_left_pad = 0;
+        return (uint32_t)round_up(cache->inuse, cache->align);
+}
+
+/* Letter O, given for any cache: nobody gets larger slabs for what debugging stores (S9-23). */
+static bool must_give_up(const struct kmem_cache *cache)
+{
+        return options_given(OPTION_DEBUG) & DEBUG_KEEP_ORDER &&
+               get_order(cache->size) > get_order(cache->object_size);
+}
+
 int slub_setup(struct kmem_cache *cache)
 {
+        uint32_t free_pointer = cache->free_pointer;
+
         cache->align = engine_align(cache);
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
-        cache->size = (uint32_t)round_up(round_up(cache->object_size, WORD), cache->align);
+        cache->size = lay_out(cache);
+        if (must_give_up(cache)) {
+                cache->flags &= ~(SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER);
+                cache->free_pointer = free_pointer;
+                cache->size = lay_out(cache);
+        }
         cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
         cache->order = calculate_order(cache);
         if (cache->order > ORDER_MAX)

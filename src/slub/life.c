@@ -4,6 +4,7 @@
  */
 #include "slub/slab.h"
 
+#include "debug/debug.h"
 #include "page/deferred.h"
 
 /* Once an object, when its slab is made (S8-31): no lock is held, so constructors may allocate. */
@@ -32,11 +33,17 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
         slab->node_partial = 0;
         slab->next = 0;
         slab->prev = 0;
+        if (cache->debug) {
+                state.head = 0;
+                slab->state = state_pack(state);
+                debug_setup_slab(cache, slab, objects);
+        }
         construct_objects(cache, slab, objects);
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
         /* From here on free finds the cache by the page map. */
         page_map_set(slab, order_pages(order), (uint16_t)cache->pair_offset);
-        node_count_slab(slab_node(cache, slab), 1, objects);
+        if (!cache->debug)
+                node_count_slab(cache, slab, true);
         return slab;
 }
 
@@ -63,8 +70,11 @@ void slab_discard(struct kmem_cache *cache, struct page *slab)
         size_t pages = order_pages(slab->order);
 
         check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
+        if (cache->debug)
+                debug_release_slab(cache, slab);
+        else
+                node_count_slab(cache, slab, false);
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_GONE);
-        node_count_slab(slab_node(cache, slab), -1, -(int64_t)state.objects);
         page_map_set(slab, pages, 0);
         metadata_free(slab->table, slab_table_bytes(state.objects));
         slab->table = NULL;
@@ -219,6 +229,8 @@ static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
                 if (state.inuse == 0) {
                         slab_enter(cache, slab, STAGE_NODE_PARTIAL, STAGE_TRANSIT);
                         node_remove_partial_locked(node, slab);
+                        if (cache->debug)
+                                node_count_slab(cache, slab, false);
                         slab->next = empty;
                         empty = page_number(slab);
                 } else if (free_objects && free_objects <= SHRINK_BUCKETS) {
@@ -268,19 +280,12 @@ static void report_leftovers(struct kmem_cache *cache, struct page *slab)
                 }
 }
 
-bool slub_teardown(struct kmem_cache *cache)
+/* Full slabs are on no list, so the heap's descriptors are walked. Returns how many are in use. */
+static uint64_t report_all_leftovers(struct kmem_cache *cache)
 {
-        uint64_t slabs = 0;
         uint64_t inuse = 0;
 
-        for (unsigned int node = 0; node < system_nodes(); node++) {
-                node_shrink(cache, &cache->node[node]);
-                slabs += load_relaxed(&cache->node[node].slabs);
-        }
-        if (!slabs)
-                return false;
         message("BUG %s: Objects remaining on __kmem_cache_shutdown()", cache->name);
-        /* Full slabs are on no list, so the heap's descriptors are walked. */
         for (uint32_t number = 1; number < heap.accessible_bytes >> PAGE_SHIFT; number++) {
                 struct page *slab = page_at(number);
 
@@ -290,6 +295,21 @@ bool slub_teardown(struct kmem_cache *cache)
                 inuse += state_unpack(load_relaxed(&slab->state)).inuse;
                 report_leftovers(cache, slab);
         }
+        return inuse;
+}
+
+bool slub_teardown(struct kmem_cache *cache)
+{
+        uint64_t slabs = 0;
+        uint64_t inuse;
+
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                node_shrink(cache, &cache->node[node]);
+                slabs += load_relaxed(&cache->node[node].slabs);
+        }
+        if (!slabs)
+                return false;
+        inuse = cache->debug ? debug_report_leftovers(cache) : report_all_leftovers(cache);
         message("kmem_cache_destroy %s: Slab cache still has objects: %lu in %lu slabs, leaked",
                 cache->name, (unsigned long)inuse, (unsigned long)slabs);
         return true;

@@ -242,12 +242,11 @@ static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot
         return first != NULL;
 }
 
-/* S12-07: whether this request may search nodes other than its own. */
-static bool remote_search_is_due(struct kmem_cache *cache)
+bool remote_search_is_due(struct kmem_cache *cache)
 {
         uint32_t ratio = load_relaxed(&cache->remote_node_defrag_ratio);
 
-        return ratio && random_next(&cache->defrag_random) % 1024 <= ratio;
+        return system_nodes() > 1 && ratio && random_next(&cache->defrag_random) % 1024 <= ratio;
 }
 
 /*
@@ -281,6 +280,6 @@ bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, in
         debug_check(lock_is_held(&slot->lock));
         if (node_take_partial(cache, slot, &cache->node[here]))
                 return true;
-        return wish == NODE_ANY && system_nodes() > 1 && remote_search_is_due(cache) &&
+        return wish == NODE_ANY && remote_search_is_due(cache) &&
                take_from_others(cache, slot, here, false);
 }

@@ -74,7 +74,7 @@ static inline void slab_set_next(struct page *slab, uint32_t objects, uint32_t i
 static inline void *slab_object(const struct kmem_cache *cache, const struct page *slab,
                                 uint32_t index)
 {
-        return (char *)page_address(slab) + (size_t)index * cache->size;
+        return (char *)page_address(slab) + cache->red_left_pad + (size_t)index * cache->size;
 }
 
 /*
@@ -103,7 +103,7 @@ enum { RECIPROCAL_SHIFT = 40 };
 static inline uint32_t slab_index(const struct kmem_cache *cache, const struct page *slab,
                                   uint32_t objects, const void *address)
 {
-        uint64_t offset = (uintptr_t)address - (uintptr_t)page_address(slab);
+        uint64_t offset = (uintptr_t)address - (uintptr_t)page_address(slab) - cache->red_left_pad;
         uint64_t index = (offset * cache->reciprocal) >> RECIPROCAL_SHIFT;
 
         if (unlikely(index * cache->size != offset || index >= objects))
@@ -114,6 +114,21 @@ static inline uint32_t slab_index(const struct kmem_cache *cache, const struct p
 static inline struct engine_node *slab_node(struct kmem_cache *cache, const struct page *slab)
 {
         return &cache->node[slab->node];
+}
+
+/* Adds a slab to its node's figures, or takes it out; of debug caches under list_lock. */
+static inline void node_count_slab(struct kmem_cache *cache, const struct page *slab, bool there)
+{
+        struct engine_node *node = slab_node(cache, slab);
+
+        if (there) {
+                add_relaxed(&node->slabs, 1);
+                add_relaxed(&node->objects, slab_objects(slab));
+        } else {
+                sub_relaxed(&node->slabs, 1);
+                sub_relaxed(&node->objects, slab_objects(slab));
+        }
+        node_show_slabs(node);
 }
 
 /*
@@ -230,6 +245,8 @@ KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page 
  * remote_node_defrag_ratio says, the others'.
  */
 KMEM_HIDDEN bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish);
+/* S12-07: whether this request may search nodes other than its own. */
+KMEM_HIDDEN bool remote_search_is_due(struct kmem_cache *cache);
 /* From other nodes whatever the ratio says: when there is no memory for a slab. */
 KMEM_HIDDEN bool slot_take_last(struct kmem_cache *cache, struct engine_slot *slot);
 /* Slabs of other nodes than @node, if that is not NODE_ANY, go to their node lists first (T5). */

@@ -14,6 +14,7 @@ static const char *const stage_names[SLAB_STAGES] = {
         [STAGE_TRANSIT] = "in transit",
         [STAGE_FULL] = "full",
         [STAGE_GONE] = "gone",
+        [STAGE_DISABLED] = "disabled",
 };
 
 /* The stages that may follow each, as bits. */
@@ -26,6 +27,16 @@ static const uint8_t next_stages[SLAB_STAGES] = {
                 1 << STAGE_CPU | 1 << STAGE_CPU_PARTIAL | 1 << STAGE_NODE_PARTIAL | 1 << STAGE_GONE,
         [STAGE_FULL] = 1 << STAGE_TRANSIT,
         [STAGE_GONE] = 0,
+        [STAGE_DISABLED] = 0,
+};
+
+/* The same for debug caches. */
+static const uint8_t debug_next_stages[SLAB_STAGES] = {
+        [STAGE_NEW] = 1 << STAGE_TRANSIT,
+        [STAGE_NODE_PARTIAL] = 1 << STAGE_TRANSIT,
+        [STAGE_FULL] = 1 << STAGE_TRANSIT,
+        [STAGE_TRANSIT] =
+                1 << STAGE_NODE_PARTIAL | 1 << STAGE_FULL | 1 << STAGE_GONE | 1 << STAGE_DISABLED,
 };
 
 /* Whether a slab with this state word may be in the stage. */
@@ -46,6 +57,8 @@ static bool stage_fits(const struct kmem_cache *cache, const struct page *slab,
                 return !state.frozen && !slab->node_partial && state.head == INDEX_END;
         case STAGE_GONE:
                 return !state.frozen && !slab->node_partial && state.inuse == 0;
+        case STAGE_DISABLED:
+                return state.frozen && !slab->node_partial && state.head == INDEX_END;
         default:
                 return true;
         }
@@ -54,9 +67,11 @@ static bool stage_fits(const struct kmem_cache *cache, const struct page *slab,
 void slab_check_way(const struct kmem_cache *cache, const struct page *slab,
                     struct slab_state state, enum slab_stage from, enum slab_stage to)
 {
+        const uint8_t *next = cache->debug ? debug_next_stages : next_stages;
+
         if (from == STAGE_ANY && to == STAGE_ANY)
                 return;
-        if (from >= SLAB_STAGES || to >= SLAB_STAGES || !(next_stages[from] >> to & 1))
+        if (from >= SLAB_STAGES || to >= SLAB_STAGES || !(next[from] >> to & 1))
                 message_fatal("slab %u of cache \"%s\": illegal transition from %s to %s",
                               page_number(slab), cache->name,
                               from < SLAB_STAGES ? stage_names[from] : "any",

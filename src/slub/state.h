@@ -12,6 +12,7 @@
  *   IN TRANSIT   0 / any      0        none          who holds it     anybody
  *   FULL         0            0        none          nobody           anybody
  *   GONE         0            0        none          nobody           nobody
+ *   DISABLED     1            0        none          nobody           nobody
  *
  * With freeze=delayed a slab is frozen while it is a CPU slab and never else; that frees leave the
  * lists of a CPU partial slab alone is said by the absence of node_partial, which they sample under
@@ -34,6 +35,10 @@
  *   TRANSIT      NODE PARTIAL T5, T15 - T17, T19  none; node_add_partial_locked
  *   TRANSIT      GONE         T13, T16, T18 - T20  none; life.c slab_discard
  *
+ * Debug caches (T21) have slabs that are new, on a node's partial list, full, which is a list there,
+ * or DISABLED, because something was wrong with them (S10-21). Each change of the word is a plain
+ * store under list_lock, and each way leads through TRANSIT (debug/lists.c).
+ *
  * Who makes a swap out of a stage owns the slab's place from then on; a swap into FULL gives it up,
  * so that stage is written before the swap and the others after it. Pushes change no stage but
  * that of a FULL slab.
@@ -52,6 +57,7 @@ enum slab_stage {
         STAGE_TRANSIT,
         STAGE_FULL,
         STAGE_GONE,
+        STAGE_DISABLED,
         SLAB_STAGES,
         STAGE_ANY, /* of a push: whatever it is, it stays */
 };

@@ -5,6 +5,7 @@
  * Runs under the slot cache lock, which stands for the kernel's local lock. Others may free
  * into every slab touched here meanwhile; nobody else takes from it (SLUB-2).
  */
+#include "debug/debug.h"
 #include "slub/slab.h"
 
 /*
@@ -193,6 +194,8 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
         unsigned int slow = 0;
         unsigned int taken;
 
+        if (unlikely(cache->debug))
+                return debug_take(cache, slot, objects, count, NODE_ANY);
         lock_take(&slot->lock);
         while (batch.room) {
                 if (slot->slab && slot->freelist != INDEX_END)
@@ -227,6 +230,8 @@ void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int 
         struct batch batch = {.objects = &object, .room = 1};
         bool slow = false;
 
+        if (unlikely(cache->debug))
+                return debug_take(cache, slot, &object, 1, node) ? object : NULL;
         lock_take(&slot->lock);
         while (batch.room) {
                 if (slot->slab && slot->slab->node != node) {

@@ -45,6 +45,10 @@ ZONE_WRAPS = ["bind", "commit", "current_node", "map", "near_node", "purge", "re
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
+    "test_debug": (
+        ["unit/test_debug.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
+    ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_transitions": (

@@ -27,7 +27,8 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS_IN_C = HERE / "c"
 INPUTS = HERE / "inputs"
 
-MESSAGE_PREFIX = "kmem:"
+# Of messages, and of debugging's reports.
+MESSAGE_PREFIXES = ("kmem:", "BUG ", "FIX ")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GIB = 1 << 30
 Argument = str | Path
@@ -82,7 +83,7 @@ class Finished:
 
     def messages(self) -> list[str]:
         """The lines that libkmem wrote to standard error."""
-        return [line for line in self.stderr.splitlines() if line.startswith(MESSAGE_PREFIX)]
+        return [line for line in self.stderr.splitlines() if line.startswith(MESSAGE_PREFIXES)]
 
     def handed_out(self) -> int:
         """Objects that left the slabs of the process that used the most of them.

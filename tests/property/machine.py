@@ -80,6 +80,7 @@ class Calls(RuleBasedStateMachine):
             slob="engine=slob" in options,
             slab="engine=slab" in options,
             class_max=8192 if "classes=kernel" in options else 32768,
+            debug=options.partition("debug=")[2].partition(",")[0],
         )
         self.caches: list[Cache] = []
         self.blocks: list[Block] = []
@@ -366,6 +367,7 @@ class Calls(RuleBasedStateMachine):
         """@align 0: by kmalloc, else by malloc or with an alignment."""
         block = Block(address, size, self.usable(address), from_class="kmalloc")
         block.large = self.rules.is_large(size, align)
+        block.huge = block.large and block.usable >= HUGE
         assert block.usable >= size
         return block
 
@@ -452,11 +454,13 @@ class Calls(RuleBasedStateMachine):
     ) -> None:
         """A block has become another one, or has another size."""
         old_size, old_fill = block.size, block.fill
+        moved = address != block.address
         self.places.remove(block.address)
-        if address != block.address:
-            block.large = self.rules.is_large(size, align)
-            assert address % self.rules.block_align(size, align) == 0
         block.address, block.size, block.usable = address, size, self.usable(address)
+        if moved:
+            block.large = self.rules.is_large(size, align)
+            block.huge = block.large and block.usable >= HUGE
+            assert address % self.rules.block_align(size, align) == 0
         assert block.usable >= size
         self.check_start(block, old_fill, min(old_size, size))
         block.cleared &= zero
@@ -850,9 +854,10 @@ class Calls(RuleBasedStateMachine):
             assert line.size == cache.stride
             assert len(cache.live) <= line.active <= line.objects, table.text
         large = [block.usable for block in by_size if block.large]
+        huge = sum(block.huge for block in by_size)
         assert table.large[0] + table.huge[0] == len(large), table.text
         assert table.large[1] + table.huge[1] == sum(large), table.text
-        assert table.huge[0] == sum(size >= HUGE for size in large), table.text
+        assert table.huge[0] == huge, table.text
 
     def classes_are_exact(self, classes: dict[str, tuple[int, int]], blocks: list[Block]) -> None:
         """By stride; with engine slob, whose blocks are of exact sizes, all together."""

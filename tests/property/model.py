@@ -45,6 +45,7 @@ class Rules:
     slob: bool
     slab: bool
     class_max: int
+    debug: str = ""  # letters of option debug; FZP or FZPU
 
     def align(self, size: int, align: int, flags: int) -> int:
         """The alignment of a cache's objects (S4-20, S7-43)."""
@@ -59,11 +60,21 @@ class Rules:
         """What an object takes (S4-08, S6-11, S7-43)."""
         if self.slob:
             return up(size, WORD) + 16 if flags & TYPESAFE else up(size, 2)
+        if self.debug:
+            return self.debug_stride(size, self.align(size, align, flags))
         taken = up(up(size, WORD), self.align(size, align, flags))
         return max(taken, up(16, self.align(size, align, flags))) if self.slab else taken
 
+    def debug_stride(self, size: int, align: int, request: int = 0) -> int:
+        """With red zones, free pointer, two tracks, what was asked for, and a guard (4.1)."""
+        inuse = up(size, WORD) + (0 if size % WORD else WORD)
+        user = 2 * 32 + request if "U" in self.debug else 0
+        return up(inuse + WORD + user + WORD + up(WORD, align), align)
+
     def class_stride(self, usable: int) -> int:
         """The same for a size class, by the bytes that it gives."""
+        if self.debug:
+            return self.debug_stride(usable, max(min(usable & -usable, PAGE), WORD), WORD)
         return max(usable, 16) if self.slab else usable
 
     def is_large(self, size: int, align: int = 0) -> bool:
@@ -141,6 +152,7 @@ class Block:
     fill: int = 0
     cache: Cache | None = None
     large: bool = False
+    huge: bool = False  # a mapping of its own, and so as long as it stays where it is
     cleared: bool = False  # always asked for with __GFP_ZERO
     owner: Group | None = None
     charge: int = 0

@@ -23,6 +23,7 @@ OPTIONS = [
     "engine=slab",
     "engine=slab,limit=6",
     "engine=slob",
+    "engine=slub,debug=FZP",
 ]
 MORE_OPTIONS = [
     *OPTIONS,
@@ -31,6 +32,7 @@ MORE_OPTIONS = [
     "engine=slub,slub_min_order=2,sheaf_capacity=1,slot_cache_max=0,huge_cache_max=0",
     "engine=slub,freeze=eager,cpu_partial_accounting=objects,stats=1,sheaf_capacity=2",
     "engine=slub,numa_fake=2,sheaf_capacity=4",
+    "engine=slub,debug=FZPU,numa_fake=2,slots=locked,classes=kernel,min_partial=0",
     "engine=slab,numa_fake=2,limit=4",
     "engine=slab,slots=locked,limit=3,check=sheaf,classes=kernel",
     "engine=slob,slots=locked,slob_breaks=300",

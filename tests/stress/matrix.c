@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FACTORS = 18, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
+enum { FACTORS = 19, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 };
 
 static const struct {
         const char *name;
@@ -42,6 +42,7 @@ static const struct {
         {"purge_delay", {"", "0"}, false},
         {"memory_limit", {"", "1T"}, false},
         {"reclaim_thread", {"on", "off"}, false},
+        {"debug", {"", "FZP"}, false},
 };
 
 struct row {

@@ -18,6 +18,12 @@
 /* For cases that keep all threads of the process on one CPU. */
 #define EMULATORS_THREAD "the emulator has a thread of its own, which may run on every CPU"
 
+/* Under valgrind these are false: it is slower, but its kernel is this one. */
+static inline bool under_qemu(void)
+{
+        return emulated() && strstr(getenv("MESON_EXE_WRAPPER"), "qemu");
+}
+
 /* Ends the case as skipped. */
 static inline void skip_because(const char *reason)
 {

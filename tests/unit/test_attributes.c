@@ -357,6 +357,15 @@ static void child_layout(void)
         EXPECT_NUMBER("small", "cpu_partial", 52);
 }
 
+static void child_no_debugging(void)
+{
+        kmem_cache_create("flagged", 64, 0, SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE, NULL);
+        EXPECT("flagged", "sanity_checks", "0");
+        EXPECT("flagged", "red_zone", "0");
+        check(kmem_attr_write("flagged", "validate", "1") == -1);
+        check_equal(errno, EINVAL);
+}
+
 static void child_flags(void)
 {
         static const struct {
@@ -378,15 +387,70 @@ static void child_flags(void)
                         EXPECT_NUMBER("flagged", flags[j].name, i == j);
                 kmem_cache_destroy(cache);
         }
-        /* Nothing checks, so nothing may claim to. */
-        kmem_cache_create("flagged", 64, 0, debugging, NULL);
-        EXPECT("flagged", "sanity_checks", "0");
-        EXPECT("flagged", "red_zone", "0");
-        EXPECT("flagged", "poison", "0");
-        EXPECT("flagged", "store_user", "0");
-        EXPECT("flagged", "trace", "0");
-        check(kmem_attr_write("flagged", "validate", "1") == -1);
-        check_equal(errno, EINVAL);
+        for (unsigned int bit = 0; bit < 32; bit++) {
+                slab_flags_t flag = debugging & 1u << bit;
+                struct kmem_cache *cache;
+
+                if (!flag)
+                        continue;
+                cache = kmem_cache_create("flagged", 64, 0, flag, NULL);
+                EXPECT_NUMBER("flagged", "sanity_checks", flag == SLAB_CONSISTENCY_CHECKS);
+                EXPECT_NUMBER("flagged", "red_zone", flag == SLAB_RED_ZONE);
+                EXPECT_NUMBER("flagged", "poison", flag == SLAB_POISON);
+                EXPECT_NUMBER("flagged", "store_user", flag == SLAB_STORE_USER);
+                EXPECT_NUMBER("flagged", "trace", flag == SLAB_TRACE);
+                check_equal(kmem_attr_write("flagged", "validate", "1"), 0);
+                check(kmem_attr_write("flagged", "validate", "0") == -1);
+                check_equal(errno, EINVAL);
+                check(kmem_attr_write("flagged", "cpu_partial", "1") == -1);
+                check_equal(errno, EINVAL);
+                check(kmem_attr_write("flagged", "sheaf_capacity", "1") == -1);
+                check_equal(errno, ERANGE);
+                kmem_cache_destroy(cache);
+        }
+        /* Elsewhere nothing checks, so nothing may claim to. */
+        child_passes("no_debugging", "engine=slab");
+        child_passes("no_debugging", "engine=slob");
+}
+
+/* S9-01, S10-02: what a debug cache has besides. */
+static void child_debug_cache(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("traced", 64, 0, 0, NULL);
+        struct kmem_cache *plain = kmem_cache_create("plain", 64, 0, SLAB_NO_USER_FLAGS, NULL);
+        static char text[1 << 16];
+        unsigned char *volatile objects[3];
+        unsigned long lines;
+
+        check(cache && plain);
+        EXPECT("traced", "debug_errors", "0");
+        EXPECT("traced", "alloc_traces", "No data");
+        for (unsigned int i = 0; i < 3; i++)
+                objects[i] = kmem_cache_alloc(cache, 0);
+        check(kmem_attr_read("traced", "alloc_traces", text, sizeof(text)) > 0);
+        check(strncmp(text, "      3 ", 8) == 0 && strstr(text, " age=") && strstr(text, " pid="));
+        check(strstr(text, "\n        ") && text[strlen(text) - 1] == '\n');
+        check(!strchr(text, '\1'));
+        kmem_cache_free(cache, objects[0]);
+        objects[0] = kmem_cache_alloc(cache, 0);
+        check(kmem_attr_read("traced", "free_traces", text, sizeof(text)) > 0);
+        check(strstr(text, "      2 <not-available>") && strstr(text, "      1 "));
+        /* In less room there is less, in whole entries. */
+        lines = strlen(text);
+        check(kmem_attr_read("traced", "free_traces", text, KMEM_ATTR_BYTES) > 0);
+        check(strlen(text) <= lines && text[strlen(text) - 1] == '\n');
+        check(kmem_attr_read("traced", "alloc_traces", text, 10) == -1);
+        check_equal(errno, ENOBUFS);
+        objects[0][64] = 'x';
+        check_equal(kmem_attr_write("traced", "validate", "1\n"), 0);
+        EXPECT("traced", "debug_errors", "2");
+        check(kmem_attr_read("plain", "debug_errors", text, sizeof(text)) == -1);
+        check_equal(errno, ENOENT);
+}
+
+static void debug_cache(void **state)
+{
+        child_prints("debug_cache", "debug=FZPU", "[Right Redzone overwritten]");
 }
 
 enum { PER_SLAB = 8 }; /* objects of 512 bytes in a page */
@@ -919,6 +983,8 @@ int main(int argc, char **argv)
         static const struct child_case children[] = {
                 {"layout", child_layout},
                 {"flags", child_flags},
+                {"no_debugging", child_no_debugging},
+                {"debug_cache", child_debug_cache},
                 {"node_counts", child_node_counts},
                 {"cpu_counts", child_cpu_counts},
                 {"cpu_objects", child_cpu_objects},
@@ -943,6 +1009,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(largest_cpu_partial),
                 cmocka_unit_test(layout),
                 cmocka_unit_test(flags),
+                cmocka_unit_test(debug_cache),
                 cmocka_unit_test(node_counts),
                 cmocka_unit_test(cpu_counts),
                 cmocka_unit_test(cpu_objects),

@@ -35,8 +35,13 @@ static void sizes(void **state)
                                            1000, 4096, 5000, 40000, 1 << 20, 4 << 20};
 
         for (size_t i = 0; i < array_size(all); i++) {
-                struct kmem_cache *cache = kmem_cache_create("sizes", all[i], 0, 0, NULL);
+                struct kmem_cache *cache;
                 void *object;
+
+                /* With what lies around an object, the largest has no room in a slab. */
+                if (all[i] == 4 << 20 && options_given(OPTION_DEBUG))
+                        continue;
+                cache = kmem_cache_create("sizes", all[i], 0, 0, NULL);
 
                 check(cache != NULL);
                 check_equal(kmem_cache_size(cache), all[i]);
@@ -367,11 +372,16 @@ static void child_leftovers(void)
 static void leftovers(void **state)
 {
         static struct child_result result;
+        /* Reports of debugging have a rule between the name and this, and addresses in full. */
+        bool debugged = options_given(OPTION_DEBUG);
         char line[100], *remaining;
         void *first, *second;
 
         skip_on_slob("does not know what is left of a cache (S7-45)");
-        child_prints("leftovers", NULL, "BUG leaky: Objects remaining on __kmem_cache_shutdown()");
+        child_prints("leftovers", NULL,
+                     debugged ? "BUG leaky (Not tainted): Objects remaining on "
+                                "__kmem_cache_shutdown()"
+                              : "BUG leaky: Objects remaining on __kmem_cache_shutdown()");
         child_run("leftovers", NULL, &result);
         assert_int_equal(result.status, 0);
         assert_non_null(strstr(result.output, "kmem_cache_destroy leaky: Slab cache still has "
@@ -379,9 +389,11 @@ static void leftovers(void **state)
         remaining = strstr(result.output, "remaining 0x");
         assert_non_null(remaining);
         assert_int_equal(sscanf(remaining, "remaining %p %p", &first, &second), 2);
-        snprintf(line, sizeof(line), "Object %p @offset=", first);
+        snprintf(line, sizeof(line), debugged ? "Object 0x%016lx @offset=" : "Object 0x%lx @offset=",
+                 (unsigned long)(uintptr_t)first);
         assert_non_null(strstr(result.output, line));
-        snprintf(line, sizeof(line), "Object %p @offset=", second);
+        snprintf(line, sizeof(line), debugged ? "Object 0x%016lx @offset=" : "Object 0x%lx @offset=",
+                 (unsigned long)(uintptr_t)second);
         assert_non_null(strstr(result.output, line));
 }
 

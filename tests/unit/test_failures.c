@@ -12,6 +12,7 @@
 #include "child.h"
 #include "failure_script.h"
 #include "failure_wrap.h"
+#include "skip.h"
 
 #include "api/heap.h"
 #include "base/metadata.h"
@@ -218,13 +219,20 @@ static void all_behind_child(void)
         every_point(true);
 }
 
+/* Hundreds of runs, each of all calls. */
+#define MANY_RUNS "the emulator takes many minutes for it"
+
 static void one_point_fails(void **state)
 {
+        if (under_qemu())
+                skip_because(MANY_RUNS);
         child_prints("one point", NULL, "points fail in turn");
 }
 
 static void all_behind_fail(void **state)
 {
+        if (under_qemu())
+                skip_because(MANY_RUNS);
         child_prints("all behind", NULL, "points fail in turn");
 }
 

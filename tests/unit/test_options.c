@@ -21,7 +21,8 @@ static void child_show(void)
                                              "other"};
         static const char *const names[] = {
                 "sheaf_capacity",       "min_partial", "cpu_partial", "cpu_partial_accounting",
-                "cpu_partial_defaults", "freeze",      "stats"};
+                "cpu_partial_defaults", "freeze",      "stats",
+                "debug"};
         static const enum cache_option numbers[] = {
                 OPTION_SHEAF_CAPACITY,
                 OPTION_MIN_PARTIAL,
@@ -30,6 +31,7 @@ static void child_show(void)
                 OPTION_CPU_PARTIAL_DEFAULTS,
                 OPTION_FREEZE,
                 OPTION_STATS,
+                OPTION_DEBUG,
         };
 
         printf("slots=%lu classes=%lu slab_merge=%lu order_cpus=%lu order_rule=%lu min_order=%lu "
@@ -37,14 +39,14 @@ static void child_show(void)
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
                "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
                "attrs=<%s> attrs_pid=%lu numa=%lu numa_fake=%lu node_limit=%lu "
-               "reclaim_thread=%lu\n",
+               "reclaim_thread=%lu debug_abort=%lu\n",
                options.slots, options.classes, options.slab_merge, options.order_cpus,
                options.order_rule, options.slub_min_order, options.slub_max_order,
                options.slub_min_objects, options.slot_cache_max, options.reserve,
                options.purge_delay, options.huge_cache_max, options.bad_free, options.check,
                options.slabinfo, options.slabinfo_pid, options.attrs, options.attrs_pid,
                options.numa, options.numa_fake, options.node_limit,
-               options.reclaim_thread);
+               options.reclaim_thread, options.debug_abort);
         for (size_t i = 0; i < array_size(caches); i++)
                 for (size_t j = 0; j < array_size(numbers); j++) {
                         uint64_t value;
@@ -91,7 +93,7 @@ static void shows_not(const char *text, const char *unexpected)
         "classes=0 slab_merge=0 order_cpus=0 order_rule=0 min_order=0 max_order=3 min_objects=0 "  \
         "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
         "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0 "                                 \
-        "numa=0 numa_fake=1 node_limit=0 reclaim_thread=0\n"
+        "numa=0 numa_fake=1 node_limit=0 reclaim_thread=0 debug_abort=0\n"
 
 static void defaults(void **state)
 {
@@ -151,6 +153,15 @@ static void every_option(void **state)
         shows("kmalloc-64.freeze=eager", "kmalloc-64.freeze=1");
         shows("freeze=delayed", "other.freeze=0");
         shows("stats=1", "other.stats=1");
+        shows("debug=F", "other.debug=1");
+        shows("debug=fzPu", "other.debug=15");
+        shows("debug=", "other.debug=15");
+        shows("debug=FZ-T", "other.debug=16");
+        shows("debug=-", "other.debug=0");
+        shows("debug=FZ,kmalloc-*.debug=TAO,kmalloc-64.debug=P", "other.debug=3");
+        shows("debug=FZ,kmalloc-*.debug=TAO,kmalloc-64.debug=P", "kmalloc-64.debug=4");
+        shows("debug=FZ,kmalloc-*.debug=TAO,kmalloc-64.debug=P", "kmalloc-128.debug=112");
+        shows("debug_abort=1", "debug_abort=1");
         shows("classes=kernel,check=sheaf", "check=1");
         shows("classes=kernel,check=sheaf", "classes=1");
         shows_not("slots=locked,classes=kernel,engine=slub,slub_max_order=0", "kmem:");
@@ -209,6 +220,9 @@ static void bad_values(void **state)
               "option freeze=late: expected one of: delayed eager; the default stays");
         shows("cpu_partial_accounting=pages", "expected one of: slabs objects");
         shows("stats=2", "expected a number from 0 to 1");
+        shows("debug=FX", "option debug=FX: expected letters of FZPUTAO, or - for none");
+        shows_not("debug=FX", "other.debug");
+        shows("debug_abort=2", "option debug_abort=2: expected a number from 0 to 1");
         /* A bad one does not spoil its neighbours. */
         shows("purge_delay=7,slots=fast,bad_free=ignore", "purge_delay=7");
         shows("purge_delay=7,slots=fast,bad_free=ignore", "bad_free=1");
@@ -247,6 +261,8 @@ static void unknown_names(void **state)
                 "[CACHE.]cpu_partial_defaults",
                 "[CACHE.]freeze",
                 "[CACHE.]stats",
+                "[CACHE.]debug",
+                "debug_abort",
         };
 
         shows("colour=red", "unknown option \"colour\"; there are: ");

@@ -72,6 +72,7 @@ static const struct {
         [DEACTIVATE_OTHER] = {{1, 1}, {0, 0}, {0, 0}},
         [FLUSH_TO_NODE] = {{0, 1}, {0, 1}, {0, 0}},
         [SHRINK_NODE] = {{0, 0}, {0, 0}, {1, 1}},
+        [DEBUG_CALL] = {{0, 0}, {0, 0}, {1, 1}},
 };
 
 static uint64_t measured(enum slub_transition transition, enum slub_cost cost)
@@ -144,9 +145,9 @@ static void walk(void)
         walk_heap(cache, &counts);
 }
 
-static void begin(bool eager, uint32_t limit, size_t least_partial)
+static void begin_flags(bool eager, uint32_t limit, size_t least_partial, slab_flags_t flags)
 {
-        cache = kmem_cache_create("transitions", 512, 0, 0, NULL);
+        cache = kmem_cache_create("transitions", 512, 0, flags, NULL);
         check(cache != NULL && cache->objects <= 64);
         cache->freeze_eagerly = eager;
         cache->has_cpu_partial = limit != 0;
@@ -159,6 +160,11 @@ static void begin(bool eager, uint32_t limit, size_t least_partial)
         walk_own_slots(cache, slots, SLOTS);
         memset(objects, 0, sizeof(objects));
         measure();
+}
+
+static void begin(bool eager, uint32_t limit, size_t least_partial)
+{
+        begin_flags(eager, limit, least_partial, 0);
 }
 
 static void take(unsigned int slot, void **taken, unsigned int count)
@@ -438,6 +444,52 @@ static void flush_and_shrink(void **state)
                 expect(SHRINK_NODE, 1);
                 expect_no_more();
                 check_equal(cache->node[0].partial.length, 2);
+                end(NULL, 0);
+        }
+}
+
+/* ---- T21: debug caches ------------------------------------------------------------------------- */
+
+/*
+ * Each call is one hold of list_lock and no swap, wherever the slab is before and after: new, from
+ * the partial list and back, full, emptied and kept or freed. Several objects are several calls.
+ */
+static void debug_calls(void **state)
+{
+        static const slab_flags_t sets[] = {
+                SLAB_CONSISTENCY_CHECKS, SLAB_RED_ZONE, SLAB_POISON, SLAB_STORE_USER,
+                SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER,
+        };
+
+        each_scheme(eager) for (size_t set = 0; set < array_size(sets); set++)
+        {
+                unsigned int many;
+
+                begin_flags(eager, 0, 2, sets[set]);
+                many = cache->objects;
+                take(0, objects[0], many); /* a new slab, until it is full */
+                check_equal(event(ALLOC_SLAB), 1);
+                check_equal(event(ALLOC_SLOWPATH), many);
+                check_equal(cache->node[0].full.length, 1);
+                expect(DEBUG_CALL, many);
+                take(1, objects[1], many);
+                expect(DEBUG_CALL, many);
+                give(2, 0, 0, 1); /* full to partial */
+                check_equal(event(FREE_ADD_PARTIAL), 1);
+                take(3, objects[0], 1); /* and back */
+                check_equal(cache->node[0].full.length, 2);
+                expect(DEBUG_CALL, 2);
+                give(0, 0, 0, many); /* emptied, and kept as the only partial one */
+                check_equal(cache->node[0].partial.length, 1);
+                check_equal(event(FREE_SLAB), 0);
+                expect(DEBUG_CALL, many);
+                give(1, 1, 0, many); /* emptied, and freed */
+                check_equal(event(FREE_SLAB), 1);
+                check_equal(event(FREE_REMOVE_PARTIAL), 1);
+                check_equal(event(FREE_SLOWPATH), 1 + 2 * many);
+                check_equal(event(CMPXCHG_DOUBLE_FAIL), 0);
+                expect(DEBUG_CALL, many);
+                expect_no_more();
                 end(NULL, 0);
         }
 }
@@ -814,6 +866,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(overflow),
                 cmocka_unit_test(deactivation),
                 cmocka_unit_test(flush_and_shrink),
+                cmocka_unit_test(debug_calls),
                 cmocka_unit_test(take_and_use),
                 cmocka_unit_test(round_trip),
                 cmocka_unit_test(refill_under_contention),

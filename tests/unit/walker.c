@@ -4,6 +4,7 @@
 #include "slob_walk.h"
 #include "walk_slab.h"
 
+#include "debug/debug.h"
 #include "percpu/percpu.h"
 #include "slub/slab.h"
 
@@ -30,7 +31,7 @@ static void broken(const char *what, int line, const struct page *page)
 }
 
 /* What was found on lists and in CPU records about one slab. */
-enum place { PLACE_NONE, PLACE_CPU, PLACE_CPU_PARTIAL, PLACE_NODE_PARTIAL };
+enum place { PLACE_NONE, PLACE_CPU, PLACE_CPU_PARTIAL, PLACE_NODE_PARTIAL, PLACE_NODE_FULL };
 
 static uint8_t *place_of_page;
 
@@ -79,24 +80,28 @@ static void visit_chain(const struct kmem_cache *cache, const struct engine_slot
         }
 }
 
-static void visit_node(const struct kmem_cache *cache, unsigned int number)
+static void visit_list(const struct page_list *list, unsigned int number, enum place place)
 {
-        const struct engine_node *node = &cache->node[number];
         size_t length = 0;
         uint32_t previous = 0;
 
-        for (const struct page *slab = page_list_first(&node->partial); slab;
-             slab = page_list_next(slab)) {
+        for (const struct page *slab = page_list_first(list); slab; slab = page_list_next(slab)) {
                 ensure(slab->prev == previous && slab->node == number, slab);
                 previous = page_number(slab);
                 length++;
-                set_place(slab, PLACE_NODE_PARTIAL);
+                set_place(slab, place);
         }
-        if (length != node->partial.length) { /* S1-72 */
+        if (length != list->length) { /* S1-72 */
                 fprintf(stderr, "walker: node list has %zu slabs, its length says %zu\n", length,
-                        node->partial.length);
+                        list->length);
                 abort();
         }
+}
+
+static void visit_node(const struct kmem_cache *cache, unsigned int number)
+{
+        visit_list(&cache->node[number].partial, number, PLACE_NODE_PARTIAL);
+        visit_list(&cache->node[number].full, number, PLACE_NODE_FULL);
 }
 
 static const struct engine_slot *find_cpu_record(const struct kmem_cache *cache,
@@ -115,11 +120,14 @@ static const struct engine_slot *find_cpu_record(const struct kmem_cache *cache,
         return NULL;
 }
 
-static uint32_t list_length(const struct page *slab, uint32_t objects, uint32_t head)
+static uint32_t list_length(const struct kmem_cache *cache, const struct page *slab,
+                            uint32_t objects, uint32_t head)
 {
         uint32_t length = 0;
 
-        for (uint32_t index = head; index != INDEX_END; index = slab_next(slab, objects, index)) {
+        for (uint32_t index = head; index != INDEX_END;
+             index = cache->debug ? debug_next(cache, slab, index)
+                                  : slab_next(slab, objects, index)) {
                 ensure(index < objects, slab);
                 ensure(length < objects, slab); /* no cycle */
                 length++;
@@ -141,7 +149,7 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
 {
         struct slab_state state = state_unpack(slab->state);
         enum place place = (enum place)place_of_page[page_number(slab)];
-        uint32_t listed = list_length(slab, state.objects, state.head);
+        uint32_t listed = list_length(cache, slab, state.objects, state.head);
         uint32_t expected_in_use = state.inuse;
         uint32_t carved = state.objects;
         uint32_t entries;
@@ -159,11 +167,15 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         ensure(slab->node_partial == (place == PLACE_NODE_PARTIAL), slab); /* S1-72 */
         if (place == PLACE_NODE_PARTIAL || place == PLACE_CPU_PARTIAL)
                 ensure(listed > 0, slab); /* S1-74 */
-        if (place == PLACE_NONE)
+        if (place == PLACE_NONE || place == PLACE_NODE_FULL)
                 ensure(listed == 0, slab); /* FULL, else it is lost: S1-75 */
+        if (cache->debug) /* nothing is kept for a CPU, and all slabs are on lists (S10-01) */
+                ensure(place == PLACE_NODE_PARTIAL || place == PLACE_NODE_FULL, slab);
+        else
+                ensure(place != PLACE_NODE_FULL, slab);
         if (place == PLACE_CPU) {
                 const struct engine_slot *slot = find_cpu_record(cache, slab);
-                uint32_t on_cpu_freelist = list_length(slab, state.objects, slot->freelist);
+                uint32_t on_cpu_freelist = list_length(cache, slab, state.objects, slot->freelist);
 
                 ensure(slot->carved <= state.objects, slab);
                 carved = slot->carved;
@@ -178,7 +190,7 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         counts->cpu_slabs += place == PLACE_CPU;
         counts->cpu_partial += place == PLACE_CPU_PARTIAL;
         counts->node_partial += place == PLACE_NODE_PARTIAL;
-        counts->full += place == PLACE_NONE;
+        counts->full += place == PLACE_NONE || place == PLACE_NODE_FULL;
 }
 
 static void visit_cpu_record(const struct kmem_cache *cache, const struct engine_slot *slot)

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Who called: return addresses and their names.
+ */
+#ifndef KMEM_BASE_STACK_H
+#define KMEM_BASE_STACK_H
+
+#include "base/compiler.h"
+
+enum { STACK_FRAMES = 16 }; /* as many as the kernel keeps (S4-10) */
+
+/*
+ * Loads what walking a stack needs, once a process, without any lock held: it may call malloc and
+ * the dynamic linker. Before, no stack is captured.
+ */
+KMEM_HIDDEN void stack_prepare(void);
+
+/*
+ * Return addresses, the caller of the library first, without frames of the library itself (a
+ * static program's are all kept, as nothing tells them apart). Returns how many, 0 if that cannot
+ * be known here. Takes no lock of ours; none may be held, because the C library may take its own.
+ */
+KMEM_HIDDEN unsigned int stack_capture(uintptr_t frames[STACK_FRAMES]);
+
+enum { SYMBOL_BYTES = 192 };
+
+/*
+ * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
+ * symbol (addr2line takes that), or the address. Returns the length, cut to SYMBOL_BYTES - 1. It
+ * asks the dynamic linker, whose lock comes before all of ours: no lock may be held.
+ */
+KMEM_HIDDEN size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES]);
+
+/*
+ * For texts that are made under a lock: this mark and the sixteen digits of an address stand where
+ * its name belongs.
+ */
+#define SYMBOL_MARK "\1"
+enum { SYMBOL_MARK_BYTES = 17 };
+
+/*
+ * Copies a marked text with names for marks, and a zero byte. Returns the length that needs, also
+ * if @bytes are too few, and then @text is as it was.
+ */
+KMEM_HIDDEN size_t symbols_resolve(const char *marked, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Buckets of stacks that are only ever added to, at the head, by compare-and-swap: readers follow
+ * the links without a lock, and fork leaves nothing half done. Two threads may keep the same new
+ * stack at the same time, once each.
+ */
+#include "debug/depot.h"
+
+#include "base/metadata.h"
+
+#include <string.h>
+
+enum { BUCKETS = 8192, STACKS_MAX = 1 << 18 };
+
+static struct stack *buckets[BUCKETS];
+static uint32_t kept;
+
+static uint32_t hash_of(const uintptr_t *frames, unsigned int count)
+{
+        uint64_t hash = count;
+
+        for (unsigned int i = 0; i < count; i++)
+                hash = (hash ^ frames[i]) * 0x9e3779b97f4a7c15u;
+        return (uint32_t)(hash >> 32);
+}
+
+const struct stack *depot_keep(const uintptr_t *frames, unsigned int count)
+{
+        uint32_t hash = hash_of(frames, count);
+        struct stack **bucket = &buckets[hash % BUCKETS];
+        size_t bytes = count * sizeof(*frames);
+        struct stack *stack;
+
+        if (!count)
+                return NULL;
+        /* Acquire: what hangs there is complete (the swap below). */
+        for (stack = load_acquire(bucket); stack; stack = stack->next)
+                if (stack->hash == hash && stack->count == count &&
+                    memcmp(stack->frame, frames, bytes) == 0)
+                        return stack;
+        /* A program that makes up code for ever must not fill the memory with its stacks. */
+        if (load_relaxed(&kept) >= STACKS_MAX)
+                return NULL;
+        stack = metadata_alloc(sizeof(*stack) + bytes);
+        if (!stack)
+                return NULL;
+        add_relaxed(&kept, 1);
+        stack->hash = hash;
+        stack->count = count;
+        memcpy(stack->frame, frames, bytes);
+        stack->next = load_relaxed(bucket);
+        while (!compare_swap(bucket, &stack->next, stack))
+                ;
+        return stack;
+}

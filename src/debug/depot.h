@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Call stacks, each kept once and for good (S4-10).
+ */
+#ifndef KMEM_DEBUG_DEPOT_H
+#define KMEM_DEBUG_DEPOT_H
+
+#include "base/stack.h"
+
+struct stack {
+        struct stack *next; /* in its bucket; older ones */
+        uint32_t hash;
+        uint32_t count;
+        uintptr_t frame[]; /* return addresses, innermost first */
+};
+
+/* NULL without memory, or for no frames. Takes no lock but the arena's. */
+KMEM_HIDDEN const struct stack *depot_keep(const uintptr_t *frames, unsigned int count);
+
+#endif
