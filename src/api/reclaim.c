@@ -147,8 +147,6 @@ bool reclaim_step(uint64_t now_ms)
         lock_drop(&cache_mutex);
         while (cache_steps(&birth, now_ms, &any))
                 ;
-        /* Here nothing may be said about fences that are refused. */
-        if (slots_can_drain())
-                figures_poll();
+        figures_poll();
         return (pages_purge_idle() != 0) | any;
 }

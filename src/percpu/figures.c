@@ -142,13 +142,15 @@ static void start(void)
 void figures_act(void)
 {
         int saved_errno = errno;
+        bool ours = slots_thread_is_ours();
 
+        /* A thread of ours opens no file, and cannot say that fences are refused. */
         if (!registry_is_made()) {
-                if (registry_is_due())
+                if (!ours && registry_is_due())
                         start();
         } else if (!load_relaxed(registry_seen)) {
                 registry_leave();
-        } else if (registry_honour) {
+        } else if (registry_honour && (!ours || slots_can_drain())) {
                 registry_honour();
         }
         errno = saved_errno;

@@ -172,6 +172,8 @@ KMEM_HIDDEN struct slot *slot_current(void);
  */
 KMEM_HIDDEN intptr_t slots_thread_offset(void);
 KMEM_HIDDEN void slots_refuse_this_thread(void);
+/* Whether that was called: a thread of ours has rights that the program may have given up. */
+KMEM_HIDDEN bool slots_thread_is_ours(void);
 /* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */
 KMEM_HIDDEN unsigned int slots_made_count(void);
 KMEM_HIDDEN struct slot *slot_made(unsigned int number);
