@@ -253,20 +253,25 @@ bool registry_is_due(void)
         return options.registry == REGISTRY_ON || add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
 }
 
-static bool make_region(void)
-{
-        static uint32_t *cleared;
+static uint32_t *cleared; /* the page that the kernel clears in children */
 
-        if (!region) {
-                cleared = map_cleared_in_children();
-                region = cleared ? system_reserve(REGION_BYTES) : NULL;
-                used = REGISTRY_HEAD_BYTES;
-                accessible = FIRST_BYTES;
-        }
-        if (!region)
-                return false;
-        registry_seen = cleared;
-        return true;
+/* The region keeps its place as long as there are pointers to records. */
+static bool map_region(void)
+{
+        cleared = map_cleared_in_children();
+        region = cleared ? system_reserve(REGION_BYTES) : NULL;
+        if (cleared && !region)
+                system_unmap(cleared, system_page_bytes());
+        used = REGISTRY_HEAD_BYTES;
+        accessible = FIRST_BYTES;
+        return region != NULL;
+}
+
+static void unmap_region(void)
+{
+        system_unmap(cleared, system_page_bytes());
+        system_unmap(region, REGION_BYTES);
+        region = NULL;
 }
 
 /* Figures that a child goes on writing where its parent's were. */
@@ -279,21 +284,28 @@ static void map_own_memory(void)
         check_or_die(!refused(result));
 }
 
+static bool never(void)
+{
+        no_seen = no_registry.asked;
+        return false;
+}
+
 bool registry_make(void)
 {
+        bool first = !region;
         uint64_t namespace;
 
-        if (system_in_sandbox() != was_in_sandbox || !make_region()) {
-                no_seen = no_registry.asked;
-                return false;
-        }
+        if (system_in_sandbox() != was_in_sandbox || (first && !map_region()))
+                return never();
         namespace = read_namespace();
         if (!make(accessible, namespace)) {
-                map_own_memory();
-                no_seen = no_registry.asked;
-                registry_seen = &no_seen;
-                return false;
+                if (first)
+                        unmap_region();
+                else
+                        map_own_memory();
+                return never();
         }
+        registry_seen = cleared;
         write_head(namespace);
         store_release(&registry, (struct registry_head *)(void *)region);
         return true;
