@@ -315,13 +315,16 @@ struct engine {
         /* With it: takes such a block back, and returns NULL or what is wrong with the address. */
         const char *(*free_bytes)(void *block);
         /*
-         * CACHING_ARRAY only. flush_count: how many objects now leave an array that is full.
+         * CACHING_ARRAY only. flush_count: how many objects leave an array of @size objects, which
+         * is full, to make room for @wanted others: so many flushes as are needed, but no further
+         * one when all the array has will leave. It may be more than the array has.
          * flush: takes these back; unlike give, it may keep them in a shared array. reap: what
          * is due at times on the caller's node (S6-60). take, give and flush of such an engine
          * leave the slot cache lock alone, so they may be called with it held, except take of a
          * cache with a constructor.
          */
-        unsigned int (*flush_count)(struct kmem_cache *cache);
+        unsigned int (*flush_count)(struct kmem_cache *cache, unsigned int size,
+                                    unsigned int wanted);
         void (*flush)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                       unsigned int count);
         void (*reap)(struct kmem_cache *cache, uint64_t now_ms);

@@ -84,10 +84,10 @@ KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, siz
         if (count == 1 && likely(!(flags & (__GFP_ZERO | __GFP_ACCOUNT)))) {
                 void *object = percpu_alloc_fast(cache->pair_offset);
 
-                if (likely(object)) {
-                        objects[0] = object;
-                        return 1;
-                }
+                if (unlikely(!object))
+                        return alloc_bulk_rest(cache, flags, 1, objects, 0);
+                objects[0] = object;
+                return 1;
         }
         return alloc_many(cache, flags, count, objects);
 }
@@ -146,11 +146,29 @@ static KMEM_NOINLINE void free_same_cache(struct kmem_cache *cache, size_t count
 }
 
 /* The page map entry of an object that is looked up by address, 0 if that needs the slow path. */
-static inline uint32_t map_entry(const void *object)
+static KMEM_ALWAYS_INLINE uint32_t map_entry(const void *object)
 {
-        uintptr_t offset = (uintptr_t)object - heap.base;
+        uintptr_t offset = (uintptr_t)object - fast.heap_base;
 
-        return likely(offset < fast.heap_bytes) ? heap.map[offset >> PAGE_SHIFT] : 0;
+        return likely(offset < fast.heap_bytes) ? fast.map[offset >> PAGE_SHIFT] : 0;
+}
+
+/*
+ * The entry again, but from the last call, if that had the same: the processor then goes on to the
+ * sheaf while it still reads object and page map, instead of waiting for both. The empty statement
+ * hides from the compiler that the two are equal, or it would use the one that is waited for.
+ */
+static KMEM_ALWAYS_INLINE uint32_t foreseen_entry(uint32_t entry)
+{
+        static __thread uint32_t last_entry __attribute__((tls_model("initial-exec")));
+        uint32_t last = last_entry;
+        uint32_t foreseen = last;
+
+        __asm__("" : "+r"(foreseen));
+        if (likely(entry == last))
+                return foreseen;
+        last_entry = entry;
+        return entry;
 }
 
 /* What the pair had no room for; blocks of exact sizes have no pair and go one by one. */
@@ -165,31 +183,56 @@ static KMEM_NOINLINE void free_any_slow(struct kmem_cache *cache, unsigned int c
                 block_free_slow(objects[i], "kfree_bulk");
 }
 
-/* Neighbours of the same cache go together; large blocks, NULL and strangers one by one. */
+/* How many objects from the first on have its page map entry, which is @entry. */
+static KMEM_ALWAYS_INLINE unsigned int count_run(size_t count, void **objects, uint32_t entry)
+{
+        unsigned int most = (unsigned int)min_of(count, (size_t)BULK_PIECE);
+        unsigned int run = 1;
+
+        while (run < most && map_entry(objects[run]) == entry)
+                run++;
+        return run;
+}
+
+/*
+ * Neighbours of the same cache go together; large blocks, NULL and strangers one by one. Of the
+ * first @run objects, whose entry is @entry, @pushed are on their sheaf already.
+ */
+static KMEM_NOINLINE void free_any_rest(size_t count, void **objects, uint32_t entry,
+                                        unsigned int run, unsigned int pushed)
+{
+        for (;;) {
+                if (pushed < run)
+                        free_any_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
+                                      objects + pushed);
+                objects += run;
+                count -= run;
+                if (!count)
+                        return;
+                entry = map_entry(objects[0]);
+                if (likely(entry)) {
+                        run = count_run(count, objects, entry);
+                        pushed = rseq_push_bulk(foreseen_entry(entry), objects, run);
+                } else {
+                        block_free(objects[0], "kfree_bulk");
+                        run = pushed = 1;
+                }
+        }
+}
+
+/* The first run, which is often all there is, without a frame for calls. */
 static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
 {
-        size_t first = 0;
+        uint32_t entry = count ? map_entry(objects[0]) : 0;
+        unsigned int run = 0;
+        unsigned int pushed = 0;
 
-        while (first < count) {
-                uint32_t entry = map_entry(objects[first]);
-                size_t end = first + 1;
-                unsigned int run;
-                unsigned int pushed;
-
-                if (unlikely(!entry)) {
-                        block_free(objects[first], "kfree_bulk");
-                        first = end;
-                        continue;
-                }
-                while (end < count && end - first < BULK_PIECE && map_entry(objects[end]) == entry)
-                        end++;
-                run = (unsigned int)(end - first);
-                pushed = rseq_push_bulk(entry, objects + first, run);
-                if (unlikely(pushed < run))
-                        free_any_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
-                                      objects + first + pushed);
-                first = end;
+        if (likely(entry)) {
+                run = count_run(count, objects, entry);
+                pushed = rseq_push_bulk(foreseen_entry(entry), objects, run);
         }
+        if (unlikely(pushed < count))
+                free_any_rest(count, objects, entry, run, pushed);
 }
 
 KMEM_PUBLIC void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
@@ -204,8 +247,8 @@ KMEM_PUBLIC void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, vo
 
 KMEM_PUBLIC void kfree_bulk(size_t count, void **objects)
 {
-        if (count == 1)
-                block_free(objects[0], "kfree_bulk");
-        else
+        if (count != 1)
                 free_any_cache(count, objects);
+        else if (unlikely(!percpu_free_fast(foreseen_entry(map_entry(objects[0])), objects[0])))
+                block_free_slow(objects[0], "kfree_bulk");
 }

@@ -34,7 +34,7 @@
 enum {
         ARRAY_TOUCHED = -1,   /* in array_seen: a refill has set the mark */
         UNTOUCHED_BATCH = 16, /* most objects that an untouched array is refilled with (S6-31) */
-        CHUNK = 64,           /* objects on the stack at a time; twice the default batches */
+        CHUNK = 128,          /* objects on the stack at a time: an array of the default limit */
         REAP_FIRST_MS = 1000, /* S6-60 */
         REAP_MS = 2000,
 };
@@ -77,8 +77,21 @@ static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct 
         sheaf_free(cache, array);
 }
 
-/* Takes the oldest objects from the bottom of a private array; the rest shifts down (S6-41). */
-static unsigned int pull_oldest(struct sheaf *array, void **objects, unsigned int count)
+/* Single calls copy one. */
+static inline void copy_objects(void **to, void *const *from, unsigned int count)
+{
+        if (count == 1)
+                to[0] = from[0];
+        else
+                memcpy(to, from, count * sizeof(*to));
+}
+
+/*
+ * Takes the oldest objects from the bottom of a private array; the rest shifts down (S6-41). Not
+ * inlined: where gcc knows that there are few it copies by rep movs, which takes longer for a batch.
+ */
+static KMEM_NOINLINE unsigned int pull_oldest(struct sheaf *array, void **objects,
+                                              unsigned int count)
 {
         count = min_of(count, array->size);
         memcpy(objects, array->object, count * sizeof(*objects));
@@ -88,22 +101,70 @@ static unsigned int pull_oldest(struct sheaf *array, void **objects, unsigned in
 }
 
 /*
- * Fills a private, empty array (S6-31). If the back end makes a slab for it, constructors run,
- * which may allocate and so may need any lock: then the lock is let go, and another thread may
- * make an array meanwhile.
+ * How many objects an empty array is refilled with (S6-31). Where @wanted ones are asked for, of
+ * which no refill would leave any in the array, it is as many whole refills as they take.
  */
-static void refill_locked(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *array)
+static uint32_t refill_amount(const struct kmem_cache *cache, const struct slot_cache *record,
+                              const struct sheaf *array, unsigned int wanted)
 {
         uint32_t amount = min_of(load_relaxed(&cache->batchcount), array->capacity);
 
-        if (record->array_seen == 0)
-                amount = min_of(amount, (uint32_t)UNTOUCHED_BATCH);
+        if (!record->array_seen)
+                return min_of(amount, (uint32_t)UNTOUCHED_BATCH);
+        return wanted > amount && amount ? wanted - wanted % amount : amount;
+}
+
+/*
+ * Takes the objects of one refill while the slot's array is private and empty, or of several at once,
+ * which is the same: each goes on where the one before it left off. If the back end
+ * makes a slab for it, constructors run, which may allocate and so may need any lock: then the lock
+ * is let go, and another thread may make an array meanwhile.
+ */
+static unsigned int refill_locked(struct kmem_cache *cache, struct slot_cache *record,
+                                  void **objects, uint32_t amount)
+{
+        unsigned int taken;
+
         if (cache->ctor)
                 lock_drop(&record->engine.lock);
-        array->size = cache->engine->take(cache, &record->engine, array->object, amount);
+        taken = cache->engine->take(cache, &record->engine, objects, amount);
         if (cache->ctor)
                 lock_take(&record->engine.lock);
         record->array_seen = (uint32_t)ARRAY_TOUCHED;
+        return taken;
+}
+
+/*
+ * Takes objects out of a private array, refilled as often as need be. Refills of which nothing would
+ * stay in the array go past it.
+ */
+static unsigned int take_private_locked(struct kmem_cache *cache, struct slot_cache *record,
+                                        struct sheaf *array, void **objects, unsigned int count)
+{
+        unsigned int taken = 0;
+        unsigned int got;
+
+        while (taken < count) {
+                unsigned int wanted = count - taken;
+                uint32_t amount = refill_amount(cache, record, array, wanted);
+
+                if (array->size) {
+                        got = min_of(wanted, array->size);
+                        array->size -= got;
+                        copy_objects(objects + taken, array->object + array->size, got);
+                } else if (wanted >= amount) {
+                        got = refill_locked(cache, record, objects + taken, amount);
+                        if (!got)
+                                break;
+                } else {
+                        got = 0;
+                        array->size = refill_locked(cache, record, array->object, amount);
+                        if (!array->size)
+                                break;
+                }
+                taken += got;
+        }
+        return taken;
 }
 
 static void objects_flush(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
@@ -217,54 +278,73 @@ static void reap_due(struct slot *slot)
         lock_drop(&cache_mutex);
 }
 
-void *array_alloc(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+unsigned int array_alloc(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                         void **objects, unsigned int count)
 {
         struct sheaf *array;
-        void *object = NULL;
+        unsigned int taken;
 
         reap_due(slot);
         lock_take(&record->engine.lock);
         array = take_out_locked(cache, slot, record);
         if (unlikely(!array)) {
                 lock_drop(&record->engine.lock);
-                return cache->engine->take(cache, &record->engine, &object, 1) ? object : NULL;
+                return cache->engine->take(cache, &record->engine, objects, count);
         }
         /* Others may have freed into it since the caller found it empty. */
-        if (!array->size)
-                refill_locked(cache, record, array);
-        if (array->size)
-                object = array->object[--array->size];
+        taken = take_private_locked(cache, record, array, objects, count);
         put_back_locked(cache, slot, record, array);
-        return object;
+        return taken;
 }
 
-void array_free(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                void *object)
+/*
+ * Puts some of the objects into the slot's array, after flushes if it is full, and returns how many.
+ * The oldest leave while others may use the array already.
+ */
+static unsigned int put_some(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                             void *const *objects, unsigned int count)
 {
-        void *objects[CHUNK];
-        unsigned int count = 0;
+        void *oldest[CHUNK];
+        unsigned int flushed = 0;
         unsigned int pulled = 0;
         struct sheaf *array;
 
-        reap_due(slot);
         lock_take(&record->engine.lock);
         array = take_out_locked(cache, slot, record);
         if (unlikely(!array)) {
                 lock_drop(&record->engine.lock);
-                objects_give(cache, slot, record, &object, 1);
-                return;
+                return 0;
         }
         if (array->size == array->capacity) {
-                count = max_of(cache->engine->flush_count(cache), 1u);
-                pulled = pull_oldest(array, objects, min_of(count, (unsigned int)CHUNK));
+                flushed = cache->engine->flush_count(cache, array->size, count);
+                pulled = pull_oldest(array, oldest, min_of(flushed, (unsigned int)CHUNK));
         }
-        array->object[array->size++] = object;
+        count = min_of(count, array->capacity - array->size);
+        copy_objects(array->object + array->size, objects, count);
+        array->size += count;
         put_back_locked(cache, slot, record, array);
         while (pulled) {
-                objects_flush(cache, slot, record, objects, pulled);
-                count -= pulled;
-                pulled = count ? shed_chunk(cache, slot, record, objects,
-                                            min_of(count, (unsigned int)CHUNK))
-                               : 0;
+                objects_flush(cache, slot, record, oldest, pulled);
+                flushed -= pulled;
+                pulled = flushed ? shed_chunk(cache, slot, record, oldest,
+                                              min_of(flushed, (unsigned int)CHUNK))
+                                 : 0;
+        }
+        return count;
+}
+
+void array_free(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                void **objects, unsigned int count)
+{
+        reap_due(slot);
+        while (count) {
+                unsigned int put = put_some(cache, slot, record, objects, count);
+
+                if (unlikely(!put)) {
+                        objects_give(cache, slot, record, objects, count);
+                        return;
+                }
+                objects += put;
+                count -= put;
         }
 }

@@ -8,14 +8,17 @@
 
 #include "percpu/slot.h"
 
-/* The caller's slot has no object to pop; NULL only without memory. */
-KMEM_HIDDEN void *array_alloc(struct kmem_cache *cache, struct slot *slot,
-                              struct slot_cache *record);
-/* The push onto the caller's slot failed because the array is full or cold. */
+/*
+ * Up to @count objects for a request that the caller's slot did not have them for; how many. 0 only
+ * without memory; fewer also while the array cannot be had.
+ */
+KMEM_HIDDEN unsigned int array_alloc(struct kmem_cache *cache, struct slot *slot,
+                                     struct slot_cache *record, void **objects, unsigned int count);
+/* Takes objects whose push failed, because the slot's array is full or cold. */
 KMEM_HIDDEN void array_free(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                            void *object);
+                            void **objects, unsigned int count);
 /* Whether the caller's slot has the object in its array. */
-KMEM_HIDDEN bool array_holds(struct kmem_cache *cache, struct slot *slot,
-                             struct slot_cache *record, const void *object);
+KMEM_HIDDEN bool array_holds(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                             const void *object);
 
 #endif

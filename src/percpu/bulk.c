@@ -7,6 +7,7 @@
 
 #include "base/message.h"
 #include "base/options.h"
+#include "percpu/array.h"
 #include "percpu/drain.h"
 #include "percpu/stock.h"
 
@@ -58,13 +59,11 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         return taken;
 }
 
-/*
- * A slot's one array is refilled and flushed as by single calls (S5-30): batch by batch, and the
- * pointers in between move in sequences.
- */
-static bool goes_by_array(const struct kmem_cache *cache)
+/* A slot's one array is refilled and flushed batch by batch, as by single calls (S5-30). */
+static bool goes_by_array(const struct kmem_cache *cache, const struct slot *slot)
 {
-        return cache->engine->caching == CACHING_ARRAY && load_relaxed(&cache->sheaf_capacity);
+        return cache->engine->caching == CACHING_ARRAY && load_relaxed(&cache->sheaf_capacity) &&
+               slot != &shared_slot;
 }
 
 unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)
@@ -79,7 +78,9 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 unsigned int got = 0;
 
                 /* Fewer than half a sheaf are worth a refill, which leaves the rest installed. */
-                if (wanted * 2 < load_relaxed(&cache->sheaf_capacity) || goes_by_array(cache)) {
+                if (goes_by_array(cache, slot)) {
+                        got = array_alloc(cache, slot, record, objects + taken, wanted);
+                } else if (wanted * 2 < load_relaxed(&cache->sheaf_capacity)) {
                         objects[taken] = percpu_alloc_slow(cache);
                         got = objects[taken] != NULL;
                         if (got && wanted > 1)
@@ -138,6 +139,10 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
         unsigned int given = 0;
 
         percpu_after_fork();
+        if (goes_by_array(cache, slot)) {
+                array_free(cache, slot, record, objects, count);
+                return;
+        }
         while (given < count) {
                 unsigned int left = count - given;
                 struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
@@ -147,7 +152,7 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                 if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
                     take_turns(slot, cache, &pair))
                         got = push_some(cache, objects + given, left);
-                if (!got && left >= capacity && !goes_by_array(cache)) {
+                if (!got && left >= capacity) {
                         got = capacity ? capacity : left;
                         give_many(cache, slot, record, objects + given, got);
                 } else if (!got) {

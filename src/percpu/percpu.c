@@ -322,7 +322,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                         return object;
         }
         if (cache->engine->caching == CACHING_ARRAY)
-                return array_alloc(cache, slot, record);
+                return array_alloc(cache, slot, record, &object, 1) ? object : NULL;
         pair = slot_read_pair(slot, sheaf_offset(cache));
         /* The size may be stale; then the pop finds nothing and a refill follows. */
         if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair)) {
@@ -396,7 +396,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         if (pushed != PUSH_FULL)
                 return pushed == PUSH_DONE;
         if (cache->engine->caching == CACHING_ARRAY) {
-                array_free(cache, slot, record, object);
+                array_free(cache, slot, record, &object, 1);
                 return true;
         }
         pair = slot_read_pair(slot, sheaf_offset(cache));

@@ -27,6 +27,8 @@ static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void 
  * Aborted before it: nothing changed. Against: the same slot on this CPU, which aborts us, and a
  * drainer: a replace that read the mark clear is committed or aborted by the first fence, before
  * the drainer reads the pointers; later ones see the mark (INV-4).
+ * The new pair is loaded in halves, as the caller has just stored it: a load of both would wait
+ * until the two stores have reached the cache.
  */
 static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                                 const struct pair *expected, const struct pair *new_pair)
@@ -42,7 +44,8 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                               "jne %l[slow]\n\t"
                               "cmpq %[spare], 8(%[work],%[offset])\n\t"
                               "jne %l[slow]\n\t"
-                              "movaps (%[new_pair]), %%xmm0\n\t"
+                              "movq (%[new_pair]), %%xmm0\n\t"
+                              "movhps 8(%[new_pair]), %%xmm0\n\t"
                               "movaps %%xmm0, (%[work],%[offset])" KMEM_RSEQ_END
                               : [work] "=&r"(work)
                               : [slot] "r"(slot), [offset] "r"(pair_offset),

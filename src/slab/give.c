@@ -76,17 +76,25 @@ void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
 }
 
 /*
- * S6-41: a batch, but not more than the shared array has room for, unless it has none. Read
- * without the lock: what does not fit after all goes to the slabs.
+ * S6-41: a flush is of a batch, but not of more than the shared array has room for, unless it has
+ * none. Its room is read without the lock: what does not fit after all goes to the slabs. Flushes in
+ * turn take the oldest objects in their order, so several are the same as one of their sum.
  */
-unsigned int slab_flush_count(struct kmem_cache *cache)
+unsigned int slab_flush_count(struct kmem_cache *cache, unsigned int size, unsigned int wanted)
 {
         const struct object_array *shared =
                 load_acquire(&slab_data(cache)->node[slab_local_node()].shared);
         uint32_t room = shared ? shared->limit - load_relaxed(&shared->available) : 0;
         uint32_t batchcount = load_relaxed(&cache->batchcount);
+        unsigned int count = 0;
 
-        return room ? min_of(batchcount, room) : batchcount;
+        do {
+                uint32_t next = room ? min_of(batchcount, room) : batchcount;
+
+                count += next;
+                room -= min_of(room, next);
+        } while (count < wanted && count < size);
+        return count;
 }
 
 /* Objects of other nodes go to alien arrays; what is left and wrong is found by its slab. */

@@ -45,20 +45,27 @@ unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab, void 
 {
         uint64_t *bits = slab_bits(cache, slab);
         const slab_entry *table = slab->table;
+        char *first = slab_object(cache, slab, 0);
+        uint32_t all = cache->objects;
+        uint32_t size = cache->size;
+        uint32_t active = slab->active;
         unsigned int taken = 0;
 
-        while (taken < count && slab->active < cache->objects) {
-                uint32_t index = table[slab->active];
+        while (taken < count && active < all) {
+                uint32_t index = table[active];
+                uint64_t bit = (uint64_t)1 << index % 64;
 
-                if (unlikely(index >= cache->objects || bits[index / 64] >> index % 64 & 1)) {
+                if (unlikely(index >= all || bits[index / 64] & bit)) {
+                        slab->active = (uint16_t)active;
                         slab_mend(cache, slab);
                         continue;
                 }
-                bits[index / 64] |= (uint64_t)1 << index % 64;
-                slab->active++;
-                objects[taken++] = slab_object(cache, slab, index);
+                bits[index / 64] |= bit;
+                active++;
+                objects[taken++] = first + (size_t)index * size;
         }
-        if (slab->active == cache->objects && slab_data(cache)->placement == PLACE_OBJECT)
+        slab->active = (uint16_t)active;
+        if (active == all && slab_data(cache)->placement == PLACE_OBJECT)
                 slab->table = NULL;
         return taken;
 }
@@ -194,26 +201,43 @@ static const char *find_object(struct kmem_cache *cache, const void *object, str
  * Takes objects of this node back into their slabs (S6-42) and returns how many were right.
  * Wrong ones are reported, without the lock, for a program may catch the signal of an abort.
  * Slabs to be ended are chained to *doomed, for when the lock has been dropped.
+ *
+ * An object of the same slab as the one before is known by its distance from the first, so only
+ * others are looked up. The rules are find_object's, which is asked for what to say, too. While the
+ * lock is dropped the slab may end.
  */
 unsigned int node_push_locked(struct kmem_cache *cache, uint32_t node, void *const *objects,
                               unsigned int count, uint32_t *doomed)
 {
         struct lock *lock = &cache->node[node].list_lock;
         struct slab_node *data = &slab_data(cache)->node[node];
+        uint64_t reciprocal = cache->reciprocal;
+        uint32_t size = cache->size;
+        uint64_t all_bytes = (uint64_t)cache->objects * size;
         unsigned int right = 0;
         struct page *slab = NULL;
-        uint32_t index;
+        uintptr_t first = 0;
+        uint64_t bytes = 0; /* of the slab's objects; 0: of none */
 
         debug_check(lock_is_held(lock));
         for (unsigned int i = 0; i < count; i++) {
-                const char *wrong = find_object(cache, objects[i], &slab, &index);
+                uint64_t offset = (uintptr_t)objects[i] - first;
+                uint32_t index = (uint32_t)((offset * reciprocal) >> 40);
                 struct page_list *from;
 
-                if (unlikely(wrong)) {
-                        lock_drop(lock);
-                        engine_bad_free(cache, objects[i], wrong);
-                        lock_take(lock);
-                        continue;
+                if (offset >= bytes || (uint64_t)index * size != offset ||
+                    !slab_is_used(cache, slab, index)) {
+                        const char *wrong = find_object(cache, objects[i], &slab, &index);
+
+                        if (unlikely(wrong)) {
+                                lock_drop(lock);
+                                engine_bad_free(cache, objects[i], wrong);
+                                lock_take(lock);
+                                bytes = 0;
+                                continue;
+                        }
+                        first = (uintptr_t)slab_object(cache, slab, 0);
+                        bytes = all_bytes;
                 }
                 from = slab_list(cache, slab);
                 slab_push_object(cache, slab, index);

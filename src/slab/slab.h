@@ -202,7 +202,8 @@ KMEM_HIDDEN unsigned int slab_take(struct kmem_cache *cache, struct engine_slot 
 KMEM_HIDDEN void *slab_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
 KMEM_HIDDEN void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                            unsigned int count);
-KMEM_HIDDEN unsigned int slab_flush_count(struct kmem_cache *cache);
+KMEM_HIDDEN unsigned int slab_flush_count(struct kmem_cache *cache, unsigned int size,
+                                          unsigned int wanted);
 KMEM_HIDDEN void slab_flush(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                             unsigned int count);
 KMEM_HIDDEN void slab_reap(struct kmem_cache *cache, uint64_t now_ms);

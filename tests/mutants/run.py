@@ -145,11 +145,11 @@ def copy_tree(source: Path, target: Path) -> Tree:
 
 def build_base(target: Path) -> Tree:
     tree = copy_tree(ROOT, target)
-    # urcu/ is a library of its own, which needs liburcu; simulator/ stands in for other files.
+    # lab/ and urcu/ are no part of the library and need others; simulator/ stands in for other files.
     sources = sorted(
         str(path.relative_to(target))
         for path in (target / "src").rglob("*.c")
-        if not {"urcu", "simulator"} & set(path.relative_to(target).parts)
+        if not {"lab", "urcu", "simulator"} & set(path.relative_to(target).parts)
     )
     sources += sorted({f"tests/{name}" for parts, _ in PROGRAMS.values() for name in parts})
     tree.compile(sources)

@@ -12,6 +12,7 @@
 #include "introspect/totals.h"
 #include "slab/slab.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -230,6 +231,110 @@ static void flushes(void **state)
         end();
 }
 
+static void expect_same_arrays(struct kmem_cache *bulk, struct kmem_cache *single)
+{
+        struct cache_totals expected;
+        struct cache_totals found;
+
+        cache_total(bulk, &found);
+        cache_total(single, &expected);
+        check_equal(found.inuse, expected.inuse);
+        check_equal(found.resting, expected.resting);
+        check_equal(found.report.shared_objects, expected.report.shared_objects);
+        check_equal(found.nodes.objects - found.nodes.listed_free,
+                    expected.nodes.objects - expected.nodes.listed_free);
+        cache = bulk;
+        walk();
+}
+
+/* A few random bulks of up to the whole array, and as many single calls on a second cache. */
+static void bulks_beside_singles(const char *tunables, uint64_t seed)
+{
+        struct kmem_cache *bulk = kmem_cache_create("bulk", 256, 0, SLAB_NO_MERGE, NULL);
+        struct kmem_cache *single = kmem_cache_create("single", 256, 0, SLAB_NO_MERGE, NULL);
+        struct kmem_cache *other = kmem_cache_create("other", 256, 0, SLAB_NO_MERGE, NULL);
+        static void *others[MANY];
+        unsigned int held = 0;
+        char line[64];
+
+        check(bulk && single && other);
+        check_equal(kmem_slabinfo_write("other 1 1 0"), 0);
+        snprintf(line, sizeof(line), "bulk %s", tunables);
+        check_equal(kmem_slabinfo_write(line), 0);
+        snprintf(line, sizeof(line), "single %s", tunables);
+        check_equal(kmem_slabinfo_write(line), 0);
+        /* Which objects a call gets may differ, and so which slabs would end. */
+        slab_data(bulk)->node[0].free_limit = UINT64_MAX;
+        slab_data(single)->node[0].free_limit = UINT64_MAX;
+        for (unsigned int step = 0; step < 300; step++) {
+                unsigned int count = (unsigned int)(random_step(&seed) % MANY) + 1;
+
+                if (random_step(&seed) % 2) {
+                        count = min_of(count, MANY - held);
+                        check_equal(kmem_cache_alloc_bulk(bulk, GFP_KERNEL, count, objects + held),
+                                    count);
+                        cache = single;
+                        alloc_all(others + held, count);
+                        held += count;
+                } else {
+                        count = min_of(count, held);
+                        held -= count;
+                        kmem_cache_free_bulk(step % 2 ? bulk : NULL, count, objects + held);
+                        cache = single;
+                        free_all(others + held, count);
+                }
+                expect_same_arrays(bulk, single);
+                /*
+                 * Slow paths of a third cache let the reaper see both in the same state; after a
+                 * few rounds it takes from arrays that nobody touched.
+                 */
+                for (uint64_t round = random_step(&seed) % 8; round > 3; round--) {
+                        void *pair[2];
+
+                        now_ms += 4000;
+                        cache = other;
+                        alloc_all(pair, 2);
+                        free_all(pair, 2);
+                        expect_same_arrays(bulk, single);
+                }
+        }
+        kmem_cache_free_bulk(bulk, held, objects);
+        cache = single;
+        free_all(others, held);
+        end();
+        kmem_cache_destroy(other);
+        cache = bulk;
+        end();
+}
+
+/* S5-30: a bulk call leaves the arrays as the same number of single calls would. */
+static void bulk_is_single_calls(void **state)
+{
+        static const char *const tunables[] = {"120 60 8", "120 50 1", "7 3 5",    "10 10 2",
+                                               "1 1 3",    "64 40 0",  "300 150 2"};
+
+        for (uint64_t i = 0; i < array_size(tunables); i++)
+                bulks_beside_singles(tunables[i], i + 1);
+}
+
+/* While the slot's array cannot be had, all objects come from slabs and go there (ARRAY-3). */
+static void bulk_without_array(void **state)
+{
+        begin("stopped", 256, 0);
+        alloc_all(objects, 1);
+        free_all(objects, 1);
+        for (unsigned int number = 0; number < slots_made_count(); number++)
+                store_release(&slot_made(number)->stopped, 1u);
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, MANY, objects), MANY);
+        check_equal(totals().inuse, MANY);
+        check_equal(totals().resting, 0);
+        kmem_cache_free_bulk(cache, MANY, objects);
+        check_equal(totals().inuse, 0);
+        for (unsigned int number = 0; number < slots_made_count(); number++)
+                store_release(&slot_made(number)->stopped, 0u);
+        end();
+}
+
 /* S6-60, S6-61: one round leaves a touched array alone, the next takes a fifth of its limit. */
 static void reaping(void **state)
 {
@@ -420,12 +525,20 @@ int main(int argc, char **argv)
                 {"leftovers", leftovers},
         };
         static const struct CMUnitTest tests[] = {
-                cmocka_unit_test(fresh_slab),    cmocka_unit_test(colours_in_turn),
-                cmocka_unit_test(partial_order), cmocka_unit_test(free_limit),
-                cmocka_unit_test(refills),       cmocka_unit_test(flushes),
-                cmocka_unit_test(reaping),       cmocka_unit_test(reaping_slabs),
-                cmocka_unit_test(mended),        cmocka_unit_test(wrong_frees),
-                cmocka_unit_test(constructors),  cmocka_unit_test(without_memory),
+                cmocka_unit_test(fresh_slab),
+                cmocka_unit_test(colours_in_turn),
+                cmocka_unit_test(partial_order),
+                cmocka_unit_test(free_limit),
+                cmocka_unit_test(refills),
+                cmocka_unit_test(flushes),
+                cmocka_unit_test(reaping),
+                cmocka_unit_test(reaping_slabs),
+                cmocka_unit_test(mended),
+                cmocka_unit_test(wrong_frees),
+                cmocka_unit_test(constructors),
+                cmocka_unit_test(without_memory),
+                cmocka_unit_test(bulk_is_single_calls),
+                cmocka_unit_test(bulk_without_array),
         };
 
         child_main(argc, argv, children, array_size(children));
