@@ -37,11 +37,11 @@
 #endif
 
 enum {
-        FIRST_BYTES = 32 << 10,  /* taken from the system at once */
-        SLOW_PATHS = 128,        /* before the file is made */
-        REGION_BYTES = 4 << 20,  /* the most */
+        FIRST_BYTES = 32 << 10, /* taken from the system at once */
+        SLOW_PATHS = 128,       /* before the file is made */
+        REGION_BYTES = 4 << 20, /* the most */
         UNIT = 64,
-        SIZES = 16,              /* records of up to so many units are used again */
+        SIZES = 16, /* records of up to so many units are used again */
 };
 
 static struct registry_head no_registry = {.asked = 1};
@@ -50,9 +50,9 @@ struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;
 void (*registry_honour)(void);
 
-static char *region;        /* NULL: no registry */
-static size_t used;         /* bytes of the region that records have been carved from */
-static size_t accessible;   /* bytes that may be touched */
+static char *region;              /* NULL: no registry */
+static size_t used;               /* bytes of the region that records have been carved from */
+static size_t accessible;         /* bytes that may be touched */
 static uint32_t freed[SIZES + 1]; /* offsets of free records by units, linked behind their heads */
 static uint64_t missing;
 static char file_path[80];
@@ -112,8 +112,8 @@ static long open_directory(const char *path, uint32_t user)
         }
         if (refused(directory))
                 return -1;
-        if (refused(system_call(SYS_fstat, directory, (long)&status, 0)) ||
-            status.st_uid != user || status.st_mode & 077) {
+        if (refused(system_call(SYS_fstat, directory, (long)&status, 0)) || status.st_uid != user ||
+            status.st_mode & 077) {
                 system_call(SYS_close, directory, 0, 0);
                 return -1;
         }

@@ -51,12 +51,12 @@ struct registry_head {
         uint32_t fields_offset; /* the description of all this, see registry_field */
         uint32_t fields;
         uint32_t process;
-        uint32_t asked;         /* grows with each request */
-        uint64_t namespace;     /* inode of the process's pid namespace, 0: not known */
-        uint64_t start_time;    /* of the process, clock ticks since boot, 0: not known */
-        uint64_t id;            /* tells files of one process from each other (exec) */
-        uint64_t used_bytes;    /* end of the records; release */
-        uint64_t missing;       /* records that did not fit */
+        uint32_t asked;      /* grows with each request */
+        uint64_t namespace;  /* inode of the process's pid namespace, 0: not known */
+        uint64_t start_time; /* of the process, clock ticks since boot, 0: not known */
+        uint64_t id;         /* tells files of one process from each other (exec) */
+        uint64_t used_bytes; /* end of the records; release */
+        uint64_t missing;    /* records that did not fit */
         char release[16];
         struct registry_request requests[REGISTRY_REQUESTS];
 };
@@ -68,21 +68,21 @@ struct registry_field {
         uint16_t part;   /* enum registry_part */
         uint16_t offset; /* in the part */
         uint16_t bytes;
-        uint16_t count;  /* more than 1: an array */
-        uint64_t value;  /* PART_FLAG: the bit of the cache's flags; else 1 for text, 0 numbers */
+        uint16_t count; /* more than 1: an array */
+        uint64_t value; /* PART_FLAG: the bit of the cache's flags; else 1 for text, 0 numbers */
 };
 
 /* A slot's figures for a cache. Cumulative, so that taken - given is never below 0. */
 struct registry_slot {
         struct registry_record_head head;
-        uint64_t birth;  /* of the cache */
-        uint32_t slot;   /* UINT32_MAX: threads without a slot */
-        uint64_t taken;  /* as in struct engine_slot */
+        uint64_t birth; /* of the cache */
+        uint32_t slot;  /* UINT32_MAX: threads without a slot */
+        uint64_t taken; /* as in struct engine_slot */
         uint64_t given;
 };
 
 struct registry_node {
-        uint64_t number;         /* the kernel's */
+        uint64_t number; /* the kernel's */
         uint64_t slabs;
         uint64_t objects;
         uint64_t partial;        /* slabs on the node partial list */

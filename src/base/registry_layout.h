@@ -9,13 +9,19 @@
 #include "kmem.h"
 
 #define FIELD(part, type, field, text)                                                             \
-        {#field, part, offsetof(struct type, field), sizeof(((struct type *)0)->field), 1, text}
+        {                                                                                          \
+#field, part, offsetof(struct type, field), sizeof(((struct type *)0)->field), 1,  \
+                        text                                                                       \
+        }
 #define HEAD_FIELD(field) FIELD(PART_HEAD, registry_head, field, 0)
 #define REQUEST_FIELD(field) FIELD(PART_REQUEST, registry_request, field, 0)
 #define SLOT_FIELD(field) FIELD(PART_SLOT, registry_slot, field, 0)
 #define NODE_FIELD(field) FIELD(PART_NODE, registry_node, field, 0)
 #define CACHE_FIELD(field) FIELD(PART_CACHE, registry_cache, field, 0)
-#define FLAG(name, flag) {name, PART_FLAG, 0, 0, 1, flag}
+#define FLAG(name, flag)                                                                           \
+        {                                                                                          \
+                name, PART_FLAG, 0, 0, 1, flag                                                     \
+        }
 
 static const struct registry_field registry_fields[] = {
         HEAD_FIELD(head_bytes),

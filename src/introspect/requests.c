@@ -39,7 +39,8 @@ static struct registry_request *next_request(uint64_t after, struct registry_req
         memcpy(copy, oldest, sizeof(*copy));
         copy->number = least;
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (load_relaxed(&oldest->state) != REQUEST_PENDING || load_relaxed(&oldest->number) != least)
+        if (load_relaxed(&oldest->state) != REQUEST_PENDING ||
+            load_relaxed(&oldest->number) != least)
                 copy->state = REQUEST_NONE;
         copy->attribute[sizeof(copy->attribute) - 1] = '\0';
         copy->value[sizeof(copy->value) - 1] = '\0';

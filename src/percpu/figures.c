@@ -8,7 +8,8 @@
 
 static size_t cache_figures_bytes(void)
 {
-        return offsetof(struct registry_cache, node) + system_nodes() * sizeof(struct registry_node);
+        return offsetof(struct registry_cache, node) +
+               system_nodes() * sizeof(struct registry_node);
 }
 
 void figures_add_cache(struct kmem_cache *cache)
@@ -41,7 +42,8 @@ static void show_nodes(struct kmem_cache *cache)
         struct engine_report report = {0};
 
         cache->engine->report(cache, &report);
-        for (unsigned int node = 0; cache->engine == &slub_engine && node < system_nodes(); node++) {
+        for (unsigned int node = 0; cache->engine == &slub_engine && node < system_nodes();
+             node++) {
                 registry_show(&cache->figures->node[node].slabs, &cache->node[node].slabs);
                 registry_show(&cache->figures->node[node].objects, &cache->node[node].objects);
         }
