@@ -21,6 +21,10 @@ bench = typer.Typer(help="Measure the allocator.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 lab = typer.Typer(help="Try slab policies, compare with published figures.", no_args_is_help=True)
 app.add_typer(lab, name="lab")
+record = typer.Typer(help="Record traces of programs and of the kernel.", no_args_is_help=True)
+app.add_typer(record, name="record")
+# What follows the command's own options belongs to the recorded command.
+RECORDED = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def show_version(wanted: bool) -> None:
@@ -171,6 +175,62 @@ def replay(
         costs_file=costs,
         json_file=json_file,
     )
+
+
+@record.command("program", context_settings=RECORDED)
+def record_program(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="The program and its arguments.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The trace to write.")] = Path(
+        "program.ktrace"
+    ),
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTIONS", help="Options of the library; may be repeated."),
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Write traces of all processes, the others to FILE.N-PID."),
+    ] = False,
+) -> None:
+    """Run COMMAND on libkmem and record what it allocates and frees.
+
+    A trace is of one process: of several the one with the most events is written. The exit status
+    is the command's.
+    """
+    from kmem.record import record_program
+
+    raise typer.Exit(record_program(command, out, options or [], every=every))
+
+
+@record.command("kernel", context_settings=RECORDED)
+def record_kernel(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND]", help="Record until COMMAND ends.", show_default=False
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="N", help="Record for N seconds.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The trace to write.")] = Path(
+        "kernel.ktrace"
+    ),
+    buffer_kib: Annotated[
+        int,
+        typer.Option("--buffer", metavar="KIB", min=64, help="Ring buffer of each CPU, in KiB."),
+    ] = 32768,
+) -> None:
+    """Record what the running kernel allocates and frees (kmem tracepoints; root).
+
+    Says how many events were lost, and what share of frees is unpaired because bulk calls have no
+    tracepoint. The exit status is that of COMMAND.
+    """
+    from kmem.record import record_kernel
+
+    raise typer.Exit(record_kernel(command or [], seconds, out, buffer_kib))
 
 
 @bench.command()

@@ -14,6 +14,7 @@
 #include "account/group.h"
 #include "account/owners.h"
 #include "api/heap.h"
+#include "record/record.h"
 
 /* Whether a request with these flags has to leave the fast path to be charged. */
 static inline bool wants_account(gfp_t flags)
@@ -58,6 +59,15 @@ static inline bool accounted_free_fast(struct kmem_cache *cache, void *object)
 {
         owner_forget(cache, object);
         return likely(fast.heap_bytes) && percpu_free_fast(sheaf_offset(cache), object);
+}
+
+/* Notes an object of a cache that is handed out, if that is wanted. */
+static inline void record_object(const struct kmem_cache *cache, const void *object,
+                                 const void *site)
+{
+        if (is_recording())
+                record_alloc(object, cache->object_size, cache->object_size, cache_index(cache),
+                             site);
 }
 
 /* large_alloc, large_free and large_resize with the charge; flags: __GFP_ZERO, __GFP_ACCOUNT. */

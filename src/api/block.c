@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "debug/debug.h"
 #include "page/large.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -47,14 +48,12 @@ static void *object_alloc(struct kmem_cache *cache, bool *refused)
                                       : percpu_alloc(cache);
 }
 
-void *block_alloc(enum class_table table, size_t size, bool zero)
+static void *alloc_by_size(enum class_table table, size_t size, bool zero)
 {
         struct kmem_cache *cache;
         bool refused;
         void *object;
 
-        if (!heap_ready())
-                return heap_is_foreign() ? kmem_heap_owner.block_alloc(table, size, zero) : NULL;
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         cache = class_cache(table, size);
@@ -73,13 +72,27 @@ void *block_alloc(enum class_table table, size_t size, bool zero)
         return with_request(cache, object, size);
 }
 
-void *block_alloc_aligned(size_t size, size_t align)
+/* Notes an allocation, if that is wanted. */
+static void *recorded(void *block, size_t size, const void *site)
+{
+        if (is_recording() && !ZERO_OR_NULL_PTR(block))
+                record_alloc(block, size, block_bytes(block), 0, site);
+        return block;
+}
+
+void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
+{
+        if (!heap_ready())
+                return heap_is_foreign() ? kmem_heap_owner.block_alloc(table, size, zero, site)
+                                         : NULL;
+        return recorded(alloc_by_size(table, size, zero), size, site);
+}
+
+static void *alloc_aligned(size_t size, size_t align)
 {
         struct kmem_cache *cache = NULL;
         bool refused;
 
-        if (!heap_ready())
-                return heap_is_foreign() ? kmem_heap_owner.block_alloc_aligned(size, align) : NULL;
         if (size <= class_bytes_max() && align <= PAGE_SIZE)
                 cache = class_cache_aligned(max_of(size, (size_t)1), align);
         if (cache && cache->engine->alloc_bytes)
@@ -89,17 +102,22 @@ void *block_alloc_aligned(size_t size, size_t align)
         return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), 0);
 }
 
-void *block_alloc_accounted(size_t size, gfp_t flags)
+void *block_alloc_aligned(size_t size, size_t align, const void *site)
+{
+        if (!heap_ready())
+                return heap_is_foreign() ? kmem_heap_owner.block_alloc_aligned(size, align, site)
+                                         : NULL;
+        return recorded(alloc_aligned(size, align), size, site);
+}
+
+static void *alloc_accounted(size_t size, gfp_t flags)
 {
         struct kmem_cache *cache;
         bool refused;
         void *object;
 
-        if (!heap_ready())
-                return heap_is_foreign() ? kmem_heap_owner.block_alloc_accounted(size, flags)
-                                         : NULL;
         if (!group_current())
-                return block_alloc(CLASS_KMALLOC, size, flags & __GFP_ZERO);
+                return alloc_by_size(CLASS_KMALLOC, size, flags & __GFP_ZERO);
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache_accounted(size);
@@ -114,6 +132,14 @@ void *block_alloc_accounted(size_t size, gfp_t flags)
         if (object && flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);
         return with_request(cache, object, size);
+}
+
+void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
+{
+        if (!heap_ready())
+                return heap_is_foreign() ? kmem_heap_owner.block_alloc_accounted(size, flags, site)
+                                         : NULL;
+        return recorded(alloc_accounted(size, flags), size, site);
 }
 
 size_t block_bytes(const void *block)
@@ -169,7 +195,7 @@ void report_bad_free(const char *call, void *block, const char *wrong)
         message("%s(%p): %s; ignored", call, block, wrong);
 }
 
-void block_free_slow(void *block, const char *call)
+void block_free_at(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
         int saved_errno = errno;
@@ -184,6 +210,8 @@ void block_free_slow(void *block, const char *call)
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
                 fast.heap_bytes = heap.accessible_bytes;
+        if (is_recording())
+                record_free(block, site);
         if (cache && cache_has_owners(cache) && accounted_free_fast(cache, block))
                 return;
         if (!cache) {
@@ -204,52 +232,87 @@ void block_free_slow(void *block, const char *call)
         errno = saved_errno;
 }
 
-static void *resize_by_copy(enum class_table table, void *block, size_t old, size_t size)
+KMEM_NOINLINE void block_free_slow(void *block, const char *call)
 {
-        void *moved = block_alloc(table, size, false);
+        block_free_at(block, call, CALL_SITE);
+}
+
+/* The same, whatever the sheaves would take, for calls that free besides other things. */
+static void free_moved(void *block, const char *call, const void *site)
+{
+        if (is_recording())
+                block_free_at(block, call, site);
+        else
+                block_free(block, call);
+}
+
+/*
+ * A block that was resized in place is, in a recording, one that was freed and got again. The old
+ * address may be somebody else's as soon as the block has left it, so the number of the free is
+ * drawn before.
+ */
+static void *resize_large(void *block, size_t size, const void *site)
+{
+        struct record_event *event = is_recording() ? record_draw() : NULL;
+        void *resized = accounted_large_resize(block, size);
+
+        if (event && resized)
+                record_free_at(event, block, site);
+        else if (event)
+                record_void_at(event);
+        return resized ? recorded(resized, size, site) : NULL;
+}
+
+static void *resize_by_copy(enum class_table table, void *block, size_t old, size_t size,
+                            const void *site)
+{
+        void *moved = block_alloc(table, size, false, site);
 
         /* Not the NULL and header that slob_compat=2.6.24 makes of a failure. */
         if (!ZERO_OR_NULL_PTR(moved)) {
                 memcpy(moved, block, min_of(old, size));
-                block_free(block, "realloc");
+                free_moved(block, "realloc", site);
         }
         return moved;
 }
 
-void *block_resize(enum class_table table, void *block, size_t old, size_t size)
+void *block_resize(enum class_table table, void *block, size_t old, size_t size, const void *site)
 {
         struct kmem_cache *cache = cache_of(block);
         void *moved;
 
         if (heap_is_foreign())
-                return kmem_heap_owner.block_resize(table, block, old, size);
+                return kmem_heap_owner.block_resize(table, block, old, size, site);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
-                if (size <= old && (size >= old / 2 || class_bytes(table, size) == old))
-                        return with_request(cache, block, size);
+                if (size <= old && (size >= old / 2 || class_bytes(table, size) == old)) {
+                        if (is_recording())
+                                record_free(block, site);
+                        return recorded(with_request(cache, block, size), size, site);
+                }
         } else if (size > class_bytes_max()) {
-                void *resized = accounted_large_resize(block, size);
+                void *resized = resize_large(block, size, site);
 
                 if (resized)
                         return resized;
         }
-        moved = resize_by_copy(table, block, old, size);
+        moved = resize_by_copy(table, block, old, size, site);
         /* A block that was to shrink stays if there is no memory for a smaller one. */
         return moved || size > old ? moved : block;
 }
 
-void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags)
+void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, const void *site)
 {
         void *moved = NULL;
 
         if (!heap_is_foreign() && !cache_of(block) && size > class_bytes_max())
-                moved = accounted_large_resize(block, size);
+                moved = resize_large(block, size, site);
         if (moved)
                 return moved;
-        moved = block_alloc_accounted(size, flags & ~__GFP_ZERO);
+        moved = block_alloc_accounted(size, flags & ~__GFP_ZERO, site);
         if (!ZERO_OR_NULL_PTR(moved)) {
                 memcpy(moved, block, min_of(old, size));
-                block_free(block, "krealloc");
+                free_moved(block, "krealloc", site);
         }
         return moved;
 }

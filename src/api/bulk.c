@@ -25,12 +25,14 @@ static KMEM_COLD int alloc_bulk_failed(struct kmem_cache *cache, gfp_t flags, vo
 
 /* Starts anew, with the charge first: @taken objects came from a cache that was open then. */
 static int alloc_bulk_accounted(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects,
-                                size_t taken)
+                                size_t taken, const void *site)
 {
         if (taken)
                 kmem_cache_free_bulk(cache, taken, objects);
         if (!accounted_alloc_bulk(cache, flags, count, objects))
                 return alloc_bulk_failed(cache, flags, objects, 0);
+        for (size_t i = 0; is_recording() && i < count; i++)
+                record_object(cache, objects[i], site);
         if (flags & __GFP_ZERO)
                 clear_objects(cache, objects, count);
         return (int)count;
@@ -45,7 +47,7 @@ static KMEM_NOINLINE int alloc_bulk_rest(struct kmem_cache *cache, gfp_t flags, 
         if (count > INT_MAX)
                 return alloc_bulk_failed(cache, flags, objects, taken);
         if (cache_is_closed(cache) || wants_account(flags))
-                return alloc_bulk_accounted(cache, flags, count, objects, taken);
+                return alloc_bulk_accounted(cache, flags, count, objects, taken, CALL_SITE);
         while (taken < count) {
                 unsigned int piece = (unsigned int)min_of(count - taken, (size_t)BULK_PIECE);
                 unsigned int got = percpu_alloc_bulk_slow(cache, objects + taken, piece);
@@ -70,7 +72,7 @@ static KMEM_NOINLINE int alloc_many(struct kmem_cache *cache, gfp_t flags, size_
                 return alloc_bulk_rest(cache, flags, count, objects, taken);
         if (unlikely(flags & (__GFP_ZERO | __GFP_ACCOUNT))) {
                 if (wants_account(flags))
-                        return alloc_bulk_accounted(cache, flags, count, objects, count);
+                        return alloc_bulk_accounted(cache, flags, count, objects, count, CALL_SITE);
                 if (flags & __GFP_ZERO)
                         clear_objects(cache, objects, count);
         }
@@ -103,10 +105,13 @@ static bool all_in_heap(size_t count, void **objects)
 }
 
 /* What the cache's pair had no room for: of a closed cache everything. */
-static KMEM_NOINLINE void free_slow(struct kmem_cache *cache, unsigned int count, void **objects)
+static KMEM_NOINLINE void free_slow(struct kmem_cache *cache, unsigned int count, void **objects,
+                                    const void *site)
 {
         unsigned int pushed = 0;
 
+        for (unsigned int i = 0; is_recording() && i < count; i++)
+                record_free(objects[i], site);
         if (cache_has_owners(cache)) {
                 owner_forget_bulk(cache, count, objects);
                 pushed = rseq_push_bulk(sheaf_offset(cache), objects, count);
@@ -118,6 +123,8 @@ static KMEM_NOINLINE void free_slow(struct kmem_cache *cache, unsigned int count
 /* What the sheaf had no room for, in pieces; strangers among them one by one. */
 static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count, void **objects)
 {
+        const void *site = CALL_SITE;
+
         if (heap_is_foreign()) {
                 kmem_heap_owner.cache_free_bulk(cache, count, objects);
                 return;
@@ -126,7 +133,7 @@ static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count,
                 unsigned int piece = (unsigned int)min_of(count, (size_t)BULK_PIECE);
 
                 if (likely(all_in_heap(piece, objects)))
-                        free_slow(cache, piece, objects);
+                        free_slow(cache, piece, objects, site);
                 else
                         for (unsigned int i = 0; i < piece; i++)
                                 kmem_cache_free(cache, objects[i]);
@@ -173,14 +180,14 @@ static KMEM_ALWAYS_INLINE uint32_t foreseen_entry(uint32_t entry)
 
 /* What the pair had no room for; blocks of exact sizes have no pair and go one by one. */
 static KMEM_NOINLINE void free_any_slow(struct kmem_cache *cache, unsigned int count,
-                                        void **objects)
+                                        void **objects, const void *site)
 {
         if (!cache->engine->free_bytes) {
-                free_slow(cache, count, objects);
+                free_slow(cache, count, objects, site);
                 return;
         }
         for (unsigned int i = 0; i < count; i++)
-                block_free_slow(objects[i], "kfree_bulk");
+                block_free_at(objects[i], "kfree_bulk", site);
 }
 
 /* How many objects from the first on have its page map entry, which is @entry. */
@@ -201,10 +208,12 @@ static KMEM_ALWAYS_INLINE unsigned int count_run(size_t count, void **objects, u
 static KMEM_NOINLINE void free_any_rest(size_t count, void **objects, uint32_t entry,
                                         unsigned int run, unsigned int pushed)
 {
+        const void *site = CALL_SITE;
+
         for (;;) {
                 if (pushed < run)
                         free_any_slow(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
-                                      objects + pushed);
+                                      objects + pushed, site);
                 objects += run;
                 count -= run;
                 if (!count)

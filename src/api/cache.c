@@ -14,6 +14,7 @@
 #include "debug/debug.h"
 #include "page/deferred.h"
 #include "percpu/figures.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -128,6 +129,8 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         alias_remove_locked(cache->name);
         list_add(&cache->list, &cache_list);
         figures_show_cache(cache);
+        if (is_recording())
+                record_cache(cache_index(cache), cache->name);
         *made = cache;
         return 0;
 }
@@ -394,6 +397,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
                          : percpu_alloc_slow(cache);
         if (unlikely(!object))
                 return cache_alloc_failed(cache, flags);
+        record_object(cache, object, CALL_SITE);
         if (flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);
         return object;
@@ -429,6 +433,7 @@ KMEM_PUBLIC void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags)
 
 static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object)
 {
+        const void *site = CALL_SITE;
         struct kmem_cache *own;
 
         if (!object)
@@ -443,15 +448,15 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
                 /* The pages do not tell the cache, so the caller's word counts. */
                 if (cache_is_closed(cache))
                         owner_forget(cache, object);
+                if (is_recording())
+                        record_free(object, site);
                 percpu_free_slow(cache, object);
                 return;
         }
-        if (own == cache && cache_is_closed(cache) && accounted_free_fast(cache, object))
-                return;
         if (own && own != cache)
                 message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s",
                         cache->name, object, own->name);
-        block_free_slow(object, "kmem_cache_free");
+        block_free_at(object, "kmem_cache_free", site);
 }
 
 KMEM_PUBLIC void kmem_cache_free(struct kmem_cache *cache, void *object)

@@ -16,6 +16,7 @@
 #include "page/extra.h"
 #include "page/large.h"
 #include "page/purge.h"
+#include "record/record.h"
 
 #include <pthread.h>
 
@@ -45,10 +46,12 @@ static void prepare(void)
         group_lock_take();
         lock_take(&extra_lock);
         lock_take(&metadata_lock);
+        record_fork_prepare();
 }
 
 static void parent(void)
 {
+        record_fork_parent();
         lock_drop(&metadata_lock);
         lock_drop(&extra_lock);
         group_lock_drop();
@@ -83,6 +86,7 @@ static void child(void)
         call_rcu_fork_child();
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();
+        record_fork_child();
         at_exit_claim();
 }
 
@@ -105,5 +109,5 @@ bool heap_locks_free(void)
         return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
                !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
                !lock_is_held(&purge_lock) && !any_held && !load_relaxed(&group_lock.held) &&
-               !lock_is_held(&extra_lock) && !lock_is_held(&metadata_lock);
+               !lock_is_held(&extra_lock) && !lock_is_held(&metadata_lock) && record_lock_free();
 }

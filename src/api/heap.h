@@ -29,7 +29,7 @@ KMEM_HIDDEN void heap_started(void);
 
 /* cache.c */
 
-extern KMEM_HIDDEN struct list cache_list;  /* newest first; under cache_mutex */
+extern KMEM_HIDDEN struct list cache_list; /* newest first; under cache_mutex */
 
 /*
  * A cache without checks of arguments and without merging; 0 or an errno. Its name has at most
@@ -91,17 +91,20 @@ KMEM_HIDDEN size_t class_bytes_max(void);
 /* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */
 KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
 
-/* block.c: blocks by pointer, whatever serves them */
+/*
+ * block.c: blocks by pointer, whatever serves them. @site is where the program called, for
+ * recordings.
+ */
 
 /* Memory for @size bytes (not 0) from a class or as a large block; NULL without memory. */
-KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero);
+KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero, const void *site);
 /* The same aligned to @align, a power of two. */
-KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align);
+KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, const void *site);
 /*
  * The same for kmalloc with __GFP_ACCOUNT: charged to the thread's group, if it has one, and from
  * kmalloc-cg-N then (S11-07).
  */
-KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags);
+KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags, const void *site);
 /* Usable bytes; 0 if no block starts there. */
 KMEM_HIDDEN size_t block_bytes(const void *block);
 /*
@@ -115,12 +118,16 @@ KMEM_HIDDEN size_t block_request(const void *block);
 KMEM_HIDDEN void block_set_request(void *block, size_t size);
 /* The slow half of every free; @call names the caller's function in reports. Keeps errno. */
 KMEM_HIDDEN void block_free_slow(void *block, const char *call);
+/* The same for who knows where the program called. */
+KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
 /* In place or moved; NULL without memory, then @block is untouched. @old is block_bytes(block). */
-KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size);
+KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size,
+                               const void *site);
 /* Whether option bad_free=libc takes a block that is not ours for libc's. */
 KMEM_HIDDEN bool belongs_to_libc(const void *block);
 /* For krealloc with __GFP_ACCOUNT; the content beyond @old is undefined. */
-KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags);
+KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
+                                         const void *site);
 /* Reports a pointer that cannot be freed, as option bad_free says. */
 KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
 

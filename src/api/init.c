@@ -8,6 +8,7 @@
 #include "account/group.h"
 #include "base/message.h"
 #include "base/options.h"
+#include "record/record.h"
 
 uint32_t heap_state;
 static struct lock start_lock;
@@ -25,6 +26,7 @@ bool heap_start(void)
                 system_init();
                 options_init();
                 system_nodes_init();
+                record_start();
                 if (pages_init()) {
                         registry_init();
                         slots_init();

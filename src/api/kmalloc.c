@@ -6,6 +6,7 @@
 
 #include "api/accounted.h"
 #include "base/message.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
 
         if (flags & __GFP_NOFAIL)
                 message_fatal("kmalloc(%zu): out of memory with __GFP_NOFAIL", size);
-        if (!(flags & __GFP_NOWARN) && !is_limited() && size <= KMALLOC_MAX_SIZE && add_relaxed(&warned, 1) <= 10)
+        if (!(flags & __GFP_NOWARN) && !is_limited() && size <= KMALLOC_MAX_SIZE &&
+            add_relaxed(&warned, 1) <= 10)
                 message("kmalloc(%zu): out of memory, gfp=0x%x", size, flags);
         errno = ENOMEM;
         return NULL;
@@ -31,8 +33,8 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
         if (size > KMALLOC_MAX_SIZE)
                 return kmalloc_failed(size, flags);
         block = unlikely(flags & __GFP_ACCOUNT)
-                        ? block_alloc_accounted(size, flags)
-                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0);
+                        ? block_alloc_accounted(size, flags, CALL_SITE)
+                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0, CALL_SITE);
         return likely(block) ? block : kmalloc_failed(size, flags);
 }
 
@@ -133,9 +135,10 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 void *resized = NULL;
 
                 if (size <= KMALLOC_MAX_SIZE)
-                        resized = unlikely(flags & __GFP_ACCOUNT)
-                                          ? block_resize_accounted(block, old, size, flags)
-                                          : block_resize(CLASS_KMALLOC, block, old, size);
+                        resized =
+                                unlikely(flags & __GFP_ACCOUNT)
+                                        ? block_resize_accounted(block, old, size, flags, CALL_SITE)
+                                        : block_resize(CLASS_KMALLOC, block, old, size, CALL_SITE);
                 if (!resized)
                         return kmalloc_failed(size, flags);
                 if (flags & __GFP_ZERO)

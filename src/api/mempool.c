@@ -18,6 +18,7 @@
 
 #include "base/event.h"
 #include "base/message.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -319,7 +320,7 @@ KMEM_PUBLIC void *kmem_pages_alloc(gfp_t flags, unsigned int order)
                 return NULL;
         }
         bytes = order_bytes(order);
-        block = block_alloc_aligned(bytes, bytes);
+        block = block_alloc_aligned(bytes, bytes, CALL_SITE);
         if (!block)
                 errno = ENOMEM;
         else if (flags & __GFP_ZERO)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* @node is what node_wish() says. The object, cleared if that is asked for; NULL without memory or if a limit refuses. */
-static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node)
+static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node, const void *site)
 {
         bool refused;
         void *object;
@@ -17,6 +17,7 @@ static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node)
         object = cache_is_closed(cache) || wants_account(flags)
                          ? accounted_alloc(cache, flags, node, &refused)
                          : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
+        record_object(cache, object, site);
         if (object && flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);
         return object;
@@ -29,7 +30,7 @@ KMEM_PUBLIC void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, i
 
         if (wish == NODE_ANY)
                 return kmem_cache_alloc(cache, flags);
-        object = alloc_on_node(cache, flags, wish);
+        object = alloc_on_node(cache, flags, wish, CALL_SITE);
         return likely(object) ? object : cache_alloc_failed(cache, flags);
 }
 
@@ -56,7 +57,7 @@ KMEM_PUBLIC void *kmalloc_node(size_t size, gfp_t flags, int node)
 
         if (wish == NODE_ANY)
                 return kmalloc(size, flags);
-        object = alloc_on_node(cache, flags, wish);
+        object = alloc_on_node(cache, flags, wish, CALL_SITE);
         if (likely(object)) {
                 block_set_request(object, size);
                 return object;

@@ -22,12 +22,13 @@ struct heap_operations {
         int (*cache_alloc_bulk)(struct kmem_cache *cache, gfp_t flags, size_t count,
                                 void **objects);
         void (*cache_free_bulk)(struct kmem_cache *cache, size_t count, void **objects);
-        void *(*block_alloc)(enum class_table table, size_t size, bool zero);
-        void *(*block_alloc_aligned)(size_t size, size_t align);
-        void *(*block_alloc_accounted)(size_t size, gfp_t flags);
+        void *(*block_alloc)(enum class_table table, size_t size, bool zero, const void *site);
+        void *(*block_alloc_aligned)(size_t size, size_t align, const void *site);
+        void *(*block_alloc_accounted)(size_t size, gfp_t flags, const void *site);
         size_t (*block_bytes)(const void *block);
         void (*block_free)(void *block, const char *call);
-        void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size);
+        void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size,
+                              const void *site);
         void (*rcu_read_lock)(void);
         void (*rcu_read_unlock)(void);
         bool (*rcu_read_lock_held)(void);

@@ -64,6 +64,7 @@ static const struct setting settings[] = {
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
         {"slob_breaks", KIND_SIZES, NULL, 1, 4095, PLACE(slob_breaks)},
+        {"record", KIND_TEXT, NULL, 0, 0, PLACE(record)},
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},

@@ -73,6 +73,7 @@ struct options {
         struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
         char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
         char attrs[256];             /* directory for the attributes at exit, "" none */
+        char record[256];            /* file that allocations are recorded in, "" none */
 };
 extern KMEM_HIDDEN struct options options;
 

@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "introspect/slabinfo.h"
 #include "introspect/tree.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -93,7 +94,8 @@ void at_exit_init(void)
 
 bool at_exit_is_wanted(void)
 {
-        return load_acquire(&heap_state) == HEAP_READY && (options.slabinfo[0] || options.attrs[0]);
+        return load_acquire(&heap_state) == HEAP_READY && 
+               (options.slabinfo[0] || options.attrs[0] || is_recording());
 }
 
 static void end(const struct exit_report *report)
@@ -119,6 +121,8 @@ void at_exit_write(void)
         for (size_t i = 0; i < array_size(reports); i++)
                 if (is_ours(&reports[i]))
                         end(&reports[i]);
+        if (is_recording())
+                record_maps();
         errno = saved_errno;
 }
 

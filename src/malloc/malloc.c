@@ -10,6 +10,7 @@
 #include "malloc/malloc.h"
 
 #include "base/system.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -31,19 +32,24 @@ static KMEM_COLD void *out_of_memory(void)
 }
 
 /* Size 0 gives a distinct object that can be freed, as programs expect of malloc. */
-static void *malloc_general(size_t size, bool zero)
+static void *malloc_general(size_t size, bool zero, const void *site)
 {
         void *block;
 
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        block = block_alloc(CLASS_MALLOC, size ? size : 1, zero);
+        block = block_alloc(CLASS_MALLOC, size ? size : 1, zero, site);
         return likely(block) ? block : out_of_memory();
+}
+
+KMEM_NOINLINE void *malloc_slow_at(size_t size, const void *site)
+{
+        return malloc_general(size, false, site);
 }
 
 KMEM_NOINLINE void *malloc_slow(size_t size)
 {
-        return malloc_general(size, false);
+        return malloc_slow_at(size, CALL_SITE);
 }
 
 KMEM_PUBLIC void *malloc(size_t size)
@@ -51,6 +57,13 @@ KMEM_PUBLIC void *malloc(size_t size)
         void *object = malloc_fast(size);
 
         return likely(object) ? object : malloc_slow(size);
+}
+
+static void *malloc_at(size_t size, const void *site)
+{
+        void *object = malloc_fast(size);
+
+        return likely(object) ? object : malloc_slow_at(size, site);
 }
 
 KMEM_PUBLIC void free(void *block)
@@ -68,25 +81,22 @@ KMEM_PUBLIC void *calloc(size_t count, size_t size)
         object = malloc_fast(bytes);
         if (likely(object))
                 return memset(object, 0, bytes);
-        return malloc_general(bytes, true);
+        return malloc_general(bytes, true, CALL_SITE);
 }
 
-/* glibc's meaning: NULL acts as malloc; size 0 frees and returns NULL. */
-KMEM_PUBLIC void *realloc(void *block, size_t size)
+static void *realloc_at(void *block, size_t size, const void *site)
 {
         size_t old;
         void *resized;
 
-        if (!block)
-                return malloc(size);
+        if (!block || (size && ZERO_OR_NULL_PTR(block)))
+                return malloc_at(size, site);
         if (size == 0) {
                 free(block);
                 return NULL;
         }
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        if (ZERO_OR_NULL_PTR(block))
-                return malloc(size);
         old = block_bytes(block);
         if (unlikely(old == 0) && belongs_to_libc(block) && __libc_realloc)
                 return __libc_realloc(block, size);
@@ -95,8 +105,14 @@ KMEM_PUBLIC void *realloc(void *block, size_t size)
                 errno = EINVAL;
                 return NULL;
         }
-        resized = block_resize(CLASS_MALLOC, block, old, size);
+        resized = block_resize(CLASS_MALLOC, block, old, size, site);
         return likely(resized) ? resized : out_of_memory();
+}
+
+/* glibc's meaning: NULL acts as malloc; size 0 frees and returns NULL. */
+KMEM_PUBLIC void *realloc(void *block, size_t size)
+{
+        return realloc_at(block, size, CALL_SITE);
 }
 
 KMEM_PUBLIC void *reallocarray(void *block, size_t count, size_t size)
@@ -105,34 +121,39 @@ KMEM_PUBLIC void *reallocarray(void *block, size_t count, size_t size)
 
         if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
                 return out_of_memory();
-        return realloc(block, bytes);
+        return realloc_at(block, bytes, CALL_SITE);
 }
 
-void *malloc_aligned(size_t align, size_t size)
+void *malloc_aligned(size_t align, size_t size, const void *site)
 {
         void *block;
 
         if (align <= MALLOC_ALIGN_BYTES)
-                return malloc(size);
+                return malloc_at(size, site);
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        block = block_alloc_aligned(size, align);
+        block = block_alloc_aligned(size, align, site);
         return likely(block) ? block : out_of_memory();
 }
 
-/* C11 and POSIX want a power of two; glibc 2.36 rounds others up, newer ones refuse them. */
-KMEM_PUBLIC void *aligned_alloc(size_t align, size_t size)
+static void *aligned_alloc_at(size_t align, size_t size, const void *site)
 {
         if (unlikely(!is_power_of_two(align))) {
                 errno = EINVAL;
                 return NULL;
         }
-        return malloc_aligned(align, size);
+        return malloc_aligned(align, size, site);
+}
+
+/* C11 and POSIX want a power of two; glibc 2.36 rounds others up, newer ones refuse them. */
+KMEM_PUBLIC void *aligned_alloc(size_t align, size_t size)
+{
+        return aligned_alloc_at(align, size, CALL_SITE);
 }
 
 KMEM_PUBLIC void *memalign(size_t align, size_t size)
 {
-        return aligned_alloc(align, size);
+        return aligned_alloc_at(align, size, CALL_SITE);
 }
 
 /* Returns the error instead of setting errno, and leaves *result alone on failure (POSIX). */
@@ -143,7 +164,7 @@ KMEM_PUBLIC int posix_memalign(void **result, size_t align, size_t size)
 
         if (unlikely(!is_power_of_two(align) || align % sizeof(void *)))
                 return EINVAL;
-        block = malloc_aligned(align, size);
+        block = malloc_aligned(align, size, CALL_SITE);
         errno = saved_errno;
         if (unlikely(!block))
                 return ENOMEM;
@@ -153,14 +174,15 @@ KMEM_PUBLIC int posix_memalign(void **result, size_t align, size_t size)
 
 KMEM_PUBLIC void *valloc(size_t size)
 {
-        return malloc_aligned(system_page_bytes(), size);
+        return malloc_aligned(system_page_bytes(), size, CALL_SITE);
 }
 
 KMEM_PUBLIC void *pvalloc(size_t size)
 {
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        return valloc(round_up(size ? size : 1, system_page_bytes()));
+        return malloc_aligned(system_page_bytes(),
+                              round_up(size ? size : 1, system_page_bytes()), CALL_SITE);
 }
 
 /*

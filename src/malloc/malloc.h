@@ -17,13 +17,15 @@ static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size)
         return percpu_alloc_fast(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
 }
 
+/* Where the program called is whom these return to: they are reached by a jump, or given it. */
 KMEM_HIDDEN void *malloc_slow(size_t size);
+KMEM_HIDDEN void *malloc_slow_at(size_t size, const void *site);
 /*
  * The next definition of a symbol after this library's, or NULL. Only the shared library has the
  * function; elsewhere its address is NULL.
  */
 extern KMEM_HIDDEN void *next_symbol(const char *name) __attribute__((weak));
 /* @align: a power of two. NULL with ENOMEM. */
-KMEM_HIDDEN void *malloc_aligned(size_t align, size_t size);
+KMEM_HIDDEN void *malloc_aligned(size_t align, size_t size, const void *site);
 
 #endif

@@ -8,6 +8,7 @@
 #include "malloc/malloc.h"
 
 #include "base/message.h"
+#include "record/record.h"
 
 #include <errno.h>
 
@@ -42,9 +43,10 @@ static KMEM_COLD void *throw_bad_alloc(size_t size)
 
 static KMEM_NOINLINE void *new_slow(size_t size)
 {
+        const void *site = CALL_SITE;
         void *object;
 
-        while (!(object = malloc_slow(size)))
+        while (!(object = malloc_slow_at(size, site)))
                 if (!handler_called())
                         return throw_bad_alloc(size);
         return object;
@@ -63,7 +65,7 @@ static bool runtime_operator(const char *mangled, void **found)
 
 static KMEM_NOINLINE void *new_nothrow_slow(size_t size, const void *tag)
 {
-        void *object = malloc_slow(size);
+        void *object = malloc_slow_at(size, CALL_SITE);
         union {
                 void *address;
                 void *(*call)(size_t, const void *);
@@ -74,19 +76,19 @@ static KMEM_NOINLINE void *new_nothrow_slow(size_t size, const void *tag)
         return runtime.call(size, tag);
 }
 
-static void *new_aligned(size_t size, size_t align)
+static void *new_aligned(size_t size, size_t align, const void *site)
 {
         void *object;
 
-        while (!(object = malloc_aligned(align, size)))
+        while (!(object = malloc_aligned(align, size, site)))
                 if (!handler_called())
                         return throw_bad_alloc(size);
         return object;
 }
 
-static void *new_aligned_nothrow(size_t size, size_t align, const void *tag)
+static void *new_aligned_nothrow(size_t size, size_t align, const void *tag, const void *site)
 {
-        void *object = malloc_aligned(align, size);
+        void *object = malloc_aligned(align, size, site);
         union {
                 void *address;
                 void *(*call)(size_t, size_t, const void *);
@@ -118,12 +120,12 @@ static void *new_aligned_nothrow(size_t size, size_t align, const void *tag)
 #define OPERATOR_NEW_ALIGNED(name, mangled, nothrow_mangled)                                       \
         OPERATOR(void *, name, mangled, size_t size, size_t align)                                 \
         {                                                                                          \
-                return new_aligned(size, align);                                                   \
+                return new_aligned(size, align, CALL_SITE);                                        \
         }                                                                                          \
         OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, size_t align,               \
                  const void *tag)                                                                  \
         {                                                                                          \
-                return new_aligned_nothrow(size, align, tag);                                      \
+                return new_aligned_nothrow(size, align, tag, CALL_SITE);                           \
         }
 
 /* Sizes and alignments of a delete are not needed: the page map knows. */

@@ -20,6 +20,7 @@
 #include "percpu/drain.h"
 #include "percpu/figures.h"
 #include "percpu/stock.h"
+#include "record/record.h"
 
 #include <errno.h>
 
@@ -63,12 +64,13 @@ void percpu_give_index(uint32_t index)
 }
 
 /*
- * Caches whose objects are charged from the first one on. Those with SLAB_ACCOUNT begin open
+ * Caches whose objects are recorded, or charged, from the first one on. Those with SLAB_ACCOUNT
+ * begin open
  * while there are no groups and can be closed when the first one is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
 {
-        return process_group ||
+        return is_recording() || process_group ||
                (cache->flags & SLAB_ACCOUNT && (groups_are_on() || !slots_can_drain()));
 }
 

@@ -482,7 +482,7 @@ static void malloc_alignment(void **state)
 {
         (void)state;
         for (size_t size = 1; size < 5000; size += 7) {
-                void *block = block_alloc(CLASS_MALLOC, size, false);
+                void *block = block_alloc(CLASS_MALLOC, size, false, NULL);
 
                 assert_int_equal((uintptr_t)block % 16, 0);
                 assert_true(block_bytes(block) >= size);
@@ -490,7 +490,7 @@ static void malloc_alignment(void **state)
         }
         for (size_t align = 32; align <= 4 * PAGE_SIZE; align *= 2)
                 for (size_t size = 1; size <= 2 * PAGE_SIZE; size = size * 3 + 1) {
-                        void *block = block_alloc_aligned(size, align);
+                        void *block = block_alloc_aligned(size, align, NULL);
 
                         assert_int_equal((uintptr_t)block % align, 0);
                         memset(block, 0x5a, size);
@@ -585,7 +585,7 @@ static void old_bugs(void **state)
         assert_ptr_equal(kmalloc(4000, GFP_KERNEL), (void *)KMALLOC_HEADER);
         grown = krealloc(block, 4000, GFP_KERNEL);
         assert_ptr_equal(grown, (void *)KMALLOC_HEADER);
-        assert_null(block_alloc(CLASS_MALLOC, 4000, false));
+        assert_null(block_alloc(CLASS_MALLOC, 4000, false, NULL));
         kfree(grown);
         kfree(block);
         assert_null(kmem_cache_alloc(cache, GFP_KERNEL | __GFP_NOWARN));
@@ -977,10 +977,10 @@ static void model_alloc(struct model *model, struct live *live)
                 live->size = 1 + below(model, below(model, 4) ? 300 : 5000);
                 if (kind == 0) {
                         align = 16u << below(model, 9);
-                        live->block = block_alloc_aligned(live->size, align);
+                        live->block = block_alloc_aligned(live->size, align, NULL);
                 } else if (kind == 1) {
                         align = 16;
-                        live->block = block_alloc(CLASS_MALLOC, live->size, false);
+                        live->block = block_alloc(CLASS_MALLOC, live->size, false, NULL);
                 } else {
                         live->block = kmalloc(live->size, GFP_KERNEL);
                 }

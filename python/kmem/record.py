@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem record`: traces of programs on libkmem, and of the kernel itself.
+
+The library or the kernel writes raw events into a folder beside the trace; a program of
+tools/record makes the trace of them, and the folder goes.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kmem.setup import BUILD, ROOT, KmemError, build, need_packages
+from kmem.slabinfo import SlabinfoError, parse_slabinfo
+
+PROGRAM_TOOL = BUILD / "tools" / "record-program"
+KERNEL_TOOL = BUILD / "tools" / "record-kernel"
+PATH_MOST = 200  # of the raw file, so that the option holds it
+SHOWN_MOST = 5
+SECONDS_MOST = 86400
+
+
+def say(text: str) -> None:
+    """On standard error: standard output is the recorded program's."""
+    print(f"kmem: {text}", file=sys.stderr)
+
+
+def run_tool(tool: Path, *arguments: str | Path) -> dict[str, Any]:
+    """The tool's document."""
+    done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.splitlines() or [f"{tool.name} ended with status {done.returncode}"]
+        raise KmemError(lines[-1].removeprefix("kmem: "))
+    return dict(json.loads(done.stdout))
+
+
+@contextmanager
+def work_folder(out: Path) -> Iterator[Path]:
+    """Beside the trace, so that raw events are on the disk that the user chose."""
+    try:
+        with TemporaryDirectory(prefix=".kmem-record-", dir=out.resolve().parent) as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise KmemError(f"record: {out}: {error.strerror}; expected a place to write to") from None
+
+
+def check_out(out: Path) -> None:
+    if out.is_dir():
+        raise KmemError(f"record: {out}: is a directory; expected a file to write")
+    if not os.access(out if out.exists() else out.resolve().parent, os.W_OK):
+        raise KmemError(f"record: {out}: cannot be written")
+
+
+@contextmanager
+def interrupts_for_the_program() -> Iterator[None]:
+    """Ctrl-C ends the program; what it did until then becomes a trace."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def reset_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def shown(counts: dict[str, Any]) -> str:
+    return (
+        f"{counts['allocations']:,} allocations, {counts['frees']:,} frees,"
+        f" {counts['living']:,} blocks of {counts['living_bytes']:,} bytes live at the end"
+    )
+
+
+def unmatched(counts: dict[str, Any]) -> str:
+    """What a recording of a program has only where it lost events."""
+    if not counts["orphans"] and not counts["implied"]:
+        return ""
+    return f"; {counts['orphans']:,} frees without allocation, {counts['implied']:,} missing frees"
+
+
+def name_of(out: Path, process: dict[str, Any]) -> Path:
+    return out.with_name(f"{out.stem}.{process['number']}-{process['pid']}{out.suffix}")
+
+
+def write_traces(raw: Path, out: Path, command: Sequence[str], *, every: bool) -> None:
+    if not raw.exists():
+        raise KmemError(
+            f"record: {command[0]} recorded nothing: it did not load the library (a static or"
+            " set-user-id program?), or could not write"
+        )
+    found = run_tool(PROGRAM_TOOL, raw)
+    processes = sorted(found["processes"], key=lambda process: -process["events"])
+    if not processes:
+        raise KmemError(f"record: {command[0]} recorded nothing")
+    for place, process in enumerate(processes if every else processes[:1]):
+        target = name_of(out, process) if place else out
+        source = f"kmem record program: {process['name']} ({process['pid']}) of: " + shlex.join(
+            command
+        )
+        counts = run_tool(PROGRAM_TOOL, raw, str(process["number"]), target, source)
+        say(f"{target}: {process['name']} ({process['pid']}): {shown(counts)}{unmatched(counts)}")
+    others = processes[1:]
+    if others and not every:
+        most = ", ".join(
+            f"{process['name']} ({process['pid']}, {process['events']:,} events)"
+            for process in others[:SHOWN_MOST]
+        )
+        more = " and more" if len(others) > SHOWN_MOST else ""
+        say(f"not written, --all would: {most}{more}")
+    if found["missing"]:
+        reason = os.strerror(found["ended"]) if found["ended"] else "threads were killed meanwhile"
+        say(f"{found['missing']:,} events were lost: {reason}")
+
+
+def record_program(
+    command: Sequence[str], out: Path, options: Sequence[str], *, every: bool
+) -> int:
+    """The program's exit status, as a shell has it."""
+    build()
+    if not PROGRAM_TOOL.exists():
+        raise KmemError("record: traces need libzstd; install libzstd-dev and run make build")
+    check_out(out)
+    with work_folder(out) as folder:
+        raw = folder / "raw"
+        if "," in str(raw) or len(str(raw)) > PATH_MOST:
+            raise KmemError(
+                f"record: {out}: expected a path without commas, of at most {PATH_MOST - 32}"
+                " characters"
+            )
+        chosen = [argument for text in options for argument in ("--set", text)]
+        with interrupts_for_the_program():
+            status = subprocess.run(
+                [ROOT / "kmem", "run", "--set", f"record={raw}", *chosen, "--", *command],
+                preexec_fn=reset_interrupt,
+                check=False,
+            ).returncode
+        if status in (125, 126, 127) and not raw.exists():
+            return status
+        write_traces(raw, out, command, every=every)
+    return 128 - status if status < 0 else status
+
+
+# ---- The kernel ---------------------------------------------------------------------------------
+
+
+def table_growth(folder: Path) -> int | None:
+    """Objects that the kernel's own table has more afterwards; None where it has no table."""
+    try:
+        before, after = (
+            sum(cache.active_objects for cache in parse_slabinfo((folder / name).read_text()))
+            for name in ("slabinfo.before", "slabinfo.after")
+        )
+    except (OSError, SlabinfoError):
+        return None
+    return after - before
+
+
+def unpaired(counts: dict[str, Any], growth: int | None) -> str:
+    """What bulk calls, which have no tracepoint, did to the trace.
+
+    An object freed in bulk ends where its address is handed out again; those that never were stay.
+    How many of these there are follows from what the kernel's table grew by: it has CPU slabs'
+    free objects among its active ones, so this is an estimate.
+    """
+    frees = counts["frees"] + counts["implied"] + counts["orphans"]
+    text = (
+        f"{counts['implied']:,} frees in bulk paired by the address's next use,"
+        f" {counts['orphans']:,} frees of objects older than the trace or got in bulk"
+    )
+    if growth is not None:
+        rest = max(0, counts["living"] - counts["orphans"] - growth)
+        share = 100 * rest / (frees + rest) if frees + rest else 0
+        text += f"; about {rest:,} frees unpaired, {share:.1f}% of all (by the kernel's table)"
+    return text
+
+
+def kernel_tool() -> None:
+    """Builds the tool, with the libraries that only it needs."""
+    build()
+    if KERNEL_TOOL.exists():
+        return
+    need_packages("pkg-config", "libtracefs-dev", "libtraceevent-dev")
+    meson = ROOT / ".venv" / "bin" / "meson"
+    done = subprocess.run(
+        [meson, "setup", "--reconfigure", BUILD], capture_output=True, text=True, check=False
+    )
+    build()
+    if done.returncode != 0 or not KERNEL_TOOL.exists():
+        raise KmemError("record kernel: needs libzstd, libtracefs and libtraceevent to be built")
+
+
+def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buffer_kib: int) -> int:
+    """The command's exit status."""
+    if bool(command) == (seconds is not None):
+        raise KmemError("record kernel: expected --seconds N or -- COMMAND, one of the two")
+    if seconds is not None and not 0 < seconds <= SECONDS_MOST:
+        raise KmemError(
+            f"record kernel: --seconds {seconds:g}: expected more than 0, at most {SECONDS_MOST}"
+        )
+    if os.geteuid() != 0:
+        raise KmemError("record kernel: only root may read tracefs")
+    check_out(out)
+    kernel_tool()
+    what = shlex.join(command) if command else f"{seconds:g} s"
+    system = os.uname()
+    source = f"kmem record kernel: {system.sysname} {system.release} {system.machine}: {what}"
+    with work_folder(out) as folder, interrupts_for_the_program():
+        # The command's streams are its own, so the report is a file.
+        done = subprocess.run(
+            [KERNEL_TOOL, out, folder, str(seconds or 0), str(buffer_kib), source, *command],
+            preexec_fn=reset_interrupt,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise SystemExit(1)  # it has said why
+        growth = table_growth(folder)
+        counts = json.loads((folder / "report").read_text())
+    lost = f"{counts['lost']:,} lost" if counts["lost"] else "none lost"
+    say(f"{out}: {counts['events']:,} events in {counts['seconds']:.2f} s, {lost}")
+    say(shown(counts))
+    say(unpaired(counts, growth))
+    if counts["lost"]:
+        say(f"a larger --buffer than {buffer_kib} KiB a CPU loses less")
+    return int(counts["status"])

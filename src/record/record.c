@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * See record.h and format.h. Any thread may draw and write events at any time; only the mapping of
+ * chunks is under record_lock, which is inside all other locks. A forked child goes on in the same
+ * file, under a number of its own.
+ */
+#define _GNU_SOURCE
+#include "record/record.h"
+
+#include "base/bits.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "base/options.h"
+#include "base/shared_file.h"
+#include "record/clock.h"
+#include "record/format.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+enum {
+        CHUNKS_MAX = 1 << 14,
+        CHUNK_BYTES = RECORD_CHUNK_EVENTS * (int)sizeof(struct record_event),
+        /* Chunks so far behind the newest leave memory; a late writer gets its page back. */
+        CHUNKS_RESIDENT = 4,
+        WAIT_FOR_HEADER_MS = 1000,
+};
+
+bool record_on;
+
+static struct lock record_lock;
+static struct record_header *header;
+/* Mapped ones; written once, under record_lock (release), read without it (acquire). */
+static struct record_event *chunks[CHUNKS_MAX];
+/* Number of the process in the file. Changes in a forked child only, which has one thread. */
+static uint16_t process;
+/* Nothing more is written by this process: its events in the file are the first ones it had. */
+static bool ended;
+/* Number of the latest fork event, plus 1; under cache_mutex, as all forks are. */
+static uint64_t fork_number;
+
+/* Initial-exec: access must never allocate. A child of vfork shares its parent's, and its heap. */
+static _Thread_local struct {
+        uint32_t thread;
+        uint16_t process;
+} self __attribute__((tls_model("initial-exec")));
+
+static void end_recording(int error)
+{
+        uint64_t none = 0;
+
+        if (load_relaxed(&ended))
+                return;
+        store_relaxed(&ended, true);
+        compare_swap(&header->ended, &none, (uint64_t)error);
+        message("record: %s: error %d; expected room for more events; those of process %u from "
+                "here on are lost, and counted",
+                options.record, error, system_process_id());
+}
+
+/* Maps the chunk that begins with a number that was drawn; NULL if that fails. */
+static KMEM_NOINLINE struct record_event *map_chunk(uint64_t chunk)
+{
+        struct record_event *events = NULL;
+        int error = EFBIG;
+        bool fresh = false;
+
+        if (load_relaxed(&ended))
+                return NULL;
+        lock_take(&record_lock);
+        if (chunk < CHUNKS_MAX) {
+                events = chunks[chunk];
+                fresh = !events;
+        }
+        if (fresh)
+                events = shared_file_map(options.record, RECORD_HEADER_BYTES + chunk * CHUNK_BYTES,
+                                         CHUNK_BYTES, &error);
+        if (!events)
+                end_recording(error);
+        else if (fresh)
+                store_release(&chunks[chunk], events);
+        if (events && chunk >= CHUNKS_RESIDENT && chunks[chunk - CHUNKS_RESIDENT])
+                system_purge(chunks[chunk - CHUNKS_RESIDENT], CHUNK_BYTES);
+        lock_drop(&record_lock);
+        /* Libraries may have been loaded meanwhile; ever more seldom. */
+        if (fresh && events && chunk && is_power_of_two(chunk))
+                record_maps();
+        return events;
+}
+
+/*
+ * RECORD-2: the counter is read and written with acquire and release, so nothing of the caller
+ * moves across. Pairs with itself in other threads.
+ */
+static struct record_event *draw(uint64_t *number)
+{
+        uint64_t drawn;
+        uint64_t chunk;
+        struct record_event *events;
+
+        if (unlikely(load_relaxed(&ended))) {
+                add_relaxed(&header->lost, 1);
+                return NULL;
+        }
+        drawn = __atomic_fetch_add(&header->next, 1, __ATOMIC_ACQ_REL);
+        chunk = drawn >> RECORD_CHUNK_SHIFT;
+        /* Acquire pairs with the release in map_chunk. */
+        events = likely(chunk < CHUNKS_MAX) ? load_acquire(&chunks[chunk]) : NULL;
+        if (unlikely(!events)) {
+                events = map_chunk(chunk);
+                if (!events)
+                        return NULL;
+        }
+        *number = drawn;
+        return &events[drawn & (RECORD_CHUNK_EVENTS - 1)];
+}
+
+struct record_event *record_draw(void)
+{
+        uint64_t number;
+
+        return draw(&number);
+}
+
+static KMEM_NOINLINE void know_thread(void)
+{
+        self.thread = system_thread_id();
+        self.process = process;
+}
+
+/* The kind comes last: an event that has one is whole. Release pairs with whoever reads the file. */
+static void fill(struct record_event *event, unsigned int kind, uint64_t address, uint64_t site,
+                 uint64_t bytes)
+{
+        if (unlikely(!event))
+                return;
+        if (unlikely(self.process != process))
+                know_thread();
+        event->address = (address & RECORD_LOW_MASK) | (uint64_t)process << 48;
+        event->site = site;
+        event->bytes = bytes;
+        event->clock = record_clock(&event->cpu);
+        event->thread = self.thread;
+        store_release(&event->kind, (uint16_t)kind);
+}
+
+void record_alloc(const void *block, size_t bytes, size_t given, uint32_t cache, const void *site)
+{
+        uint64_t excess = given >= bytes ? given - bytes : RECORD_EXCESS_UNKNOWN;
+
+        if (!block)
+                return;
+        excess = min_of(excess, (uint64_t)RECORD_EXCESS_UNKNOWN);
+        fill(record_draw(), RECORD_ALLOC | cache << RECORD_CACHE_SHIFT, (uintptr_t)block,
+             (uintptr_t)site, (bytes & RECORD_LOW_MASK) | excess << 48);
+}
+
+void record_free(const void *block, const void *site)
+{
+        record_free_at(record_draw(), block, site);
+}
+
+void record_free_at(struct record_event *event, const void *block, const void *site)
+{
+        fill(event, RECORD_FREE, (uintptr_t)block, (uintptr_t)site, 0);
+}
+
+void record_void_at(struct record_event *event)
+{
+        fill(event, RECORD_VOID, 0, 0, 0);
+}
+
+/* In parts; the last one has a zero byte or is followed by nothing. */
+static void record_name(uint32_t cache, const char *name)
+{
+        size_t length = strlen(name);
+
+        for (size_t part = 0; part * RECORD_NAME_BYTES < length; part++) {
+                const char *rest = name + part * RECORD_NAME_BYTES;
+                uint64_t words[RECORD_NAME_BYTES / sizeof(uint64_t)] = {0};
+
+                memcpy(words, rest, min_of(strlen(rest), sizeof(words)));
+                fill(record_draw(), RECORD_NAME | cache << RECORD_CACHE_SHIFT, part, words[0],
+                     words[1]);
+        }
+}
+
+void record_cache(uint32_t cache, const char *name)
+{
+        record_name(cache, name);
+}
+
+/* A number for this process, and where its heap comes from. */
+static void begin_process(uint64_t parent)
+{
+        char name[RECORD_NAME_BYTES + 1] = "";
+        uint32_t number = add_relaxed(&header->processes, 1);
+
+        if (number > RECORD_PROCESSES_MAX) {
+                end_recording(EUSERS);
+                return;
+        }
+        process = (uint16_t)number;
+        fill(record_draw(), RECORD_PROCESS, 0, parent, system_process_id());
+        if (prctl(PR_GET_NAME, name, 0, 0, 0) == 0)
+                record_name(0, name);
+        record_maps();
+}
+
+/* The one process that made the file writes the header; the others wait until it has. */
+static bool header_is_ready(void)
+{
+        uint64_t none = 0;
+        uint64_t magic;
+        uint64_t found;
+        struct timespec now;
+        uint16_t cpu;
+
+        memcpy(&magic, RECORD_MAGIC, sizeof(magic));
+        if (compare_swap((uint64_t *)(void *)header->magic, &none, 1)) {
+                clock_gettime(CLOCK_MONOTONIC, &now);
+                header->clock = record_clock(&cpu);
+                header->clock_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+                header->event_bytes = sizeof(struct record_event);
+                header->page_bytes = (uint32_t)PAGE_SIZE;
+                header->cpus = system_cpus(CPUS_POSSIBLE);
+                /* Pairs with the acquire below, of another process. */
+                store_release((uint64_t *)(void *)header->magic, magic);
+                return true;
+        }
+        for (uint64_t start = system_time_ms();;) {
+                found = load_acquire((uint64_t *)(void *)header->magic);
+                if (found != 1 || system_time_ms() - start > WAIT_FOR_HEADER_MS)
+                        return found == magic;
+                cpu_relax();
+        }
+}
+
+void record_start(void)
+{
+        int error = 0;
+
+        if (!options.record[0])
+                return;
+        header = shared_file_map(options.record, 0, RECORD_HEADER_BYTES, &error);
+        if (!header) {
+                message("record: cannot write %s: error %d; expected a file that may be written, "
+                        "on a disk with room; nothing is recorded of process %u",
+                        options.record, error, system_process_id());
+                return;
+        }
+        if (!header_is_ready()) {
+                message("record: %s: expected a new file, or one of this recording; nothing is "
+                        "recorded of process %u",
+                        options.record, system_process_id());
+                return;
+        }
+        record_on = true;
+        begin_process(0);
+}
+
+void record_maps(void)
+{
+        char path[sizeof(options.record) + 16];
+        int printed;
+
+        printed = snprintf(path, sizeof(path), "%s.maps.%u", options.record, process);
+        if (printed > 0 && (size_t)printed < sizeof(path))
+                shared_file_copy("/proc/self/maps", path);
+}
+
+bool record_lock_free(void)
+{
+        return !lock_is_held(&record_lock);
+}
+
+void record_fork_prepare(void)
+{
+        if (is_recording()) {
+                uint64_t number = 0;
+                struct record_event *event = draw(&number);
+
+                fill(event, RECORD_FORK, 0, 0, 0);
+                fork_number = event ? number + 1 : 0;
+        }
+        lock_take(&record_lock);
+}
+
+void record_fork_parent(void)
+{
+        lock_drop(&record_lock);
+}
+
+/* A child whose fork event was lost has a past that nobody knows, so nothing of it is recorded. */
+void record_fork_child(void)
+{
+        lock_reset(&record_lock);
+        if (!is_recording())
+                return;
+        if (fork_number)
+                begin_process(fork_number);
+        else
+                store_relaxed(&ended, true);
+}

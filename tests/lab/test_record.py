@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem record`: traces of programs whose calls are known, of python3 and redis beside their slab
+tables, and of the running kernel where tracefs can be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from kmem import trace as tr
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+KMEM = ROOT / "kmem"
+REPLAY = ROOT / "build" / "tools" / "replay"
+OPERATION = pl.col("operation") & tr.OPERATION_MASK
+# Every slot source and back end has its own way to the slow paths that are recorded.
+SETTINGS = ["slots=auto", "slots=locked", "engine=slab", "engine=slob", "classes=kernel"]
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("recorded") / "recorded"
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs gcc")
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-fno-builtin"]
+    subprocess.run([compiler, *flags, "-o", out, HERE / "recorded.c"], check=True)
+    return out
+
+
+def run(command: Sequence[object], timeout: int = 300) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def record(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return run([KMEM, "record", *arguments])
+
+
+def record_program(
+    folder: Path, *command: str | Path, options: tuple[str | Path, ...] = (), status: int = 0
+) -> tuple[tr.Trace, str]:
+    out = folder / "one.ktrace"
+    done = record("program", "--out", out, *options, "--", *command)
+    assert done.returncode == status, done.stderr
+    assert not list(folder.glob(".kmem-record-*"))
+    return tr.read_trace(out), done.stderr
+
+
+def living(trace: tr.Trace) -> pl.DataFrame:
+    """Rows of allocations that nothing freed."""
+    begun = trace.records.filter(OPERATION == tr.ALLOC)
+    ended = trace.records.filter(OPERATION.is_in([tr.FREE, tr.IMPLIED]))
+    return begun.join(ended, on="object", how="anti")
+
+
+def assert_whole(trace: tr.Trace) -> None:
+    """Every free was recorded, and came after its allocation (read_trace has checked that)."""
+    left = trace.records.filter(OPERATION.is_in([tr.IMPLIED, tr.ORPHAN]))
+    assert left.height == 0, left
+
+
+EXPECTED_ALLOCATIONS = [7001, 7002, 7003, 70004, 40000005, 80000006, 7007, 7008, 7009]
+EXPECTED_FREES = [7001, 7003, 70004, 40000005, 80000006, 7008, 7009]
+OURS = pl.col("requested").is_in(EXPECTED_ALLOCATIONS)
+
+
+def asked(frame: pl.DataFrame, operation: int) -> list[int]:
+    """Sizes that the program asks for and libc does not, in the order of time."""
+    return frame.filter(OURS, operation == OPERATION)["requested"].to_list()
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_calls(program: Path, tmp_path: Path, setting: str) -> None:
+    trace, _ = record_program(tmp_path, program, "calls", options=("--set", setting))
+    assert_whole(trace)
+    records = trace.named()
+    assert asked(records, tr.ALLOC) == EXPECTED_ALLOCATIONS
+    assert asked(records, tr.FREE) == EXPECTED_FREES
+    ours = records.filter(OURS)
+    # The call sites are the program's own, also those of frees and of what realloc does.
+    assert ours["site"].str.starts_with("recorded+0x").all(), ours["site"].to_list()
+    assert (ours["given"] >= ours["requested"]).all()
+    assert ours["thread"].n_unique() == 1
+    assert sorted(living(trace).filter(OURS)["requested"]) == [7002, 7007]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_hand_over_between_threads(program: Path, tmp_path: Path, setting: str) -> None:
+    """Blocks go from thread to thread and CPU to CPU; in the trace none is freed too early."""
+    trace, _ = record_program(tmp_path, program, "threads", options=("--set", setting))
+    assert_whole(trace)
+    small = trace.records.filter(OPERATION == tr.ALLOC, pl.col("requested").is_between(16, 215))
+    assert small.height >= 4 * 20000
+    assert trace.records["thread"].n_unique() == 5
+    ends = trace.records.filter(OPERATION == tr.FREE).select("object", by="thread")
+    across = small.join(ends, on="object").filter(pl.col("thread") != pl.col("by"))
+    assert across.height > 0, "no block was handed over"
+
+
+def test_forked_child_has_its_parents_heap(program: Path, tmp_path: Path) -> None:
+    record_program(tmp_path, program, "forks", options=("--all",))
+    (child_file,) = (path for path in tmp_path.iterdir() if path.name != "one.ktrace")
+    traces = [tr.read_trace(tmp_path / "one.ktrace"), tr.read_trace(child_file)]
+    left = []
+    for trace in traces:
+        assert_whole(trace)
+        sizes = [size for size in living(trace)["requested"] if size in (7100, 7200, 7300)]
+        left.append(Counter(sizes))
+    # Each has 50 of the 100 blocks and ten of its own.
+    assert sorted(left, key=str) == [{7100: 50, 7200: 10}, {7100: 50, 7300: 10}]
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("killed", 128 + signal.SIGKILL), ("exits", 3)], ids=["SIGKILL", "_exit"]
+)
+def test_nothing_is_lost_without_an_orderly_end(
+    program: Path, tmp_path: Path, how: str, status: int
+) -> None:
+    trace, errors = record_program(tmp_path, program, how, status=status)
+    assert_whole(trace)
+    assert asked(trace.records, tr.FREE) == EXPECTED_FREES
+    assert "were lost" not in errors
+
+
+def test_exec_begins_a_new_heap(program: Path, tmp_path: Path) -> None:
+    trace, errors = record_program(tmp_path, program, "execs")
+    assert_whole(trace)
+    assert living(trace).filter(pl.col("requested") == 24).height >= 200000
+    assert "not written, --all would: recorded" in errors
+
+
+def test_full_disk_ends_the_recording_and_not_the_program(program: Path, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands for the disk; a signal would end the program there."""
+    out = tmp_path / "one.ktrace"
+    done = subprocess.run(
+        ["prlimit", f"--fsize={4 << 20}", KMEM, "record", "program", "--out", out, "--",
+         program, "many"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"kmem: record: .*: error 27; .* are lost, and counted", done.stderr)
+    trace = tr.read_trace(out)
+    assert_whole(trace)
+    lost = re.search(r"kmem: ([\d,]+) events were lost: File too large", done.stderr)
+    assert lost, done.stderr
+    missing = int(lost.group(1).replace(",", ""))
+    kept = trace.records.filter(pl.col("requested") == 24).height
+    assert kept > 32768
+    assert 200000 <= kept + missing <= 201000
+
+
+def run_with_attributes(folder: Path, *command: str | Path) -> tuple[tr.Trace, dict[str, int], str]:
+    """The trace, objects in use of each cache at the exit, and the slab table's last lines."""
+    attributes, table = folder / "attrs", folder / "table"
+    trace, _ = record_program(
+        folder, *command, options=("--set", f"attrs={attributes},slabinfo={table}")
+    )
+    counts = {path.name: int((path / "objects_inuse").read_text()) for path in attributes.iterdir()}
+    return trace, counts, table.read_text()
+
+
+def class_bytes(name: str) -> int:
+    match = re.fullmatch(r"kmalloc-(\d+)(k?)", name)
+    assert match, f"{name}: a program on the drop-in has caches of sizes only"
+    return int(match.group(1)) << (10 if match.group(2) else 0)
+
+
+def assert_agrees_with_the_table(trace: tr.Trace, counts: dict[str, int], table: str) -> None:
+    assert_whole(trace)
+    left = living(trace)
+    classes = {class_bytes(name): n for name, n in counts.items()}
+    found = Counter(left["given"])
+    assert {size: n for size, n in classes.items() if n} == {
+        size: n for size, n in found.items() if size in classes
+    }
+    large = re.search(r"# large blocks: (\d+) of (\d+) bytes, huge: (\d+) of", table)
+    assert large
+    outside = sum(n for size, n in found.items() if size not in classes)
+    assert outside == int(large.group(1)) + int(large.group(3))
+    assert sum(found.values()) == sum(counts.values()) + outside
+
+
+def assert_replays(path: Path, trace: tr.Trace) -> None:
+    done = subprocess.run([REPLAY, path], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    inuse = sum(cache["inuse"] for cache in document["caches"])
+    assert inuse == living(trace).filter(pl.col("requested") <= 32768).height
+
+
+def test_python_agrees_with_its_slab_table(tmp_path: Path) -> None:
+    code = "import json, re; data = [str(i) * 9 for i in range(9999)]; print(len(json.dumps(data)))"
+    folder = tmp_path
+    os.environ["PYTHONMALLOC"] = "malloc"
+    try:
+        trace, counts, table = run_with_attributes(
+            folder, os.path.realpath(sys.executable), "-c", code
+        )
+    finally:
+        del os.environ["PYTHONMALLOC"]
+    assert trace.records.height > 20000
+    assert_agrees_with_the_table(trace, counts, table)
+    assert_replays(folder / "one.ktrace", trace)
+
+
+def test_redis_agrees_with_its_slab_table(tmp_path: Path) -> None:
+    for name in ("redis-server", "redis-cli"):
+        if shutil.which(name) is None:
+            pytest.skip(f"needs {name}")
+    socket = tmp_path / "s"
+    # The server writes no file and ends when it is told to; the script waits until it listens.
+    script = tmp_path / "client"
+    script.write_text(
+        "#!/bin/sh\n"
+        f"unset LD_PRELOAD KMEM_OPTIONS\n(for i in $(seq 200); do [ -S {socket} ] && break;"
+        " sleep 0.05; done\n"
+        f"for i in $(seq 3000); do echo SET key$i value$i; done | redis-cli -s {socket}\n"
+        f"redis-cli -s {socket} DEL key1 key2; redis-cli -s {socket} SHUTDOWN NOSAVE)"
+        f" >/dev/null 2>&1 &\n"
+    )
+    script.chmod(0o755)
+    client = subprocess.Popen([script])
+    trace, counts, table = run_with_attributes(
+        tmp_path, "redis-server", "--port", "0", "--unixsocket", str(socket), "--save", "",
+        "--dir", str(tmp_path), "--logfile", str(tmp_path / "log"),
+    )  # fmt: skip
+    client.wait()
+    assert trace.records.height > 10000
+    assert_agrees_with_the_table(trace, counts, table)
+    assert_replays(tmp_path / "one.ktrace", trace)
+
+
+# ---- Errors -------------------------------------------------------------------------------------
+
+
+def test_errors_are_one_line(program: Path, tmp_path: Path) -> None:
+    for arguments, text in [
+        (("program", "--out", tmp_path, "--", "true"), "is a directory; expected a file to write"),
+        (("program", "--out", "/proc/x/y", "--", "true"), "cannot be written"),
+        (("program", "--out", tmp_path / "a,b" / "t", "--", "true"), "cannot be written"),
+        (("kernel", "--out", tmp_path / "k"), "expected --seconds N or -- COMMAND"),
+        (("kernel", "--seconds", "-1", "--out", tmp_path / "k"), "--seconds -1: expected more"),
+    ]:
+        done = record(*arguments)
+        assert done.returncode == 1, done.stderr
+        assert text in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    done = record("program", "--out", tmp_path / "t", "--", "/nonexistent/program")
+    assert done.returncode == 127
+    assert done.stderr == "kmem: /nonexistent/program: not found\n"
+    assert not (tmp_path / "t").exists()
+
+
+def test_library_says_what_it_cannot_write(program: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [KMEM, "run", "--set", f"record={tmp_path}/none/raw", "--", program, "calls"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert re.fullmatch(r"kmem: record: cannot write .*/none/raw: error 2; .*\n", done.stderr)
+
+
+# ---- The kernel ---------------------------------------------------------------------------------
+
+
+def need_tracefs() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may read tracefs")
+    for folder in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing"):
+        if Path(folder, "events", "kmem", "kmalloc").exists():
+            return
+    subprocess.run(["mount", "-t", "tracefs", "nodev", "/sys/kernel/tracing"], check=False)
+    if not Path("/sys/kernel/tracing/events/kmem/kmalloc").exists():
+        pytest.skip("no kmem tracepoints in tracefs")
+
+
+def test_kernel(tmp_path: Path) -> None:
+    """Pipes have a cache of their own: as many as a program makes are in the trace."""
+    need_tracefs()
+    out = tmp_path / "kernel.ktrace"
+    code = "import os\nfor _ in range(3000):\n  a, b = os.pipe()\n  os.close(a)\n  os.close(b)\n"
+    done = record("kernel", "--out", out, "--", os.path.realpath(sys.executable), "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert ", none lost" in done.stderr
+    assert re.search(r"frees in bulk paired by the address's next use, ", done.stderr)
+    trace = tr.read_trace(out)
+    named = trace.named()
+    thread = named.filter(pl.col("site").str.starts_with("alloc_pipe_info"))["thread"].mode()[0]
+    mine = named.filter(OPERATION == tr.ALLOC, pl.col("thread") == thread)
+    pipes = mine.filter(pl.col("site").str.starts_with("alloc_pipe_info"))
+    assert pipes.height >= 2 * 3000  # the pipe and its ring of buffers
+    assert (mine["given"] >= mine["requested"]).all()
+    ended = named.filter(OPERATION.is_in([tr.FREE, tr.IMPLIED]))
+    assert pipes.join(ended, on="object", how="anti").height <= 2
+    assert trace.records["time"].is_sorted()
+    replayed = subprocess.run([REPLAY, out], capture_output=True, timeout=120, check=False)
+    assert replayed.returncode == 0
+    assert not [p for p in Path("/sys/kernel/tracing/instances").iterdir() if "kmem-" in p.name]
+
+
+def test_kernel_command_status(tmp_path: Path) -> None:
+    need_tracefs()
+    done = record("kernel", "--out", tmp_path / "k", "--", "sh", "-c", "echo out; exit 7")
+    assert (done.returncode, done.stdout) == (7, "out\n")

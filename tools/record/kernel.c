@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Records the running kernel's kmem tracepoints and makes a trace of them.
+ *
+ *   record-kernel TRACE FOLDER SECONDS BUFFER_KIB SOURCE [COMMAND...]
+ *
+ * An instance of its own under tracefs, so that nobody else's tracing is touched; a thread for each
+ * CPU moves whole pages of the ring buffer into FOLDER, and what they hold is read afterwards
+ * (kernel_events.c). Runs for SECONDS, or until COMMAND or an interrupt ends it. Figures are
+ * written to FOLDER/report, as JSON.
+ */
+#define _GNU_SOURCE
+#include "tools/record/kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <tracefs.h>
+#include <unistd.h>
+
+enum { CPUS_MOST = 4096, NAP_NS = 10000000 };
+
+/* All that kernels have, some of them older ones only. */
+static const char *const tracepoints[] = {
+        "kmalloc", "kmalloc_node",    "kmem_cache_alloc", "kmem_cache_alloc_node",
+        "kfree",   "kmem_cache_free",
+};
+
+struct reader {
+        pthread_t thread;
+        struct tracefs_cpu *cpu;
+        int file;
+        int error;
+};
+
+static struct tracefs_instance *instance;
+static volatile sig_atomic_t interrupted;
+static bool stopping; /* by the main thread, read by the readers */
+
+/* Also on the way out after an error: an instance would go on filling its buffers. */
+static void remove_instance(void)
+{
+        if (instance) {
+                tracefs_trace_off(instance);
+                tracefs_instance_destroy(instance);
+                tracefs_instance_free(instance);
+        }
+        instance = NULL;
+}
+
+static void on_signal(int number)
+{
+        (void)number;
+        interrupted = 1;
+}
+
+/* Bytes of events in a page, however few: the kernel hands out whole pages. */
+static int used_bytes(const char *page)
+{
+        uint64_t commit;
+
+        memcpy(&commit, page + sizeof(uint64_t), sizeof(commit));
+        return (int)(commit & 0xfffff);
+}
+
+static bool write_page(struct reader *reader, char *page, int bytes, int page_bytes)
+{
+        memset(page + bytes, 0, (size_t)(page_bytes - bytes));
+        for (int done = 0; done < page_bytes;) {
+                ssize_t written = write(reader->file, page + done, (size_t)(page_bytes - done));
+
+                if (written <= 0) {
+                        reader->error = errno;
+                        return false;
+                }
+                done += (int)written;
+        }
+        return true;
+}
+
+static void *read_cpu(void *argument)
+{
+        static const struct timespec nap = {.tv_nsec = NAP_NS};
+        static const struct sched_param first = {.sched_priority = 1};
+        struct reader *reader = argument;
+        int page_bytes = tracefs_cpu_read_size(reader->cpu);
+        char *page = malloc((size_t)page_bytes);
+        int bytes;
+
+        /* Before what is recorded, or its load keeps us from reading; where refused, losses tell. */
+        pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
+        if (!page) {
+                reader->error = ENOMEM;
+                return NULL;
+        }
+        while (!__atomic_load_n(&stopping, __ATOMIC_ACQUIRE)) {
+                bytes = tracefs_cpu_read(reader->cpu, page, true);
+                if (bytes > 0 && !write_page(reader, page, bytes, page_bytes))
+                        break;
+                /* Writing is traced too: whoever reads at once finds what he did himself. */
+                if (bytes <= 0 || used_bytes(page) < page_bytes / 2)
+                        nanosleep(&nap, NULL);
+        }
+        while (!reader->error && (bytes = tracefs_cpu_flush(reader->cpu, page)) > 0)
+                write_page(reader, page, bytes, page_bytes);
+        free(page);
+        return NULL;
+}
+
+/* The kernel's own table, for who compares; there may be none. */
+static void keep_slabinfo(const char *folder, const char *name)
+{
+        char text[4096];
+        char *path;
+        FILE *from = fopen("/proc/slabinfo", "re");
+        FILE *to;
+        size_t got;
+
+        if (!from)
+                return;
+        if (asprintf(&path, "%s/%s", folder, name) < 0 || !(to = fopen(path, "we")))
+                die("%s: %s", folder, strerror(errno));
+        free(path);
+        while ((got = fread(text, 1, sizeof(text), from)) > 0)
+                fwrite(text, 1, got, to);
+        fclose(from);
+        fclose(to);
+}
+
+static void start_readers(struct reader *readers, unsigned int cpus, const char *folder)
+{
+        for (unsigned int i = 0; i < cpus; i++) {
+                char *path;
+
+                if (asprintf(&path, "%s/cpu%u", folder, i) < 0)
+                        die("no memory");
+                readers[i].file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+                if (readers[i].file < 0)
+                        die("%s: %s", path, strerror(errno));
+                free(path);
+                readers[i].cpu = tracefs_cpu_open(instance, (int)i, true);
+                if (!readers[i].cpu)
+                        die("the ring buffer of CPU %u: %s", i, strerror(errno));
+                if (pthread_create(&readers[i].thread, NULL, read_cpu, &readers[i]))
+                        die("cannot start a thread");
+        }
+}
+
+/* What the ring buffers had no room for, by the kernel's own count. */
+static uint64_t lost_events(unsigned int cpus)
+{
+        static const char *const names[] = {"overrun: ", "commit overrun: ", "dropped events: "};
+        uint64_t lost = 0;
+
+        for (unsigned int i = 0; i < cpus; i++) {
+                char file[64];
+                char *text;
+
+                snprintf(file, sizeof(file), "per_cpu/cpu%u/stats", i);
+                text = tracefs_instance_file_read(instance, file, NULL);
+                if (!text)
+                        die("%s: %s", file, strerror(errno));
+                for (unsigned int n = 0; n < sizeof(names) / sizeof(*names); n++) {
+                        char *line = text;
+
+                        /* "overrun: " is a part of "commit overrun: " too. */
+                        while ((line = strstr(line, names[n])) && line != text && line[-1] != '\n')
+                                line++;
+                        if (line)
+                                lost += strtoull(line + strlen(names[n]), NULL, 10);
+                }
+                free(text);
+        }
+        return lost;
+}
+
+static void stop_readers(struct reader *readers, unsigned int cpus)
+{
+        __atomic_store_n(&stopping, true, __ATOMIC_RELEASE);
+        for (unsigned int i = 0; i < cpus; i++) {
+                pthread_join(readers[i].thread, NULL);
+                tracefs_cpu_close(readers[i].cpu);
+                if (close(readers[i].file) && !readers[i].error)
+                        readers[i].error = errno;
+                if (readers[i].error)
+                        die("events of CPU %u cannot be kept: %s", i, strerror(readers[i].error));
+        }
+}
+
+static void set(const char *file, const char *value)
+{
+        if (tracefs_instance_file_write(instance, file, value) < 0)
+                die("tracefs: %s: the kernel does not take \"%s\": %s", file, value,
+                    strerror(errno));
+}
+
+static void prepare(const char *buffer_kib)
+{
+        const char *folder;
+        unsigned int enabled = 0;
+        char name[32];
+
+        if (geteuid() != 0)
+                die("only root may read tracefs");
+        if (tracefs_tracing_dir_is_mounted(true, &folder) < 0)
+                die("no tracefs, and it cannot be mounted: %s", strerror(errno));
+        snprintf(name, sizeof(name), "kmem-record-%d", (int)getpid());
+        instance = tracefs_instance_create(name);
+        if (!instance)
+                die("%s/instances/%s: %s", folder, name, strerror(errno));
+        atexit(remove_instance);
+        tracefs_trace_off(instance);
+        /* The same on all CPUs, so that their events can be put in order. */
+        set("trace_clock", "mono");
+        set("buffer_size_kb", buffer_kib);
+        for (unsigned int i = 0; i < sizeof(tracepoints) / sizeof(*tracepoints); i++)
+                enabled += tracefs_event_enable(instance, "kmem", tracepoints[i]) == 0;
+        if (!enabled)
+                die("this kernel has no kmem tracepoints in %s/events/kmem", folder);
+}
+
+static double now_seconds(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Returns the command's exit status as a shell has it; an interrupt goes to the command too. */
+static int run_command(char **command)
+{
+        int status = 0;
+        pid_t child = fork();
+
+        if (child < 0)
+                die("fork: %s", strerror(errno));
+        if (child == 0) {
+                execvp(*command, command);
+                fprintf(stderr, "%s: %s\n", *command, strerror(errno));
+                _exit(errno == ENOENT ? 127 : 126);
+        }
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+                ;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void wait_seconds(double seconds)
+{
+        double end = now_seconds() + seconds;
+
+        while (!interrupted && now_seconds() < end) {
+                double rest = end - now_seconds();
+                struct timespec nap = {.tv_sec = (time_t)rest};
+
+                nap.tv_nsec = (long)((rest - (double)nap.tv_sec) * 1e9);
+                if (rest > 0)
+                        nanosleep(&nap, NULL);
+        }
+}
+
+int main(int argc, char **argv)
+{
+        long found = sysconf(_SC_NPROCESSORS_CONF);
+        unsigned int cpus = found < 1 ? 1 : (unsigned int)found;
+        struct reader *readers = calloc(cpus, sizeof(*readers));
+        struct sigaction action = {.sa_handler = on_signal};
+        struct kernel_source source = {.cpus = cpus};
+        double started;
+        int status = 0;
+
+        if (argc < 6)
+                die("expected a trace, a folder, seconds, KiB of buffer, a text, a command");
+        if (!readers || cpus > CPUS_MOST)
+                die("%u CPUs: more than expected", cpus);
+        source.path = argv[1];
+        source.folder = argv[2];
+        source.text = argv[5];
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        prepare(argv[4]);
+        start_readers(readers, cpus, source.folder);
+        source.page_bytes = (size_t)tracefs_cpu_read_size(readers[0].cpu);
+        keep_slabinfo(source.folder, "slabinfo.before");
+        started = now_seconds();
+        if (tracefs_trace_on(instance))
+                die("tracing cannot be turned on: %s", strerror(errno));
+        if (argc > 6)
+                status = run_command(argv + 6);
+        else
+                wait_seconds(strtod(argv[3], NULL));
+        tracefs_trace_off(instance);
+        source.seconds = now_seconds() - started;
+        keep_slabinfo(source.folder, "slabinfo.after");
+        stop_readers(readers, cpus);
+        source.lost = lost_events(cpus);
+        source.status = status;
+        kernel_convert(&source);
+        free(readers);
+        return 0;
+}

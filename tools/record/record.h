@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* What the programs that make traces share. */
+#ifndef KMEM_TOOLS_RECORD_H
+#define KMEM_TOOLS_RECORD_H
+
+#include "lab/lives.h"
+
+#include <stdio.h>
+
+/* Prints one line and ends with status 1. */
+void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn, cold));
+
+/* The figures of a trace as members of a JSON object, with a comma behind. */
+void print_counts(FILE *file, const struct lives_counts *counts);
+
+#endif
