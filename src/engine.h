@@ -12,6 +12,7 @@
 #include <base/lock.h>
 
 #include "base/list.h"
+#include "base/registry.h"
 #include "base/system.h"
 #include "page/page.h"
 
@@ -41,6 +42,7 @@ struct engine_slot {
         uint64_t taken;      /* objects that left the back end through this slot, cumulative */
         uint64_t given;      /* objects that came back through it, cumulative */
         struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
+        struct registry_slot *figures;   /* taken and given for others to see, or NULL */
 };
 
 /* Slabs of one cache on one NUMA node (S1-05). */
@@ -51,10 +53,66 @@ struct engine_node {
         uint64_t disabled;          /* slub: slabs that debugging took out; under list_lock */
         uint64_t slabs;             /* all slabs of the node; atomic adds */
         uint64_t objects;           /* capacity of all slabs; atomic adds */
+        struct registry_node *figures; /* slabs, objects and lists for others to see, or NULL */
         uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
         uint32_t purge_next;        /* slub: partial slab that purging goes on with, page number, 0:
                                        none; under list_lock */
 };
+
+/* Slub: after a slab of the node has come or gone. */
+static inline void node_show_slabs(struct engine_node *node)
+{
+        struct registry_node *figures;
+
+        registry_fence();
+        figures = load_acquire(&node->figures);
+        if (figures) {
+                registry_show(&figures->slabs, &node->slabs);
+                registry_show(&figures->objects, &node->objects);
+        }
+}
+
+static inline void node_show_partial_locked(struct engine_node *node)
+{
+        struct registry_node *figures = load_acquire(&node->figures);
+
+        if (figures)
+                store_relaxed(&figures->partial, (uint64_t)node->partial.length);
+}
+
+/* Counts objects that leave a back end; the slot cache lock is held. */
+static inline void slot_count_taken(struct engine_slot *slot, uint64_t objects)
+{
+        struct registry_slot *figures = load_acquire(&slot->figures);
+
+        add_owned(&slot->taken, objects);
+        if (figures)
+                store_relaxed(&figures->taken, slot->taken);
+}
+
+/* The same without the lock. */
+static inline void slot_count_taken_unlocked(struct engine_slot *slot, uint64_t objects)
+{
+        struct registry_slot *figures;
+
+        add_relaxed(&slot->taken, objects);
+        registry_fence();
+        figures = load_acquire(&slot->figures);
+        if (figures)
+                registry_show(&figures->taken, &slot->taken);
+}
+
+/* Counts objects that come back; without a lock. */
+static inline void slot_count_given(struct engine_slot *slot, uint64_t objects)
+{
+        struct registry_slot *figures;
+
+        add_relaxed(&slot->given, objects);
+        registry_fence();
+        figures = load_acquire(&slot->figures);
+        if (figures)
+                registry_show(&figures->given, &slot->given);
+}
 
 /* How far reclaim has come with a cache that nobody uses (api/reclaim.c); under cache_mutex. */
 enum quiet_stage { QUIET_NEW, QUIET_SHRUNK, QUIET_PURGED };
@@ -128,6 +186,7 @@ struct kmem_cache {
         struct cache_quiet quiet;
         uint64_t birth;            /* counts caches made; newer ones have greater ones */
         uint32_t references;       /* 1 + aliases; under cache_mutex */
+        struct registry_cache *figures; /* for others to see, or NULL */
         struct list list;          /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];
 

@@ -57,6 +57,68 @@ def demo() -> None:
     run_demo()
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="Process id.")]
+
+
+@app.command()
+def ps(as_json: AsJson = False) -> None:
+    """List the processes that run on libkmem: your own, or as root all."""
+    from kmem.live import show_processes
+
+    show_processes(as_json=as_json)
+
+
+@app.command()
+def info(
+    process: Pid,
+    cache: Annotated[str | None, typer.Argument(metavar="[CACHE]", help="One cache only.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the slab table of a running process, in the format of /proc/slabinfo.
+
+    Objects are active that the back end has handed out: to the program, or to per-CPU sheaves.
+    """
+    from kmem.live import show_info
+
+    show_info(process, cache, as_json=as_json)
+
+
+@app.command()
+def attr(
+    process: Pid,
+    name: Annotated[
+        str, typer.Argument(metavar="CACHE/NAME", help="An attribute, as kmalloc-64/cpu_partial.")
+    ],
+    value: Annotated[
+        str | None, typer.Argument(metavar="[VALUE]", help="Write this; without it, read.")
+    ] = None,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="Read the value in force, not the one asked for.")
+    ] = False,
+) -> None:
+    """Read or write an attribute of a cache in a running process (docs/attributes.md).
+
+    A written value is in force from the process's next refill or drain on.
+    """
+    from kmem.live import read_attribute, write_attribute
+
+    if value is None:
+        read_attribute(process, name, in_force=effective)
+    elif effective:
+        raise KmemError("attr: --effective is for reading")
+    else:
+        write_attribute(process, name, value)
+
+
+@app.command()
+def trim(process: Pid) -> None:
+    """Make a running process give back the memory that it does not use."""
+    from kmem.live import trim
+
+    trim(process)
+
+
 @app.command()
 def replay(
     trace: Annotated[

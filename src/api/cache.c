@@ -13,6 +13,7 @@
 #include "base/stack.h"
 #include "debug/debug.h"
 #include "page/deferred.h"
+#include "percpu/figures.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -86,6 +87,7 @@ static int share_pages_locked(const struct engine *engine)
         if (error)
                 return error;
         shared->birth = ++births;
+        figures_show_cache(shared);
         list_add(&shared->list, &cache_list);
         return 0;
 }
@@ -126,6 +128,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         }
         alias_remove_locked(cache->name);
         list_add(&cache->list, &cache_list);
+        figures_show_cache(cache);
         if (is_recording())
                 record_cache(cache_index(cache), cache->name);
         *made = cache;
@@ -232,6 +235,7 @@ static int create_locked(const char *given, unsigned int size, const struct kmem
                 return cache_make_locked(name, args, size, flags, cache);
         like->references++;
         like->object_size = max_of(like->object_size, size);
+        figures_show_cache(like);
         *cache = like;
         return 0;
 }
@@ -332,6 +336,8 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
                         percpu_retire(cache);
                         metadata_free(cache, cache_record_bytes());
                 }
+        } else {
+                figures_show_cache(cache);
         }
         lock_drop(&cache_mutex);
         if (type_safe)

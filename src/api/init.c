@@ -28,6 +28,7 @@ bool heap_start(void)
                 system_nodes_init();
                 record_start();
                 if (pages_init()) {
+                        registry_init();
                         slots_init();
                         if (options.memory_limit)
                                 group_limit_process(options.memory_limit);

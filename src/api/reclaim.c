@@ -43,13 +43,11 @@ static size_t cache_purge(struct kmem_cache *cache)
         return bytes;
 }
 
-size_t heap_trim(size_t keep)
+size_t caches_trim_locked(void)
 {
         struct list *node;
         size_t bytes = 0;
 
-        lock_take(&cache_mutex);
-        percpu_follow_cpus();
         list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 
@@ -57,6 +55,16 @@ size_t heap_trim(size_t keep)
                 cache->engine->shrink(cache);
                 bytes += cache_purge(cache);
         }
+        return bytes;
+}
+
+size_t heap_trim(size_t keep)
+{
+        size_t bytes;
+
+        lock_take(&cache_mutex);
+        percpu_follow_cpus();
+        bytes = caches_trim_locked();
         lock_drop(&cache_mutex);
         return bytes + pages_purge_all(keep);
 }
@@ -139,5 +147,6 @@ bool reclaim_step(uint64_t now_ms)
         lock_drop(&cache_mutex);
         while (cache_steps(&birth, now_ms, &any))
                 ;
+        figures_poll();
         return (pages_purge_idle() != 0) | any;
 }

@@ -18,6 +18,11 @@ KMEM_HIDDEN bool reclaim_step(uint64_t now_ms);
  * bytes of those that lie in no slab. Returns bytes given back.
  */
 KMEM_HIDDEN size_t heap_trim(size_t keep);
+/*
+ * The same without a look at the CPUs, which reads files, and without the free pages. Under
+ * cache_mutex.
+ */
+KMEM_HIDDEN size_t caches_trim_locked(void);
 
 /* reclaim_thread.c: settles whether there may be a thread; early, after the options. */
 KMEM_HIDDEN void reclaim_thread_init(void);

@@ -9,10 +9,12 @@
 #include "base/options.h"
 #include "base/stack.h"
 #include "introspect/at_exit.h"
+#include "introspect/requests.h"
 
 void heap_started(void)
 {
         fork_init();
+        requests_init();
         reclaim_thread_init();
         at_exit_init();
 }

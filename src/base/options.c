@@ -66,6 +66,7 @@ static const struct setting settings[] = {
         {"slob_breaks", KIND_SIZES, NULL, 1, 4095, PLACE(slob_breaks)},
         {"record", KIND_TEXT, NULL, 0, 0, PLACE(record)},
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
+        {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
         {"attrs", KIND_TEXT, NULL, 0, 0, PLACE(attrs)},

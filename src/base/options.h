@@ -11,6 +11,7 @@
 
 enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
+enum registry_mode { REGISTRY_AUTO, REGISTRY_ON, REGISTRY_OFF };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
 enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
 enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
@@ -64,6 +65,7 @@ struct options {
         uint64_t memory_limit;       /* bytes that the process may have in use, 0: no limit */
         uint64_t bad_free;           /* enum bad_free */
         uint64_t check;              /* enum free_check */
+        uint64_t registry;           /* enum registry_mode: whether others can see the figures */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
         uint64_t attrs_pid;          /* process that writes attrs, 0: any */
         uint64_t slob_compat;        /* enum slob_compat */

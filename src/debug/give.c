@@ -130,6 +130,6 @@ void debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objec
 
         for (unsigned int i = 0; i < count; i++)
                 given += give_one(cache, slot, objects[i]);
-        add_relaxed(&slot->given, given);
+        slot_count_given(slot, given);
         pages_release_deferred();
 }

@@ -157,7 +157,7 @@ unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot, void
         }
         taken = count - room;
         /* No lock of the slot is held. */
-        add_relaxed(&slot->taken, taken);
+        slot_count_taken_unlocked(slot, taken);
         if (room)
                 __builtin_memmove(objects, objects + room, taken * sizeof(*objects));
         return taken;

@@ -129,4 +129,5 @@ void at_exit_write(void)
 __attribute__((destructor)) static void at_exit(void)
 {
         at_exit_write();
+        registry_close();
 }

@@ -6,6 +6,7 @@
 #include "base/metadata.h"
 #include "base/stack.h"
 #include "introspect/counters.h"
+#include "percpu/figures.h"
 
 #include <errno.h>
 #include <string.h>
@@ -84,7 +85,18 @@ const struct attribute attributes[] = {
 };
 const size_t attribute_count = array_size(attributes);
 
-static const struct attribute *find_attribute(const char *name)
+int attribute_store_locked(const struct attribute *attribute, struct kmem_cache *cache,
+                           const char *value)
+{
+        int error = EIO;
+
+        if (attribute->store)
+                error = attribute->store(attribute, cache, value);
+        figures_show_cache(cache);
+        return error;
+}
+
+const struct attribute *find_attribute(const char *name)
 {
         for (size_t i = 0; i < attribute_count; i++)
                 if (strcmp(attributes[i].name, name) == 0)
@@ -166,7 +178,7 @@ KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const 
 {
         const struct attribute *attribute = name ? find_attribute(name) : NULL;
         struct kmem_cache *cache;
-        int error = EIO;
+        int error;
 
         if (heap_is_foreign())
                 return kmem_heap_owner.attr_write(cache_name, name, value);
@@ -176,8 +188,8 @@ KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const 
         cache = find_cache(cache_name, attribute);
         if (!cache)
                 return failed(ENOENT);
-        if (attribute->store)
-                error = value ? attribute->store(attribute, cache, value) : EINVAL;
+        error = value || !attribute->store ? attribute_store_locked(attribute, cache, value)
+                                           : EINVAL;
         lock_drop(&cache_mutex);
         return error ? failed(error) : 0;
 }

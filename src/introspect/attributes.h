@@ -31,6 +31,11 @@ struct attribute {
 extern KMEM_HIDDEN const struct attribute attributes[];
 extern KMEM_HIDDEN const size_t attribute_count;
 
+KMEM_HIDDEN const struct attribute *find_attribute(const char *name);
+/* 0, or an errno: EIO for one that is read only. */
+KMEM_HIDDEN int attribute_store_locked(const struct attribute *attribute, struct kmem_cache *cache,
+                                       const char *value);
+
 /*
  * Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (9.2), traces
  * where it stores users (S9-1), and the number of errors where it is a debug cache.

@@ -4,6 +4,7 @@
  */
 #include "api/owner.h"
 #include "base/options.h"
+#include "percpu/figures.h"
 #include "slab/slab.h"
 
 #include <ctype.h>
@@ -63,6 +64,7 @@ static int tune_locked(struct kmem_cache *cache, const struct tunables *tunables
         error = slab_tune(cache, (uint32_t)tunables->batchcount, (uint32_t)tunables->shared);
         if (!error)
                 percpu_change_capacity(cache, (uint32_t)tunables->limit);
+        figures_show_cache(cache);
         return error;
 }
 

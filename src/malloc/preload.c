@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
+#include "base/registry.h"
 #include "introspect/at_exit.h"
 
 #include <dlfcn.h>
@@ -65,6 +66,7 @@ static void leave(int status)
 {
         if (at_exit_is_wanted() && locks_become_free())
                 at_exit_write();
+        registry_close();
         for (;;)
                 syscall(SYS_exit_group, status);
 }

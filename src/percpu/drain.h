@@ -5,6 +5,7 @@
 #ifndef KMEM_PERCPU_DRAIN_H
 #define KMEM_PERCPU_DRAIN_H
 
+#include "percpu/figures.h"
 #include "percpu/slot.h"
 
 /* Set in a forked child until its first slow path has collected the other slots' sheaves. */
@@ -16,6 +17,7 @@ static inline void percpu_after_fork(void)
 {
         if (unlikely(load_relaxed(&slots_orphaned)))
                 collect_orphans();
+        figures_poll();
 }
 
 /*

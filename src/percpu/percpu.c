@@ -18,6 +18,7 @@
 #include "page/reclaim.h"
 #include "percpu/array.h"
 #include "percpu/drain.h"
+#include "percpu/figures.h"
 #include "percpu/stock.h"
 #include "record/record.h"
 
@@ -139,11 +140,13 @@ int percpu_setup(struct kmem_cache *cache)
                 cache->sheaf_room = max_of(usual, (uint32_t)capacity);
         }
         set_capacity(cache, (uint32_t)capacity);
+        figures_add_cache(cache);
         if (!take_indexes(cache))
                 error = ENOSPC;
         else if (!slots_add_cache(cache))
                 error = ENOMEM;
         if (error) {
+                figures_drop_cache(cache);
                 give_indexes(cache);
                 barns_free(cache->barn);
                 return error;
@@ -160,9 +163,12 @@ void percpu_retire(struct kmem_cache *cache)
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
 
+                if (slot->caches[index])
+                        figures_drop_slot(&slot->caches[index]->engine);
                 metadata_free(slot->caches[index], slot_record_bytes(cache));
                 slot->caches[index] = NULL;
         }
+        figures_drop_cache(cache);
         barns_free(cache->barn);
         store_release(&caches_by_index[index], NULL);
         if (cache_is_closed(cache))

@@ -172,6 +172,8 @@ KMEM_HIDDEN struct slot *slot_current(void);
  */
 KMEM_HIDDEN intptr_t slots_thread_offset(void);
 KMEM_HIDDEN void slots_refuse_this_thread(void);
+/* Whether that was called: a thread of ours has rights that the program may have given up. */
+KMEM_HIDDEN bool slots_thread_is_ours(void);
 /* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */
 KMEM_HIDDEN unsigned int slots_made_count(void);
 KMEM_HIDDEN struct slot *slot_made(unsigned int number);
@@ -190,6 +192,10 @@ KMEM_HIDDEN uint32_t slots_index_end(void);
  * slot, whose records are made with their caches: so a free never lacks one.
  */
 KMEM_HIDDEN struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache);
+/* Calls a function on each record of a cache, while none is made. */
+KMEM_HIDDEN void slots_each_record(struct kmem_cache *cache,
+                                   void (*act)(struct kmem_cache *cache, struct engine_slot *slot,
+                                               uint32_t id));
 /* Makes the shared slot's record of a new cache; false without memory. */
 KMEM_HIDDEN bool slots_add_cache(struct kmem_cache *cache);
 /* Aborts sequences on all CPUs of the process; false if the kernel refuses. */

@@ -54,6 +54,9 @@ static struct rseq_area *this_area(void)
         return (struct rseq_area *)((char *)thread_pointer() + fast.rseq);
 }
 
+/* What own_area.padding says besides: 1, the kernel refused. */
+enum { OUR_THREAD = 2 };
+
 /* A thread that was refused once is not asked for again: own_area.padding remembers it. */
 static bool register_this_thread(void)
 {
@@ -280,8 +283,13 @@ intptr_t slots_thread_offset(void)
 
 void slots_refuse_this_thread(void)
 {
-        own_area.padding = 1;
+        own_area.padding = OUR_THREAD;
         this_area()->cpu_id = -1;
+}
+
+bool slots_thread_is_ours(void)
+{
+        return own_area.padding == OUR_THREAD;
 }
 
 bool slots_can_drain(void)

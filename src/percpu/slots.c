@@ -10,6 +10,7 @@
 
 #include "base/metadata.h"
 #include "base/system.h"
+#include "percpu/figures.h"
 
 struct sheaf cold_sheaf;
 struct sheaf closed_sheaf;
@@ -142,11 +143,26 @@ static struct slot_cache *record_make(struct slot *slot, struct kmem_cache *cach
                                 record->engine.counters = (void *)(record + 1);
                         record->engine.freelist = ENGINE_NO_OBJECT;
                         record->drained = (struct pair){&cold_sheaf, &cold_sheaf};
+                        figures_add_slot(cache, &record->engine, slot->id);
                         store_release(place, record);
                 }
         }
         lock_drop(&slots_lock);
         return record;
+}
+
+void slots_each_record(struct kmem_cache *cache,
+                       void (*act)(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id))
+{
+        lock_take(&slots_lock);
+        for (unsigned int number = 0; number <= made_count; number++) {
+                struct slot *slot = number ? made[number - 1] : &shared_slot;
+                struct slot_cache *record = slot->caches[cache_index(cache)];
+
+                if (record)
+                        act(cache, &record->engine, slot->id);
+        }
+        lock_drop(&slots_lock);
 }
 
 struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache)

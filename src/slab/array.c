@@ -96,7 +96,7 @@ static void alien_drain_locked(struct kmem_cache *cache, struct object_array *al
         rest = alien->available - moved;
         shared_put_locked(data, alien->object + rest, moved);
         data->refused += rest - node_push_locked(cache, home, alien->object, rest, &doomed);
-        lock_drop(&cache->node[home].list_lock);
+        slab_drop_node(cache, home);
         store_relaxed(&alien->available, 0u);
         slab_end_all(cache, doomed);
 }

@@ -31,7 +31,7 @@ static unsigned int node_give(struct kmem_cache *cache, uint32_t node, void *con
 
         lock_take(&cache->node[node].list_lock);
         right = node_push_locked(cache, node, objects, count, &doomed);
-        lock_drop(&cache->node[node].list_lock);
+        slab_drop_node(cache, node);
         slab_end_all(cache, doomed);
         return right;
 }
@@ -72,7 +72,7 @@ void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
                 objects += its;
                 count -= its;
         }
-        add_relaxed(&slot->given, right);
+        slot_count_given(slot, right);
 }
 
 /*
@@ -127,9 +127,9 @@ void slab_flush(struct kmem_cache *cache, struct engine_slot *slot, void **objec
         right = shared_put_locked(data, objects, its);
         if (right < its)
                 right += node_push_locked(cache, here, objects + right, its - right, &doomed);
-        lock_drop(&cache->node[here].list_lock);
+        slab_drop_node(cache, here);
         slab_end_all(cache, doomed);
         if (its < count)
                 right += flush_aliens(cache, here, objects + its, count - its);
-        add_relaxed(&slot->given, right);
+        slot_count_given(slot, right);
 }

@@ -80,6 +80,25 @@ static void slab_push_object(struct kmem_cache *cache, struct page *slab, uint32
         ((slab_entry *)slab->table)[slab->active] = (slab_entry)index;
 }
 
+/* Also in place of a plain lock_drop where nothing has changed: it is a few stores. */
+void slab_drop_node(struct kmem_cache *cache, uint32_t number)
+{
+        struct engine_node *node = &cache->node[number];
+        const struct slab_node *data = &slab_data(cache)->node[number];
+        struct registry_node *figures = load_acquire(&node->figures);
+
+        if (figures) {
+                store_relaxed(&figures->slabs, node->slabs);
+                store_relaxed(&figures->objects, node->objects);
+                store_relaxed(&figures->partial, node->partial.length);
+                store_relaxed(&figures->free_slabs, data->free.length);
+                store_relaxed(&figures->free_objects, data->free_objects);
+                store_relaxed(&figures->refused, data->refused);
+                store_relaxed(&figures->shared_objects, data->shared ? data->shared->available : 0);
+        }
+        lock_drop(&node->list_lock);
+}
+
 /* Adds a slab that its maker has finished with (S6-32): untouched slabs to the tail. */
 void slab_list_new_locked(struct kmem_cache *cache, struct page *slab)
 {

@@ -20,7 +20,7 @@ static void node_end_free(struct kmem_cache *cache, uint32_t node, uint64_t coun
                 slab->next = doomed;
                 doomed = page_number(slab);
         }
-        lock_drop(&cache->node[node].list_lock);
+        slab_drop_node(cache, node);
         slab_end_all(cache, doomed);
 }
 
@@ -43,7 +43,7 @@ static void reap_shared(struct kmem_cache *cache, uint32_t node)
                         count = (shared->available + 1) / 2;
                 shared_drain_locked(cache, node, count, &doomed);
         }
-        lock_drop(&cache->node[node].list_lock);
+        slab_drop_node(cache, node);
         slab_end_all(cache, doomed);
 }
 
@@ -57,7 +57,7 @@ static uint64_t free_slabs_due(struct kmem_cache *cache, uint32_t node)
         lock_take(&cache->node[node].list_lock);
         touched = data->free_touched;
         data->free_touched = false;
-        lock_drop(&cache->node[node].list_lock);
+        slab_drop_node(cache, node);
         if (touched)
                 return 0;
         return (data->free_limit + slice - 1) / slice;
@@ -99,7 +99,7 @@ static void drain_arrays(struct kmem_cache *cache)
                         continue;
                 lock_take(&cache->node[node].list_lock);
                 shared_drain_locked(cache, node, UINT32_MAX, &doomed);
-                lock_drop(&cache->node[node].list_lock);
+                slab_drop_node(cache, node);
                 slab_end_all(cache, doomed);
         }
 }
@@ -159,7 +159,7 @@ bool slab_teardown(struct kmem_cache *cache)
                 inuse += report_leftovers(cache, &cache->node[node].partial);
                 inuse += report_leftovers(cache, &slab_data(cache)->node[node].full);
                 slabs += load_relaxed(&cache->node[node].slabs);
-                lock_drop(&cache->node[node].list_lock);
+                slab_drop_node(cache, node);
         }
         message("kmem_cache_destroy %s: Slab cache still has objects: %lu in %lu slabs, leaked",
                 cache->name, (unsigned long)inuse, (unsigned long)slabs);

@@ -23,7 +23,7 @@ static void slab_report(struct kmem_cache *cache, struct engine_report *report)
                         report->shared_objects += data->shared->available;
                 /* Counted as given when they entered an array; negative here, for a sum. */
                 report->given -= data->refused;
-                lock_drop(&node->list_lock);
+                slab_drop_node(cache, number);
         }
         report->limit = cache->sheaf_capacity;
         report->batchcount = cache->batchcount;

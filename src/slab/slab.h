@@ -169,6 +169,8 @@ KMEM_HIDDEN int slab_tune(struct kmem_cache *cache, uint32_t batchcount, uint32_
 /* node.c: objects in and out of slabs, slabs on and off lists; list_lock held if it says so */
 KMEM_HIDDEN unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab,
                                           void **objects, unsigned int count);
+/* Drops the node's list_lock, under which its figures have changed, and shows these. */
+KMEM_HIDDEN void slab_drop_node(struct kmem_cache *cache, uint32_t node);
 KMEM_HIDDEN void slab_list_new_locked(struct kmem_cache *cache, struct page *slab);
 KMEM_HIDDEN unsigned int node_pop_locked(struct kmem_cache *cache, uint32_t node, void **objects,
                                          unsigned int count);

@@ -36,7 +36,7 @@ static unsigned int node_take(struct kmem_cache *cache, uint32_t node, void **ob
         taken = shared_take_locked(data, objects, count);
         if (!taken)
                 taken = node_pop_locked(cache, node, objects, count);
-        lock_drop(&cache->node[node].list_lock);
+        slab_drop_node(cache, node);
         return taken;
 }
 
@@ -52,7 +52,7 @@ static unsigned int node_grow(struct kmem_cache *cache, uint32_t node, void **ob
         taken = slab_pop_objects(cache, slab, objects, count);
         lock_take(&cache->node[node].list_lock);
         slab_list_new_locked(cache, slab);
-        lock_drop(&cache->node[node].list_lock);
+        slab_drop_node(cache, node);
         return taken;
 }
 
@@ -76,7 +76,7 @@ unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                 taken = node_take(cache, system_near_node(here, step), objects, count);
         for (uint32_t step = 1; count && !taken && step < system_nodes(); step++)
                 taken = node_grow(cache, system_near_node(here, step), objects, count);
-        add_relaxed(&slot->taken, taken);
+        slot_count_taken_unlocked(slot, taken);
         return taken;
 }
 
@@ -93,10 +93,10 @@ void *slab_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int 
         if (load_relaxed(&slab_data(cache)->node[home].free_objects)) {
                 lock_take(&cache->node[home].list_lock);
                 taken = node_pop_locked(cache, home, &object, 1);
-                lock_drop(&cache->node[home].list_lock);
+                slab_drop_node(cache, home);
         }
         if (!taken)
                 taken = node_grow(cache, home, &object, 1);
-        add_relaxed(&slot->taken, taken);
+        slot_count_taken_unlocked(slot, taken);
         return object;
 }

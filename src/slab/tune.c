@@ -37,7 +37,7 @@ static void replace_shared(struct kmem_cache *cache, uint32_t node, struct objec
         old = data->shared;
         store_release(&data->shared, shared);
         data->free_limit = slab_free_limit(cache, node);
-        lock_drop(&cache->node[node].list_lock);
+        slab_drop_node(cache, node);
         slab_end_all(cache, doomed);
         object_array_free(old);
 }

@@ -90,7 +90,7 @@ static struct page *list_take_locked(struct page_list *list, const struct slob_r
 static void take_from_new_locked(struct page *page, const struct slob_request *request,
                                  uint32_t *at)
 {
-        slob_counts.pages++;
+        slob_count_pages(1);
         *at = slob_take_locked(page, request);
         check_or_die(*at != PAGE_UNITS);
         if (page_state(page).free_units)
@@ -103,7 +103,7 @@ static void account_alloc(const struct slob_request *request)
 
         slob_counts.allocs++;
         slob_counts.allocated += bytes;
-        request->owner->taken++;
+        slob_count_taken(request->owner);
         request->owner->bytes += bytes;
         if (request->header) {
                 uint32_t asked = request->bytes - request->header;
@@ -199,7 +199,7 @@ static void account_free(uint32_t bytes, bool kmalloc, struct slob_cache *owner)
         slob_counts.frees++;
         slob_counts.allocated -= bytes;
         slob_counts.kmalloc_frees += kmalloc;
-        owner->given++;
+        slob_count_given(owner);
         owner->bytes -= bytes;
 }
 
@@ -219,7 +219,7 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
         if (free_units + units == PAGE_UNITS) {
                 if (page->node_partial)
                         slob_list_remove_locked(page);
-                slob_counts.pages--;
+                slob_count_pages(-1);
                 page_map_set(page, 1, 0);
                 store_relaxed(&page->kind, (uint8_t)PAGE_UNUSED);
                 *empty = page;

@@ -51,6 +51,7 @@ static int slob_setup(struct kmem_cache *cache)
         own = metadata_alloc(sizeof(*own));
         if (!own)
                 return ENOMEM;
+        own->cache = cache;
         cache->engine_data = own;
         return 0;
 }
@@ -97,14 +98,16 @@ static bool slob_shrink(struct kmem_cache *cache)
 /* The caches have objects and no slabs, slob_shared the pages and no objects. */
 static void slob_engine_report(struct kmem_cache *cache, struct engine_report *report)
 {
-        const struct slob_cache *own = slob_cache(cache);
+        struct slob_cache *own = slob_cache(cache);
 
         lock_take(&slob_lock);
         report->has_bytes = true;
         if (cache == &slob_shared) {
+                slob_count_pages(0);
                 report->node[0].slabs = slob_counts.pages;
                 report->bytes_free = slob_counts.pages * PAGE_SIZE - slob_counts.allocated;
         } else {
+                slob_show(own);
                 report->taken = own->taken;
                 report->given = own->given;
                 report->node[0].objects = own->taken - own->given;

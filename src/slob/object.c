@@ -53,7 +53,7 @@ static void *big_alloc(struct kmem_cache *cache)
         lock_take(&slob_lock);
         slob_counts.big_objects++;
         slob_counts.big_pages += order_pages(cache->order);
-        slob_cache(cache)->taken++;
+        slob_count_taken(slob_cache(cache));
         slob_cache(cache)->bytes += order_bytes(cache->order);
         lock_drop(&slob_lock);
         return page_address(page);
@@ -63,7 +63,7 @@ static void *big_alloc(struct kmem_cache *cache)
 static void big_detach_locked(struct kmem_cache *cache, struct page *page)
 {
         slob_counts.big_pages -= order_pages(cache->order);
-        slob_cache(cache)->given++;
+        slob_count_given(slob_cache(cache));
         slob_cache(cache)->bytes -= order_bytes(cache->order);
         page_map_set(page, order_pages(cache->order), 0);
         store_relaxed(&page->kind, (uint8_t)PAGE_UNUSED);
@@ -81,7 +81,7 @@ static void *idle_take(struct kmem_cache *cache)
 
                 own->idle = footer->next_idle;
                 footer->is_idle = 0;
-                own->taken++;
+                slob_count_taken(own);
         }
         lock_drop(&slob_lock);
         return object;
@@ -95,7 +95,7 @@ static void idle_put_locked(struct kmem_cache *cache, void *object)
         footer->next_idle = own->idle;
         footer->is_idle = 1;
         own->idle = object;
-        own->given++;
+        slob_count_given(own);
 }
 
 static void *object_alloc(struct kmem_cache *cache)

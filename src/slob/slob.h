@@ -54,6 +54,7 @@ enum {
 struct slob_cache {
         uint64_t taken;  /* objects handed out, cumulative */
         uint64_t given;  /* objects that came back, cumulative */
+        struct kmem_cache *cache; /* whose it is; for its figures */
         uint64_t bytes;  /* in its blocks, headers, rounding and idle objects included */
         void *idle;      /* SLAB_TYPESAFE_BY_RCU: freed objects, kept for this cache alone */
         uint16_t number; /* of a size class that has served: what headers say; set once */
@@ -90,6 +91,39 @@ struct slob_request {
 static inline uint32_t slob_units(size_t bytes)
 {
         return (uint32_t)((bytes + SLOB_UNIT - 1) / SLOB_UNIT);
+}
+
+/* For others to see; under slob_lock, as what follows. */
+static inline void slob_show(struct slob_cache *own)
+{
+        struct registry_cache *figures = load_acquire(&own->cache->figures);
+
+        if (figures) {
+                store_relaxed(&figures->taken, own->taken);
+                store_relaxed(&figures->given, own->given);
+        }
+}
+
+static inline void slob_count_taken(struct slob_cache *own)
+{
+        own->taken++;
+        slob_show(own);
+}
+
+static inline void slob_count_given(struct slob_cache *own)
+{
+        own->given++;
+        slob_show(own);
+}
+
+/* A page more or less. */
+static inline void slob_count_pages(int change)
+{
+        struct registry_node *figures = load_acquire(&slob_shared.node[0].figures);
+
+        slob_counts.pages += (uint64_t)(int64_t)change;
+        if (figures)
+                store_relaxed(&figures->slabs, slob_counts.pages);
 }
 
 static inline struct slob_cache *slob_cache(const struct kmem_cache *cache)

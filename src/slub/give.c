@@ -262,6 +262,6 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
                 if (chain.count)
                         slab_push_chain(cache, slot, &chain);
         }
-        add_relaxed(&slot->given, given);
+        slot_count_given(slot, given);
         pages_release_deferred();
 }

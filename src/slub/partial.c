@@ -21,6 +21,7 @@ void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node,
                 page_list_add_tail(&node->partial, slab);
         else
                 page_list_add_head(&node->partial, slab);
+        node_show_partial_locked(node);
         store_relaxed(&slab->node_partial, (uint8_t)1);
         slab->list_objects = 0;
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_NODE_PARTIAL);
@@ -32,6 +33,7 @@ void node_remove_partial_locked(struct engine_node *node, struct page *slab)
         if (node->purge_next == page_number(slab))
                 node->purge_next = slab->next;
         page_list_remove(&node->partial, slab);
+        node_show_partial_locked(node);
         store_relaxed(&slab->node_partial, (uint8_t)0);
         slab->list_objects = 0;
 }

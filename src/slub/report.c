@@ -18,6 +18,7 @@ void slub_report(struct kmem_cache *cache, struct engine_report *report)
                         counts->partial_inuse += state.inuse;
                         counts->listed_free += state.objects - state.inuse;
                 }
+                node_show_partial_locked(node);
                 counts->partial_slabs += node->partial.length;
                 counts->slabs += load_relaxed(&node->slabs);
                 counts->objects += load_relaxed(&node->objects);

@@ -128,6 +128,7 @@ static inline void node_count_slab(struct kmem_cache *cache, const struct page *
                 sub_relaxed(&node->slabs, 1);
                 sub_relaxed(&node->objects, slab_objects(slab));
         }
+        node_show_slabs(node);
 }
 
 /*

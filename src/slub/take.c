@@ -209,7 +209,7 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                         break;
         }
         taken = count - batch.room;
-        add_owned(&slot->taken, taken);
+        slot_count_taken(slot, taken);
         lock_drop(&slot->lock);
         /* The first object after each reload is the slow path's (S1-21 step 7). */
         if (taken > slow)
@@ -247,7 +247,7 @@ void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int 
                 else
                         break;
         }
-        add_owned(&slot->taken, 1 - batch.room);
+        slot_count_taken(slot, 1 - batch.room);
         lock_drop(&slot->lock);
         if (object && !slow)
                 count_event(slot, ALLOC_FASTPATH);

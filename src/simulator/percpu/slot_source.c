@@ -58,6 +58,11 @@ bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *ex
         return true;
 }
 
+bool slots_thread_is_ours(void)
+{
+        return false;
+}
+
 bool slots_can_drain(void)
 {
         return true;

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The registry: a file in shared memory with the figures of this process, which others read and
+ * through which they ask for changes (docs/decisions/0014-registry.md). The process writes the
+ * figures anyway, so nothing in it runs for a reader.
+ *
+ *  REG-1  Nothing here is read back by the allocator but requests: whoever may write the file can
+ *         spoil what readers see, and ask for what the program itself might do, no more.
+ *  REG-2  Only the process that made a file writes it. A child, of fork or of a raw clone, finds
+ *         at its first slow path that a page which the kernel clears in children is clear, and
+ *         leaves its parent's registry before it writes a figure.
+ *  REG-3  Every word is stored whole, so it is never torn; a record's kind is stored last when it
+ *         comes and first when it goes.
+ */
+#ifndef KMEM_BASE_REGISTRY_H
+#define KMEM_BASE_REGISTRY_H
+
+/* In angle brackets, so that the simulator's is found where that comes first. */
+#include <base/atomic.h>
+
+enum {
+        REGISTRY_VERSION = 1,
+        REGISTRY_REQUESTS = 40,
+        REGISTRY_HEAD_BYTES = 8192, /* the records begin there */
+};
+
+enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT };
+
+/* In front of every record; records lie one behind the other, each a multiple of 64 bytes. */
+struct registry_record_head {
+        uint32_t kind;  /* enum registry_record; release */
+        uint32_t bytes; /* of the record; constant once it exists */
+};
+
+/* What somebody asks of the process. Readers write under a lock of the file (flock). */
+enum { REQUEST_NONE, REQUEST_PENDING, REQUEST_DONE };
+struct registry_request {
+        uint32_t state;
+        int32_t error;      /* when done: 0 or an errno */
+        uint64_t number;    /* counts requests; older ones are honoured first */
+        uint64_t birth;     /* of the cache; 0: of all caches */
+        uint64_t result;    /* when done: bytes given back */
+        char attribute[32]; /* to write; or "trim", or "refresh" for the refreshed figures */
+        char value[32];
+};
+
+struct registry_head {
+        char magic[8];
+        uint32_t version;
+        uint32_t head_bytes;
+        uint32_t fields_offset; /* the description of all this, see registry_field */
+        uint32_t fields;
+        uint32_t process;
+        uint32_t asked;      /* grows with each request */
+        uint64_t namespace;  /* inode of the process's pid namespace, 0: not known */
+        uint64_t start_time; /* of the process, clock ticks since boot, 0: not known */
+        uint64_t id;         /* tells files of one process from each other (exec) */
+        uint64_t used_bytes; /* end of the records; release */
+        uint64_t missing;    /* records that did not fit */
+        char release[16];
+        struct registry_request requests[REGISTRY_REQUESTS];
+};
+
+/* Describes one field, so that readers need to know this struct and no other. */
+enum registry_part { PART_HEAD, PART_REQUEST, PART_CACHE, PART_SLOT, PART_NODE, PART_FLAG };
+struct registry_field {
+        char name[32];
+        uint16_t part;   /* enum registry_part */
+        uint16_t offset; /* in the part */
+        uint16_t bytes;
+        uint16_t count; /* more than 1: an array */
+        uint64_t value; /* PART_FLAG: the bit of the cache's flags; else 1 for text, 0 numbers */
+};
+
+/* A slot's figures for a cache. Cumulative, so that taken - given is never below 0. */
+struct registry_slot {
+        struct registry_record_head head;
+        uint64_t birth; /* of the cache */
+        uint32_t slot;  /* UINT32_MAX: threads without a slot */
+        uint64_t taken; /* as in struct engine_slot */
+        uint64_t given;
+};
+
+struct registry_node {
+        uint64_t number; /* the kernel's */
+        uint64_t slabs;
+        uint64_t objects;
+        uint64_t partial;        /* slabs on the node partial list */
+        uint64_t free_slabs;     /* slab */
+        uint64_t free_objects;   /* slab: in slabs on lists */
+        uint64_t shared_objects; /* slab */
+        uint64_t refused;        /* slab: wrong objects that were counted as given */
+        /* Refreshed on request only. */
+        uint64_t listed_free;
+        uint64_t objects_partial;
+        uint64_t cpu_slabs;
+};
+
+struct registry_cache {
+        struct registry_record_head head;
+        uint64_t birth;
+        char name[48];
+        char engine[8];
+        /* As the attributes of these names; what they may be set to behind them. */
+        uint32_t object_size;
+        uint32_t slab_size;
+        uint32_t objs_per_slab;
+        uint32_t order;
+        uint32_t align;
+        uint32_t usersize;
+        uint32_t aliases;
+        uint32_t flags;
+        uint32_t cpu_partial;
+        uint32_t cpu_partial_most;
+        uint32_t sheaf_capacity;
+        uint32_t sheaf_capacity_most;
+        uint64_t min_partial;
+        uint64_t min_partial_most;
+        uint32_t failslab;
+        uint32_t skip_kfence;
+        uint32_t remote_node_defrag_ratio;
+        uint32_t limit; /* slab's tunables */
+        uint32_t batchcount;
+        uint32_t shared;
+        uint64_t taken; /* slob, which has none for each slot */
+        uint64_t given;
+        /* Refreshed on request only. */
+        uint64_t refreshed; /* how often */
+        uint64_t objects_inuse;
+        uint64_t cpu_partial_objects;
+        uint64_t cpu_partial_slabs;
+        uint32_t nodes;
+        struct registry_node node[];
+};
+
+/* registry.c */
+
+/*
+ * The one of this process; before it is made, and where there is none, an empty one that only asks
+ * for it to be made: then registry->asked and *registry_seen differ.
+ */
+extern KMEM_HIDDEN struct registry_head *registry;
+/* The value of registry->asked up to which all was done; the kernel clears it in children. */
+extern KMEM_HIDDEN uint32_t *registry_seen;
+/* Honours requests; called on slow paths where no lock of the heap is held behind cache_mutex. */
+extern KMEM_HIDDEN void (*registry_honour)(void);
+
+/* Settles whether there may be one; early, after the options. */
+KMEM_HIDDEN void registry_init(void);
+/* Whether it is made, possibly by the parent. */
+KMEM_HIDDEN bool registry_is_made(void);
+/* Counts slow paths; true once there were enough for a registry to be worth while. */
+KMEM_HIDDEN bool registry_is_due(void);
+/*
+ * Makes the file. False: there is none and never will be. Records of a parent are empty in it, but at
+ * their places. One caller at a time.
+ */
+KMEM_HIDDEN bool registry_make(void);
+/* In a child, before it writes a figure: memory of its own in place of its parent's file. */
+KMEM_HIDDEN void registry_leave(void);
+/* A zeroed record; NULL if there is no registry yet, or no room. */
+KMEM_HIDDEN void *registry_alloc(size_t bytes);
+/* @bytes as asked for. NULL is allowed. */
+KMEM_HIDDEN void registry_free(void *record, size_t bytes);
+/* Makes a record visible, which has been filled in. */
+KMEM_HIDDEN void registry_publish(void *record, enum registry_record kind, size_t bytes);
+/* Removes the file at the end of the process whose it is. */
+KMEM_HIDDEN void registry_close(void);
+
+/* Between a change and the look for a pointer to figures; lock-prefixed instructions are fences. */
+static inline void registry_fence(void)
+{
+#ifndef __x86_64__
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+/*
+ * Shows a value that others may change, and show, at the same time: whoever stores a value looks
+ * afterwards whether it is still the one, with a fence between, so the last store is of the last
+ * value. The other way round a figure could stay behind for good.
+ */
+static inline void registry_show(uint64_t *figure, const uint64_t *value)
+{
+        uint64_t seen;
+
+        do {
+                seen = load_relaxed(value);
+                __atomic_exchange_n(figure, seen, __ATOMIC_SEQ_CST);
+        } while (unlikely(load_relaxed(value) != seen));
+}
+
+#endif

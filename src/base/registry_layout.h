@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The description that the registry's file carries of itself. Included by registry.c only.
+ */
+#ifndef KMEM_BASE_REGISTRY_LAYOUT_H
+#define KMEM_BASE_REGISTRY_LAYOUT_H
+
+#include "base/registry.h"
+#include "kmem.h"
+
+#define FIELD(part, type, field, text)                                                             \
+        {                                                                                          \
+#field, part, offsetof(struct type, field), sizeof(((struct type *)0)->field), 1,  \
+                        text                                                                       \
+        }
+#define HEAD_FIELD(field) FIELD(PART_HEAD, registry_head, field, 0)
+#define REQUEST_FIELD(field) FIELD(PART_REQUEST, registry_request, field, 0)
+#define SLOT_FIELD(field) FIELD(PART_SLOT, registry_slot, field, 0)
+#define NODE_FIELD(field) FIELD(PART_NODE, registry_node, field, 0)
+#define CACHE_FIELD(field) FIELD(PART_CACHE, registry_cache, field, 0)
+#define FLAG(name, flag)                                                                           \
+        {                                                                                          \
+                name, PART_FLAG, 0, 0, 1, flag                                                     \
+        }
+
+static const struct registry_field registry_fields[] = {
+        HEAD_FIELD(head_bytes),
+        HEAD_FIELD(process),
+        HEAD_FIELD(asked),
+        HEAD_FIELD(namespace),
+        HEAD_FIELD(start_time),
+        HEAD_FIELD(id),
+        HEAD_FIELD(used_bytes),
+        HEAD_FIELD(missing),
+        FIELD(PART_HEAD, registry_head, release, 1),
+        {"requests", PART_HEAD, offsetof(struct registry_head, requests),
+         sizeof(struct registry_request), REGISTRY_REQUESTS, 0},
+        REQUEST_FIELD(state),
+        REQUEST_FIELD(error),
+        REQUEST_FIELD(number),
+        REQUEST_FIELD(birth),
+        REQUEST_FIELD(result),
+        FIELD(PART_REQUEST, registry_request, attribute, 1),
+        FIELD(PART_REQUEST, registry_request, value, 1),
+        SLOT_FIELD(birth),
+        SLOT_FIELD(slot),
+        SLOT_FIELD(taken),
+        SLOT_FIELD(given),
+        CACHE_FIELD(birth),
+        FIELD(PART_CACHE, registry_cache, name, 1),
+        FIELD(PART_CACHE, registry_cache, engine, 1),
+        CACHE_FIELD(object_size),
+        CACHE_FIELD(slab_size),
+        CACHE_FIELD(objs_per_slab),
+        CACHE_FIELD(order),
+        CACHE_FIELD(align),
+        CACHE_FIELD(usersize),
+        CACHE_FIELD(aliases),
+        CACHE_FIELD(flags),
+        CACHE_FIELD(cpu_partial),
+        CACHE_FIELD(cpu_partial_most),
+        CACHE_FIELD(sheaf_capacity),
+        CACHE_FIELD(sheaf_capacity_most),
+        CACHE_FIELD(min_partial),
+        CACHE_FIELD(min_partial_most),
+        CACHE_FIELD(failslab),
+        CACHE_FIELD(skip_kfence),
+        CACHE_FIELD(remote_node_defrag_ratio),
+        CACHE_FIELD(limit),
+        CACHE_FIELD(batchcount),
+        CACHE_FIELD(shared),
+        CACHE_FIELD(taken),
+        CACHE_FIELD(given),
+        CACHE_FIELD(refreshed),
+        CACHE_FIELD(objects_inuse),
+        CACHE_FIELD(cpu_partial_objects),
+        CACHE_FIELD(cpu_partial_slabs),
+        CACHE_FIELD(nodes),
+        {"node", PART_CACHE, offsetof(struct registry_cache, node), sizeof(struct registry_node), 0,
+         0},
+        NODE_FIELD(number),
+        NODE_FIELD(slabs),
+        NODE_FIELD(objects),
+        NODE_FIELD(partial),
+        NODE_FIELD(free_slabs),
+        NODE_FIELD(free_objects),
+        NODE_FIELD(shared_objects),
+        NODE_FIELD(refused),
+        NODE_FIELD(listed_free),
+        NODE_FIELD(objects_partial),
+        NODE_FIELD(cpu_slabs),
+        FLAG("hwcache_align", SLAB_HWCACHE_ALIGN),
+        FLAG("reclaim_account", SLAB_RECLAIM_ACCOUNT),
+        FLAG("destroy_by_rcu", SLAB_TYPESAFE_BY_RCU),
+        FLAG("cache_dma", SLAB_CACHE_DMA),
+        FLAG("sanity_checks", SLAB_CONSISTENCY_CHECKS),
+        FLAG("red_zone", SLAB_RED_ZONE),
+        FLAG("poison", SLAB_POISON),
+        FLAG("store_user", SLAB_STORE_USER),
+        FLAG("trace", SLAB_TRACE),
+};
+
+#endif

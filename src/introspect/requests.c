@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * One thread at a time honours requests, with cache_mutex, which it only tries: whoever holds that,
+ * possibly the caller itself, may be in the middle of anything, and the next slow path is soon.
+ *
+ * Readers write a request's fields, then its state, then registry->asked; here the other way round. A
+ * reader that changes a pending request clears its state first, so one that is pending with the same
+ * number before and after it was copied has been copied whole.
+ */
+#include "introspect/requests.h"
+
+#include "api/heap.h"
+#include "api/reclaim.h"
+#include "introspect/attributes.h"
+#include "introspect/counters.h"
+#include "introspect/totals.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* The oldest pending request beyond @after, or NULL; its copy is whole. */
+static struct registry_request *next_request(uint64_t after, struct registry_request *copy)
+{
+        struct registry_request *oldest = NULL;
+        uint64_t least = UINT64_MAX;
+
+        for (unsigned int i = 0; i < REGISTRY_REQUESTS; i++) {
+                struct registry_request *request = &registry->requests[i];
+                uint64_t number = load_relaxed(&request->number);
+
+                if (load_acquire(&request->state) == REQUEST_PENDING && number > after &&
+                    number < least) {
+                        oldest = request;
+                        least = number;
+                }
+        }
+        if (!oldest)
+                return NULL;
+        memcpy(copy, oldest, sizeof(*copy));
+        copy->number = least;
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (load_relaxed(&oldest->state) != REQUEST_PENDING ||
+            load_relaxed(&oldest->number) != least)
+                copy->state = REQUEST_NONE;
+        copy->attribute[sizeof(copy->attribute) - 1] = '\0';
+        copy->value[sizeof(copy->value) - 1] = '\0';
+        return oldest;
+}
+
+static struct kmem_cache *cache_born_locked(uint64_t birth)
+{
+        struct list *node;
+
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                if (cache->birth == birth)
+                        return cache;
+        }
+        return NULL;
+}
+
+/* Figures that cost a walk. */
+static void refresh_locked(struct kmem_cache *cache)
+{
+        struct registry_cache *figures = cache->figures;
+        struct cpu_partial_figures partial;
+        struct cache_totals totals;
+
+        if (!figures)
+                return;
+        cache_total(cache, &totals);
+        cpu_partial_sum(cache, &partial);
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                const struct engine_node_report *report = &totals.report.node[node];
+
+                store_relaxed(&figures->node[node].listed_free, report->listed_free);
+                store_relaxed(&figures->node[node].objects_partial, report->partial_inuse);
+                store_relaxed(&figures->node[node].cpu_slabs, report->cpu_slabs);
+        }
+        store_relaxed(&figures->objects_inuse, totals.inuse);
+        store_relaxed(&figures->cpu_partial_objects, partial.objects);
+        store_relaxed(&figures->cpu_partial_slabs, partial.slabs);
+        store_release(&figures->refreshed, figures->refreshed + 1);
+}
+
+static int honour_attribute_locked(const struct registry_request *request)
+{
+        const struct attribute *attribute = find_attribute(request->attribute);
+        struct kmem_cache *cache = cache_born_locked(request->birth);
+
+        if (!cache)
+                return ENOENT;
+        if (strcmp(request->attribute, "refresh") == 0) {
+                refresh_locked(cache);
+                return 0;
+        }
+        if (!attribute || !attribute_exists(attribute, cache))
+                return ENOENT;
+        return attribute_store_locked(attribute, cache, request->value);
+}
+
+/* Also in the reclaim thread, where only the simplest of libc may be called. */
+static void honour(void)
+{
+        struct registry_request *request;
+        struct registry_request copy;
+        int saved_errno = errno;
+        uint64_t number = 0;
+        uint32_t asked;
+
+        if (load_acquire(&heap_state) != HEAP_READY || !lock_try(&cache_mutex))
+                return;
+        /* Before the search: whoever asks during it is found by the next one. */
+        asked = load_acquire(&registry->asked);
+        while ((request = next_request(number, &copy))) {
+                number = copy.number;
+                if (copy.state != REQUEST_PENDING)
+                        continue;
+                copy.result = 0;
+                if (strcmp(copy.attribute, "trim") == 0) {
+                        copy.result = caches_trim_locked() + pages_purge_all(0);
+                        copy.error = 0;
+                } else {
+                        copy.error = honour_attribute_locked(&copy);
+                }
+                store_relaxed(&request->error, copy.error);
+                store_relaxed(&request->result, copy.result);
+                store_release(&request->state, (uint32_t)REQUEST_DONE);
+        }
+        /* 0 is the mark of a raw clone. */
+        store_relaxed(registry_seen, asked ? asked : 1);
+        if (!asked)
+                store_relaxed(&registry->asked, 1u);
+        lock_drop(&cache_mutex);
+        errno = saved_errno;
+}
+
+void requests_init(void)
+{
+        registry_honour = honour;
+}

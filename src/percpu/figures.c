@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "percpu/figures.h"
+
+#include "percpu/percpu.h"
+
+#include <errno.h>
+#include <string.h>
+
+static size_t cache_figures_bytes(void)
+{
+        return offsetof(struct registry_cache, node) +
+               system_nodes() * sizeof(struct registry_node);
+}
+
+void figures_add_cache(struct kmem_cache *cache)
+{
+        cache->figures = registry_alloc(cache_figures_bytes());
+}
+
+void figures_drop_cache(struct kmem_cache *cache)
+{
+        registry_free(cache->figures, cache_figures_bytes());
+        cache->figures = NULL;
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                cache->node[node].figures = NULL;
+}
+
+static void show_limits(const struct kmem_cache *cache, struct registry_cache *figures)
+{
+        bool has_slabs_of_cpus = cache->engine == &slub_engine;
+        bool has_sheaves = cache->engine->caching == CACHING_SHEAVES;
+
+        store_relaxed(&figures->cpu_partial_most, cache->has_cpu_partial ? UINT32_MAX : 0);
+        store_relaxed(&figures->min_partial_most, has_slabs_of_cpus ? UINT64_MAX : 0);
+        store_relaxed(&figures->sheaf_capacity_most,
+                      has_sheaves ? cache->sheaf_room : load_relaxed(&cache->sheaf_capacity));
+}
+
+/* What back ends write as it changes: their reports do so for some of it. */
+static void show_nodes(struct kmem_cache *cache)
+{
+        struct engine_report report = {0};
+
+        cache->engine->report(cache, &report);
+        for (unsigned int node = 0; cache->engine == &slub_engine && node < system_nodes();
+             node++) {
+                registry_show(&cache->figures->node[node].slabs, &cache->node[node].slabs);
+                registry_show(&cache->figures->node[node].objects, &cache->node[node].objects);
+        }
+}
+
+void figures_show_cache(struct kmem_cache *cache)
+{
+        struct registry_cache *figures = cache->figures;
+
+        if (!figures)
+                return;
+        show_limits(cache, figures);
+        store_relaxed(&figures->object_size, cache->object_size);
+        store_relaxed(&figures->slab_size, cache->size);
+        store_relaxed(&figures->objs_per_slab, cache->objects);
+        store_relaxed(&figures->order, cache->order);
+        store_relaxed(&figures->align, cache->align);
+        store_relaxed(&figures->usersize, cache->usersize);
+        store_relaxed(&figures->aliases, max_of(cache->references, 1u) - 1);
+        store_relaxed(&figures->flags, cache->flags);
+        store_relaxed(&figures->cpu_partial, cache->cpu_partial);
+        store_relaxed(&figures->sheaf_capacity, load_relaxed(&cache->sheaf_capacity));
+        store_relaxed(&figures->min_partial, (uint64_t)cache->min_partial);
+        store_relaxed(&figures->failslab, (uint32_t)cache->failslab);
+        store_relaxed(&figures->skip_kfence, (uint32_t)cache->skip_kfence);
+        store_relaxed(&figures->remote_node_defrag_ratio, cache->remote_node_defrag_ratio / 10);
+        if (cache->engine->caching == CACHING_ARRAY) {
+                store_relaxed(&figures->limit, load_relaxed(&cache->sheaf_capacity));
+                store_relaxed(&figures->batchcount, load_relaxed(&cache->batchcount));
+                store_relaxed(&figures->shared, cache->shared);
+        }
+        if (load_relaxed(&figures->head.kind) == RECORD_CACHE)
+                return;
+        figures->birth = cache->birth;
+        memcpy(figures->name, cache->name, sizeof(figures->name));
+        strncpy(figures->engine, cache->engine->name, sizeof(figures->engine) - 1);
+        figures->nodes = system_nodes();
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                figures->node[node].number = system_node_number(node);
+                /* Seen by everybody before the values are read, so that none stays behind. */
+                __atomic_store_n(&cache->node[node].figures, &figures->node[node],
+                                 __ATOMIC_SEQ_CST);
+        }
+        show_nodes(cache);
+        registry_publish(figures, RECORD_CACHE, cache_figures_bytes());
+}
+
+void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id)
+{
+        struct registry_slot *figures = slot->figures;
+
+        if (!cache->figures)
+                return;
+        if (!figures)
+                figures = registry_alloc(sizeof(*figures));
+        if (!figures)
+                return;
+        figures->birth = cache->birth;
+        figures->slot = id;
+        /* Back ends change taken under this lock, or show it as they do given. */
+        lock_take(&slot->lock);
+        __atomic_store_n(&slot->figures, figures, __ATOMIC_SEQ_CST);
+        registry_show(&figures->taken, &slot->taken);
+        lock_drop(&slot->lock);
+        registry_show(&figures->given, &slot->given);
+        registry_publish(figures, RECORD_SLOT, sizeof(*figures));
+}
+
+void figures_drop_slot(struct engine_slot *slot)
+{
+        registry_free(slot->figures, sizeof(*slot->figures));
+        slot->figures = NULL;
+}
+
+static void start_cache(struct kmem_cache *cache)
+{
+        if (!cache->figures)
+                __atomic_store_n(&cache->figures, registry_alloc(cache_figures_bytes()),
+                                 __ATOMIC_SEQ_CST);
+        if (!cache->figures)
+                return;
+        figures_show_cache(cache);
+        slots_each_record(cache, figures_add_slot);
+}
+
+/* Whoever holds cache_mutex may be the caller: then the next slow path does it. */
+static void start(void)
+{
+        if (!lock_try(&cache_mutex))
+                return;
+        if (!registry_is_made() && registry_make())
+                for (uint32_t index = 1; index < slots_index_end(); index++)
+                        if (caches_by_index[index])
+                                start_cache(caches_by_index[index]);
+        lock_drop(&cache_mutex);
+}
+
+void figures_act(void)
+{
+        int saved_errno = errno;
+        bool ours = slots_thread_is_ours();
+
+        /* A thread of ours opens no file, and cannot say that fences are refused. */
+        if (!registry_is_made()) {
+                if (!ours && registry_is_due())
+                        start();
+        } else if (!load_relaxed(registry_seen)) {
+                registry_leave();
+        } else if (registry_honour && (!ours || slots_can_drain())) {
+                registry_honour();
+        }
+        errno = saved_errno;
+}

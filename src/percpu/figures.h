@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The figures of caches in the registry (base/registry.h): made with the registry, with
+ * the cache, or with what a slot keeps for it. Between, back ends write those that change; attributes are written here. Without
+ * a registry, or room in it, the pointers are NULL and nothing is written.
+ */
+#ifndef KMEM_PERCPU_FIGURES_H
+#define KMEM_PERCPU_FIGURES_H
+
+#include "engine.h"
+
+/* Under cache_mutex. */
+KMEM_HIDDEN void figures_add_cache(struct kmem_cache *cache);
+KMEM_HIDDEN void figures_drop_cache(struct kmem_cache *cache);
+/* After a change of attributes, or when the cache is complete. Under cache_mutex. */
+KMEM_HIDDEN void figures_show_cache(struct kmem_cache *cache);
+/* Under slots_lock. */
+KMEM_HIDDEN void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id);
+KMEM_HIDDEN void figures_drop_slot(struct engine_slot *slot);
+
+KMEM_HIDDEN void figures_act(void);
+
+/*
+ * At the beginning of slow paths, before figures are written: makes the registry when it is due,
+ * leaves that of the parent, or honours requests. No lock of the heap is held but those in front of
+ * cache_mutex, that, and drain_mutex.
+ */
+static inline void figures_poll(void)
+{
+        if (unlikely(load_relaxed(&registry->asked) != load_relaxed(registry_seen)))
+                figures_act();
+}
+
+#endif
