@@ -151,12 +151,16 @@ static bool set_size(long file, size_t bytes)
                !refused(system_call6(SYS_fallocate, file, 0, 0, (long)bytes, 0, 0));
 }
 
+/*
+ * Each part in one call: in a child other threads may be storing figures where the first one goes,
+ * and must find memory there at every moment.
+ */
 static bool map_file(long file, size_t bytes)
 {
-        return !refused(system_call6(SYS_mmap, (long)region, REGION_BYTES, PROT_NONE,
+        return !refused(system_call6(SYS_mmap, (long)region, (long)bytes, PROT_READ | PROT_WRITE,
                                      MAP_SHARED | MAP_FIXED, file, 0)) &&
-               !refused(system_call(SYS_mprotect, (long)region, (long)bytes,
-                                    PROT_READ | PROT_WRITE));
+               !refused(system_call6(SYS_mmap, (long)(region + bytes), (long)(REGION_BYTES - bytes),
+                                     PROT_NONE, MAP_SHARED | MAP_FIXED, file, (long)bytes));
 }
 
 /* Makes the file and maps it over the region; false leaves no file and an unknown mapping. */
