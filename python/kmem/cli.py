@@ -279,7 +279,7 @@ def suite(
     seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
     bound: Annotated[
         float, typer.Option(min=1, help="Ratio to a row's best above which a row is listed.")
-    ] = 1.1,
+    ] = 1.25,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
     ] = None,
