@@ -190,3 +190,16 @@ void model_check_all(void)
         assert_int_equal(counts.accessible_pages, frontier.pages);
         assert_int_equal(heap.accessible_bytes, counts.accessible_pages << PAGE_SHIFT);
 }
+
+size_t mappings_count(void)
+{
+        FILE *maps = fopen("/proc/self/maps", "r");
+        size_t lines = 0;
+        int character;
+
+        assert_non_null(maps);
+        while ((character = fgetc(maps)) != EOF)
+                lines += character == '\n';
+        fclose(maps);
+        return lines;
+}

@@ -29,4 +29,7 @@ bool range_is_zero(const void *start, size_t bytes);
  */
 void model_check_all(void);
 
+/* Mappings that the process has. */
+size_t mappings_count(void);
+
 #endif

@@ -309,19 +309,6 @@ static void test_last_quarter_is_for_slabs(void **state)
         model_check_all();
 }
 
-static size_t mappings_count(void)
-{
-        FILE *maps = fopen("/proc/self/maps", "r");
-        size_t lines = 0;
-        int character;
-
-        assert_non_null(maps);
-        while ((character = fgetc(maps)) != EOF)
-                lines += character == '\n';
-        fclose(maps);
-        return lines;
-}
-
 /* However far the heap grows, and whatever is purged inside it. */
 static void test_mappings_stay_few(void **state)
 {

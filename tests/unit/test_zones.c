@@ -453,19 +453,6 @@ static void test_binding(void **state)
         model_check_all();
 }
 
-static size_t mappings_count(void)
-{
-        FILE *maps = fopen("/proc/self/maps", "r");
-        size_t lines = 0;
-        int character;
-
-        assert_non_null(maps);
-        while ((character = fgetc(maps)) != EOF)
-                lines += character == '\n';
-        fclose(maps);
-        return lines;
-}
-
 /*
  * Two nodes that grow in turn and differ in their policy: a mapping for each chunk would be 256 here,
  * and the budget of a process used up at 256 GiB. Each growth adds an eighth.
