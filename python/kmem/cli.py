@@ -382,6 +382,38 @@ def lists(
     show_lists(slabs, json_file)
 
 
+LabTraces = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[TRACE]...", help="Trace files; default: those of python/kmem/traces."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
+Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted.")]
+LabJson = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+]
+LabHtml = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots to FILE too.")
+]
+
+
+@lab.command()
+def slob(
+    traces: LabTraces = None,
+    quick: Quick = False,
+    seed: Seed = 1,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """Engine slob with one, two and three lists, at every point of recorded traces.
+
+    Beside the statistics of the mail that split the list, and the other back ends. The same
+    traces and seed give the same JSON (docs/experiments.md).
+    """
+    from kmem.slob_lab import show_slob
+
+    show_slob(traces or [], quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
 @lab.command()
 def calibrate(
     out: Annotated[
