@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
-from kmem.setup import KmemError, write_json
+from kmem.setup import KmemError, build, write_json
+from kmem.worker import touch_result_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +52,7 @@ class Report:
     parts: list[RenderableType] = field(default_factory=list)  # tables and lines, in order
     notes: list[str] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
+    failure: str = ""  # what the command fails with once all is written and printed
 
 
 def say(console: Console, line: str) -> None:
@@ -120,16 +122,6 @@ def as_html(title: str, reports: Sequence[Report]) -> str:
     )
 
 
-def check_writable(what: str, file: Path | None) -> None:
-    """Before minutes of work: the file can be made. Leaves one that is there as it is."""
-    if file is None:
-        return
-    try:
-        file.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise KmemError(f"{what} {file}: {error.strerror}") from None
-
-
 def write_page(file: Path | None, title: str, reports: Sequence[Report]) -> None:
     if file is None:
         return
@@ -142,10 +134,13 @@ def write_page(file: Path | None, title: str, reports: Sequence[Report]) -> None
 def show_experiment(
     make: Callable[[], Report], json_file: Path | None, html_file: Path | None
 ) -> None:
-    """Runs an experiment, writes what is wanted of it and prints it."""
-    check_writable("--json", json_file)
-    check_writable("--html", html_file)
+    """Builds what is out of date, runs an experiment, writes what is wanted of it and prints it."""
+    touch_result_file(json_file)
+    touch_result_file(html_file, "--html")
+    build()
     report = make()
     write_json(json_file, report.document)
     write_page(html_file, f"kmem lab {report.name}", [report])
     print_report(report, wide_console())
+    if report.failure:
+        raise KmemError(report.failure)

@@ -17,15 +17,16 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
 from kmem import trace as tr
 from kmem.churn import Churn, make_churn
 from kmem.lab_replays import Job, progress, replay_all
-from kmem.lab_report import Plot, Report, check_writable, show_experiment
+from kmem.lab_report import Plot, Report, show_experiment
 from kmem.permutations import find_parts, permute
-from kmem.setup import KmemError, build, read_mail
+from kmem.setup import KmemError, read_mail
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +50,8 @@ OVERLAPS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0)
 LARGE_BYTES = (500, 800, 1100, 1400, 1700, 2000, 2184, 2400, 2800, 3200, 3600, 4000)
 QUICK_OVERLAPS, QUICK_LARGE_BYTES = (0.0, 0.3), (1400, 2184)
 
+LARGE_FROM, LARGE_BELOW = 2000, 4088  # bytes: half of a page, and what SLOB puts into one
+SHORT_EVENTS = 1000
 JUDGED_KIB = 200  # moments with a smaller optimum say nothing in per cent
 MOMENTS, QUICK_MOMENTS = 100, 20
 SEEDS, QUICK_SEEDS = 10, 3
@@ -308,6 +311,40 @@ def sweep_churn(folder: Path, effort: Effort, seed: int, moments: int) -> list[d
     ]
 
 
+def conditions(trace: tr.Trace) -> dict[str, Any]:
+    """What makes one list fail: large blocks that live for a moment, and what is made meanwhile.
+
+    A block is large from LARGE_FROM bytes on, and short-lived if it is gone after SHORT_EVENTS
+    events. What the trace does not free is lasting.
+    """
+    records = trace.records
+    operation = records["operation"].to_numpy() & tr.OPERATION_MASK
+    objects = records["object"].to_numpy()
+    asked = records["requested"].to_numpy()
+    ended = np.full(trace.objects, len(records), np.int64)
+    frees = np.flatnonzero(np.isin(operation, (tr.FREE, tr.IMPLIED)))
+    ended[objects[frees]] = frees
+    made = np.flatnonzero(operation == tr.ALLOC)
+    ends = ended[objects[made]]
+    small = asked[made] < LARGE_BELOW
+    lasting = np.zeros(len(records) + 1, np.int64)
+    lasting[made[(ends == len(records)) & small] + 1] = 1
+    made_before = np.cumsum(lasting)
+    short = small & (asked[made] >= LARGE_FROM) & (ends - made <= SHORT_EVENTS)
+    short &= ends < len(records)
+    starts, ends = made[short], ends[short]
+    lasting_bytes = int(asked[made[(ended[objects[made]] == len(records)) & small]].sum())
+    count = len(starts)
+    overlapped = int(np.count_nonzero(made_before[ends] > made_before[starts + 1]))
+    return {
+        "large_blocks": count,
+        "overlapped_blocks": overlapped,
+        "overlapped_share": round(overlapped / count, 4) if count else None,
+        "lasting_bytes": lasting_bytes,
+        "lasting_bytes_per_overlapped": lasting_bytes // overlapped if overlapped else None,
+    }
+
+
 def gains(traces: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the split pays: pages of split lists beside those of one list."""
     rows = []
@@ -418,6 +455,28 @@ def mail_overheads() -> dict[str, float]:
         name: percent(int(rows["pages in use"][name]), int(rows["optimum"][name]))
         for name in ("one", "two")
     }
+
+
+def conditions_table(rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    output = table(
+        f"blocks of {LARGE_FROM} to {LARGE_BELOW - 1} bytes that are gone after {SHORT_EVENTS}"
+        " events at most, and lasting objects: what one list needs to fail",
+        (
+            *("trace", "such blocks", "a lasting object made meanwhile", "share"),
+            *("lasting bytes", "for each such object"),
+        ),
+    )
+    for name, row in rows.items():
+        share = row["overlapped_share"]
+        output.add_row(
+            name,
+            cell(row["large_blocks"]),
+            cell(row["overlapped_blocks"]),
+            "-" if share is None else f"{100 * share:.1f}%",
+            cell(row["lasting_bytes"]),
+            cell(row["lasting_bytes_per_overlapped"]),
+        )
+    return output
 
 
 def gains_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -618,6 +677,9 @@ def make_document(traces: Mapping[str, Path], effort: Effort, seed: int) -> dict
         everything = {**traces, CHURN: made}
         document: dict[str, Any] = {"seed": seed, "mail_overhead_percent": mail_overheads()}
         document["traces"] = look_at_traces(everything, effort.moments)
+        document["conditions"] = {
+            name: conditions(tr.read_trace(path)) for name, path in everything.items()
+        }
         document["gains"] = gains(document["traces"])
         document["churn"] = sweep_churn(folder, effort, seed, effort.moments)
         document["breaks"] = sweep_breaks(everything, effort.breaks, effort.moments)
@@ -649,6 +711,7 @@ def slob_report(traces: Sequence[Path] = (), *, quick: bool = False, seed: int =
         document,
         [
             mail_table(document["traces"][CHURN]),
+            conditions_table(document["conditions"]),
             gains_table(document["gains"]),
             *parts,
             pivot(
@@ -694,6 +757,4 @@ def show_slob(
     json_file: Path | None,
     html_file: Path | None,
 ) -> None:
-    check_writable("--json", json_file)
-    build()
     show_experiment(lambda: slob_report(traces, quick=quick, seed=seed), json_file, html_file)
