@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -45,11 +46,9 @@ def find_parts(trace: tr.Trace) -> Parts:
     flow = _flows(records)
     count = len(flow)
     begins = np.flatnonzero(np.diff(flow, prepend=flow[:1] - 1))
-    ends = np.append(begins[1:], count)
+    runs = pairwise([*begins, count])
     start = np.array(
-        [at for begin, end in zip(begins, ends, strict=True) for at in range(begin, end, SLICE)]
-        + [count],
-        np.int64,
+        [at for begin, end in runs for at in range(begin, end, SLICE)] + [count], np.int64
     )
     part_of = np.repeat(np.arange(len(start) - 1), np.diff(start))
     before: list[list[int]] = [[] for _ in range(len(start) - 1)]

@@ -169,7 +169,8 @@ def plot_trace(rows: Sequence[Mapping[str, Any]], panels: Sequence[Axes]) -> Non
             slab, classic = label.startswith("SLAB"), label == CLASSIC
             colour = "black" if classic else "tab:purple" if slab else "tab:blue"
             axes.plot(*at, "*" if classic else "s" if slab else "o", color=colour)
-            short = label.removeprefix("sheaves of ").removeprefix("SLAB, arrays of ")
+            words = ("sheaves of ", "SLAB, arrays of ", "sheaves ", "SLAB, ")
+            short = next((label.removeprefix(w) for w in words if label.startswith(w)), label)
             axes.annotate(short, at, fontsize="x-small", xytext=(4, 3), textcoords="offset points")
         axes.set_title(f"{cpus} CPU{'s' if cpus > 1 else ''}", fontsize="medium")
         axes.set_xlabel("modelled ns a call")

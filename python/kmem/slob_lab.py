@@ -582,8 +582,9 @@ def plot_trace(trace: Mapping[str, Any], panels: Sequence[Axes]) -> None:
             ]
             steps, shown = zip(*pairs, strict=True) if pairs else ((), ())
             axes.plot(steps, shown, color=colour, label=label)
+    panels[0].set_yscale("symlog", linthresh=1)
     panels[0].set_ylim(bottom=0)
-    panels[0].legend(fontsize="small")
+    panels[0].legend(fontsize="x-small")
 
 
 def plot_breaks(rows: Sequence[Mapping[str, Any]], panels: Sequence[Axes]) -> None:
@@ -628,10 +629,17 @@ def plot_churn(rows: Sequence[Mapping[str, Any]], panels: Sequence[Axes]) -> Non
                 if row["lists"] == label and row[other] == getattr(usual, other)
             )
             xs, ys = zip(*line, strict=True)
-            axes.plot(xs, ys, marker=".", color=COLOURS[f"SLOB, {label}"], label=f"{label} lists")
+            axes.plot(
+                xs,
+                ys,
+                marker=".",
+                color=COLOURS[f"SLOB, {label}"],
+                label=f"{label} list{'s' if label != 'one' else ''}",
+            )
         for label, said in mail_overheads().items():
             axes.axhline(said, color=COLOURS[f"SLOB, {label}"], linestyle=":")
-        axes.set_yscale("symlog", linthresh=10)
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_ylim(bottom=0)
         axes.set_xlabel(heading)
         axes.set_title("overhead at the end, % (dotted: the mail)", fontsize="medium")
         axes.grid(alpha=0.3)
