@@ -152,6 +152,30 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
     ] = None,
+    real_time: Annotated[
+        bool,
+        typer.Option(
+            "--real-time",
+            help="On this machine, with a thread for each CPU, instead of a simulated one.",
+        ),
+    ] = False,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTIONS",
+            help="Real time: these beside those of --set, in turn; may be repeated.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Real time: runs of each set; default: 7")
+    ] = None,
+    touch: Annotated[
+        bool, typer.Option("--touch", help="Real time: write to all bytes of each object.")
+    ] = False,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Real time: events by which a thread may be ahead; default: 1024"),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
     ] = None,
@@ -161,13 +185,44 @@ def replay(
     The same trace and options give the same JSON, byte for byte. CPUs beyond those of the trace
     have something to do only with --repeat: copy K uses the CPUs after those of copy K-1, all
     over again from CPU 0 when there are no more, and copies take their events in turn.
+
+    With --real-time: seconds, events a second and resident memory of the library that ships; with
+    --compare option sets are ranked by CPU time, beside their modelled time.
     """
+    wanted = ([f"engine={engine}"] if engine else []) + (options or [])
+    if real_time:
+        from kmem.real_time import show_real_time
+
+        for name, value in (("nodes", nodes), ("repeat", repeat), ("slabinfo", slabinfo)):
+            if value is not None:
+                raise KmemError(f"replay: --{name} is for the simulated machine, not --real-time")
+        if costs and not compare:
+            raise KmemError("replay: --costs with --real-time needs --compare, which models times")
+        show_real_time(
+            trace,
+            options=wanted,
+            compared=compare or [],
+            cpus=cpus,
+            window=window,
+            rounds=rounds or 7,
+            touch=touch,
+            costs_file=costs,
+            json_file=json_file,
+        )
+        return
+    for name, given in (
+        ("compare", compare),
+        ("rounds", rounds),
+        ("touch", touch),
+        ("window", window),
+    ):
+        if given:
+            raise KmemError(f"replay: --{name} needs --real-time")
     from kmem.replay import show_replay
 
     show_replay(
         trace,
-        engine=engine,
-        options=options or [],
+        options=wanted,
         cpus=cpus,
         nodes=nodes,
         repeat=repeat,
