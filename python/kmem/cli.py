@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kmem.allocators import Engine
-from kmem.setup import KmemError
+from kmem.setup import KmemError, need_extra
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -230,6 +230,76 @@ def replay(
         costs_file=costs,
         json_file=json_file,
     )
+
+
+@app.command()
+def tune(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="Trace files (docs/trace-format.md)."),
+    ],
+    goal: Annotated[
+        Literal["time", "memory", "both"], typer.Option(help="What is to be little.")
+    ] = "both",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Option sets to try, those tried earlier included.")
+    ] = 100,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Dask's scheduler, as tcp://host:8786; default: here"),
+    ] = None,
+    study: Annotated[
+        Path, typer.Option(metavar="FILE", help="SQLite file with what was tried.")
+    ] = Path("kmem-tune.sqlite"),
+    seed: Annotated[int, typer.Option(min=0, help="Another seed searches another way.")] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Sets that are chosen, and replayed, at once.")
+    ] = 8,
+    engine: Annotated[
+        Literal["slub", "slab", "slob"] | None,
+        typer.Option(help="Search the options of this back end only."),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTIONS", help="Options that stay; may be repeated."),
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    repeat: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
+    ] = None,
+) -> None:
+    """Search the options of the library that serve TRACEs best (docs/tuning.md).
+
+    Prints the sets that none beats in time and memory at once, and the KMEM_OPTIONS to use. The
+    same command with the same seed finds the same; interrupted, it goes on where it was.
+    """
+    need_extra("lab")
+    from kmem.tune import Interrupted
+    from kmem.tune import tune as search
+
+    try:
+        search(
+            traces,
+            goal=goal,
+            trials=trials,
+            scheduler=scheduler,
+            study_file=study,
+            seed=seed,
+            batch=batch,
+            options=([f"engine={engine}"] if engine else []) + (options or []),
+            machine={"cpus": cpus, "nodes": nodes, "repeat": repeat},
+            costs_file=costs,
+            json_file=json_file,
+        )
+    except Interrupted as reason:
+        print(f"kmem: tune: {reason}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 @record.command("program", context_settings=RECORDED)
