@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 import dask
-from distributed import Client, LocalCluster, as_completed
+from distributed import CancelledError, Client, KilledWorker, LocalCluster, as_completed
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -34,6 +34,7 @@ from kmem.setup import KmemError, build, write_json
 from kmem.trace import read_trace
 from kmem.tune_space import BY_ENGINE, COMMON, FIRST, entries, line
 from kmem.tune_study import Asked, Study, Trial, ask, best, pareto, score
+from kmem.worker import touch_result_file
 
 SCHEDULER_SECONDS = 20  # to find it, and for its first worker
 PAGE_BYTES = 4096
@@ -199,6 +200,8 @@ class Replays:
             for future, answer in as_completed(futures, with_results=True):
                 self.keep(futures[future], answer)
                 yield futures[future]
+        except (OSError, RuntimeError, KilledWorker, CancelledError) as error:
+            raise KmemError(f"tune: a worker failed: {error}") from None
         finally:
             self.client.cancel(list(futures))
 
@@ -212,6 +215,9 @@ def run_batch(replays: Replays, study: Study, batch: Sequence[Asked], progress: 
     lines = {one.number: line(search.options, entries(one.params)) for one in batch}
     for options in replays.run(list(lines.values())):
         ratios, figures = replays.found[options]
+        if batch[0].number == 0 and ratios is None:
+            reason = re.sub("^(replay|kmem): ", "", figures)
+            raise KmemError(f"tune: the defaults cannot be replayed: {reason}")
         for one in batch:
             if lines[one.number] == options:
                 study.add(
@@ -237,9 +243,6 @@ def run_search(replays: Replays, study: Study, trials: int, progress: Any) -> li
         )
         run_batch(replays, study, [one for one in asked if one.number in wanted], progress)
         known = study.trials()
-        if known[0].ratios is None:
-            reason = re.sub("^(replay|kmem): ", "", known[0].figures)
-            raise KmemError(f"tune: the defaults cannot be replayed: {reason}")
     return known[:trials]
 
 
@@ -392,6 +395,7 @@ def tune(
     costs_file: Path | None,
     json_file: Path | None,
 ) -> None:
+    touch_result_file(json_file)
     build()
     search = make_search(
         traces,
@@ -404,13 +408,15 @@ def tune(
     )
     study = Study(study_file, search.name())
     signal.signal(signal.SIGTERM, end_by_signal)
+    console = Console(stderr=True)
     bar = Progress(
         TextColumn("trials"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
     try:
         with workers(scheduler) as client, bar:

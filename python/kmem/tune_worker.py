@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+EXIT_OF_REPLAY = 1  # with a line that says why
 BUSY_SECONDS = 10  # that a new program may be open for writing in a child of another thread
 
 
@@ -47,19 +48,21 @@ def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
 
 
 def replay(tool: bytes, traces: Sequence[bytes], arguments: Sequence[str]) -> dict[str, Any]:
-    """Documents of the replays, without their caches; or the line that says why there are none."""
+    """Documents of the replays, without their caches; or the line that says why there are none.
+
+    Raises OSError if replays cannot run here, whatever the options.
+    """
     documents = []
-    try:
-        program, files = place(tool), [place(trace) for trace in traces]
-        for file in files:
-            done = run([program, file, *arguments])
-            *messages, _ = done.stderr.splitlines() or [""]
-            if done.returncode != 0 or messages:
-                lines = [line for line in done.stderr.splitlines() if line]
-                return {"error": lines[0] if lines else f"replay ended with {done.returncode}"}
-            document = dict(json.loads(done.stdout))
-            del document["caches"]
-            documents.append(document)
-    except OSError as error:
-        return {"error": f"replay cannot run: {error}"}
+    program, files = place(tool), [place(trace) for trace in traces]
+    for file in files:
+        done = run([program, file, *arguments])
+        *messages, _ = done.stderr.splitlines() or [""]
+        if done.returncode < 0 or done.returncode > EXIT_OF_REPLAY:
+            # Killed, or not started: a missing library, too little memory.
+            raise OSError(f"replay ended with status {done.returncode}: {done.stderr.strip()}")
+        if done.returncode != 0 or messages:
+            return {"error": next(filter(None, done.stderr.splitlines()), "replay failed")}
+        document = dict(json.loads(done.stdout))
+        del document["caches"]
+        documents.append(document)
     return {"documents": documents}
