@@ -31,7 +31,8 @@ from kmem.replay import (
 from kmem.setup import BUILD, KmemError, build, write_json
 from kmem.worker import processor
 
-WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
+WIDTH = 140  # columns; a narrower terminal wraps lines, a cut figure is worse
+NAME_WIDTH = 40  # of options, before they take several lines
 TOOL = BUILD / "tools" / "replay-real-time"
 
 NOTES = (
@@ -74,8 +75,13 @@ def run_round(trace: Path, arguments: Sequence[str], options: str) -> dict[str, 
 def measure(trace: Path, arguments: Sequence[str], sets: Sequence[OptionSet], rounds: int) -> None:
     """All sets in each round, in a new order each time."""
     order = np.random.default_rng(1)
+    console = Console(stderr=True)
     for _ in track(
-        range(rounds), description="rounds", console=Console(stderr=True), transient=True
+        range(rounds),
+        description="rounds",
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     ):
         for index in order.permutation(len(sets)):
             one = sets[index]
@@ -215,7 +221,8 @@ def show_sets(document: Mapping[str, Any], output: Console) -> None:
     """A row a set: times, and where sets are compared what the simulation says of them."""
     base, *others = document["sets"]
     table = Table(box=SIMPLE)
-    table.add_column("options", overflow="fold")
+    longest = max(len(one["name"]) for one in document["sets"])
+    table.add_column("options", overflow="fold", min_width=min(longest, NAME_WIDTH))
     headings = ["time ms", "M events/s", "CPU ms", "resident MiB"]
     if others:
         headings += ["CPU ratio (95%)", "modelled", "modelled ms", "peak pages"]
@@ -292,8 +299,9 @@ def show_real_time(
     if not output.is_terminal or output.width < WIDTH:
         output = Console(width=WIDTH)
     machine = document["machine"]
+    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
     output.print(
-        f"{trace.name} in real time: {machine['threads']} threads on {machine['usable_cpus']} CPUs,"
+        f"{trace.name} in real time: {threads} on {machine['usable_cpus']} usable CPUs,"
         f" window {machine['window']}, objects {'' if touch else 'not '}written;"
         f" {common or 'default options'}; medians of {rounds} round{'' if rounds == 1 else 's'}",
         highlight=False,
