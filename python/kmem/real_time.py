@@ -31,7 +31,7 @@ from kmem.replay import (
 from kmem.setup import BUILD, KmemError, build, write_json
 from kmem.worker import processor
 
-WIDTH = 140  # columns; a narrower terminal wraps lines, a cut figure is worse
+WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
 NAME_WIDTH = 40  # of options, before they take several lines
 TOOL = BUILD / "tools" / "replay-real-time"
 
@@ -225,26 +225,25 @@ def show_sets(document: Mapping[str, Any], output: Console) -> None:
     table.add_column("options", overflow="fold", min_width=min(longest, NAME_WIDTH))
     headings = ["time ms", "M events/s", "CPU ms", "resident MiB"]
     if others:
-        headings += ["CPU ratio (95%)", "modelled", "modelled ms", "peak pages"]
+        headings = ["time ms", "CPU ms", "ratio (95%)", "modelled", "resident MiB", "peak pages"]
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for one in document["sets"]:
-        speed = one["events_per_second"]
-        cells = [
-            f"{one['seconds'] * 1e3:,.2f}",
-            "-" if speed is None else f"{speed / 1e6:.1f}",
-            f"{one['cpu_seconds'] * 1e3:,.2f}",
-            mebibytes(one["peak_resident_bytes"]),
-        ]
+        times = [f"{one[name] * 1e3:,.2f}" for name in ("seconds", "cpu_seconds")]
+        resident = mebibytes(one["peak_resident_bytes"])
         if others:
             ratio, simulated = one["cpu_ratio"], one["simulated"]
-            modelled = simulated["modelled"]["ns"]
-            cells += [
+            modelled = simulated["modelled"]["ns"] / base["simulated"]["modelled"]["ns"]
+            cells = [
+                *times,
                 f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})",
-                f"{modelled / base['simulated']['modelled']['ns']:.2f}",
-                f"{modelled / 1e6:,.2f}",
+                f"{modelled:.2f}",
+                resident,
                 f"{simulated['peak']['pages']:,}",
             ]
+        else:
+            speed = one["events_per_second"]
+            cells = [times[0], "-" if speed is None else f"{speed / 1e6:.1f}", times[1], resident]
         table.add_row(one["name"], *cells)
     output.print(table)
 

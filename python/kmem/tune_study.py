@@ -24,7 +24,6 @@ from kmem.tune_space import Params, first_params, suggest
 GOALS = {"time": (0,), "memory": (1,), "both": (0, 1)}  # places in Trial.ratios
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 @dataclass(frozen=True)
@@ -115,9 +114,11 @@ def ask(
     known: Sequence[Trial], start: int, count: int, *, options: str, goal: str, seed: int
 ) -> list[Asked]:
     """The batch that begins at a number; `known` has the trials below."""
-    sampler = optuna.samplers.TPESampler(
-        seed=seed * 1_000_003 + start, multivariate=True, group=True, constant_liar=True
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(
+            seed=seed * 1_000_003 + start, multivariate=True, group=True, constant_liar=True
+        )
     places = GOALS[goal]
     study = optuna.create_study(sampler=sampler, directions=["minimize"] * len(places))
     for trial in known:

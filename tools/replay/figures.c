@@ -23,6 +23,7 @@ static void print_counts(const struct replay *replay, const struct plan *plan,
         print_number("slow_calls", outcome->slow_calls, ", ");
         /* Steps into the per-CPU layer's slow half; a call that no sheaf may serve takes none. */
         print_number("slow_paths", counts->slow_paths, ",\n  ");
+        print_number("moved_objects", moved_objects(), ", ");
         print_number("compare_swaps", counts->compare_swaps, ", ");
         print_number("atomic_adds", counts->atomic_adds, ", ");
         print_number("exchanges", counts->exchanges, ", ");

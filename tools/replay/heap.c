@@ -258,6 +258,21 @@ size_t large_pages(void)
         return ((large.bytes + large.huge_bytes) >> PAGE_SHIFT) + slob_counts.big_pages;
 }
 
+uint64_t moved_objects(void)
+{
+        uint64_t moved = 0;
+
+        for (struct list *node = cache_list.next; node != &cache_list; node = node->next) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+                struct cache_totals totals;
+
+                cache_total(cache, &totals);
+                if (!cache->engine->shared)
+                        moved += totals.report.taken + totals.report.given;
+        }
+        return moved;
+}
+
 void print_trace(const struct replay *replay, const struct trace *trace)
 {
         printf("{\"trace\": {");

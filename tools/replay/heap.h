@@ -34,6 +34,9 @@ size_t used_pages(void);
 /* Pages of large blocks, and of big objects of engine slob. */
 size_t large_pages(void);
 
+/* Objects that went from slabs to CPUs' sheaves or arrays, or back; engine slob has none. */
+uint64_t moved_objects(void);
+
 void print_text(const char *text);
 /* "name": number, and then @end. */
 void print_number(const char *name, uint64_t number, const char *end);
