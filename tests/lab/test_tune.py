@@ -160,12 +160,11 @@ def test_another_question_is_another_study_in_the_same_file(tmp_path: Path) -> N
     found_by(study, "--trials", "2")
     for arguments in (
         ["--goal", "time"],
-        ["--set", "classes=kernel"],
         ["--cpus", "2"],
         [OTHER_BOOT],
     ):
         found_by(study, "--trials", "2", *arguments)
-    assert len(trials_in(study)) == 5 * 2
+    assert len(trials_in(study)) == 4 * 2
 
 
 def test_on_a_cluster(tmp_path: Path) -> None:
