@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kmem.allocators import Engine
-from kmem.setup import KmemError
+from kmem.setup import KmemError, need_extra
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -165,6 +165,30 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
     ] = None,
+    real_time: Annotated[
+        bool,
+        typer.Option(
+            "--real-time",
+            help="On this machine, with a thread for each CPU, instead of a simulated one.",
+        ),
+    ] = False,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTIONS",
+            help="Real time: these beside those of --set, in turn; may be repeated.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Real time: runs of each set; default: 7")
+    ] = None,
+    touch: Annotated[
+        bool, typer.Option("--touch", help="Real time: write to all bytes of each object.")
+    ] = False,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Real time: events by which a thread may be ahead; default: 1024"),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
     ] = None,
@@ -174,13 +198,44 @@ def replay(
     The same trace and options give the same JSON, byte for byte. CPUs beyond those of the trace
     have something to do only with --repeat: copy K uses the CPUs after those of copy K-1, all
     over again from CPU 0 when there are no more, and copies take their events in turn.
+
+    With --real-time: seconds, events a second and resident memory of the library that ships; with
+    --compare option sets are ranked by CPU time, beside their modelled time.
     """
+    wanted = ([f"engine={engine}"] if engine else []) + (options or [])
+    if real_time:
+        from kmem.real_time import show_real_time
+
+        for name, value in (("nodes", nodes), ("repeat", repeat), ("slabinfo", slabinfo)):
+            if value is not None:
+                raise KmemError(f"replay: --{name} is for the simulated machine, not --real-time")
+        if costs and not compare:
+            raise KmemError("replay: --costs with --real-time needs --compare, which models times")
+        show_real_time(
+            trace,
+            options=wanted,
+            compared=compare or [],
+            cpus=cpus,
+            window=window,
+            rounds=rounds or 7,
+            touch=touch,
+            costs_file=costs,
+            json_file=json_file,
+        )
+        return
+    for name, given in (
+        ("compare", compare),
+        ("rounds", rounds),
+        ("touch", touch),
+        ("window", window),
+    ):
+        if given:
+            raise KmemError(f"replay: --{name} needs --real-time")
     from kmem.replay import show_replay
 
     show_replay(
         trace,
-        engine=engine,
-        options=options or [],
+        options=wanted,
         cpus=cpus,
         nodes=nodes,
         repeat=repeat,
@@ -188,6 +243,76 @@ def replay(
         costs_file=costs,
         json_file=json_file,
     )
+
+
+@app.command()
+def tune(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="Trace files (docs/trace-format.md)."),
+    ],
+    goal: Annotated[
+        Literal["time", "memory", "both"], typer.Option(help="What is to be little.")
+    ] = "both",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Option sets to try, those tried earlier included.")
+    ] = 100,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Dask's scheduler, as tcp://host:8786; default: here"),
+    ] = None,
+    study: Annotated[
+        Path, typer.Option(metavar="FILE", help="SQLite file with what was tried.")
+    ] = Path("kmem-tune.sqlite"),
+    seed: Annotated[int, typer.Option(min=0, help="Another seed searches another way.")] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Sets that are chosen, and replayed, at once.")
+    ] = 8,
+    engine: Annotated[
+        Literal["slub", "slab", "slob"] | None,
+        typer.Option(help="Search the options of this back end only."),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTIONS", help="Options that stay; may be repeated."),
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    repeat: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
+    ] = None,
+) -> None:
+    """Search the options of the library that serve TRACEs best (docs/tuning.md).
+
+    Prints the sets that none beats in time and memory at once, and the KMEM_OPTIONS to use. The
+    same command with the same seed finds the same; interrupted, it goes on where it was.
+    """
+    need_extra("lab")
+    from kmem.tune import Interrupted
+    from kmem.tune import tune as search
+
+    try:
+        search(
+            traces,
+            goal=goal,
+            trials=trials,
+            scheduler=scheduler,
+            study_file=study,
+            seed=seed,
+            batch=batch,
+            options=([f"engine={engine}"] if engine else []) + (options or []),
+            machine={"cpus": cpus, "nodes": nodes, "repeat": repeat},
+            costs_file=costs,
+            json_file=json_file,
+        )
+    except Interrupted as reason:
+        print(f"kmem: tune: {reason}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 @record.command("program", context_settings=RECORDED)
