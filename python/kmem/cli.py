@@ -120,6 +120,30 @@ def trim(process: Pid) -> None:
 
 
 @app.command()
+def top(
+    process: Annotated[
+        int | None, typer.Argument(metavar="[PID]", min=1, help="Process id; without: choose.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    sort: Annotated[
+        str, typer.Option("--sort", "-s", metavar="KEY", help="The key that sorts caches so.")
+    ] = "c",
+    once: Annotated[bool, typer.Option("--once", "-o", help="Print one table.")] = False,
+) -> None:
+    """Watch the caches of a running process, or all processes on libkmem.
+
+    Keys sort: c size, g growth, w waste, o objects, a active objects, u use, s object size,
+    l slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
+    attributes, or a process's caches; Escape goes back, q ends.
+    """
+    from kmem.top import show_top
+
+    show_top(process, delay=delay, order=sort, once=once)
+
+
+@app.command()
 def replay(
     trace: Annotated[
         Path,
