@@ -406,6 +406,7 @@ class Top(App[None]):
     """The whole of it."""
 
     CSS = """
+    Screen { overflow: hidden; }
     #summary { height: 3; text-wrap: nowrap; text-overflow: ellipsis; }
     #state { height: 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
     Rows { height: 1fr; scrollbar-size-vertical: 1; }

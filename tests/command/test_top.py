@@ -117,7 +117,7 @@ def test_growth_and_trend(program: Program) -> None:
 
         def grew(lines: list[str]) -> bool:
             first = rows(lines)[0]
-            return first[-1] == "mine" and first[1].startswith("+9.") and "▁█" in first[-2]
+            return first[-1] == "mine" and first[1] == "+10M" and "▁█" in first[-2]
 
         await shown(pilot, grew)
 
@@ -196,10 +196,10 @@ def test_sleeping_and_stopped_processes_are_shown(program: Program) -> None:
     os.kill(program.pid, signal.SIGSTOP)
 
     async def script(pilot: Pilot[None]) -> None:
-        await shown(pilot, having(f"Process {program.pid} ", "mine"))
+        await shown(pilot, having(f"Process {program.pid} ", "kmalloc-"))
 
     try:
-        play(program.pid, script, size=(80, 60))
+        play(program.pid, script)
     finally:
         os.kill(program.pid, signal.SIGCONT)
 
