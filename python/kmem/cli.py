@@ -144,6 +144,26 @@ def top(
 
 
 @app.command()
+def serve(
+    port: Annotated[int, typer.Option("--port", help="TCP port on 127.0.0.1; 0: any.")] = 9745,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Let the page change attributes.")
+    ] = False,
+) -> None:
+    """Serve Prometheus metrics and a page with live charts, on this machine only.
+
+    Whoever has an account on the machine can read them. Changes need the address as it is
+    printed, with its token.
+    """
+    from kmem.serve import show_service
+
+    show_service(port, interval, allow_writes=allow_writes)
+
+
+@app.command()
 def replay(
     trace: Annotated[
         Path,

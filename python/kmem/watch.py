@@ -27,6 +27,7 @@ class Figures:
     """One process at one moment."""
 
     process: int
+    id: int  # of the registry: another one after exec
     command: str
     release: str
     caches: list[Cache]
@@ -90,6 +91,7 @@ def read_figures(registry: Registry) -> Figures:
     process = registry.number("head", "process")
     return Figures(
         process=process,
+        id=registry.number("head", "id"),
         command=command(process),
         release=str(registry.read("head", "release")),
         caches=registry.caches(),
