@@ -180,7 +180,7 @@ function attributeRow(cache, name) {
   if (most === undefined || !writable || !token) return row;
   const form = document.createElement("form"), field = document.createElement("input"), button = document.createElement("button");
   field.setAttribute("aria-label", `new ${name}`);
-  field.placeholder = `0 to ${most}`;
+  field.placeholder = most < 1e6 ? `0 to ${most}` : "a number";
   if (name === "shrink") field.value = "1";
   button.textContent = "set";
   form.append(field, button);
