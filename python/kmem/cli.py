@@ -342,6 +342,24 @@ def suite(
     bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
 
 
+@bench.command()
+def watch(
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Runs alone and as many watched, at least 11.")
+    ] = 11,
+    rate: Annotated[float, typer.Option(help="Polls a second.")] = 1000,
+    scale: Annotated[float, typer.Option(help="Times the work of a run; 1 is some seconds.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+) -> None:
+    """Measure what a program pays for being watched from another CPU; takes some minutes."""
+    from kmem.bench_watch import bench_watch
+
+    bench_watch(pairs, rate, scale, seed, json_file)
+
+
 @lab.command()
 def order(
     table_only: Annotated[
