@@ -548,8 +548,11 @@ def processes() -> Iterator[Process]:
             sweep(path, process)
             continue
         with registry:
-            if not alive(registry):
-                sweep(path, process)
+            try:
+                if not alive(registry):
+                    sweep(path, process)
+                    continue
+            except RegistryError:
                 continue
             yield Process(process, command(process), registry)
 
