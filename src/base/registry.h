@@ -195,8 +195,8 @@ KMEM_HIDDEN void registry_publish(void *record, enum registry_record kind, size_
 KMEM_HIDDEN void registry_close(void);
 
 /*
- * The head for figures that are shown outside of slow paths of caches: NULL in a child that has not left
- * its parent's registry yet (REG-2).
+ * The head for figures that are shown outside of slow paths of caches: NULL in a child that has
+ * not left its parent's registry yet (REG-2).
  */
 static inline struct registry_head *registry_head_shown(void)
 {
