@@ -607,3 +607,25 @@ def test_pages_of_the_heap(options: list[str]) -> None:
         assert after.used_bytes < heap.used_bytes - (16 << 20)
         assert after.purged_bytes >= heap.purged_bytes + (16 << 20)
         assert after.free_touched_bytes <= after.free_bytes
+
+
+def test_all_on_engine_slob() -> None:
+    """Blocks of exact size pass no slow path of sheaves, and are shown all the same."""
+    with Program("--set", "engine=slob") as program:
+
+        def handed_out() -> int:
+            with open_process(program.pid) as registry:
+                return sum(cache.handed_out for cache in registry.caches())
+
+        wait_until(lambda: file_of(program.pid) is not None)
+        program.do("libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p")
+        program.do("libc.free.argtypes = [ctypes.c_void_p]; blocks = [libc.malloc(600)]")
+        before = handed_out()
+        program.do("blocks += [libc.malloc(600) for _ in range(5000)]")
+        assert before + 5000 <= handed_out() < before + 6000
+        now = handed_out()
+        # A child that only frees writes to no file of its parent's.
+        program.do("os.waitpid(os.fork() or ([libc.free(b) for b in blocks], os._exit(0)), 0)")
+        assert now - 100 <= handed_out() <= now + 100
+        program.do("[libc.free(block) for block in blocks]")
+        assert handed_out() < now - 4500
