@@ -133,6 +133,50 @@ def trim(process: Pid) -> None:
 
 
 @app.command()
+def top(
+    process: Annotated[
+        int | None, typer.Argument(metavar="[PID]", min=1, help="Process id; without: choose.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    sort: Annotated[
+        str, typer.Option("--sort", "-s", metavar="KEY", help="The key that sorts caches so.")
+    ] = "c",
+    once: Annotated[bool, typer.Option("--once", "-o", help="Print one table.")] = False,
+) -> None:
+    """Watch the caches of a running process, or all processes on libkmem.
+
+    Keys sort: c size, g growth, w waste, o objects, a active objects, u use, s object size,
+    l slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
+    attributes, or a process's caches; Escape goes back, q ends.
+    """
+    from kmem.top import show_top
+
+    show_top(process, delay=delay, order=sort, once=once)
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option("--port", help="TCP port on 127.0.0.1; 0: any.")] = 9745,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Let the page change attributes.")
+    ] = False,
+) -> None:
+    """Serve Prometheus metrics and a page with live charts, on this machine only.
+
+    Whoever has an account on the machine can read them. Changes need the address as it is
+    printed, with its token.
+    """
+    from kmem.serve import show_service
+
+    show_service(port, interval, allow_writes=allow_writes)
+
+
+@app.command()
 def replay(
     trace: Annotated[
         Path,
@@ -433,6 +477,24 @@ def suite(
     from kmem.bench_suite import bench_suite
 
     bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
+
+
+@bench.command()
+def watch(
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Runs alone and as many watched, at least 11.")
+    ] = 11,
+    rate: Annotated[float, typer.Option(help="Polls a second.")] = 1000,
+    scale: Annotated[float, typer.Option(help="Times the work of a run; 1 is some seconds.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+) -> None:
+    """Measure what a program pays for being watched from another CPU; takes some minutes."""
+    from kmem.bench_watch import bench_watch
+
+    bench_watch(pairs, rate, scale, seed, json_file)
 
 
 @lab.command()

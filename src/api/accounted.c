@@ -4,6 +4,7 @@
 #include "account/owners.h"
 #include "base/message.h"
 #include "page/large.h"
+#include "percpu/figures.h"
 
 /* An open cache that is asked for an accounted object; false if it must stay open. */
 static KMEM_COLD bool close_cache(struct kmem_cache *cache)
@@ -74,6 +75,8 @@ void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
         bool noted;
         void *block;
 
+        /* There is no slow path of the per-CPU layer in front of these. */
+        figures_poll();
         if (!group_charge(flags & __GFP_ACCOUNT, 1, bytes, &owner))
                 return NULL;
         block = engine->alloc_bytes(cache, size, align, flags & __GFP_ZERO);

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "debug/debug.h"
 #include "page/large.h"
+#include "percpu/figures.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -212,6 +213,8 @@ void block_free_at(void *block, const char *call, const void *site)
                 fast.heap_bytes = heap.accessible_bytes;
         if (is_recording())
                 record_free(block, site);
+        if (cache && cache->engine->free_bytes)
+                figures_poll();
         if (cache && cache_has_owners(cache) && accounted_free_fast(cache, block))
                 return;
         if (!cache) {

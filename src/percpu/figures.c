@@ -134,10 +134,12 @@ static void start(void)
 {
         if (!lock_try(&cache_mutex))
                 return;
-        if (!registry_is_made() && registry_make())
+        if (!registry_is_made() && registry_make()) {
+                pages_show();
                 for (uint32_t index = 1; index < slots_index_end(); index++)
                         if (caches_by_index[index])
                                 start_cache(caches_by_index[index]);
+        }
         lock_drop(&cache_mutex);
 }
 
