@@ -30,6 +30,7 @@
                 __typeof__(*sim_at_) sim_old_ = *sim_at_;                                          \
                                                                                                    \
                 sim.counts.exchanges++;                                                            \
+                sim.clock += sim.costs.exchange;                                                   \
                 sim_touch(sim_at_);                                                                \
                 *sim_at_ = (value);                                                                \
                 sim_old_;                                                                          \
@@ -42,6 +43,7 @@
                 __typeof__(pointer) sim_at_ = (pointer);                                           \
                                                                                                    \
                 sim.counts.atomic_adds++;                                                          \
+                sim.clock += sim.costs.atomic_add;                                                 \
                 sim_touch(sim_at_);                                                                \
                 *sim_at_ = (__typeof__(*sim_at_))(*sim_at_ sign(value));                           \
                 *sim_at_;                                                                          \
@@ -58,6 +60,7 @@
                 bool sim_equal_ = *sim_at_ == *sim_expected_;                                      \
                                                                                                    \
                 sim.counts.compare_swaps++;                                                        \
+                sim.clock += sim.costs.compare_swap;                                               \
                 sim_touch(sim_at_);                                                                \
                 if (sim_equal_)                                                                    \
                         *sim_at_ = (desired);                                                      \
