@@ -103,6 +103,8 @@ struct sim_counts {
         uint64_t remote_words;      /* changes to a page descriptor's word (the state of a slab)
                                        that another CPU has changed last */
         uint64_t remote_words_node; /* of those, a CPU of another node */
+        uint64_t list_moves;        /* slabs put on or taken off a node's partial list: the
+                                       descriptors of its neighbours there change too */
         uint64_t slow_paths;        /* calls that no sheaf could serve at once */
         uint64_t fences;            /* membarriers: each interrupts all CPUs */
         struct sim_lock_counts locks[SIM_LOCK_KINDS];
@@ -129,6 +131,7 @@ struct sim_costs {
         uint32_t exchange;
         uint32_t remote_word;
         uint32_t remote_word_node; /* besides, if the other CPU is of another node */
+        uint32_t list_move;
         uint32_t lock[SIM_LOCK_KINDS];
         uint32_t handed_over[SIM_LOCK_KINDS];      /* besides */
         uint32_t handed_over_node[SIM_LOCK_KINDS]; /* besides */

@@ -49,9 +49,10 @@ struct settings {
         unsigned int receive_ns;
         unsigned int wake_ns;
         unsigned int switch_ns;
-        unsigned int slice_ns;   /* that a task runs while others wait */
-        unsigned int granule_ns; /* that it runs at least before one that wakes takes its place */
-        unsigned int affine;     /* percent of wake-ups onto the waker's CPU, if none is idle */
+        unsigned int latency_ns; /* in which each task that can run should have run */
+        unsigned int slice_ns;   /* that a task runs at least while others wait */
+        unsigned int granule_ns; /* by which it has run more if one that wakes takes its place */
+        unsigned int cache_cpus; /* neighbours that share a cache; 0: all of a node */
         const char *task;        /* columns of the table of caches; empty: none */
         const char *message;
         const char *options; /* further ones, as in KMEM_OPTIONS */
@@ -128,6 +129,7 @@ enum task_result {
 
 struct task {
         struct task *next; /* in a run queue, or in a list of the load's while it sleeps */
+        uint64_t ran;      /* the scheduler's: how long, among the tasks of its CPU */
         uint16_t cpu;      /* where it runs, or ran last */
         bool sleeps;
         uint8_t phase;  /* of what it does; the load's */
@@ -148,6 +150,8 @@ void machine_run(void);
 void machine_stop(void);
 /* The latest clock. */
 uint64_t machine_time(void);
+/* Time that all CPUs ran tasks or switched between them, in picoseconds. */
+uint64_t machine_busy(void);
 /* A number below @limit; the same ones in every run with the same seed. */
 unsigned int pick(unsigned int limit);
 

@@ -3,10 +3,13 @@
  * CPUs with clocks, and the tasks that run on them.
  *
  * The CPU whose clock is least is next: CPUs that have something to do stand in a wheel of buckets,
- * by clock. A CPU runs a task until it sleeps, ends, has had its slice while others wait, or is
- * preempted by one that wakes; then the first of its queue, then the first of another queue of its
- * node, and then it is idle. A task that wakes goes where it was if that CPU is idle, else to an
- * idle CPU of that node, else where it was, or for a share of wake-ups to the waker's CPU.
+ * by clock. Which task a CPU runs is decided as Linux's fair scheduler did up to 6.5: the one that
+ * has run least (`ran`), for its share of latency_ns, at least slice_ns. One that wakes has the
+ * least of its queue, less half of latency_ns if it slept so long, and takes the place of one that
+ * ran more by granule_ns. A CPU that has nothing to do takes a task that waits in its node, and else
+ * is idle. A task that wakes goes to where it was or to the waker's CPU, whichever has less to do,
+ * without the waker, who says that it will sleep soon (sockets' wake-ups are synchronous); but to an
+ * idle CPU that shares a cache with that one, if there is any.
  */
 #include "tools/loads/loads.h"
 
@@ -23,12 +26,13 @@ enum {
 };
 
 struct cpu {
-        uint64_t clock; /* picoseconds */
+        uint64_t clock; /* picoseconds, as all times here */
         uint64_t slice_start;
         struct task *current;
         const struct task *last; /* the one before, to see whether this one is another */
-        struct task *first;      /* of those that wait, oldest first */
-        struct task **end;
+        struct task *first;      /* of those that wait: those that ran least come first */
+        unsigned int waits;      /* how many */
+        uint64_t least_ran;      /* that any task here ran; never falls */
         uint16_t next; /* in its bucket */
         uint16_t node;
         bool idle;
@@ -43,6 +47,7 @@ static unsigned int cpus_in_wheel;
 static uint64_t *idle_map; /* by CPU */
 static unsigned int waiting[SIM_NODES_MAX];
 static uint64_t latest;
+static uint64_t busy;
 static bool stopped;
 static uint64_t random_state;
 
@@ -112,9 +117,13 @@ static uint16_t wheel_take(void)
 
 static void queue_add(struct cpu *cpu, struct task *task)
 {
-        task->next = NULL;
-        *cpu->end = task;
-        cpu->end = &task->next;
+        struct task **place = &cpu->first;
+
+        while (*place && (*place)->ran <= task->ran)
+                place = &(*place)->next;
+        task->next = *place;
+        *place = task;
+        cpu->waits++;
         waiting[cpu->node]++;
 }
 
@@ -125,19 +134,27 @@ static struct task *queue_take(struct cpu *cpu)
         if (!task)
                 return NULL;
         cpu->first = task->next;
-        if (!cpu->first)
-                cpu->end = &cpu->first;
+        cpu->waits--;
         waiting[cpu->node]--;
         return task;
 }
 
+/* Whatever it ran. */
 static void queue_add_first(struct cpu *cpu, struct task *task)
 {
         task->next = cpu->first;
-        if (!cpu->first)
-                cpu->end = &task->next;
         cpu->first = task;
+        cpu->waits++;
         waiting[cpu->node]++;
+}
+
+/* What a task ran counts among those of its CPU only. */
+static void move_task(struct task *task, struct cpu *to)
+{
+        const struct cpu *from = &cpus[task->cpu];
+
+        task->ran += to->least_ran - from->least_ran;
+        task->cpu = (uint16_t)(to - cpus);
 }
 
 /* A task that waits elsewhere in the node, for a CPU that has nothing to do. */
@@ -171,26 +188,23 @@ static void set_idle(unsigned int number, bool idle)
                 idle_map[number / BITS] &= ~(1ull << number % BITS);
 }
 
-/* An idle CPU of the node, from @near on; NONE if there is none. */
+/* An idle CPU that shares a cache with @near, from that on; NONE if there is none. */
 static unsigned int find_idle(unsigned int near)
 {
-        unsigned int words = (settings.load_cpus + BITS - 1) / BITS;
-        unsigned int word = near / BITS;
+        unsigned int count = settings.cache_cpus;
+        unsigned int first = near - near % count;
+        unsigned int end = min_of(first + count, settings.load_cpus);
 
-        for (unsigned int i = 0; i <= words; i++) {
-                uint64_t bits = idle_map[word];
+        for (unsigned int number = near; number < end;) {
+                uint64_t bits = idle_map[number / BITS] >> number % BITS;
 
-                if (!i)
-                        bits &= ~0ull << near % BITS;
-                for (; bits; bits &= bits - 1) {
-                        unsigned int number = word * BITS + (unsigned int)__builtin_ctzll(bits);
-
-                        if (cpus[number].node == cpus[near].node)
-                                return number;
+                if (bits) {
+                        number += (unsigned int)__builtin_ctzll(bits);
+                        return number < end ? number : near > first ? find_idle(first) : NONE;
                 }
-                word = (word + 1) % words;
+                number += BITS - number % BITS;
         }
-        return NONE;
+        return near > first ? find_idle(first) : NONE;
 }
 
 /* ---- Tasks ------------------------------------------------------------------------------- */
@@ -198,17 +212,24 @@ static unsigned int find_idle(unsigned int near)
 void machine_add(struct task *task, unsigned int cpu)
 {
         task->cpu = (uint16_t)cpu;
+        task->ran = cpus[cpu].least_ran;
         task->sleeps = true;
 }
 
+/* As wake_affine and select_idle_sibling do for a synchronous wake-up. */
 static unsigned int choose_cpu(const struct task *task)
 {
-        unsigned int affine = pick(100) < settings.affine;
-        unsigned int near = affine ? sim.cpu : task->cpu;
+        const struct cpu *here = &cpus[sim.cpu];
+        const struct cpu *there = &cpus[task->cpu];
+        unsigned int busy_there = there->waits + (there->current != NULL);
+        unsigned int near = task->cpu;
         unsigned int idle;
 
-        if (cpus[task->cpu].idle)
+        if (there->idle)
                 return task->cpu;
+        /* The scheduler's 108 percent are for the CPU where the task was. */
+        if (!here->waits || here->waits * 100 < busy_there * 108)
+                near = sim.cpu;
         idle = find_idle(near);
         return idle != NONE ? idle : near;
 }
@@ -223,15 +244,16 @@ void machine_wake(struct task *task)
         machine_spend(settings.wake_ns);
         number = choose_cpu(task);
         cpu = &cpus[number];
+        if (number != task->cpu)
+                move_task(task, cpu);
+        /* Signed: the difference may be either way. */
+        if ((int64_t)(task->ran + settings.latency_ns / 2 * PS - cpu->least_ran) < 0)
+                task->ran = cpu->least_ran - settings.latency_ns / 2 * PS;
         task->sleeps = false;
-        task->cpu = (uint16_t)number;
-        if (cpu->current && number != sim.cpu &&
-            cpu->clock - cpu->slice_start > settings.granule_ns * PS) {
-                queue_add_first(cpu, task);
-                cpu->preempted = true;
-                return;
-        }
         queue_add(cpu, task);
+        if (cpu->current && (int64_t)(cpu->current->ran - task->ran) >
+                                    (int64_t)(settings.granule_ns * PS))
+                cpu->preempted = true;
         if (cpu->idle) {
                 set_idle(number, false);
                 if (cpu->clock < sim.clock)
@@ -254,9 +276,14 @@ static bool schedule(struct cpu *cpu, unsigned int number)
                 task = steal(cpu);
         if (!task)
                 return false;
-        if (task != cpu->last)
+        if (task != cpu->last) {
                 cpu->clock += settings.switch_ns * PS;
-        task->cpu = (uint16_t)number;
+                busy += settings.switch_ns * PS;
+        }
+        if (task->cpu != number)
+                move_task(task, cpu);
+        if (task->ran > cpu->least_ran)
+                cpu->least_ran = task->ran;
         cpu->current = task;
         cpu->slice_start = cpu->clock;
         return true;
@@ -267,6 +294,14 @@ static void leave(struct cpu *cpu)
         cpu->last = cpu->current;
         cpu->current = NULL;
         cpu->preempted = false;
+}
+
+/* A share of the latency, but not less than a slice. */
+static bool had_its_share(const struct cpu *cpu)
+{
+        uint64_t share = settings.latency_ns * PS / (cpu->waits + 1);
+
+        return cpu->clock - cpu->slice_start > max_of(share, settings.slice_ns * PS);
 }
 
 static void run_step(struct cpu *cpu, unsigned int number)
@@ -280,6 +315,8 @@ static void run_step(struct cpu *cpu, unsigned int number)
         if (settings.trace)
                 record_thread(task->number);
         result = task->step(task);
+        busy += sim.clock - cpu->clock;
+        task->ran += sim.clock - cpu->clock;
         cpu->clock = sim.clock;
         if (cpu->clock > latest)
                 latest = cpu->clock;
@@ -288,9 +325,11 @@ static void run_step(struct cpu *cpu, unsigned int number)
         if (result == TASK_SLEEPS || result == TASK_ENDS) {
                 leave(cpu);
         } else if (cpu->first &&
-                   (cpu->preempted || result == TASK_YIELDS ||
-                    cpu->clock - cpu->slice_start > settings.slice_ns * PS)) {
+                   (cpu->preempted || result == TASK_YIELDS || had_its_share(cpu))) {
+                struct task *next = queue_take(cpu);
+
                 queue_add(cpu, task);
+                queue_add_first(cpu, next);
                 leave(cpu);
         }
 }
@@ -323,6 +362,11 @@ uint64_t machine_time(void)
         return latest;
 }
 
+uint64_t machine_busy(void)
+{
+        return busy;
+}
+
 void machine_start(void)
 {
         random_state = 88172645463325252u + settings.seed * 0x9e3779b97f4a7c15u;
@@ -335,7 +379,7 @@ void machine_start(void)
         bucket_now = latest >> BUCKET_SHIFT;
         for (unsigned int i = 0; i < settings.load_cpus; i++) {
                 cpus[i].clock = latest;
-                cpus[i].end = &cpus[i].first;
+                cpus[i].least_ran = latest;
                 cpus[i].node = sim.node_of[i];
                 set_idle(i, true);
         }

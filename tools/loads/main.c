@@ -34,9 +34,9 @@ struct settings settings = {
         .receive_ns = 850,
         .wake_ns = 400,
         .switch_ns = 2000,
-        .slice_ns = 2400000,
-        .granule_ns = 1000000,
-        .affine = 50,
+        .latency_ns = 24000000, /* Linux 5.14 with eight CPUs or more */
+        .slice_ns = 3000000,
+        .granule_ns = 4000000,
         .task = "",
         .message = "message",
         .options = "",
@@ -67,9 +67,10 @@ static const struct {
         {"receive_ns", &settings.receive_ns, 0, COST_MOST_NS},
         {"wake_ns", &settings.wake_ns, 0, COST_MOST_NS},
         {"switch_ns", &settings.switch_ns, 0, COST_MOST_NS},
+        {"latency_ns", &settings.latency_ns, 1, 1000000000},
         {"slice_ns", &settings.slice_ns, 1, 1000000000},
         {"granule_ns", &settings.granule_ns, 0, 1000000000},
-        {"affine", &settings.affine, 0, 100},
+        {"cache_cpus", &settings.cache_cpus, 1, SIM_CPUS_MAX},
 };
 
 static const struct {
@@ -98,6 +99,7 @@ static const struct {
         {"exchanges", &sim_costs_ps.exchange},
         {"remote_words", &sim_costs_ps.remote_word},
         {"remote_words_node", &sim_costs_ps.remote_word_node},
+        {"list_moves", &sim_costs_ps.list_move},
 };
 
 static const char *const lock_names[SIM_LOCK_KINDS] = {
@@ -120,6 +122,8 @@ static struct {
         uint64_t next_sample;
         uint64_t begin_ps;
         uint64_t end_ps;
+        uint64_t begin_busy_ps;
+        uint64_t end_busy_ps;
         unsigned int samples;
         uint64_t slab_pages; /* added up over samples */
         uint64_t slab_pages_most;
@@ -243,6 +247,8 @@ static void read_arguments(int argc, char **argv)
                 settings.load_cpus = settings.boot_cpus;
         if (!settings.possible)
                 settings.possible = settings.load_cpus;
+        if (!settings.cache_cpus)
+                settings.cache_cpus = (settings.load_cpus + settings.nodes - 1) / settings.nodes;
         if (settings.boot_cpus > settings.load_cpus || settings.load_cpus > settings.possible)
                 die("expected boot_cpus <= load_cpus <= possible", "");
 }
@@ -285,11 +291,13 @@ static void pass_marks(void)
                 progress.begin_ps = max_of(sim.clock, (uint64_t)1);
                 sim_reset();
                 progress.objects_before = object_counts;
+                progress.begin_busy_ps = machine_busy();
         }
         if (progress.done >= progress.next_sample && progress.done <= progress.end)
                 take_sample();
         if (!progress.end_ps && progress.done >= progress.end) {
                 progress.end_ps = sim.clock;
+                progress.end_busy_ps = machine_busy();
                 sim_counts(&progress.counts);
                 progress.objects = object_counts;
         }
@@ -360,14 +368,15 @@ static void print_counts(void)
         printf(" \"counts\": {\"calls\": %lu, \"moved_objects\": %lu, \"moved_objects_node\": %lu,"
                " \"slow_paths\": %lu, \"compare_swaps\": %lu, \"atomic_adds\": %lu,"
                " \"exchanges\": %lu, \"remote_words\": %lu, \"remote_words_node\": %lu,"
-               " \"list_waits\": %lu, \"list_wait_ns\": %lu, \"list_hold_ns\": %lu",
+               " \"list_moves\": %lu, \"list_waits\": %lu, \"list_wait_ns\": %lu, \"list_hold_ns\": %lu",
                (unsigned long)(to->calls - from->calls),
                (unsigned long)(to->moved_objects - from->moved_objects),
                (unsigned long)(to->moved_objects_node - from->moved_objects_node),
                (unsigned long)counts->slow_paths, (unsigned long)counts->compare_swaps,
                (unsigned long)counts->atomic_adds, (unsigned long)counts->exchanges,
                (unsigned long)counts->remote_words, (unsigned long)counts->remote_words_node,
-               (unsigned long)counts->list_waits, (unsigned long)(counts->list_wait_ps / 1000),
+               (unsigned long)counts->list_moves, (unsigned long)counts->list_waits,
+               (unsigned long)(counts->list_wait_ps / 1000),
                (unsigned long)(counts->list_hold_ps / 1000));
         for (int kind = 0; kind < SIM_LOCK_KINDS; kind++)
                 printf(",\n  \"%s_locks\": %lu, \"%s_handed_over\": %lu, "
@@ -416,9 +425,10 @@ static void print_measured(void)
         uint64_t kib = sim_page_bytes() / 1024;
 
         printf(" \"messages\": %lu, \"measured_messages\": %lu, \"measured_ns\": %lu,"
-               " \"all_ns\": %lu,\n",
+               " \"busy_ns\": %lu, \"all_ns\": %lu,\n",
                (unsigned long)progress.all, (unsigned long)(progress.end - progress.begin),
                (unsigned long)((progress.end_ps - progress.begin_ps) / 1000),
+               (unsigned long)((progress.end_busy_ps - progress.begin_busy_ps) / 1000),
                (unsigned long)((machine_time() - progress.begin_ps) / 1000));
         printf(" \"mean_slab_kib\": %lu, \"most_slab_kib\": %lu, \"mean_live_kib\": %lu,"
                " \"mean_charged_kib\": %lu,\n",

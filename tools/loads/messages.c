@@ -53,7 +53,7 @@ static enum task_result send_step(struct task *task)
         void **place;
 
         if (!task->phase) {
-                if (socket->count == settings.capacity) {
+                if (socket->count >= settings.capacity) {
                         task->next = socket->senders;
                         socket->senders = task;
                         return TASK_SLEEPS;

@@ -102,7 +102,7 @@ static enum task_result write_step(struct task *task)
 
         switch (task->phase++) {
         case 0:
-                machine_spend(settings.send_ns);
+                machine_spend(settings.send_ns / 2);
                 writer->packet = new_packet();
                 writer->head = object_take(message_recipe.kinds[HEAD]);
                 return TASK_GOES_ON;
@@ -113,6 +113,7 @@ static enum task_result write_step(struct task *task)
                 spread(writer);
                 return TASK_GOES_ON;
         default:
+                machine_spend(settings.send_ns - settings.send_ns / 2);
                 task->phase = 0;
                 heard = writer->packet->heads > 1;
                 give_head(writer->head, writer->packet);

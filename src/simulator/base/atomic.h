@@ -11,13 +11,15 @@
 #define load_relaxed(pointer) (*(pointer))
 #define load_acquire(pointer) (*(pointer))
 
-/* Words of 64 bits may be the state of a slab, others are none. */
+/* Words of 64 bits may be the state of a slab, bytes its mark of a node's list (sim_move). */
 #define sim_store(pointer, value)                                                                  \
         ({                                                                                         \
                 __typeof__(pointer) sim_at_ = (pointer);                                           \
                                                                                                    \
                 if (sizeof(*sim_at_) == sizeof(uint64_t))                                          \
                         sim_touch(sim_at_);                                                        \
+                else if (sizeof(*sim_at_) == sizeof(uint8_t))                                      \
+                        sim_move(sim_at_);                                                         \
                 *sim_at_ = (value);                                                                \
                 (void)0;                                                                           \
         })

@@ -56,4 +56,13 @@ static inline void sim_touch(const void *word)
         *last = sim.mark;
 }
 
+/* The only byte of a descriptor that is stored atomically says whether a node's list has the slab. */
+static inline void sim_move(const void *byte)
+{
+        if ((uintptr_t)byte - sim.words >= sim.words_bytes)
+                return;
+        sim.counts.list_moves++;
+        sim.clock += sim.costs.list_move;
+}
+
 #endif
