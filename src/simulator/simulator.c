@@ -250,7 +250,7 @@ void sim_lock_wait(struct lock *lock)
         if (queues[lock->queue].free_at > sim.clock) {
                 sim.counts.list_waits++;
                 sim.counts.list_wait_ps += queues[lock->queue].free_at - sim.clock;
-                sim.clock = queues[lock->queue].free_at;
+                sim.clock = queues[lock->queue].free_at + sim.costs.waited;
         }
         queues[lock->queue].taken_at = sim.clock;
 }

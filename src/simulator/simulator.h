@@ -132,6 +132,8 @@ struct sim_costs {
         uint32_t remote_word;
         uint32_t remote_word_node; /* besides, if the other CPU is of another node */
         uint32_t list_move;
+        uint32_t waited; /* a list_lock that was held: asking takes its line, with the list's head
+                            in it, from the holder, who fetches it again and so holds it longer */
         uint32_t lock[SIM_LOCK_KINDS];
         uint32_t handed_over[SIM_LOCK_KINDS];      /* besides */
         uint32_t handed_over_node[SIM_LOCK_KINDS]; /* besides */

@@ -100,6 +100,7 @@ static const struct {
         {"remote_words", &sim_costs_ps.remote_word},
         {"remote_words_node", &sim_costs_ps.remote_word_node},
         {"list_moves", &sim_costs_ps.list_move},
+        {"list_waits", &sim_costs_ps.waited},
 };
 
 static const char *const lock_names[SIM_LOCK_KINDS] = {
