@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "base/options.h"
 
+#include "base/bits.h"
 #include "base/message.h"
 
 #include <errno.h>
@@ -63,7 +64,7 @@ static const struct setting settings[] = {
         {"memory_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(memory_limit)},
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
-        {"slob_breaks", KIND_SIZES, NULL, 1, 4095, PLACE(slob_breaks)},
+        {"slob_breaks", KIND_SIZES, NULL, 1, PAGE_SIZE - 1, PLACE(slob_breaks)},
         {"record", KIND_TEXT, NULL, 0, 0, PLACE(record)},
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},

@@ -360,17 +360,15 @@ static void start_machine(void)
 
 /* ---- The document ------------------------------------------------------------------------ */
 
-static void print_counts(void)
+static void print_counts(const char *name, const struct sim_counts *counts,
+                         const struct object_counts *from, const struct object_counts *to)
 {
-        const struct sim_counts *counts = &progress.counts;
-        const struct object_counts *from = &progress.objects_before;
-        const struct object_counts *to = &progress.objects;
-
-        printf(" \"counts\": {\"calls\": %lu, \"moved_objects\": %lu, \"moved_objects_node\": %lu,"
+        printf(" \"%s\": {\"calls\": %lu, \"moved_objects\": %lu, \"moved_objects_node\": %lu,"
                " \"slow_paths\": %lu, \"compare_swaps\": %lu, \"atomic_adds\": %lu,"
                " \"exchanges\": %lu, \"remote_words\": %lu, \"remote_words_node\": %lu,"
-               " \"list_moves\": %lu, \"list_waits\": %lu, \"list_wait_ns\": %lu, \"list_hold_ns\": %lu",
-               (unsigned long)(to->calls - from->calls),
+               " \"list_moves\": %lu, \"list_waits\": %lu, \"list_wait_ns\": %lu,"
+               " \"list_hold_ns\": %lu",
+               name, (unsigned long)(to->calls - from->calls),
                (unsigned long)(to->moved_objects - from->moved_objects),
                (unsigned long)(to->moved_objects_node - from->moved_objects_node),
                (unsigned long)counts->slow_paths, (unsigned long)counts->compare_swaps,
@@ -437,7 +435,20 @@ static void print_measured(void)
                (unsigned long)(progress.slab_pages_most * kib),
                (unsigned long)(progress.live_bytes / samples / 1024),
                (unsigned long)(progress.charged_bytes / samples / 1024));
-        print_counts();
+        print_counts("counts", &progress.counts, &progress.objects_before, &progress.objects);
+}
+
+/* What the tasks held is given back, which is no part of what is measured. */
+static void finish_load(void)
+{
+        struct object_counts before = object_counts;
+        struct sim_counts counts;
+
+        sim_reset();
+        load->finish();
+        record_close();
+        sim_counts(&counts);
+        print_counts("exit_counts", &counts, &before, &object_counts);
 }
 
 int main(int argc, char **argv)
@@ -469,9 +480,8 @@ int main(int argc, char **argv)
         machine_run();
         if (progress.done != progress.all)
                 die("internal error: not all messages came through", "");
-        load->finish();
-        record_close();
         print_measured();
+        finish_load();
         print_memory("after");
         caches_shrink();
         printf(" \"shrunk_kib\": %lu\n}\n", (unsigned long)slab_kib());
