@@ -130,6 +130,7 @@ enum task_result {
 struct task {
         struct task *next; /* in a run queue, or in a list of the load's while it sleeps */
         uint64_t ran;      /* the scheduler's: how long, among the tasks of its CPU */
+        uint64_t woken_at; /* the scheduler's: clock of the CPU that woke it */
         uint16_t cpu;      /* where it runs, or ran last */
         bool sleeps;
         uint8_t phase;  /* of what it does; the load's */

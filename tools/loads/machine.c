@@ -250,6 +250,7 @@ void machine_wake(struct task *task)
         if ((int64_t)(task->ran + settings.latency_ns / 2 * PS - cpu->least_ran) < 0)
                 task->ran = cpu->least_ran - settings.latency_ns / 2 * PS;
         task->sleeps = false;
+        task->woken_at = sim.clock;
         queue_add(cpu, task);
         if (cpu->current && (int64_t)(cpu->current->ran - task->ran) >
                                     (int64_t)(settings.granule_ns * PS))
@@ -276,14 +277,17 @@ static bool schedule(struct cpu *cpu, unsigned int number)
                 task = steal(cpu);
         if (!task)
                 return false;
+        if (task->cpu != number)
+                move_task(task, cpu);
+        /* Woken by a CPU that is ahead: this one was idle until then. */
+        if (cpu->clock < task->woken_at)
+                cpu->clock = task->woken_at;
+        if (task->ran > cpu->least_ran)
+                cpu->least_ran = task->ran;
         if (task != cpu->last) {
                 cpu->clock += settings.switch_ns * PS;
                 busy += settings.switch_ns * PS;
         }
-        if (task->cpu != number)
-                move_task(task, cpu);
-        if (task->ran > cpu->least_ran)
-                cpu->least_ran = task->ran;
         cpu->current = task;
         cpu->slice_start = cpu->clock;
         return true;
