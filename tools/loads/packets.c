@@ -8,8 +8,9 @@
  * one on the way out and one on the way in. All others had one clone, which was dropped at once.
  * The packet's own head is freed in the softirq that follows, and the data with the last head.
  *
- * A packet socket hears every packet of its interface. So with several groups the clones go to
- * readers by chance; a socket that is full drops them.
+ * A packet socket hears every packet of its interface, and drops what it has no room for before it
+ * is cloned. So with several groups each packet goes twice to every reader that has room, and readers
+ * have always something to do.
  */
 #include "tools/loads/loads.h"
 
@@ -33,6 +34,7 @@ struct reader {
         struct clone *queue;
         unsigned int first;
         unsigned int count;
+        bool open; /* it is among open_readers */
 };
 
 struct writer {
@@ -45,6 +47,9 @@ struct writer {
 static struct reader *readers;
 static struct writer *writers;
 static struct packet *free_packets;
+/* Those with room, of several; some may be full meanwhile. */
+static struct reader **open_readers;
+static unsigned int open_count;
 
 static struct packet *new_packet(void)
 {
@@ -81,18 +86,45 @@ static void deliver(struct reader *reader, struct packet *packet)
         machine_wake(&reader->task);
 }
 
+static void open_reader(struct reader *reader)
+{
+        if (reader->open)
+                return;
+        reader->open = true;
+        open_readers[open_count++] = reader;
+}
+
+static void deliver_to_all(struct packet *packet)
+{
+        unsigned int kept = 0;
+
+        for (unsigned int i = 0; i < open_count; i++) {
+                struct reader *reader = open_readers[i];
+
+                for (int clone = 0; clone < CLONES; clone++)
+                        deliver(reader, packet);
+                reader->open = reader->count < settings.capacity;
+                if (reader->open)
+                        open_readers[kept++] = reader;
+        }
+        open_count = kept;
+}
+
 static void spread(struct writer *writer)
 {
         struct reader *own = &readers[writer - writers];
 
+        if (settings.groups > 1) {
+                deliver_to_all(writer->packet);
+                return;
+        }
         if (pick(1000) >= HEARD_OF_1000) {
                 writer->packet->heads++;
                 give_head(object_take(message_recipe.kinds[HEAD]), writer->packet);
                 return;
         }
         for (int i = 0; i < CLONES; i++)
-                deliver(settings.groups > 1 ? &readers[pick(settings.groups)] : own,
-                        writer->packet);
+                deliver(own, writer->packet);
 }
 
 static enum task_result write_step(struct task *task)
@@ -136,6 +168,7 @@ static enum task_result read_step(struct task *task)
         clone = reader->queue[reader->first];
         reader->first = (reader->first + 1) % settings.capacity;
         reader->count--;
+        open_reader(reader);
         give_head(clone.head, clone.packet);
         return TASK_GOES_ON;
 }
@@ -147,6 +180,9 @@ static void start(void)
                     settings.message);
         readers = need(calloc(settings.groups, sizeof(*readers)));
         writers = need(calloc(settings.groups, sizeof(*writers)));
+        open_readers = need(calloc(settings.groups, sizeof(*open_readers)));
+        for (unsigned int i = 0; i < settings.groups; i++)
+                open_reader(&readers[i]);
         for (unsigned int i = 0; i < settings.groups; i++) {
                 unsigned int cpu = i % settings.load_cpus;
 
