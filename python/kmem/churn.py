@@ -5,8 +5,8 @@ A boot registers devices: for each the kernel allocates a large block for a mome
 of its event: 2,184 bytes on a 32-bit machine, 2,592 in the recorded boots), and small and
 medium objects that stay. What matters is in `Churn`. That the mail's 10,420 living objects have
 932,647 bytes, that about half of these are in objects of more than 300 bytes, and that its 4,797
-kmalloc blocks that were freed had some 680 bytes each, follows from the mail; sizes and order are
-made up.
+kmalloc blocks that were freed had 530 bytes each or more, follows from the mail; sizes and order
+are made up.
 """
 
 from __future__ import annotations

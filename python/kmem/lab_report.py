@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 from kmem.setup import KmemError, build, write_json
 from kmem.worker import touch_result_file
@@ -53,6 +55,21 @@ class Report:
     notes: list[str] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     failure: str = ""  # what the command fails with once all is written and printed
+
+
+def table(title: str, headings: Sequence[str], texts: int = 1) -> Table:
+    """The first `texts` columns are words, the others figures."""
+    output = Table(title=title, title_justify="left", box=SIMPLE)
+    for number, heading in enumerate(headings):
+        justify = "left" if number < texts else "right"
+        output.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    return output
+
+
+def cell(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}{unit}" if isinstance(value, int) else f"{value:,.2f}{unit}"
 
 
 def say(console: Console, line: str) -> None:

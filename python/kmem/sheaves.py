@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from kmem.lab_replays import Job, replay_all
-from kmem.lab_report import Plot, Report, show_experiment
+from kmem.lab_report import Plot, Report, cell, show_experiment, table
 from kmem.setup import KmemError
-from kmem.slob_lab import KERNEL, SLUB, cell, named_traces, table
+from kmem.slob_runs import KERNEL, SLUB, named_traces
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

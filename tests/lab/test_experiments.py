@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import event, frame, trace_of
 
-from kmem import lab_replays, sheaves, slob_lab
+from kmem import lab_replays, sheaves, slob_lab, slob_runs
 from kmem import trace as tr
 from kmem.churn import LASTING, SHORT, Churn, make_churn
 from kmem.lab_report import Plot, Report, as_html
@@ -215,7 +215,7 @@ def test_conditions_by_hand() -> None:
         event(11, tr.ALLOC, 7, 5000),  # has pages of its own
         event(12, tr.FREE, 7, 5000),
     ]
-    assert slob_lab.conditions(trace_of(rows)) == {
+    assert slob_runs.conditions(trace_of(rows)) == {
         "large_blocks": 3,
         "overlapped_blocks": 1,
         "overlapped_share": 0.3333,
@@ -225,7 +225,7 @@ def test_conditions_by_hand() -> None:
 
 
 def test_conditions_of_the_made_up_boot() -> None:
-    found = slob_lab.conditions(make_churn(Churn(overlap=0.3)))
+    found = slob_runs.conditions(make_churn(Churn(overlap=0.3)))
     assert found["large_blocks"] == 1460
     assert found["overlapped_share"] == pytest.approx(0.3, abs=0.04)
 
@@ -240,7 +240,7 @@ def slob() -> Report:
 
 def test_one_list_fails_where_the_mails_did(slob: Report) -> None:
     """74% and 6% in the mail; a lasting object in the life of large blocks is what it takes."""
-    rows = slob.document["traces"][slob_lab.CHURN]["rows"]
+    rows = slob.document["traces"][slob_runs.CHURN]["rows"]
     assert 60 < rows["SLOB, one"]["overhead_percent"] < 90
     for split in ("two", "three"):
         assert rows[f"SLOB, {split}"]["overhead_percent"] < 10
@@ -258,7 +258,7 @@ def test_split_lists_are_steadier(slob: Report) -> None:
     spread = {
         row["lists"]: row["spread_kib"]
         for row in slob.document["permutations"]
-        if row["trace"] == slob_lab.CHURN
+        if row["trace"] == slob_runs.CHURN
     }
     assert spread["two"] < spread["one"]
     assert spread["three"] < spread["one"]
@@ -280,7 +280,7 @@ def test_tiny_boot(slob: Report) -> None:
     assert rows["SLOB, three"]["page_scans"] < rows["SLOB, one"]["page_scans"]
     assert rows["SLUB"]["pages"] < rows["SLUB, debug"]["pages"]
     for row in rows.values():
-        assert len(row["moments"]["pages"]) == len(trace["steps"]) == slob_lab.QUICK_MOMENTS
+        assert len(row["moments"]["pages"]) == len(trace["steps"]) == slob_runs.QUICK_MOMENTS
         assert row["moments"]["pages"][-1] == row["pages"]
         assert row["moments"]["overhead_percent"][-1] == row["overhead_percent"]
 
@@ -288,13 +288,13 @@ def test_tiny_boot(slob: Report) -> None:
 def test_sweeps_have_all_cases(slob: Report) -> None:
     traces = 3
     document = slob.document
-    assert len(document["breaks"]) == traces * len(slob_lab.QUICK_BREAKS)
+    assert len(document["breaks"]) == traces * len(slob_runs.QUICK_BREAKS)
     assert len(document["page_sizes"]) == traces * sum(
-        len(slob_lab.page_breaks(kib)) for kib in slob_lab.PAGE_KIB
+        len(slob_runs.page_breaks(kib)) for kib in slob_runs.PAGE_KIB
     )
     for row in document["permutations"]:
-        assert len(row["seeds"]) == len(row["pages"]) == slob_lab.QUICK_SEEDS
-    assert slob_lab.SEEDS >= 10
+        assert len(row["seeds"]) == len(row["pages"]) == slob_runs.QUICK_SEEDS
+    assert slob_runs.SEEDS >= 10
     # Two lists in the sweep are two lists in the table.
     two = document["traces"]["hackbench-g4-l200-pipe"]["rows"]["SLOB, two"]
     (swept,) = (

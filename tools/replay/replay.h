@@ -50,7 +50,7 @@ struct replay {
 struct plan {
         unsigned int cpus;
         unsigned int nodes;
-        unsigned int repeat; /* copies of the trace that run at once */
+        unsigned int repeat;  /* copies of the trace that run at once */
         unsigned int moments; /* on the way, at which the heap is looked at */
         const char *options;
 };
