@@ -282,7 +282,9 @@ def netperf_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
     for row in printed:
         figures: dict[str, Any] = {"machine": row["machine"], "test": row["test"]}
         for rule, name in zip(RULES, ("before", "after"), strict=True):
-            ours = [rates[case] for case in cases if case[:3] == (row["machine"], row["test"], rule)]
+            ours = [
+                rates[case] for case in cases if case[:3] == (row["machine"], row["test"], rule)
+            ]
             stddev = row[f"stddev_{name}"]
             figures[rule] = {
                 "hmean": round(statistics.harmonic_mean(ours), 2),
@@ -316,7 +318,11 @@ def correlations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
 
 
 def hackbench_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    output = Table(title="hackbench over sockets; right of the changes: each of a message, objects and slabs", title_justify="left", box=SIMPLE)
+    output = Table(
+        title="hackbench over sockets; right of the changes: each of a message, objects and slabs",
+        title_justify="left",
+        box=SIMPLE,
+    )
     output.add_column("machine, kind", no_wrap=True)
     for heading in (
         "groups",

@@ -81,14 +81,14 @@ NOTES = (
 )
 TIME_NOTE = (
     "Time: of the allocator alone, counts of the run by assumed costs ({costs} ns), shared by the"
-    " CPUs, with waiting for list locks; a model until costs are calibrated. The mail's is all of hackbench:"
-    " only the last column compares."
+    " CPUs, with waiting for list locks; a model until costs are calibrated. The mail's is all of"
+    " hackbench: only the last column compares."
 )
 
 
 def run(setting: Setting, rule: str, groups: int, loops: int) -> dict[str, Any]:
     """A kernel without sheaves that counts the objects of CPU partial lists (5.10)."""
-    settings = {
+    settings: dict[str, int | str] = {
         "possible": POSSIBLE_CPUS,
         "boot_cpus": setting.boot_cpus,
         "load_cpus": setting.load_cpus,

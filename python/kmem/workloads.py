@@ -40,13 +40,34 @@ class Recorded:
 
 
 # Linux 6.18 on two CPUs: the scheduler's times there, and what the program is.
-SCHEDULER = {"boot_cpus": 2, "cache_cpus": 1, "latency_ns": 2_800_000, "slice_ns": 2_800_000, "granule_ns": 1_400_000}
-HACKBENCH = {"groups": 4, "pairs": 20, "loops": 200, **SCHEDULER}
-PROCESSES = {"task": "process", "send_ns": 600, "receive_ns": 850, "switch_ns": 2000}
-THREADS = {"task": "thread", "send_ns": 700, "receive_ns": 1000, "switch_ns": 1400}
+SCHEDULER: dict[str, int | str] = {
+    "boot_cpus": 2,
+    "cache_cpus": 1,
+    "latency_ns": 2_800_000,
+    "slice_ns": 2_800_000,
+    "granule_ns": 1_400_000,
+}
+HACKBENCH: dict[str, int | str] = {"groups": 4, "pairs": 20, "loops": 200, **SCHEDULER}
+PROCESSES: dict[str, int | str] = {
+    "task": "process",
+    "send_ns": 600,
+    "receive_ns": 850,
+    "switch_ns": 2000,
+}
+THREADS: dict[str, int | str] = {
+    "task": "thread",
+    "send_ns": 700,
+    "receive_ns": 1000,
+    "switch_ns": 1400,
+}
 
 # Other programs ran while the exchanges were recorded, at a tenth of the speed of an idle machine.
-SLOW_EXCHANGE = {"message": "tcp", "send_ns": 15000, "receive_ns": 15000, "switch_ns": 5000}
+SLOW_EXCHANGE: dict[str, int | str] = {
+    "message": "tcp",
+    "send_ns": 15000,
+    "receive_ns": 15000,
+    "switch_ns": 5000,
+}
 
 PROGRAMS = (
     Recorded(
@@ -132,7 +153,7 @@ def shape_of(trace: "Trace") -> Shape:
     )
     if not lives.height:
         raise KmemError("lab workloads: a trace without a free of what it allocates")
-    quantiles = [lives["life"].quantile(share, "nearest") or 0.0 for share in (0.5, 0.9)]
+    quantiles = [float(lives["life"].quantile(share, "nearest") or 0) for share in (0.5, 0.9)]
     other = lives["other"].sum() * 100 / lives.height
     return Shape(shares, quantiles[0], quantiles[1], other)
 
@@ -171,8 +192,9 @@ def as_table_file(shapes: Mapping[str, Shape]) -> str:
         "trace,figure,value",
     ]
     for trace, shape in shapes.items():
-        lines += [f"{trace},{name},{value:.2f}" for name, value in shape.shares.items()
-                  if value >= 0.01]
+        lines += [
+            f"{trace},{name},{value:.2f}" for name, value in shape.shares.items() if value >= 0.01
+        ]
         lines += [
             f"{trace},median_ns,{shape.median_ns:.0f}",
             f"{trace},percentile_90_ns,{shape.percentile_90_ns:.0f}",

@@ -64,8 +64,8 @@ static void add_to(struct recipe *recipe, unsigned int kind, unsigned int count)
 {
         if (!count)
                 return;
-        recipe->kinds = need(
-                realloc(recipe->kinds, (recipe->count + count) * sizeof(*recipe->kinds)));
+        recipe->kinds =
+                need(realloc(recipe->kinds, (recipe->count + count) * sizeof(*recipe->kinds)));
         while (count--)
                 recipe->kinds[recipe->count++] = kind;
 }

@@ -133,7 +133,7 @@ struct task {
         uint64_t woken_at; /* the scheduler's: clock of the CPU that woke it */
         uint16_t cpu;      /* where it runs, or ran last */
         bool sleeps;
-        uint8_t phase;  /* of what it does; the load's */
+        uint8_t phase;   /* of what it does; the load's */
         uint32_t number; /* the load's */
         /* One object's worth of work on the CPU that is set. */
         enum task_result (*step)(struct task *task);

@@ -33,7 +33,7 @@ struct cpu {
         struct task *first;      /* of those that wait: those that ran least come first */
         unsigned int waits;      /* how many */
         uint64_t least_ran;      /* that any task here ran; never falls */
-        uint16_t next; /* in its bucket */
+        uint16_t next;           /* in its bucket */
         uint16_t node;
         bool idle;
         bool preempted;
@@ -252,8 +252,8 @@ void machine_wake(struct task *task)
         task->sleeps = false;
         task->woken_at = sim.clock;
         queue_add(cpu, task);
-        if (cpu->current && (int64_t)(cpu->current->ran - task->ran) >
-                                    (int64_t)(settings.granule_ns * PS))
+        if (cpu->current &&
+            (int64_t)(cpu->current->ran - task->ran) > (int64_t)(settings.granule_ns * PS))
                 cpu->preempted = true;
         if (cpu->idle) {
                 set_idle(number, false);
@@ -328,8 +328,7 @@ static void run_step(struct cpu *cpu, unsigned int number)
                 task->sleeps = true;
         if (result == TASK_SLEEPS || result == TASK_ENDS) {
                 leave(cpu);
-        } else if (cpu->first &&
-                   (cpu->preempted || result == TASK_YIELDS || had_its_share(cpu))) {
+        } else if (cpu->first && (cpu->preempted || result == TASK_YIELDS || had_its_share(cpu))) {
                 struct task *next = queue_take(cpu);
 
                 queue_add(cpu, task);

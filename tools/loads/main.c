@@ -104,9 +104,8 @@ static const struct {
 };
 
 static const char *const lock_names[SIM_LOCK_KINDS] = {
-        [SIM_LOCK_SLOT] = "slot",         [SIM_LOCK_LIST] = "list",
-        [SIM_LOCK_BARN] = "barn",         [SIM_LOCK_ALIEN] = "alien",
-        [SIM_LOCK_SLOB] = "slob",         [SIM_LOCK_PAGE] = "page",
+        [SIM_LOCK_SLOT] = "slot",         [SIM_LOCK_LIST] = "list",   [SIM_LOCK_BARN] = "barn",
+        [SIM_LOCK_ALIEN] = "alien",       [SIM_LOCK_SLOB] = "slob",   [SIM_LOCK_PAGE] = "page",
         [SIM_LOCK_METADATA] = "metadata", [SIM_LOCK_OTHER] = "other",
 };
 
@@ -165,8 +164,8 @@ static bool read_parameter(const char *name, size_t length, const char *value)
                         continue;
                 errno = 0;
                 number = strtoul(value, &end, 10);
-                if (*value < '0' || *value > '9' || *end || errno ||
-                    number < parameters[i].least || number > parameters[i].most) {
+                if (*value < '0' || *value > '9' || *end || errno || number < parameters[i].least ||
+                    number > parameters[i].most) {
                         snprintf(range, sizeof(range), "expected %s from %u to %u, not ",
                                  parameters[i].name, parameters[i].least, parameters[i].most);
                         die(range, value);
@@ -187,13 +186,13 @@ static bool read_text(const char *name, size_t length, const char *value)
         return false;
 }
 
-static uint32_t picoseconds(const char *name, const char *value)
+static uint32_t picoseconds(const char *argument, const char *value)
 {
         char *end;
         double ns = strtod(value, &end);
 
         if (end == value || *end || !(ns >= 0 && ns <= COST_MOST_NS))
-                die("expected a cost from 0 to 1000000 ns, not ", name);
+                die("expected a cost from 0 to 1000000 ns, not ", argument);
         return (uint32_t)(ns * 1000 + 0.5);
 }
 
@@ -239,9 +238,9 @@ static void read_arguments(int argc, char **argv)
                 const char *value = strchr(argv[i], '=');
                 size_t length = value ? (size_t)(value++ - argv[i]) : 0;
 
-                if (!value || (!read_parameter(argv[i], length, value) &&
-                               !read_text(argv[i], length, value) &&
-                               !read_cost(argv[i], length, value)))
+                if (!value ||
+                    (!read_parameter(argv[i], length, value) &&
+                     !read_text(argv[i], length, value) && !read_cost(argv[i], length, value)))
                         die("expected a setting or a cost and its value, not ", argv[i]);
         }
         if (!settings.load_cpus)
@@ -380,9 +379,9 @@ static void print_counts(const char *name, const struct sim_counts *counts,
         for (int kind = 0; kind < SIM_LOCK_KINDS; kind++)
                 printf(",\n  \"%s_locks\": %lu, \"%s_handed_over\": %lu, "
                        "\"%s_handed_over_node\": %lu",
-                       lock_names[kind], (unsigned long)counts->locks[kind].taken,
-                       lock_names[kind], (unsigned long)counts->locks[kind].handed_over,
-                       lock_names[kind], (unsigned long)counts->locks[kind].handed_over_node);
+                       lock_names[kind], (unsigned long)counts->locks[kind].taken, lock_names[kind],
+                       (unsigned long)counts->locks[kind].handed_over, lock_names[kind],
+                       (unsigned long)counts->locks[kind].handed_over_node);
         printf("},\n");
 }
 

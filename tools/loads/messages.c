@@ -128,8 +128,8 @@ static void start_group(struct group *group, unsigned int number)
 
         group->sockets = need(calloc(settings.pairs, sizeof(*group->sockets)));
         group->senders = need(calloc(settings.pairs, sizeof(*group->senders)));
-        group->objects = need(calloc(tasks * (stride + socket_recipe.count) + 1,
-                                     sizeof(*group->objects)));
+        group->objects =
+                need(calloc(tasks * (stride + socket_recipe.count) + 1, sizeof(*group->objects)));
         sim_set_cpu(cpu);
         for (unsigned int i = 0; i < tasks; i++) {
                 recipe_take(&socket_recipe,
@@ -139,9 +139,9 @@ static void start_group(struct group *group, unsigned int number)
         for (unsigned int i = 0; i < settings.pairs; i++) {
                 struct socket *socket = &group->sockets[i];
 
-                socket->queue = need(calloc((size_t)(settings.capacity + settings.pairs) *
-                                                    max_of(fields, 1u),
-                                            sizeof(void *)));
+                socket->queue = need(
+                        calloc((size_t)(settings.capacity + settings.pairs) * max_of(fields, 1u),
+                               sizeof(void *)));
                 socket->receiver = (struct task){.number = number * tasks + settings.pairs + i,
                                                  .step = receive_step};
                 group->senders[i].task =

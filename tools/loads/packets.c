@@ -20,7 +20,7 @@ enum { HEARD_OF_1000 = 366, CLONES = 2, HEAD = 0, DATA = 1 };
 
 struct packet {
         void *data;
-        unsigned int heads; /* that refer to the data */
+        unsigned int heads;  /* that refer to the data */
         struct packet *next; /* free ones */
 };
 

@@ -63,18 +63,17 @@ void record_event(bool frees, unsigned int kind, const void *object)
         /* CPUs take turns of an object's work, so their clocks may differ by that much. */
         if (now > latest)
                 latest = now;
-        trace_writer_add(
-                writer,
-                &(struct trace_record){
-                        .time = latest,
-                        .requested = kinds[kind].size,
-                        .given = kinds[kind].size,
-                        .thread = (int32_t)thread,
-                        .object = ids[grain],
-                        .cpu = sim.mark - 1,
-                        .cache = by_size(kind) ? TRACE_CACHE_KMALLOC : (uint16_t)(FIRST_NAME + kind),
-                        .operation = frees ? TRACE_FREE : TRACE_ALLOC,
-                });
+        trace_writer_add(writer, &(struct trace_record){
+                                         .time = latest,
+                                         .requested = kinds[kind].size,
+                                         .given = kinds[kind].size,
+                                         .thread = (int32_t)thread,
+                                         .object = ids[grain],
+                                         .cpu = sim.mark - 1,
+                                         .cache = by_size(kind) ? TRACE_CACHE_KMALLOC
+                                                                : (uint16_t)(FIRST_NAME + kind),
+                                         .operation = frees ? TRACE_FREE : TRACE_ALLOC,
+                                 });
 }
 
 void record_close(void)

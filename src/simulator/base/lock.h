@@ -11,8 +11,9 @@
 
 struct lock {
         uint16_t held : 1;
-        uint16_t queue : 15; /* where it is known since when it is free; 0: it is never waited for */
-        uint16_t last;       /* mark of the last holder */
+        uint16_t
+                queue : 15; /* where it is known since when it is free; 0: it is never waited for */
+        uint16_t last;      /* mark of the last holder */
 };
 
 KMEM_HIDDEN void sim_lock_is_taken(const struct sim_lock_place *place)
