@@ -80,8 +80,8 @@ COUNTS = {
 }
 
 NOTES = (
-    "Each of a message or packet, mean of three seeds. time: modelled; of all CPUs what a message or"
-    " packet takes. allocator: counts by costs, and waiting for list locks.",
+    "Each of a message or packet, mean of three seeds. time: modelled; of all CPUs what a message"
+    " or packet takes. allocator: counts by costs, and waiting for list locks.",
     "The change by allocator is that of the allocator's time in all CPUs' busy time; elapsed is the"
     " modelled clock's, of which some percent are chance.",
     "A packet socket hears all packets of its interface, so every packet is cloned twice for each"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem lab workloads`: the workload generators beside recorded runs of the real programs.
 
-The recorded runs are kernel traces of Linux 6.18 on 2 CPUs. They are large, so their figures are kept
-in load_recorded.csv; with their folder they are read anew.
+The recorded runs are kernel traces of Linux 6.18 on 2 CPUs. They are large, so their figures are
+kept in load_recorded.csv; with their folder they are read anew.
 """
 
 import csv
@@ -155,7 +155,7 @@ def shape_of(trace: "Trace") -> Shape:
         raise KmemError("lab workloads: a trace without a free of what it allocates")
     quantiles = [float(lives["life"].quantile(share, "nearest") or 0) for share in (0.5, 0.9)]
     other = lives["other"].sum() * 100 / lives.height
-    return Shape(shares, quantiles[0], quantiles[1], other)
+    return Shape(shares, quantiles[0], quantiles[1], float(other))
 
 
 def read_recorded(file: Path = RECORDED) -> dict[str, Shape]:
@@ -187,7 +187,7 @@ def read_traces(folder: Path) -> dict[str, Shape]:
 def as_table_file(shapes: Mapping[str, Shape]) -> str:
     """What load_recorded.csv is: shares below a hundredth of a percent are left out."""
     lines = [
-        "# Figures of kernel traces, Linux 6.18 on 2 CPUs, by kmem lab workloads --traces: shares of",
+        "# Figures of kernel traces, Linux 6.18 on 2 CPUs: shares of",
         "# allocations in percent by size; lifetimes; percent of frees on another CPU.",
         "trace,figure,value",
     ]
