@@ -71,8 +71,9 @@ def run_all(
     """The results in order; the heaviest begin first, on all CPUs, under a progress bar."""
     order = sorted(range(len(items)), key=lambda index: -weight(items[index]))
     results: dict[int, Result] = {}
+    console = Console(stderr=True)
     with (
-        Progress(console=Console(stderr=True), transient=True) as progress,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
         ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
         bar = progress.add_task(what, total=sum(map(weight, items)))
