@@ -50,6 +50,8 @@ class Load:
 
 def run(load: Load) -> dict[str, Any]:
     """The tool's document; raises KmemError with its message."""
+    if not load.tool.exists():
+        raise KmemError(f"{load.tool} is missing; make build makes it where libzstd is installed")
     done = subprocess.run(load.line(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = done.stderr.strip() or f"status {done.returncode}"
