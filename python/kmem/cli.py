@@ -442,7 +442,7 @@ def cpu_partial(
 ) -> None:
     """Objects against slabs accounting of CPU partial lists, beside a mail's 132 rows of hackbench.
 
-    Hackbench and netperf on five simulated machines, with modelled time; about two minutes on two
+    Hackbench and netperf on five simulated machines, with modelled time; 2.5 minutes on two
     idle CPUs. The same seed gives the same JSON (docs/experiments.md).
     """
     from kmem.cpu_partial import show_cpu_partial

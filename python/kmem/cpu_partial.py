@@ -82,7 +82,7 @@ KINDS: dict[str, dict[str, int | str]] = {
 }
 PAIRS = 20
 MESSAGES_OF_LOOP = PAIRS * PAIRS  # of a group
-LOOPS, MESSAGES = 12, 400_000  # at least, and at least in a run; the mail's have 10,000 loops
+LOOPS, MESSAGES = 40, 800_000  # at least, and at least in a run; the mail's have 10,000 loops
 QUICK_LOOPS, QUICK_MESSAGES = 6, 60_000
 QUICK_ROWS = 6  # every so many rows of the mail
 SKIP = 40  # percent of the messages, in which a run comes to rest
@@ -101,7 +101,7 @@ NOTES = (
     "by allocator: what the allocator takes longer (counts by costs, and waiting for list locks),"
     " of all CPUs' busy time before. elapsed: from the modelled clock; a few percent of it are"
     " chance, as another order of wake-ups gives another schedule.",
-    "Scaled down: 12 loops and 400,000 messages at least (quick: 6 and 60,000), where the mail's"
+    "Scaled down: 40 loops and 800,000 messages at least (quick: 6 and 60,000), where the mail's"
     " hackbench passes 10,000 loops; the first 40% and the last 20% are not measured. Part of the"
     " start is in the figures then: locks that all CPUs want at once come to rest late.",
     "The model knows CPUs, nodes, caches and what a line takes to come over, which is assumed. Xeon"
