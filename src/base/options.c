@@ -100,7 +100,7 @@ static struct cache_value {
         char pattern[PATTERN_BYTES];
         enum cache_option option;
         uint64_t value;
-} cache_values[CACHE_VALUES_MAX];
+} cache_values[CACHE_VALUES_MAX] KMEM_SPARSE;
 static unsigned int cache_value_count;
 
 static bool parse_number(const char *text, bool size, uint64_t *value)
@@ -375,7 +375,7 @@ static size_t read_file(const char *path, char *text, size_t bytes)
 static bool read_variable(char *text)
 {
         static const char name[] = "KMEM_OPTIONS=";
-        static char block[64 << 10];
+        static KMEM_SPARSE char block[64 << 10];
         const char *found = NULL;
 
         if (environ) {
@@ -399,13 +399,13 @@ static bool read_variable(char *text)
 
 void options_init(void)
 {
-        static char text[TEXT_BYTES];
+        static KMEM_SPARSE char text[TEXT_BYTES];
         int saved_errno = errno;
 
         /* A program with more rights than its caller does not listen to it. */
         if (getauxval(AT_SECURE) == 0 && read_variable(text)) {
                 if (text[0] == '@') {
-                        static char path[TEXT_BYTES];
+                        static KMEM_SPARSE char path[TEXT_BYTES];
 
                         strcpy(path, text + 1);
                         if (read_file(path, text, sizeof(text)) == SIZE_MAX)
