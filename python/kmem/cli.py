@@ -620,6 +620,60 @@ def sheaves(
     show_sheaves(traces or [], quick=quick, json_file=json_file, html_file=html_file)
 
 
+@lab.command("cpu-partial")
+def cpu_partial(
+    quick: Quick = False,
+    seed: Seed = 1,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """Objects against slabs accounting of CPU partial lists, beside a mail's 132 rows of hackbench.
+
+    Hackbench and netperf on five simulated machines, with modelled time; 2.5 minutes on two
+    idle CPUs. The same seed gives the same JSON (docs/experiments.md).
+    """
+    from kmem.cpu_partial import show_cpu_partial
+
+    show_cpu_partial(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
+@lab.command()
+def freeze(
+    quick: Quick = False,
+    seed: Seed = 1,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """Eager against delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
+
+    Swaps, list locks and modelled time of messaging and raw packets. The same seed gives the same
+    JSON (docs/experiments.md).
+    """
+    from kmem.freeze import show_freeze
+
+    show_freeze(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
+@lab.command()
+def workloads(
+    traces: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Read the recorded traces anew from this folder."),
+    ] = None,
+    scale: Annotated[
+        float, typer.Option(help="Loops of the generators, of those recorded; 0 to 1.")
+    ] = 1.0,
+    json_file: LabJson = None,
+) -> None:
+    """The workload generators beside kernel traces of the real programs, recorded on 2 CPUs.
+
+    Shares of caches and sizes, lifetimes and frees on another CPU; what misses its bound is named.
+    """
+    from kmem.workloads import show_workloads
+
+    show_workloads(traces, scale, json_file)
+
+
 @lab.command("all")
 def everything(
     quick: Quick = False,
