@@ -62,7 +62,7 @@ def choose_peers(wanted: str | None) -> list[str]:
     chosen = words_of(wanted)
     for name in chosen:
         if name not in names:
-            raise KmemError(f"bench suite: --peers {name}: there are {', '.join(names)}")
+            raise KmemError(f"bench: --peers {name}: there are {', '.join(names)}")
     return [name for name in names if name in chosen]
 
 

@@ -479,6 +479,24 @@ def suite(
     bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
 
 
+@bench.command("start")
+def start_up(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators beside libkmem and glibc; default: all."),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each allocator.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+) -> None:
+    """Time and peak memory of /bin/true on each allocator, over glibc's; takes some seconds."""
+    from kmem.start_up import bench_start
+
+    bench_start(peers, runs, seed, json_file)
+
+
 @bench.command()
 def watch(
     pairs: Annotated[

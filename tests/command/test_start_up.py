@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem bench start`: runs that take turns, medians over glibc's, bad arguments."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kmem.start_up import as_rows
+from kmem.timed import Sample
+
+KMEM = Path(__file__).resolve().parents[2] / "kmem"
+
+
+def start(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [KMEM, "bench", "start", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def run(seconds: float, peak_kib: int) -> Sample:
+    return Sample(seconds, seconds, peak_kib * 1024, 70, 0)
+
+
+def test_medians_over_glibc() -> None:
+    rows = as_rows(
+        {
+            "glibc": [run(0.001, 1000), run(0.002, 1000), run(0.009, 900)],
+            "libkmem": [run(0.0021, 1400), run(0.0001, 1404), run(0.003, 1500)],
+        }
+    )
+    ours = rows[1]
+    assert ours["microseconds"] == pytest.approx(2100)
+    assert ours["microseconds_over_glibc"] == pytest.approx(100)
+    assert ours["bytes_over_glibc"] == 404 * 1024
+    assert (rows[0]["microseconds_over_glibc"], rows[0]["bytes_over_glibc"]) == (0, 0)
+
+
+def test_command(tmp_path: Path) -> None:
+    file = tmp_path / "start.json"
+    done = start("--runs", "3", "--peers", "glibc", "--json", file)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(file.read_text())
+    assert [row["allocator"] for row in document["rows"]] == ["glibc", "libkmem"]
+    assert document["runs"] == 3 and document["missing"] == {}
+    ours = document["rows"][1]
+    # The library and its tables are there, and no heap worth the name.
+    assert 100 << 10 < ours["bytes_over_glibc"] < 2 << 20
+    assert "libkmem" in done.stdout and "over glibc's" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "named"),
+    [
+        (("--peers", "hoard"), 1, "--peers hoard: there are glibc, mimalloc,"),
+        (("--runs", "0"), 2, "--runs"),
+        (("--json", "/no/such/folder/file"), 1, "--json /no/such/folder/file: No such file"),
+    ],
+)
+def test_bad_arguments(arguments: tuple[str, ...], status: int, named: str) -> None:
+    done = start(*arguments)
+    assert done.returncode == status
+    assert named in done.stderr
