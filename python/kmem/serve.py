@@ -207,16 +207,16 @@ def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
     except OSError as error:
         raise KmemError(f"serve: port {port}: {error.strerror}; --port 0 takes any") from None
     service.hosts = {f"{name}:{server.server_port}" for name in (ADDRESS, "localhost")}
-    sampler.start()
-    address = f"http://{ADDRESS}:{server.server_port}/"
-    typer.echo(f"page     {address}{f'#token={token}' if token else ''}")
-    typer.echo(f"metrics  {address}metrics")
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
     try:
+        sampler.start()
+        address = f"http://{ADDRESS}:{server.server_port}/"
+        typer.echo(f"page     {address}{f'#token={token}' if token else ''}")
+        typer.echo(f"metrics  {address}metrics")
         server.serve_forever()
     except KeyboardInterrupt:
         pass

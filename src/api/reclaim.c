@@ -48,10 +48,10 @@ size_t caches_trim_locked(void)
         struct list *node;
         size_t bytes = 0;
 
+        percpu_flush_all();
         list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 
-                percpu_flush(cache, false);
                 cache->engine->shrink(cache);
                 bytes += cache_purge(cache);
         }

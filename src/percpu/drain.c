@@ -180,8 +180,19 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
                 drain.count = slots_made_count(); /* the own slot may be new */
         }
         each_pair(&drain, empty_slot);
-        empty_slot(&shared_slot, cache, NULL);
         return complete;
+}
+
+/* What is in no slot with a pair: in barns, and with the back end for threads without one. */
+static void empty_shared(struct kmem_cache *cache)
+{
+        struct slot_cache *record = load_acquire(&shared_slot.caches[cache_index(cache)]);
+        struct sheaf *sheaf;
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                while ((sheaf = barn_take_any(&cache->barn[node])))
+                        empty_sheaf(cache, &shared_slot, record, sheaf);
+        empty_slot(&shared_slot, cache, NULL);
 }
 
 /*
@@ -263,19 +274,37 @@ void percpu_follow_cpus_seldom(void)
 
 bool percpu_flush(struct kmem_cache *cache, bool unused)
 {
-        struct slot_cache *record = load_acquire(&shared_slot.caches[cache_index(cache)]);
-        struct sheaf *sheaf;
         bool complete;
 
         percpu_after_fork();
         lock_take(&drain_mutex);
         complete = flush_slots_locked(cache, unused);
-        for (unsigned int node = 0; node < system_nodes(); node++)
-                while ((sheaf = barn_take_any(&cache->barn[node])))
-                        empty_sheaf(cache, &shared_slot, record, sheaf);
-        empty_slot(&shared_slot, cache, NULL);
+        empty_shared(cache);
         lock_drop(&drain_mutex);
         return complete;
+}
+
+void percpu_flush_all(void)
+{
+        struct drain drain = {.instead = &cold_pair};
+        bool detached;
+
+        percpu_after_fork();
+        lock_take(&drain_mutex);
+        drain.count = slots_made_count();
+        detached = detach(&drain);
+        if (detached)
+                each_pair(&drain, empty_slot);
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
+
+                if (!cache)
+                        continue;
+                if (!detached)
+                        flush_slots_locked(cache, false);
+                empty_shared(cache);
+        }
+        lock_drop(&drain_mutex);
 }
 
 /*

@@ -67,6 +67,8 @@ KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
  * needed. False if other slots' sheaves could not be taken (no membarrier).
  */
 KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
+/* The same for all caches, with one pair of fences; cache_mutex is held. */
+KMEM_HIDDEN void percpu_flush_all(void);
 
 /*
  * Reads the CPUs again. Caches made from now on have orders by the new counts (S3-11), and what

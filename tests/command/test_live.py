@@ -191,7 +191,7 @@ def test_ps_lists_processes(program: Program) -> None:
         assert rows[asleep.pid] == {
             "pid": asleep.pid, "command": "sleep", "caches": 0, "slab_kib": 0, "release": "-",
         }  # fmt: skip
-        assert os.getpid() not in rows
+        assert os.getppid() not in rows
         assert str(program.pid) in value("ps")
         asleep.kill()
 
@@ -285,7 +285,7 @@ def test_wrong_requests(program: Program, arguments: list[str], words: list[str]
 
 def test_processes_without_a_registry() -> None:
     assert_refused(kmem("info", 4194305), "4194305", "none")
-    assert_refused(kmem("info", os.getpid()), str(os.getpid()), "does not run on libkmem")
+    assert_refused(kmem("info", os.getppid()), str(os.getppid()), "does not run on libkmem")
     with Program("--set", "registry=off") as program:
         assert file_of(program.pid) is None
         assert_refused(kmem("trim", program.pid), "registry=off")

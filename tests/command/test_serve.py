@@ -148,7 +148,7 @@ def test_ended_and_unknown_processes(server: Server) -> None:
         wait_until(lambda: server.ask(path)[0] == 409)
         assert "there is none" in json.loads(server.ask(path)[1])["error"]
     for path, status in {
-        f"api/processes/{os.getpid()}": 409,
+        f"api/processes/{os.getppid()}": 409,
         "api/processes/x": 404,
         "api/processes/1/2/3/4": 404,
         "../pyproject.toml": 404,

@@ -260,7 +260,7 @@ def test_on_a_real_terminal(program: Program) -> None:
     ("arguments", "words"),
     [
         (["4194305"], ["4194305", "none"]),
-        ([str(os.getpid())], [str(os.getpid()), "does not run on libkmem"]),
+        ([str(os.getppid())], [str(os.getppid()), "does not run on libkmem"]),
         (["--sort", "z"], ["--sort z", "c (size)"]),
         (["--delay", "0"], ["--delay 0", "0.1 to"]),
         ([], ["terminal", "--once"]),
