@@ -212,8 +212,8 @@ def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
+    sampler.start()
     try:
-        sampler.start()
         address = f"http://{ADDRESS}:{server.server_port}/"
         typer.echo(f"page     {address}{f'#token={token}' if token else ''}")
         typer.echo(f"metrics  {address}metrics")
