@@ -8,13 +8,13 @@
  */
 #define _GNU_SOURCE
 #include "engines.h"
+#include "forked.h"
 
 #include "base/metadata.h"
 #include "base/rcu.h"
 #include "base/system.h"
 #include "kmem.h"
 #include "page/deferred.h"
-#include "page/reclaim.h"
 #include "percpu/percpu.h"
 
 #include <errno.h>
@@ -247,9 +247,7 @@ static void test_fork(void **state)
                 uint64_t snapshot = rcu_snapshot();
 
                 alarm(30);
-                /* The emulator ends forked children that start a thread. */
-                if (emulated())
-                        store_relaxed(&reclaim_wanted, 0u);
+                forked_child_starts_no_thread_under_qemu();
                 if (!kmem_rcu_read_lock_held() || rcu_poll(snapshot))
                         _exit(1);
                 kmem_rcu_read_unlock();
@@ -803,6 +801,7 @@ static void write_nothing(uint64_t round)
 
                 check(pid >= 0);
                 if (pid == 0) {
+                        forked_child_starts_no_thread_under_qemu();
                         kmem_synchronize_rcu();
                         kfree_rcu_barrier();
                         _exit(0);
@@ -825,8 +824,7 @@ static void test_attacks(void **state)
         child_passes("attack-pages", NULL);
         child_passes("attack-pages", "slots=locked,min_partial=0");
         child_passes("attack-pages", "sheaf_capacity=0,cpu_partial=0,min_partial=0");
-        /* Its children would start a thread of the library, at which qemu ends them. */
-        child_passes("attack-threads", under_qemu() ? "reclaim_thread=off" : NULL);
+        child_passes("attack-threads", NULL);
 }
 
 static void test_attacks_succeed_without_grace_periods(void **state)

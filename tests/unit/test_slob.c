@@ -23,6 +23,8 @@
 
 #include <cmocka.h>
 
+#include "forked.h"
+
 #include "api/heap.h"
 #include "base/metadata.h"
 #include "introspect/totals.h"
@@ -1126,6 +1128,7 @@ static void threads(void **state)
                 pid_t pid = fork();
 
                 if (pid == 0) {
+                        forked_child_starts_no_thread_under_qemu();
                         thread_work((void *)7);
                         _exit(0);
                 }
