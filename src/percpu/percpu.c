@@ -14,6 +14,7 @@
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "base/probe.h"
 #include "kmem.h"
 #include "page/reclaim.h"
 #include "percpu/array.h"
@@ -187,6 +188,7 @@ struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot
 static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
+        PROBE3(refill, cache->name, sheaf->size, cache->size);
         if (sheaf->size)
                 return sheaf;
         barn_put_empty(cache, sheaf);

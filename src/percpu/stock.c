@@ -4,6 +4,7 @@
 #include "account/owners.h"
 #include "base/message.h"
 #include "base/options.h"
+#include "base/probe.h"
 #include "percpu/percpu.h"
 
 static uint64_t full_bytes(const struct kmem_cache *cache, const struct sheaf *sheaf)
@@ -112,6 +113,7 @@ void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache
 void sheaf_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                 struct sheaf *sheaf)
 {
+        PROBE3(drain, cache->name, sheaf->size, cache->size);
         objects_give(cache, slot, record, sheaf->object, sheaf->size);
         sheaf->size = 0;
 }
