@@ -33,9 +33,9 @@ FIELD = np.dtype(
         "itemsize": 48,
     }
 )
-PARTS = ("head", "request", "cache", "slot", "node", "flag")
+PARTS = ("head", "request", "cache", "slot", "node", "flag", "stack")
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
-RECORD_CACHE, RECORD_SLOT = 1, 2
+RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
 REQUEST_PENDING, REQUEST_DONE = 1, 2
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
@@ -179,7 +179,7 @@ class Registry:
             if size == 0 or size % 64 or at + size > end:
                 # One that is being made just now; it gets its length first.
                 size = 64
-            elif kind in (RECORD_CACHE, RECORD_SLOT):
+            elif kind in (RECORD_CACHE, RECORD_SLOT, RECORD_STACK):
                 yield kind, at
             at += size
 

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/stack.h"
 #include "introspect/at_exit.h"
+#include "introspect/profile.h"
 #include "introspect/requests.h"
 
 void heap_started(void)
@@ -17,6 +18,7 @@ void heap_started(void)
         requests_init();
         reclaim_thread_init();
         at_exit_init();
+        profile_init();
 }
 
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */

@@ -2,6 +2,7 @@
 #include "percpu/figures.h"
 
 #include "percpu/percpu.h"
+#include "profile/sample.h"
 
 #include <errno.h>
 #include <string.h>
@@ -134,10 +135,12 @@ static void start(void)
 {
         if (!lock_try(&cache_mutex))
                 return;
-        if (!registry_is_made() && registry_make())
+        if (!registry_is_made() && registry_make()) {
+                store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
                 for (uint32_t index = 1; index < slots_index_end(); index++)
                         if (caches_by_index[index])
                                 start_cache(caches_by_index[index]);
+        }
         lock_drop(&cache_mutex);
 }
 
