@@ -24,6 +24,6 @@ void heap_started(void)
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */
 __attribute__((constructor(101))) static void start_early(void)
 {
-        if (heap_ready() && options_given(OPTION_DEBUG))
+        if (heap_ready() && (options_given(OPTION_DEBUG) || options.profile_interval))
                 stack_prepare();
 }
