@@ -293,6 +293,19 @@ def bulk(
     bench_bulk(engine, rounds, json_file)
 
 
+@bench.command(name="profile")
+def bench_profile(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=7, help="Rounds of each setting.")] = 21,
+) -> None:
+    """Time a program with and without sampling, in one interleaved run; takes a minute or two."""
+    from kmem.profile_cost import bench_profile
+
+    bench_profile(rounds, json_file)
+
+
 @bench.command()
 def suite(
     peers: Annotated[

@@ -35,6 +35,7 @@ uintptr_t sample_base;
 size_t sample_region_bytes;
 uint64_t sample_large_blocks;
 
+static struct stack unknown_stack; /* no frames: walked within a walk, or no memory for it */
 static struct sample *samples;  /* entry 0 is none */
 static uint32_t free_entries;   /* under sample_lock, as what follows */
 static uint32_t used_entries = 1;
@@ -135,7 +136,7 @@ static struct registry_stack *figures_of(const struct stack *stack)
 
 static void count_alloc(struct sample *sample)
 {
-        struct registry_stack *figures = sample->stack ? figures_of(sample->stack) : NULL;
+        struct registry_stack *figures = figures_of(sample->stack);
 
         sample->generation = load_relaxed(&registry_generation);
         sample->counted = figures != NULL;
@@ -173,6 +174,8 @@ static void describe(struct sample *sample, size_t bytes)
         stack_prepare();
         count = stack_capture(frames);
         sample->stack = depot_keep(frames, count);
+        if (!sample->stack)
+                sample->stack = &unknown_stack;
         sample->bytes = bytes;
         sample->weight = (uint64_t)(1024 / p + 0.5);
         sample->weight_bytes = (uint64_t)((double)bytes / p + 0.5);

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLE = 20000, BURST = 300, STAY = 10, LARGE = 64 };
+enum { TABLE = 200000, BURST = 300, STAY = 10, LARGE = 64 };
 
 struct site {
         const char *name;
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
         }
         /* On one CPU every run is the same. */
         CPU_ZERO(&cpus);
-        CPU_SET(sched_getcpu(), &cpus);
+        CPU_SET((size_t)sched_getcpu(), &cpus);
         sched_setaffinity(0, sizeof(cpus), &cpus);
         if (argc > 2) {
                 printf("ready\n");

@@ -26,6 +26,8 @@ ARGUMENTS = {
     "pages_purge": 3,
     "reclaim": 2,
 }
+# Of provider otel_memory.
+SAMPLES = {"alloc": 3, "free": 3}
 # A size, negative if signed, and an operand of the assembler: constant, register or memory.
 FORM = re.compile(r"-?[1248]@\S+")
 
@@ -37,7 +39,7 @@ def has_header() -> bool:
     return found.returncode == 0
 
 
-def probes(library: Path) -> list[tuple[str, list[str]]]:
+def probes(library: Path, provider: str = "libkmem") -> list[tuple[str, list[str]]]:
     if shutil.which("readelf") is None:
         pytest.skip("readelf is missing (Debian package binutils)")
     if not library.exists():
@@ -47,18 +49,21 @@ def probes(library: Path) -> list[tuple[str, list[str]]]:
     text = subprocess.run(
         ["readelf", "--wide", "--notes", library], capture_output=True, text=True, check=True
     ).stdout
-    found = re.findall(r"Provider: libkmem\s+Name: (\w+)\s+Location: .*\s+Arguments: ?(.*)", text)
+    found = re.findall(
+        rf"Provider: {provider}\s+Name: (\w+)\s+Location: .*\s+Arguments: ?(.*)", text
+    )
     # An operand of memory may hold blanks in no form that gcc and clang write for x86-64.
     return [(name, arguments.split()) for name, arguments in found]
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda path: path.name)
 def test_notes(library: Path) -> None:
-    found = probes(library)
-    assert {name for name, _ in found} == set(ARGUMENTS)
-    for name, arguments in found:
-        assert len(arguments) == ARGUMENTS[name], (name, arguments)
-        assert all(FORM.fullmatch(argument) for argument in arguments), (name, arguments)
+    for provider, expected in {"libkmem": ARGUMENTS, "otel_memory": SAMPLES}.items():
+        found = probes(library, provider)
+        assert {name for name, _ in found} == set(expected)
+        for name, arguments in found:
+            assert len(arguments) == expected[name], (name, arguments)
+            assert all(FORM.fullmatch(argument) for argument in arguments), name
 
 
 def test_documented() -> None:
