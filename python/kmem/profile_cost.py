@@ -18,7 +18,7 @@ from kmem.setup import LIBRARY, KmemError, build, write_json
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
 PROGRAM = """
 import json
-rows = [{"name": str(i), "values": list(range(i % 50)), "text": "x" * (i % 300)} for i in range(2000)]
+rows = [{"name": str(i), "values": list(range(i % 50)), "text": "x" * i} for i in range(1000)]
 for _ in range(40):
     rows = json.loads(json.dumps(rows))
     table = {row["name"]: [str(value) for value in row["values"]] for row in rows}
