@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+enum { PUT_TRIES = 4 };
+
 bool marks_made;
 
 static const struct pair no_sheaves = {&cold_sheaf, &cold_sheaf};
@@ -44,15 +46,6 @@ void marks_decide(struct kmem_cache *cache, struct slot *slot, struct slot_cache
 void *marks_alloc_one(struct kmem_cache *cache)
 {
         return gap_of(cache) ? NULL : sample_alloc(cache);
-}
-
-void *marks_serve_top(struct kmem_cache *cache, struct sheaf *sheaf)
-{
-        void *object = sample_alloc(cache);
-
-        while (unlikely(!object) && sheaf->size)
-                object = sheaf->object[--sheaf->size];
-        return object;
 }
 
 unsigned int marks_serve(struct kmem_cache *cache, void **objects, unsigned int count)
@@ -163,28 +156,23 @@ static void push_mark(struct kmem_cache *cache, struct slot *slot, struct slot_c
  * a sheaf with few objects would go to the back end, and it would have few because there is a mark. So
  * samples would vanish more often than other objects.
  */
-void marks_put(struct kmem_cache *cache)
+static bool put_mark(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(&slot, cache);
         struct pair pair, alone, new_pair;
         struct sheaf *empty, *top, *rest;
 
-        percpu_after_fork();
-        /* Without a sheaf the object would have gone to the back end. */
-        if (!is_profiling() || !can_sample(cache) || slot == &shared_slot ||
-            !load_relaxed(&cache->sheaf_capacity))
-                return;
+        if (slot == &shared_slot)
+                return false;
         pair = slot_read_pair(slot, sheaf_offset(cache));
-        if (sheaf_is_cold(pair.main))
-                return;
-        empty = barn_take_empty(cache);
+        empty = sheaf_is_cold(pair.main) ? NULL : barn_take_empty(cache);
         if (!empty)
-                return;
+                return false;
         alone = (struct pair){.main = empty, .spare = &cold_sheaf};
         if (!slot_replace(slot, sheaf_offset(cache), &pair, &alone)) {
                 barn_put_empty(cache, empty);
-                return;
+                return false;
         }
         top = pair.main;
         rest = spare_of(&pair);
@@ -201,6 +189,19 @@ void marks_put(struct kmem_cache *cache)
                 put_away(cache, slot, record, top);
         /* It is full, empty or cold. */
         put_away(cache, slot, record, rest);
+        return true;
+}
+
+void marks_put(struct kmem_cache *cache)
+{
+        percpu_after_fork();
+        if (!is_profiling() || !can_sample(cache) || !load_relaxed(&cache->sheaf_capacity))
+                return;
+        /* The thread may have moved, or somebody else have had the sheaves out for a moment. */
+        for (unsigned int tries = 0; tries < PUT_TRIES; tries++)
+                if (put_mark(cache))
+                        return;
+        /* Without a sheaf the object would have gone to the back end. */
 }
 
 void marks_drop(struct sheaf *sheaf)

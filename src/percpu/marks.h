@@ -40,8 +40,6 @@ KMEM_HIDDEN void marks_decide(struct kmem_cache *cache, struct slot *slot,
                               struct slot_cache *record, void **objects, unsigned int count);
 /* The same for one that would go straight to the program: a sample in its place, or NULL. */
 KMEM_HIDDEN void *marks_alloc_one(struct kmem_cache *cache);
-/* The top of a private sheaf was a mark: a sample, else the next object; NULL if there is none. */
-KMEM_HIDDEN void *marks_serve_top(struct kmem_cache *cache, struct sheaf *sheaf);
 /* Puts samples in the place of marks; returns how many objects there are then. */
 KMEM_HIDDEN unsigned int marks_serve(struct kmem_cache *cache, void **objects,
                                      unsigned int count);

@@ -215,8 +215,11 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
         if (sheaf_is_cold(sheaf))
                 return;
         if (sheaf->size) {
-                /* One with few objects would only look like a refill. */
-                bool worth = sheaf->size * 4 >= sheaf->capacity;
+                /*
+                 * One with few objects would only look like a refill. But it may have few because there
+                 * are marks, which must not leave more often than objects do.
+                 */
+                bool worth = is_profiling() || sheaf->size * 4 >= sheaf->capacity;
 
                 if (worth &&
                     (stock_put(cache, slot, record, sheaf) || barn_put_full(barn_here(cache), sheaf)))
@@ -368,9 +371,10 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         if (unlikely(!sheaf))
                 return alloc_one(cache, record);
         object = sheaf->object[--sheaf->size];
-        if (unlikely(!object))
-                object = marks_serve_top(cache, sheaf);
         install_refill(cache, slot, record, sheaf);
+        /* A mark; afterwards, since the walk of the stack takes long. */
+        if (unlikely(!object))
+                object = sample_alloc(cache);
         return likely(object) ? object : alloc_one(cache, record);
 }
 /*
