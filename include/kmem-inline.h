@@ -43,11 +43,12 @@ extern "C" {
  * kmem_inline_keep_loaded - keep a shared library in memory until the process ends
  * @address: anything in it
  *
- * This header calls it. The program itself, and static ones, stay anyway.
+ * This header calls it, unless KMEM_INLINE_NODELETE is defined, for libraries linked with
+ * -z nodelete. The program itself, and static ones, stay anyway.
  */
 void kmem_inline_keep_loaded(const void *address);
 
-#if KMEM_INLINES && defined(__PIC__) && !defined(__PIE__)
+#if KMEM_INLINES && defined(__PIC__) && !defined(__PIE__) && !defined(KMEM_INLINE_NODELETE)
 /* One for each shared library; every file that includes this has a constructor, the first acts. */
 __attribute__((weak, visibility("hidden"))) char kmem_inline_kept_;
 

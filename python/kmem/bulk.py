@@ -6,23 +6,29 @@ a memory group changes its caches for good, and options are read once. The mail'
 figures are in the files of `mail/`.
 """
 
-import json
+from __future__ import annotations
+
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 
 from kmem.allocators import Engine
-from kmem.setup import BUILD, KmemError, build, read_mail, with_option
-from kmem.worker import Job, Series, machine, measure, touch_result_file
+from kmem.lab_report import Plot, Report, show_experiment
+from kmem.setup import BUILD, KmemError, read_mail, with_option
+from kmem.worker import Job, Series, machine, measure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WORKER = BUILD / "bench" / "bulk"
 LIBRARY = BUILD / "src" / "libkmem.a"
-TABLE_WIDTH = 130  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 BULKS = (1, 2, 3, 4, 8, 16, 30, 32, 34, 48, 64, 128, 158, 250)
 # Name in the worker's lines and in JSON: head of the column, name in the mail's files.
@@ -178,11 +184,11 @@ def json_rows(series: dict[str, Series]) -> list[dict[str, int | float]]:
     return rows
 
 
-def as_json(
+def as_document(
     engine: Engine, results: dict[str, dict[str, Series]], rounds: int, sizes: dict[str, int]
-) -> str:
+) -> dict[str, Any]:
     """The result file; without a unit in the name, figures are TSC cycles an object."""
-    document = {
+    return {
         "engine": str(engine),
         "machine": machine(results),
         "rounds": rounds,
@@ -198,32 +204,58 @@ def as_json(
         },
         "code_bytes": sizes,
     }
-    return json.dumps(document, indent=1) + "\n"
 
 
-def bench_bulk(engine: Engine, rounds: int, json_file: Path | None) -> None:
-    console = Console()
-    console.width = max(console.width, TABLE_WIDTH)
-    touch_result_file(json_file)
-    build()
+def plot_bulk(
+    engine: Engine, results: dict[str, dict[str, Series]], panels: Sequence[Axes]
+) -> None:
+    """Cycles an object by the size of the bulk; dotted is the mail's."""
+    for axes, setting in zip(panels, settings(engine), strict=True):
+        series = results[setting.name]
+        mail = mail_block(engine, groups=setting.groups)
+        for way, (head, _) in WAYS.items():
+            names = [f"{way}/{bulk}" for bulk in BULKS]
+            (line,) = axes.plot(BULKS, [series[name].median for name in names], label=head)
+            said = [float(mail[name].split()[0]) for name in names]
+            axes.plot(BULKS, said, ":", color=line.get_color())
+        axes.set_xscale("log", base=2)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("objects in a bulk")
+        axes.set_title(setting.title.partition(";")[0].partition(":")[0], fontsize="medium")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("TSC cycles an object")
+    panels[0].legend(fontsize="small")
+
+
+def bulk_report(engine: Engine = Engine.SLUB, rounds: int = 60) -> Report:
     sizes = code_sizes()
     results = measure([job(setting) for setting in settings(engine)], rounds)
-    if json_file is not None:
-        json_file.write_text(as_json(engine, results, rounds, sizes))
-    console.print(
-        "TSC cycles and ns an object of 256 bytes, its allocation and free together.\n"
+    parts: list[RenderableType] = [
         "mail: [PATCH V2 10/11] mm: new API kfree_bulk() for SLAB+SLUB allocators; in the kernel, "
         "on an i7-4790K at 4 GHz\n"
         f"libkmem: medians of {rounds} rounds, on this machine\n"
         "fallback: single calls; cache_bulk and kfree_bulk: how objects are freed that "
         "kmem_cache_alloc_bulk took;\n"
-        "pair: one object allocated and freed at once (the mail's fast path)\n",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+        "pair: one object allocated and freed at once (the mail's fast path)\n"
+    ]
     if inherited := os.environ.get("KMEM_OPTIONS"):
-        console.print(f"KMEM_OPTIONS={inherited} holds for all of ours", soft_wrap=True)
-    for setting in settings(engine):
-        console.print(table(setting, engine, results[setting.name]))
-    console.print(code_table(sizes))
+        parts.append(f"KMEM_OPTIONS={inherited} holds for all of ours")
+    parts += [table(setting, engine, results[setting.name]) for setting in settings(engine)]
+    return Report(
+        "bulk",
+        "TSC cycles and ns an object of 256 bytes, its allocation and free together.",
+        as_document(engine, results, rounds, sizes),
+        [*parts, code_table(sizes)],
+        [],
+        [
+            Plot(
+                "bulk calls (dotted: the mail)",
+                lambda panels: plot_bulk(engine, results, panels),
+                len(settings(engine)),
+            )
+        ],
+    )
+
+
+def bench_bulk(engine: Engine, rounds: int, json_file: Path | None, html_file: Path | None) -> None:
+    show_experiment(lambda: bulk_report(engine, rounds), json_file, html_file)

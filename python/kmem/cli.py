@@ -57,6 +57,19 @@ def demo() -> None:
     run_demo()
 
 
+LabTraces = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[TRACE]...", help="Trace files; default: those of python/kmem/traces."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
+Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted.")]
+LabJson = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+]
+LabHtml = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots to FILE too.")
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="Process id.")]
 
@@ -282,15 +295,14 @@ def micro(
 @bench.command()
 def bulk(
     engine: Annotated[Engine, typer.Option(help="The back end to measure.")] = Engine.SLUB,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
-    ] = None,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
     rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting.")] = 60,
 ) -> None:
     """Time bulk calls beside the mail that brought kfree_bulk; takes some seconds."""
     from kmem.bulk import bench_bulk
 
-    bench_bulk(engine, rounds, json_file)
+    bench_bulk(engine, rounds, json_file, html_file)
 
 
 @bench.command(name="profile")
@@ -349,9 +361,8 @@ def order(
     table_only: Annotated[
         bool, typer.Option("--table-only", help="Only the table of orders, no simulation.")
     ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
-    ] = None,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
     size: Annotated[
         int | None,
         typer.Option(metavar="BYTES", help="One case: bytes from one object to the next."),
@@ -385,7 +396,8 @@ def order(
     Takes about half a minute without --table-only. With --size: one case; prints objects, pages
     and order of a slab.
     """
-    from kmem.orders import RULE, Case, show_case, show_table
+    from kmem.lab_report import show_experiment
+    from kmem.orders import RULE, Case, order_report, show_case
 
     given = {
         "cpus": cpus,
@@ -404,13 +416,18 @@ def order(
             raise KmemError("lab order: --table-only and --size exclude each other")
         if cpus is None:
             raise KmemError("lab order: --size needs --cpus")
+        if html_file is not None:
+            raise KmemError("lab order: --html is for the tables, not for --size")
         case = {"page_size": 4096} | of_case
         show_case(Case(size=size, rule=order_rule or "6.12", **case), json_file)
         return
     for name in of_case:
         option = name.replace("_", "-")
         raise KmemError(f"lab order: --{option} needs --size; the table has values of its own")
-    show_table(order_rule or RULE, json_file, table_only=table_only, **of_load)
+    rule = order_rule or RULE
+    show_experiment(
+        lambda: order_report(rule, table_only=table_only, **of_load), json_file, html_file
+    )
 
 
 @lab.command()
@@ -418,14 +435,60 @@ def lists(
     slabs: Annotated[
         int, typer.Option(help="Slabs that the pattern fills and frees, 1 to 4000.")
     ] = 200,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
-    ] = None,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
 ) -> None:
     """What CPU partial lists hold under each accounting rule, beside a mail's statement."""
     from kmem.lists import show_lists
 
-    show_lists(slabs, json_file)
+    show_lists(slabs, json_file, html_file)
+
+
+@lab.command()
+def slob(
+    traces: LabTraces = None,
+    quick: Quick = False,
+    seed: Seed = 1,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """Engine slob with one, two and three lists, at every point of recorded traces.
+
+    Beside the statistics of the mail that split the list, and the other back ends. The same
+    traces and seed give the same JSON (docs/experiments.md).
+    """
+    from kmem.slob_lab import show_slob
+
+    show_slob(traces or [], quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
+@lab.command()
+def sheaves(
+    traces: LabTraces = None,
+    quick: Quick = False,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """What SLUB's sheaves and SLAB's arrays cost in slabs and give in time, against classic lists.
+
+    Over capacities and CPUs: more CPUs are more copies of a trace. The same traces give the same
+    JSON (docs/experiments.md).
+    """
+    from kmem.sheaves import show_sheaves
+
+    show_sheaves(traces or [], quick=quick, json_file=json_file, html_file=html_file)
+
+
+@lab.command("all")
+def everything(
+    quick: Quick = False,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """Every experiment, in one report; takes minutes. bulk alone times this machine."""
+    from kmem.lab_all import show_all
+
+    show_all(quick=quick, json_file=json_file, html_file=html_file)
 
 
 @lab.command()

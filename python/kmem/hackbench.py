@@ -6,6 +6,8 @@ tools/hackbench.c, its caches and objects are in hackbench_caches.csv. The times
 a model: counts of the run, each multiplied by an assumed cost.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
@@ -13,18 +15,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 
 from kmem.costs import modelled_ns, read_costs
 from kmem.setup import BUILD, KmemError, read_mail
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 TOOL = BUILD / "tools" / "hackbench"
 CACHES = Path(__file__).parent / "hackbench_caches.csv"
-TABLE_WIDTH = 110  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 # hackbench -s 1024 -l 200 -g 200 -f 25 -P
 GROUPS, PAIRS, LOOPS = 200, 25, 200
@@ -194,23 +198,38 @@ def time_rows(columns: Sequence[str], file: str, results: Mapping[str, Any]) -> 
     ]
 
 
-def show(results: Mapping[str, dict[str, Any]]) -> None:
-    console = Console()
-    if not console.is_terminal or console.width < TABLE_WIDTH:
-        console = Console(width=TABLE_WIDTH)
+def parts(results: Mapping[str, dict[str, Any]]) -> list[RenderableType]:
+    """The tables."""
     one = results["current"]
     command = f"hackbench -s 1024 -l {one['loops']} -g {one['groups']} -f {one['pairs']} -P"
-    console.print()
+    output: list[RenderableType] = [""]
     if (one["groups"], one["loops"]) != (GROUPS, LOOPS):
-        console.print(f"scaled down: the mail's load has -l {LOOPS} -g {GROUPS}", highlight=False)
+        output.append(f"scaled down: the mail's load has -l {LOOPS} -g {GROUPS}")
     for columns, prefix, what in (
         (("current", "patched"), "", "16 of 64 CPUs"),
         (("boot_64_cpus", "boot_16_plus_48_hotplugged"), "hotplug_", "64 CPUs, patched"),
     ):
         memory = memory_rows(columns, f"online_cpus_{prefix}slab_memory", results)
-        console.print(as_table(f"slab memory, kB; {what}", columns, memory, 0))
+        output.append(as_table(f"slab memory, kB; {what}", columns, memory, 0))
         time = time_rows(columns, f"online_cpus_{prefix}hackbench_time", results)
-        console.print(as_table(f"{command}; {what}", columns, time, 3))
+        output.append(as_table(f"{command}; {what}", columns, time, 3))
+    return output
+
+
+def notes() -> list[str]:
     costs = ", ".join(f"{name} {cost:g}" for name, cost in COSTS_NS.items())
-    for note in (*NOTES, TIME_NOTE.format(costs=costs)):
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    return [*NOTES, TIME_NOTE.format(costs=costs)]
+
+
+def plot_memory(results: Mapping[str, dict[str, Any]], panels: Sequence[Axes]) -> None:
+    """Slab memory in each state, of all settings."""
+    (axes,) = panels
+    height = 0.8 / len(results)
+    for number, (name, result) in enumerate(results.items()):
+        figures = [(memory_figure(result, key) or 0) / 1024 for key in STATES.values()]
+        places = [place + number * height for place in range(len(STATES))]
+        axes.barh(places, figures, height, label=HEADINGS[name])
+    axes.set_yticks([place + 0.4 for place in range(len(STATES))], list(STATES))
+    axes.invert_yaxis()
+    axes.set_xlabel("slab memory, MiB")
+    axes.legend(fontsize="small")

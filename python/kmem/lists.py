@@ -4,23 +4,27 @@
 The pattern and the figures are described in bench/lists.c, which makes them.
 """
 
+from __future__ import annotations
+
 import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
-from kmem.setup import BUILD, KmemError, build, write_json
+from kmem.lab_report import Plot, Report, show_experiment
+from kmem.setup import BUILD, KmemError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PROGRAM = BUILD / "bench" / "lists"
 
 MAIL = "mm, slub: change percpu partial accounting from objects to pages"
-SLABS_MOST = 4000  # of the program
-TABLE_WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
+SLABS, SLABS_MOST = 200, 4000  # of the program
 
 # What the mail says of lists with the defaults of its time, in slabs: 30 objects "can translate to
 # the same number of (empty) slab pages", and "up to 2 pages" with the patch.
@@ -76,16 +80,38 @@ def as_table(rows: Sequence[dict[str, Any]], slabs: int) -> Table:
     return output
 
 
-def show_lists(slabs: int, json_file: Path | None) -> None:
+def plot_lists(rows: Sequence[dict[str, Any]], panels: Sequence[Axes]) -> None:
+    (axes,) = panels
+    labels = [f"{row['accounting']}, {row['defaults']}, {row['freeze']}" for row in rows]
+    kinds = list(dict.fromkeys(labels))
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    height = 0.8 / len(kinds)
+    for number, kind in enumerate(kinds):
+        longest = [row["longest"] for row, label in zip(rows, labels, strict=True) if label == kind]
+        places = [place + number * height for place in range(len(sizes))]
+        axes.barh(places, longest, height, label=kind)
+    axes.set_yticks(
+        [place + 0.4 for place in range(len(sizes))], [f"{size} bytes" for size in sizes]
+    )
+    axes.invert_yaxis()
+    axes.set_xlabel("slabs on the longest list")
+    axes.legend(fontsize="x-small", title="rule, defaults, freeze", loc="center right")
+
+
+def lists_report(slabs: int = SLABS) -> Report:
+    document = measure(slabs)
+    rows = document["rows"]
+    return Report(
+        "lists",
+        MAIL,
+        document,
+        [as_table(rows, slabs)],
+        list(NOTES),
+        [Plot("CPU partial lists", lambda panels: plot_lists(rows, panels))],
+    )
+
+
+def show_lists(slabs: int, json_file: Path | None, html_file: Path | None) -> None:
     if not 1 <= slabs <= SLABS_MOST:
         raise KmemError(f"lab lists: --slabs {slabs}; expected 1 to {SLABS_MOST}")
-    build()
-    document = measure(slabs)
-    write_json(json_file, document)
-    console = Console()
-    if not console.is_terminal or console.width < TABLE_WIDTH:
-        console = Console(width=TABLE_WIDTH)
-    console.print(MAIL, highlight=False, markup=False, soft_wrap=True)
-    console.print(as_table(document["rows"], slabs))
-    for note in NOTES:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    show_experiment(lambda: lists_report(slabs), json_file, html_file)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from kmem import hackbench
+from kmem.lab_report import Plot, Report
 from kmem.setup import BUILD, KmemError, build, read_mail, write_json
 
 TOOL = BUILD / "tools" / "order"
@@ -145,32 +145,35 @@ def show_case(case: Case, json_file: Path | None) -> None:
     print(slab.objects, slab.pages, slab.order)
 
 
-def show_table(
-    rule: str,
-    json_file: Path | None,
+def order_report(
+    rule: str = RULE,
     *,
-    table_only: bool,
+    table_only: bool = False,
     groups: int = hackbench.GROUPS,
     loops: int = hackbench.LOOPS,
-) -> None:
-    build()
+) -> Report:
     rows = compute_rows(rule)
     results = None if table_only else hackbench.run_all(rule, groups, loops)
-    write_json(json_file, as_document(rows) | (hackbench.as_document(results) if results else {}))
-    console = Console()
-    console.print(MAIL, highlight=False, markup=False, soft_wrap=True)
-    console.print(as_table(rows))
-    exact = sum(row.exact for row in rows)
-    console.print(f"{exact} of {len(rows)} rows exact", highlight=False)
     at_boot = sum(row.cpus[1] == ONLINE_CPUS["boot"] for row in rows)
-    console.print(
-        f"current: nr_cpu_ids {NR_CPU_IDS}; patched: {ONLINE_CPUS['boot']} CPU online for the"
-        f" {at_boot} caches made at boot, {ONLINE_CPUS['later']} for the"
-        f" {len(rows) - at_boot} made later; {PAGE_BYTES // 1024} KiB pages, rule {rule}",
-        highlight=False,
-        soft_wrap=True,
+    report = Report(
+        "order",
+        MAIL,
+        as_document(rows) | (hackbench.as_document(results) if results else {}),
+        [
+            as_table(rows),
+            f"{sum(row.exact for row in rows)} of {len(rows)} rows exact",
+            f"current: nr_cpu_ids {NR_CPU_IDS}; patched: {ONLINE_CPUS['boot']} CPU online for the"
+            f" {at_boot} caches made at boot, {ONLINE_CPUS['later']} for the"
+            f" {len(rows) - at_boot} made later; {PAGE_BYTES // 1024} KiB pages, rule {rule}",
+        ],
     )
     if results:
-        hackbench.show(results)
-    if exact != len(rows):
-        raise KmemError(f"lab order: {len(rows) - exact} rows differ from the mail")
+        report.parts += hackbench.parts(results)
+        report.notes += hackbench.notes()
+        report.plots.append(
+            Plot("slab memory of a hackbench", lambda p: hackbench.plot_memory(results, p))
+        )
+    differing = sum(not row.exact for row in rows)
+    if differing:
+        report.failure = f"lab order: {differing} rows differ from the mail"
+    return report

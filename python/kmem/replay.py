@@ -20,9 +20,9 @@ from rich.table import Table
 from kmem.costs import ASSUMED, modelled_ns, read_costs
 from kmem.setup import BUILD, KmemError, build, write_json
 
-TOOL = BUILD / "tools" / "replay"
+# By the KiB of a page.
+TOOLS = {4: "replay", 16: "replay-16k", 64: "replay-64k"}
 TABLE_WIDTH = 110  # columns; a narrower terminal wraps lines, a cut figure is worse
-PAGE_BYTES = 4096
 CACHES_SHOWN = 12
 
 NOTES = (
@@ -35,9 +35,10 @@ NOTES = (
 )
 
 
-def run(trace: Path, arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
+def run(trace: Path, arguments: Sequence[str], page_kib: int = 4) -> tuple[dict[str, Any], str]:
     """The tool's document, and its line about speed."""
-    done = subprocess.run([TOOL, trace, *arguments], capture_output=True, text=True, check=False)
+    command: list[str | Path] = [BUILD / "tools" / TOOLS[page_kib], trace, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     *messages, last = done.stderr.splitlines() or [""]
     if done.returncode != 0:
         messages.append(last)
@@ -47,9 +48,9 @@ def run(trace: Path, arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
     return dict(json.loads(done.stdout)), last
 
 
-def add_optimum(state: dict[str, Any]) -> None:
+def add_optimum(state: dict[str, Any], page_bytes: int) -> None:
     """Spec 7.6: what the same bytes would fill without fragments."""
-    optimum = -(-state["allocated_bytes"] // PAGE_BYTES) + state["large_pages"]
+    optimum = -(-state["allocated_bytes"] // page_bytes) + state["large_pages"]
     state["optimum_pages"] = optimum
     state["overhead_percent"] = (
         round(100 * (state["pages"] - optimum) / optimum, 2) if optimum else None
@@ -58,8 +59,8 @@ def add_optimum(state: dict[str, Any]) -> None:
 
 def add_derived(document: dict[str, Any], costs: Mapping[str, float], costs_file: Path) -> None:
     counts = document["counts"]
-    add_optimum(document["end"])
-    add_optimum(document["peak"])
+    for state in (document["end"], document["peak"], *document.get("moments", [])):
+        add_optimum(state, document["machine"]["page_bytes"])
     document["overhead_percent"] = document["end"]["overhead_percent"]
     document["peak_overhead_percent"] = document["peak"]["overhead_percent"]
     calls = counts["calls"]

@@ -5,11 +5,13 @@
  * A class's cache is made when its first object is asked for. Until then its table entries are
  * pair offset 0, the pair that is always cold, so such requests take the slow path.
  */
+#define _GNU_SOURCE
 #include "api/heap.h"
 
 #include "base/options.h"
+#include "base/text.h"
 
-#include <stdio.h>
+#include <string.h>
 
 enum { CLASSES_MAX = 96 };
 
@@ -114,12 +116,14 @@ static void fill_table(enum class_table table, uint16_t *entries, unsigned int n
 }
 
 /* S8-24: powers of two print as 512, 1k, 2k; others in bytes unless they are whole KiB. */
-static void class_name(char *name, size_t bytes, const char *kind, uint32_t size)
+static void class_name(char name[CACHE_NAME_BYTES], const char *kind, uint32_t size)
 {
+        char *end = stpcpy(stpcpy(name, "kmalloc-"), kind);
+
         if (size % 1024 == 0)
-                snprintf(name, bytes, "kmalloc-%s%uk", kind, size / 1024);
+                stpcpy(text_number(end, size / 1024, 0), "k");
         else
-                snprintf(name, bytes, "kmalloc-%s%u", kind, size);
+                text_number(end, size, 0);
 }
 
 /* The largest power of two that divides the size (S4-22), as far as pages go. */
@@ -136,7 +140,7 @@ static struct kmem_cache *make_cache_locked(unsigned int number, const char *kin
         struct kmem_cache *cache;
         char name[CACHE_NAME_BYTES];
 
-        class_name(name, sizeof(name), kind, size);
+        class_name(name, kind, size);
         flags |= SLAB_KMALLOC | SLAB_NO_MERGE;
         return cache_make_locked(name, &args, size, flags, &cache) == 0 ? cache : NULL;
 }

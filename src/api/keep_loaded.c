@@ -4,6 +4,7 @@
  * functions are weak: a static program has none and unloads nothing.
  */
 #define _GNU_SOURCE
+#define KMEM_INLINE_NODELETE /* as this library is */
 #include "kmem-inline.h"
 
 #include "base/compiler.h"

@@ -6,11 +6,12 @@
  * An alias is a name only. It stays until its cache ends, since destroying an alias does not say
  * which, or until a cache of its own takes the name.
  */
+#define _GNU_SOURCE
 #include "api/heap.h"
 
 #include "base/metadata.h"
+#include "base/text.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct list alias_list = {&alias_list, &alias_list};
@@ -105,7 +106,8 @@ static void unique_id(const struct kmem_cache *cache, char id[CACHE_NAME_BYTES])
         if (count)
                 letters[count++] = '-';
         letters[count] = '\0';
-        snprintf(id, CACHE_NAME_BYTES, ":%s%07u", letters, cache->size);
+        *id++ = ':';
+        text_number(stpcpy(id, letters), cache->size, 7);
 }
 
 /* The newest mergeable cache of an id: several only where their engines differ. */

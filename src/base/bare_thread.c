@@ -58,9 +58,14 @@ static bool memory_make(struct bare_thread *thread, struct extent extent)
         return true;
 }
 
+/* What a thread before left in the storage goes; new memory is zero, and mostly stays untouched. */
 static void storage_clear(struct bare_thread *thread, struct extent extent)
 {
         memset(thread->pointer - extent.below, 0, extent.below + extent.above);
+}
+
+static void storage_begin(struct bare_thread *thread)
+{
 #if defined(__x86_64__)
         /* The thread pointer is read through itself, at 0 by the ABI and at 16 by libc. */
         memcpy(thread->pointer, &thread->pointer, sizeof(void *));
@@ -85,9 +90,11 @@ bool bare_thread_start(struct bare_thread *thread, int (*run)(void *argument), v
         uint64_t old;
         bool started;
 
-        if (!thread->memory && !memory_make(thread, extent))
+        if (thread->memory)
+                storage_clear(thread, extent);
+        else if (!memory_make(thread, extent))
                 return false;
-        storage_clear(thread, extent);
+        storage_begin(thread);
         /* The new thread inherits the mask. Without it, it could run the program's handlers. */
         if (system_call_failed(signals_set(&all, &old)))
                 return false;

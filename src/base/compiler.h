@@ -17,6 +17,11 @@
 #define KMEM_NOINLINE __attribute__((noinline))
 #define KMEM_COLD __attribute__((noinline, cold))
 #define KMEM_ALWAYS_INLINE inline __attribute__((always_inline))
+/*
+ * For large variables of which a process uses the first part, or nothing: they lie behind the small
+ * ones, which so share few pages (the linker sorts sections of uninitialized data by name).
+ */
+#define KMEM_SPARSE __attribute__((section(".bss.sparse")))
 #define KMEM_PRINTF(string, first) __attribute__((format(printf, string, first)))
 
 #define CACHE_LINE 64

@@ -12,7 +12,7 @@
 
 enum { BUCKETS = 8192, STACKS_MAX = 1 << 18 };
 
-static struct stack *buckets[BUCKETS];
+static KMEM_SPARSE struct stack *buckets[BUCKETS];
 static uint32_t kept;
 
 static uint32_t hash_of(const uintptr_t *frames, unsigned int count)

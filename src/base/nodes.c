@@ -10,6 +10,7 @@
 #include "base/cpus.h"
 #include "base/file.h"
 #include "base/syscall.h"
+#include "base/text.h"
 
 #include <limits.h>
 #include <linux/mempolicy.h>
@@ -63,22 +64,14 @@ static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
 static bool node_file_read(const char *folder, int number, const char *name, char text[TEXT_BYTES])
 {
         char path[PATH_MAX];
-        char digits[16];
-        unsigned int count = 0;
+        char *end;
 
         if (strlen(folder) + strlen(name) + sizeof("/node1023/") > sizeof(path))
                 return false;
-        strcpy(path, folder);
-        if (number >= 0) {
-                strcat(path, "/node");
-                do
-                        digits[count++] = (char)('0' + number % 10);
-                while (number /= 10);
-                for (size_t end = strlen(path); count; path[end] = '\0')
-                        path[end++] = digits[--count];
-        }
-        strcat(path, "/");
-        strcat(path, name);
+        end = stpcpy(path, folder);
+        if (number >= 0)
+                end = text_number(stpcpy(end, "/node"), (uint64_t)number, 0);
+        stpcpy(stpcpy(end, "/"), name);
         return file_read(path, text, TEXT_BYTES);
 }
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "base/options.h"
 
+#include "base/bits.h"
 #include "base/message.h"
 
 #include <errno.h>
@@ -63,7 +64,7 @@ static const struct setting settings[] = {
         {"memory_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(memory_limit)},
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
-        {"slob_breaks", KIND_SIZES, NULL, 1, 4095, PLACE(slob_breaks)},
+        {"slob_breaks", KIND_SIZES, NULL, 1, PAGE_SIZE - 1, PLACE(slob_breaks)},
         {"record", KIND_TEXT, NULL, 0, 0, PLACE(record)},
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},
@@ -100,7 +101,7 @@ static struct cache_value {
         char pattern[PATTERN_BYTES];
         enum cache_option option;
         uint64_t value;
-} cache_values[CACHE_VALUES_MAX];
+} cache_values[CACHE_VALUES_MAX] KMEM_SPARSE;
 static unsigned int cache_value_count;
 
 static bool parse_number(const char *text, bool size, uint64_t *value)
@@ -375,7 +376,7 @@ static size_t read_file(const char *path, char *text, size_t bytes)
 static bool read_variable(char *text)
 {
         static const char name[] = "KMEM_OPTIONS=";
-        static char block[64 << 10];
+        static KMEM_SPARSE char block[64 << 10];
         const char *found = NULL;
 
         if (environ) {
@@ -399,13 +400,13 @@ static bool read_variable(char *text)
 
 void options_init(void)
 {
-        static char text[TEXT_BYTES];
+        static KMEM_SPARSE char text[TEXT_BYTES];
         int saved_errno = errno;
 
         /* A program with more rights than its caller does not listen to it. */
         if (getauxval(AT_SECURE) == 0 && read_variable(text)) {
                 if (text[0] == '@') {
-                        static char path[TEXT_BYTES];
+                        static KMEM_SPARSE char path[TEXT_BYTES];
 
                         strcpy(path, text + 1);
                         if (read_file(path, text, sizeof(text)) == SIZE_MAX)

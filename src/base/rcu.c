@@ -81,7 +81,7 @@ static struct rcu_reader *reader_reuse(void)
 }
 
 /* For when there is no memory: never given back, so that many threads can be out of memory. */
-static struct rcu_reader reserve[64];
+static KMEM_SPARSE struct rcu_reader reserve[64];
 static uint32_t reserve_taken;
 
 static struct rcu_reader *reader_new(void)

@@ -22,9 +22,9 @@
 #include "base/options.h"
 #include "base/registry_layout.h"
 #include "base/syscall.h"
+#include "base/text.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -164,14 +164,19 @@ static bool map_file(long file, size_t bytes)
                                      PROT_NONE, MAP_SHARED | MAP_FIXED, file, (long)bytes));
 }
 
-/* Makes the file and maps it over the region; false leaves no file and an unknown mapping. */
-static bool make_file(const char *parent, const char *name, uint32_t user, size_t bytes)
+/*
+ * Makes the file @name in folder @before, @user, @after, and maps it over the region; false leaves no
+ * file and an unknown mapping.
+ */
+static bool make_file(const char *before, const char *after, const char *name, uint32_t user,
+                      size_t bytes)
 {
         long directory;
         long file;
         bool done = false;
+        char *end;
 
-        snprintf(file_path, sizeof(file_path), parent, user);
+        end = stpcpy(text_number(stpcpy(file_path, before), user, 0), after);
         directory = open_directory(file_path, user);
         if (directory < 0)
                 return false;
@@ -183,11 +188,8 @@ static bool make_file(const char *parent, const char *name, uint32_t user, size_
                 system_call(SYS_close, file, 0, 0);
         }
         system_call(SYS_close, directory, 0, 0);
-        if (done) {
-                size_t length = strlen(file_path);
-
-                snprintf(file_path + length, sizeof(file_path) - length, "/%s", name);
-        }
+        if (done)
+                stpcpy(stpcpy(end, "/"), name);
         return done;
 }
 
@@ -197,9 +199,9 @@ static bool make(size_t bytes, uint64_t namespace)
         char name[48];
 
         owner = system_process_id();
-        snprintf(name, sizeof(name), "%lu.%u", (unsigned long)namespace, owner);
-        return make_file("/dev/shm/kmem-%u", name, user, bytes) ||
-               make_file("/run/user/%u/kmem", name, user, bytes);
+        text_number(stpcpy(text_number(name, namespace, 0), "."), owner, 0);
+        return make_file("/dev/shm/kmem-", "", name, user, bytes) ||
+               make_file("/run/user/", "/kmem", name, user, bytes);
 }
 
 /* The head, with the word last by which readers know that it is there. */

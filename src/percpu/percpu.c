@@ -27,7 +27,7 @@
 #include <errno.h>
 
 struct lock cache_mutex;
-struct kmem_cache *caches_by_index[CACHES_MAX];
+KMEM_SPARSE struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
 enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
@@ -48,7 +48,7 @@ static uint32_t default_capacity(uint32_t size)
 }
 
 /* Indexes of caches, and of the hidden pairs of closed ones; under cache_mutex. */
-static bool index_taken[CACHES_MAX];
+static KMEM_SPARSE bool index_taken[CACHES_MAX];
 
 uint32_t percpu_take_index(void)
 {

@@ -14,14 +14,14 @@
 
 struct sheaf cold_sheaf;
 struct sheaf closed_sheaf;
-struct slot cold_slot;
-struct slot shared_slot;
+KMEM_SPARSE struct slot cold_slot;
+KMEM_SPARSE struct slot shared_slot;
 
 static struct lock slots_lock;
-static struct slot *made[SLOTS_MAX];
+static KMEM_SPARSE struct slot *made[SLOTS_MAX];
 static unsigned int made_count;
 static uint32_t published = 1; /* indexes below have cold or live pairs in every slot */
-static bool closed[CACHES_MAX]; /* indexes whose pairs are closed (INV-6) */
+static KMEM_SPARSE bool closed[CACHES_MAX]; /* indexes whose pairs are closed (INV-6) */
 
 static void slot_init_cold(struct slot *slot, uint32_t from, uint32_t to)
 {

@@ -34,7 +34,7 @@ bool record_on;
 static struct lock record_lock;
 static struct record_header *header;
 /* Mapped ones; written once, under record_lock (release), read without it (acquire). */
-static struct record_event *chunks[CHUNKS_MAX];
+static KMEM_SPARSE struct record_event *chunks[CHUNKS_MAX];
 /* Number of the process in the file. Changes in a forked child only, which has one thread. */
 static uint16_t process;
 /* Nothing more is written by this process: its events in the file are the first ones it had. */

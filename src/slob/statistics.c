@@ -21,6 +21,14 @@ static void count_page(const struct page *page, struct slob_list_figures *figure
         }
 }
 
+void slob_list_figures_locked(unsigned int list, struct slob_list_figures *figures)
+{
+        *figures = (struct slob_list_figures){0};
+        for (struct page *page = page_list_first(&slob_lists[list]); page;
+             page = page_list_next(page))
+                count_page(page, figures);
+}
+
 /*
  * Large blocks belong to no engine: sizes that no size class serves, and SLOB's kmalloc from a
  * page on. They count as the kernel's requests to the page allocator do, those of other engines'
@@ -36,9 +44,7 @@ void slob_statistics(struct slob_statistics *statistics)
         statistics->lists = slob_list_count;
         statistics->counts = slob_counts;
         for (unsigned int list = 0; list < slob_list_count; list++) {
-                for (struct page *page = page_list_first(&slob_lists[list]); page;
-                     page = page_list_next(page))
-                        count_page(page, &statistics->list[list]);
+                slob_list_figures_locked(list, &statistics->list[list]);
                 listed += statistics->list[list].pages;
         }
         lock_drop(&slob_lock);

@@ -30,6 +30,9 @@ struct slob_statistics {
 /* Exact, at one moment: walks all free blocks under slob_lock. */
 KMEM_HIDDEN void slob_statistics(struct slob_statistics *statistics);
 
+/* Those of one list, under slob_lock; walks its free blocks. */
+KMEM_HIDDEN void slob_list_figures_locked(unsigned int list, struct slob_list_figures *figures);
+
 /*
  * Writes them to a file descriptor, as lines that begin with #: list lines first, then in the
  * mail's order. Nothing if no cache of this engine was ever made. Allocates nothing.

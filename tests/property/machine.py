@@ -522,6 +522,7 @@ class Calls(RuleBasedStateMachine):
         if self.settle(block, block.owner, charge) is False:
             # Both were there for a moment.
             assert fits[0]
+            self.learn_peaks(block.owner, grows)
             self.current.move(1, charge)
             block.uncharge()
             block.owner, block.charge = self.current, charge
@@ -538,6 +539,13 @@ class Calls(RuleBasedStateMachine):
         owner.move(0, charge - block.charge)
         block.charge = charge
         return True
+
+    def learn_peaks(self, owner: Group, grows: int) -> None:
+        """A block that could not grow in place has been charged to its owner for the attempt."""
+        for group in owner.chain():
+            attempt = max(group.peak, group.bytes + grows)
+            if self.stats(group)[3] == attempt:
+                group.peak = attempt
 
     def learn_refusals(self) -> None:
         """How often a request that had two ways was refused is not said."""

@@ -18,6 +18,7 @@
 #include "base/metadata.h"
 #include "api/reclaim.h"
 #include "introspect/totals.h"
+#include "page/extra.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -68,6 +69,23 @@ static size_t slot_bytes(void)
         return bytes;
 }
 
+/*
+ * A page of a slab keeps its vector of owners as long as it lives, and in which of the slabs that
+ * live on an owned object once was depends on the same.
+ */
+static size_t owner_vector_bytes(void)
+{
+        size_t bytes = 0;
+
+        for (uint32_t number = 0; number < extra_pages; number++) {
+                const uint64_t *vector = (void *)*page_extra(number);
+
+                if (vector && !((uintptr_t)vector & 1))
+                        bytes += metadata_round(*vector);
+        }
+        return bytes;
+}
+
 static struct rest rest_now(void)
 {
         struct heap_totals totals;
@@ -83,7 +101,8 @@ static struct rest rest_now(void)
                 .large_blocks = totals.large.blocks,
                 .huge_blocks = totals.large.huge_blocks,
                 .objects = totals.objects_inuse,
-                .metadata_bytes = metadata_used_bytes() - slot_bytes(),
+                .metadata_bytes =
+                        metadata_used_bytes() - slot_bytes() - owner_vector_bytes(),
                 .mapped_bytes = failure_mapped_bytes() - metadata_mapped_bytes(),
         };
 }

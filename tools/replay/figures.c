@@ -325,6 +325,7 @@ void replay_print(const struct replay *replay, const struct plan *plan,
         print_text(plan->options);
         printf("},\n");
         print_pages(outcome, &slob);
+        moments_print(outcome);
         print_counts(replay, plan, outcome);
         count_statistics();
         print_caches(&sum);

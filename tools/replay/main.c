@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Replays a trace on a simulated machine with pages of 4 KiB, for `kmem replay`. One JSON document
+ * Replays a trace on a simulated machine, for `kmem replay`. One JSON document
  * on standard output; the same arguments give the same document, byte for byte. On standard error
  * one line says how many events went through in a second of CPU time, loading left out.
  *
@@ -9,6 +9,7 @@
  *   cpus=N      CPUs of the machine; as many as the trace has
  *   nodes=M     nodes, 1
  *   repeat=K    copies of the trace that run at once, 1
+ *   moments=N   the heap at N moments, equally many steps apart; none
  *   options=T   as in KMEM_OPTIONS; may be given once, and ends in anything
  */
 #include "tools/replay/replay.h"
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEAT_MOST = 65536 };
+enum { REPEAT_MOST = 65536, MOMENTS_MOST = 100000 };
 
 void die(const char *format, ...)
 {
@@ -63,10 +64,13 @@ static void read_argument(struct plan *plan, const char *argument)
                 plan->nodes = number("nodes", value, SIM_NODES_MAX);
         else if (length == 6 && !strncmp(argument, "repeat", length))
                 plan->repeat = number("repeat", value, REPEAT_MOST);
+        else if (length == 7 && !strncmp(argument, "moments", length))
+                plan->moments = number("moments", value, MOMENTS_MOST);
         else if (length == 7 && !strncmp(argument, "options", length))
                 plan->options = value;
         else
-                die("expected cpus=N, nodes=M, repeat=K or options=TEXT, not %s", argument);
+                die("expected cpus=N, nodes=M, repeat=K, moments=N or options=TEXT, not %s",
+                    argument);
 }
 
 int main(int argc, char **argv)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The parts of the program that replays a trace on the simulated machine: steps.c makes a list of
- * steps of a trace, run.c takes them, figures.c says what the heap is like.
+ * steps of a trace, run.c takes them, figures.c says what the heap is like at the end and moments.c
+ * what it was like on the way.
  */
 #ifndef KMEM_TOOLS_REPLAY_H
 #define KMEM_TOOLS_REPLAY_H
 
 #include "api/heap.h"
 #include "lab/trace.h"
+#include "slob/statistics.h"
 
 /* What objects come from, by the number in a step. */
 enum { SOURCE_SIZES, SOURCE_LARGE_SIZES, SOURCE_PAGES, SOURCES_FIXED };
@@ -48,12 +50,28 @@ struct replay {
 struct plan {
         unsigned int cpus;
         unsigned int nodes;
-        unsigned int repeat; /* copies of the trace that run at once */
+        unsigned int repeat;  /* copies of the trace that run at once */
+        unsigned int moments; /* on the way, at which the heap is looked at */
         const char *options;
+};
+
+/* The heap on the way. */
+struct moment {
+        uint64_t steps; /* taken so far, counted by one copy */
+        uint64_t time;  /* ns since the trace began */
+        size_t pages;
+        size_t large_pages;
+        uint64_t asked_bytes; /* as in struct outcome */
+        uint64_t asked_large_bytes;
+        /* Of engine slob; fragments and free bytes are summed up over its lists. */
+        struct slob_counts slob;
+        struct slob_list_figures lists;
 };
 
 /* What was met on the way. */
 struct outcome {
+        struct moment *moments; /* plan->moments of them, or as many as there are steps */
+        size_t moment_count;
         struct sim_counts counts; /* of the steps alone */
         uint64_t slow_calls;
         size_t base_pages;    /* that the heap uses before anything is allocated */
@@ -78,6 +96,11 @@ void replay_run(const struct replay *replay, const struct plan *plan, struct out
 /* Writes the document to standard output. */
 void replay_print(const struct replay *replay, const struct plan *plan,
                   const struct outcome *outcome, const struct trace *trace);
+
+/* Looks at the heap; takes no lock, so that the counts stay those of the steps alone. */
+void moment_note(struct moment *moment);
+/* The part of the document; nothing if no moments were wanted. */
+void moments_print(const struct outcome *outcome);
 
 /* Pages in use for objects. */
 size_t used_pages(void);

@@ -23,6 +23,7 @@ struct running {
         /* Of large blocks, without those of engine slob. Asking the heap would take its locks. */
         size_t large_pages;
         size_t huge_pages; /* of those, outside the heap */
+        size_t moments;    /* that are wanted */
 };
 
 /*
@@ -125,12 +126,38 @@ static inline void take_step(struct running *running, const struct step *step, v
                           heap_pages() + running->huge_pages);
 }
 
+/* After how many steps the next moment comes: the last one is the end. */
+static uint64_t next_moment(const struct running *running)
+{
+        uint64_t done = running->outcome->moment_count;
+
+        if (done == running->moments)
+                return UINT64_MAX;
+        return (done + 1) * running->replay->steps_count / running->moments;
+}
+
+static KMEM_NOINLINE void note_moment(struct running *running, uint64_t steps, uint64_t time)
+{
+        struct outcome *outcome = running->outcome;
+
+        outcome->moments[outcome->moment_count++] = (struct moment){
+                .steps = steps,
+                .time = time,
+                .pages = heap_pages() + running->huge_pages,
+                .large_pages = running->large_pages + slob_counts.big_pages,
+                .asked_bytes = outcome->asked_bytes,
+                .asked_large_bytes = outcome->asked_large_bytes,
+        };
+        moment_note(&outcome->moments[outcome->moment_count - 1]);
+}
+
 static void take_steps(struct running *running)
 {
         const struct replay *replay = running->replay;
         unsigned int copies = running->plan->repeat;
         uint64_t start = sim_time();
         uint64_t now = 0;
+        uint64_t moment = next_moment(running);
 
         for (uint64_t i = 0; i < replay->steps_count; i++) {
                 const struct step *step = &replay->steps[i];
@@ -145,6 +172,10 @@ static void take_steps(struct running *running)
                         if (sim_cpu() != cpus[copy])
                                 sim_set_cpu(cpus[copy]);
                         take_step(running, step, &places[copy]);
+                }
+                if (unlikely(i + 1 == moment)) {
+                        note_moment(running, i + 1, now);
+                        moment = next_moment(running);
                 }
         }
 }
@@ -177,10 +208,12 @@ void replay_run(const struct replay *replay, const struct plan *plan, struct out
                 .outcome = outcome,
                 .objects = need(calloc((size_t)replay->places * plan->repeat + 1, sizeof(void *))),
                 .cpu_of = spread_cpus(replay, plan),
+                .moments = min_of((uint64_t)plan->moments, replay->steps_count),
         };
         double started;
 
-        *outcome = (struct outcome){0};
+        *outcome = (struct outcome){
+                .moments = need(calloc(running.moments + 1, sizeof(*outcome->moments)))};
         sim_reset();
         started = cpu_seconds();
         take_steps(&running);
