@@ -7,6 +7,8 @@
  *
  *   calls          an allocation or a free that a sheaf serves
  *   bare_calls     one that finds no sheaf and works on the CPU slab, with one lock
+ *   moved_calls    one whose object came from a slab or goes back to one, through a sheaf; slabs in
+ *                  no order
  *   compare_swaps  atomic_adds exchanges   on a word in this CPU's cache
  *   locks          taking and dropping a lock that this CPU had last
  *   page_locks     a page from the buddy lists or back, with its lock
@@ -28,6 +30,8 @@ enum {
         ROUNDS = 51,
         REPEATS = 4096, /* of an operation, in one round */
         ROUND_TRIPS = 512,
+        MOVED_OBJECTS = 1 << 15,
+        MOVED_STEP = 4099, /* a prime: all objects are met */
         SLOB_PAGES = 256,
         PAGE_OBJECT_BYTES = 1984, /* two in a page, and too little for a third */
         HOLE_BYTES = 16,
@@ -64,6 +68,19 @@ static double time_calls(void)
 static double time_bare_calls(void)
 {
         return time_pairs(bare_cache);
+}
+
+/* More objects than a CPU keeps. They are freed in an order in which neighbours are of other slabs. */
+static double time_moved_calls(void)
+{
+        static void *objects[MOVED_OBJECTS];
+        uint64_t from = now_ns();
+
+        for (int i = 0; i < MOVED_OBJECTS; i++)
+                objects[i] = kmem_cache_alloc(sheaf_cache, GFP_KERNEL);
+        for (size_t i = 0; i < MOVED_OBJECTS; i++)
+                kmem_cache_free(sheaf_cache, objects[i * MOVED_STEP % MOVED_OBJECTS]);
+        return (double)(now_ns() - from) / (2.0 * MOVED_OBJECTS);
 }
 
 static double time_compare_swaps(void)
@@ -239,6 +256,7 @@ static struct measurement {
 } measurements[] = {
         {.name = "calls", .time = time_calls},
         {.name = "bare_calls", .time = time_bare_calls},
+        {.name = "moved_calls", .time = time_moved_calls},
         {.name = "compare_swaps", .time = time_compare_swaps},
         {.name = "atomic_adds", .time = time_atomic_adds},
         {.name = "exchanges", .time = time_exchanges},

@@ -24,7 +24,8 @@ OPTIONS = "bare.sheaf_capacity=0,slob-*.engine=slob"
 LOCKS = ("slot", "list", "barn", "alien", "slob")
 WHAT = {
     "calls": "an allocation or a free that a sheaf serves",
-    "slow_paths": "one that no sheaf serves, without its lock",
+    "slow_paths": "one that no sheaf serves, without its lock and its object",
+    "moved_objects": "an object from a slab to a CPU's sheaf or array, or back",
     "compare_swaps": "on a word in this CPU's cache",
     "remote_words": "a word that another CPU changed last",
     "page_locks": "with the pages taken or given back under it",
@@ -50,7 +51,15 @@ def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str,
     """The table; what could not be measured stays as it is assumed."""
     once = ("calls", "compare_swaps", "atomic_adds", "exchanges", "page_scans", "block_scans")
     costs = {name: measured[name] for name in once}
-    costs["slow_paths"] = max(0.0, measured["bare_calls"] - measured["calls"] - measured["locks"])
+    # The rest of a call that moves its object: half of them swap a slab's state for it alone.
+    costs["moved_objects"] = max(
+        0.0, measured["moved_calls"] - measured["calls"] - measured["compare_swaps"] / 2
+    )
+    # A call without a sheaf moves one object too.
+    costs["slow_paths"] = max(
+        0.0,
+        measured["bare_calls"] - measured["calls"] - measured["locks"] - costs["moved_objects"],
+    )
     line = measured.get("line")
     costs["remote_words"] = assumed["remote_words"] if line is None else line
     for lock in LOCKS:
@@ -60,6 +69,11 @@ def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str,
         if lock != "slot":
             name = f"{lock}_handed_over"
             costs[name] = assumed[name] if line is None else line
+    # Lines that move with a slab or an object; what another node adds is not measured.
+    for name, lines in (("list_moves", 1), ("list_waits", 1), ("moved_objects", 2)):
+        costs[name] = assumed[name] if line is None else lines * line
+    for name in ("remote_words_node", "list_handed_over_node", "moved_objects_node"):
+        costs[name] = assumed[name]
     return costs
 
 

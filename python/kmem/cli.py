@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kmem.allocators import Engine
-from kmem.setup import KmemError
+from kmem.setup import KmemError, need_extra
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -166,6 +166,50 @@ def profile(
 
 
 @app.command()
+def top(
+    process: Annotated[
+        int | None, typer.Argument(metavar="[PID]", min=1, help="Process id; without: choose.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    sort: Annotated[
+        str, typer.Option("--sort", "-s", metavar="KEY", help="The key that sorts caches so.")
+    ] = "c",
+    once: Annotated[bool, typer.Option("--once", "-o", help="Print one table.")] = False,
+) -> None:
+    """Watch the caches of a running process, or all processes on libkmem.
+
+    Keys sort: c size, g growth, w waste, o objects, a active objects, u use, s object size,
+    l slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
+    attributes, or a process's caches; Escape goes back, q ends.
+    """
+    from kmem.top import show_top
+
+    show_top(process, delay=delay, order=sort, once=once)
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option("--port", help="TCP port on 127.0.0.1; 0: any.")] = 9745,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Let the page change attributes.")
+    ] = False,
+) -> None:
+    """Serve Prometheus metrics and a page with live charts, on this machine only.
+
+    Whoever has an account on the machine can read them. Changes need the address as it is
+    printed, with its token.
+    """
+    from kmem.serve import show_service
+
+    show_service(port, interval, allow_writes=allow_writes)
+
+
+@app.command()
 def replay(
     trace: Annotated[
         Path,
@@ -198,6 +242,30 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
     ] = None,
+    real_time: Annotated[
+        bool,
+        typer.Option(
+            "--real-time",
+            help="On this machine, with a thread for each CPU, instead of a simulated one.",
+        ),
+    ] = False,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTIONS",
+            help="Real time: these beside those of --set, in turn; may be repeated.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Real time: runs of each set; default: 7")
+    ] = None,
+    touch: Annotated[
+        bool, typer.Option("--touch", help="Real time: write to all bytes of each object.")
+    ] = False,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Real time: events by which a thread may be ahead; default: 1024"),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
     ] = None,
@@ -207,13 +275,44 @@ def replay(
     The same trace and options give the same JSON, byte for byte. CPUs beyond those of the trace
     have something to do only with --repeat: copy K uses the CPUs after those of copy K-1, all
     over again from CPU 0 when there are no more, and copies take their events in turn.
+
+    With --real-time: seconds, events a second and resident memory of the library that ships; with
+    --compare option sets are ranked by CPU time, beside their modelled time.
     """
+    wanted = ([f"engine={engine}"] if engine else []) + (options or [])
+    if real_time:
+        from kmem.real_time import show_real_time
+
+        for name, value in (("nodes", nodes), ("repeat", repeat), ("slabinfo", slabinfo)):
+            if value is not None:
+                raise KmemError(f"replay: --{name} is for the simulated machine, not --real-time")
+        if costs and not compare:
+            raise KmemError("replay: --costs with --real-time needs --compare, which models times")
+        show_real_time(
+            trace,
+            options=wanted,
+            compared=compare or [],
+            cpus=cpus,
+            window=window,
+            rounds=rounds or 7,
+            touch=touch,
+            costs_file=costs,
+            json_file=json_file,
+        )
+        return
+    for name, given in (
+        ("compare", compare),
+        ("rounds", rounds),
+        ("touch", touch),
+        ("window", window),
+    ):
+        if given:
+            raise KmemError(f"replay: --{name} needs --real-time")
     from kmem.replay import show_replay
 
     show_replay(
         trace,
-        engine=engine,
-        options=options or [],
+        options=wanted,
         cpus=cpus,
         nodes=nodes,
         repeat=repeat,
@@ -221,6 +320,76 @@ def replay(
         costs_file=costs,
         json_file=json_file,
     )
+
+
+@app.command()
+def tune(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="Trace files (docs/trace-format.md)."),
+    ],
+    goal: Annotated[
+        Literal["time", "memory", "both"], typer.Option(help="What is to be little.")
+    ] = "both",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Option sets to try, those tried earlier included.")
+    ] = 100,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Dask's scheduler, as tcp://host:8786; default: here"),
+    ] = None,
+    study: Annotated[
+        Path, typer.Option(metavar="FILE", help="SQLite file with what was tried.")
+    ] = Path("kmem-tune.sqlite"),
+    seed: Annotated[int, typer.Option(min=0, help="Another seed searches another way.")] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Sets that are chosen, and replayed, at once.")
+    ] = 8,
+    engine: Annotated[
+        Literal["slub", "slab", "slob"] | None,
+        typer.Option(help="Search the options of this back end only."),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTIONS", help="Options that stay; may be repeated."),
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    repeat: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
+    ] = None,
+) -> None:
+    """Search the options of the library that serve TRACEs best (docs/tuning.md).
+
+    Prints the sets that none beats in time and memory at once, and the KMEM_OPTIONS to use. The
+    same command with the same seed finds the same; interrupted, it goes on where it was.
+    """
+    need_extra("lab")
+    from kmem.tune import Interrupted
+    from kmem.tune import tune as search
+
+    try:
+        search(
+            traces,
+            goal=goal,
+            trials=trials,
+            scheduler=scheduler,
+            study_file=study,
+            seed=seed,
+            batch=batch,
+            options=([f"engine={engine}"] if engine else []) + (options or []),
+            machine={"cpus": cpus, "nodes": nodes, "repeat": repeat},
+            costs_file=costs,
+            json_file=json_file,
+        )
+    except Interrupted as reason:
+        print(f"kmem: tune: {reason}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 @record.command("program", context_settings=RECORDED)
@@ -356,6 +525,24 @@ def suite(
     bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
 
 
+@bench.command()
+def watch(
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Runs alone and as many watched, at least 11.")
+    ] = 11,
+    rate: Annotated[float, typer.Option(help="Polls a second.")] = 1000,
+    scale: Annotated[float, typer.Option(help="Times the work of a run; 1 is some seconds.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+) -> None:
+    """Measure what a program pays for being watched from another CPU; takes some minutes."""
+    from kmem.bench_watch import bench_watch
+
+    bench_watch(pairs, rate, scale, seed, json_file)
+
+
 @lab.command()
 def order(
     table_only: Annotated[
@@ -477,6 +664,60 @@ def sheaves(
     from kmem.sheaves import show_sheaves
 
     show_sheaves(traces or [], quick=quick, json_file=json_file, html_file=html_file)
+
+
+@lab.command("cpu-partial")
+def cpu_partial(
+    quick: Quick = False,
+    seed: Seed = 1,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """Objects against slabs accounting of CPU partial lists, beside a mail's 132 rows of hackbench.
+
+    Hackbench and netperf on five simulated machines, with modelled time; 2.5 minutes on two
+    idle CPUs. The same seed gives the same JSON (docs/experiments.md).
+    """
+    from kmem.cpu_partial import show_cpu_partial
+
+    show_cpu_partial(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
+@lab.command()
+def freeze(
+    quick: Quick = False,
+    seed: Seed = 1,
+    json_file: LabJson = None,
+    html_file: LabHtml = None,
+) -> None:
+    """Eager against delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
+
+    Swaps, list locks and modelled time of messaging and raw packets. The same seed gives the same
+    JSON (docs/experiments.md).
+    """
+    from kmem.freeze import show_freeze
+
+    show_freeze(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
+@lab.command()
+def workloads(
+    traces: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Read the recorded traces anew from this folder."),
+    ] = None,
+    scale: Annotated[
+        float, typer.Option(help="Loops of the generators, of those recorded; 0 to 1.")
+    ] = 1.0,
+    json_file: LabJson = None,
+) -> None:
+    """The workload generators beside kernel traces of the real programs, recorded on 2 CPUs.
+
+    Shares of caches and sizes, lifetimes and frees on another CPU; what misses its bound is named.
+    """
+    from kmem.workloads import show_workloads
+
+    show_workloads(traces, scale, json_file)
 
 
 @lab.command("all")

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The tables of `kmem lab order` that need a load: slab memory and time of a hackbench.
 
-The load runs on the simulated machine; what it does and leaves out is said in
-tools/hackbench.c, its caches and objects are in hackbench_caches.csv. The times are
-a model: counts of the run, each multiplied by an assumed cost.
+The load runs on the simulated machine with pages of 64 KiB; what it does is said in
+tools/loads/messages.c, its caches and objects are in hackbench_caches.csv. The times are a model:
+counts of the run, each multiplied by an assumed cost, and waiting for list locks. Left out are the
+page cache with its inodes and dentries, memory groups, interrupts and RCU's delay.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +18,20 @@ from rich.box import SIMPLE
 from rich.console import RenderableType
 from rich.table import Table
 
+from kmem import loads
 from kmem.costs import modelled_ns, read_costs
-from kmem.setup import BUILD, KmemError, read_mail
+from kmem.setup import BUILD, read_mail
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TOOL = BUILD / "tools" / "hackbench"
+TOOL = BUILD / "tools" / "loads-64k"
 CACHES = Path(__file__).parent / "hackbench_caches.csv"
 
 # hackbench -s 1024 -l 200 -g 200 -f 25 -P
 GROUPS, PAIRS, LOOPS = 200, 25, 200
+SOCKET_MESSAGES = 212992 // 2304  # wmem_default, by what a message takes of it
+POSSIBLE_CPUS = 64
 
 # Its lists are not those of engine slob, which is what scans.
 COSTS_NS = {name: cost for name, cost in read_costs().items() if not name.endswith("_scans")}
@@ -71,7 +71,7 @@ NOTES = (
     "a (b) c: as modelled here, in the mail, and the quotient; last column: second by first.",
     "Objects of the start, a process and a socket are assumed from recorded kernels, smaller than"
     " the mail's guest: python/kmem/hackbench_caches.csv; the load is described in"
-    " tools/hackbench.c.",
+    " tools/loads/messages.c.",
     "The mail does not name the guest's CPUs: 16 online and 64 possible fit its table of orders and"
     " its second measurement.",
     "During: half of the messages sent, all processes there. The mail does not say when it looked.",
@@ -81,45 +81,47 @@ NOTES = (
 )
 TIME_NOTE = (
     "Time: of the allocator alone, counts of the run by assumed costs ({costs} ns), shared by the"
-    " CPUs without waiting; a model until costs are calibrated. The mail's is all of hackbench:"
-    " only the last column compares."
+    " CPUs, with waiting for list locks; a model until costs are calibrated. The mail's is all of"
+    " hackbench: only the last column compares."
 )
 
 
 def run(setting: Setting, rule: str, groups: int, loops: int) -> dict[str, Any]:
-    done = subprocess.run(
-        [
-            TOOL,
-            CACHES,
-            f"order_cpus={setting.order_cpus}",
-            f"order_rule={rule}",
-            f"boot_cpus={setting.boot_cpus}",
-            f"load_cpus={setting.load_cpus}",
-            f"groups={groups}",
-            f"pairs={PAIRS}",
-            f"loops={loops}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    """A kernel without sheaves that counts the objects of CPU partial lists (5.10)."""
+    settings: dict[str, int | str] = {
+        "possible": POSSIBLE_CPUS,
+        "boot_cpus": setting.boot_cpus,
+        "load_cpus": setting.load_cpus,
+        "groups": groups,
+        "pairs": PAIRS,
+        "loops": loops,
+        "capacity": SOCKET_MESSAGES,
+        "task": "process",
+    }
+    options = (
+        "freeze=eager",
+        "cpu_partial_accounting=objects",
+        "cpu_partial_defaults=seed",
+        f"order_rule={rule}",
+        f"order_cpus={setting.order_cpus}",
     )
-    if done.returncode != 0:
-        raise KmemError(f"lab order: {done.stderr.strip() or f'status {done.returncode}'}")
-    return dict(json.loads(done.stdout))
+    return loads.run(loads.Load("messages", settings, options, TOOL, CACHES, COSTS_NS))
 
 
 def modelled_seconds(result: Mapping[str, Any]) -> float:
     """Time of the messages and of the exits."""
     nanoseconds = sum(
-        modelled_ns(result[counts], COSTS_NS) for counts in ("message_counts", "exit_counts")
+        modelled_ns(result[counts], COSTS_NS) + result[counts]["list_wait_ns"]
+        for counts in ("counts", "exit_counts")
     )
-    return nanoseconds / int(result["load_cpus"]) / 1e9
+    return float(nanoseconds / int(result["load_cpus"]) / 1e9)
 
 
 def run_all(rule: str, groups: int, loops: int) -> dict[str, dict[str, Any]]:
     """Results by name of the setting."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda setting: run(setting, rule, groups, loops), SETTINGS))
+    results = loads.run_all(
+        "hackbench", SETTINGS, lambda setting: run(setting, rule, groups, loops), lambda _: 1
+    )
     for result in results:
         result["modelled_seconds"] = modelled_seconds(result)
     return {setting.name: result for setting, result in zip(SETTINGS, results, strict=True)}

@@ -9,6 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from kmem.bulk import bulk_report
+from kmem.cpu_partial import cpu_partial_report
+from kmem.freeze import freeze_report
 from kmem.lab_report import Report, print_report, say, wide_console, write_page
 from kmem.lists import lists_report
 from kmem.orders import order_report
@@ -21,6 +23,8 @@ from kmem.worker import touch_result_file
 EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
     "lists": lambda quick: lists_report(),
     "order": lambda quick: order_report(table_only=quick),
+    "cpu-partial": lambda quick: cpu_partial_report(quick=quick),
+    "freeze": lambda quick: freeze_report(quick=quick),
     "slob": lambda quick: slob_report(quick=quick),
     "sheaves": lambda quick: sheaves_report(quick=quick),
     "bulk": lambda quick: bulk_report(rounds=30 if quick else 60),

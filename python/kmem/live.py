@@ -49,7 +49,7 @@ def table_row(cache: Cache) -> dict[str, int | str]:
     slabs = cache.total("slabs")
     return {
         "name": word(cache.name),
-        "active_objs": min(cache.handed_out, cache.objects),
+        "active_objs": cache.active,
         "num_objs": cache.objects,
         "objsize": cache["slab_size"],
         "objperslab": cache["objs_per_slab"],
@@ -88,9 +88,7 @@ def show_processes(*, as_json: bool) -> None:
                 "pid": process.process,
                 "command": process.command,
                 "caches": len(caches),
-                "slab_kib": sum(
-                    cache.total("slabs") * (4 << min(cache["order"], 31)) for cache in caches
-                ),
+                "slab_kib": sum(cache.slab_bytes for cache in caches) >> 10,
                 "release": process.registry.read("head", "release"),
             }
         )

@@ -69,9 +69,7 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
     """All stacks that were sampled; what was freed is read before what was allocated."""
     found: dict[Stack, Counts] = {}
     place = registry.parts["stack"]["frame"]
-    for kind, at in registry.records():
-        if kind != RECORD_STACK:
-            continue
+    for at in registry.records(registry.copy())[RECORD_STACK]:
 
         def read(name: str, at: int = at) -> int:
             return registry.number("stack", name, at)

@@ -12,7 +12,8 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from kmem.setup import KmemError
 
 MAGIC = b"libkmem\0"
+PAGE_BYTES = 4096  # of the library, whatever the machine's are
 VERSION = 1
 START = struct.Struct("<8s4I")  # magic, version, bytes of the head, place and number of the fields
 FIELD = np.dtype(
@@ -33,13 +35,16 @@ FIELD = np.dtype(
         "itemsize": 48,
     }
 )
-PARTS = ("head", "request", "cache", "slot", "node", "flag", "stack")
+PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone", "stack")
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
 RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
 REQUEST_PENDING, REQUEST_DONE = 1, 2
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+NODES_MOST = 64  # more are no figures of ours
 
-Fields = dict[str, int | str]
+COPIES = 100  # until two in a row have the same records
+
+Offsets = npt.NDArray[np.int64]
 
 
 class RegistryError(KmemError):
@@ -54,6 +59,10 @@ class Place:
     size: int
     count: int
     value: int
+
+
+def is_number(place: Place) -> bool:
+    return not place.value and place.count == 1 and place.size in NUMBERS
 
 
 @dataclass(frozen=True)
@@ -85,11 +94,45 @@ class Cache:
         return max(self.taken - self.given + self.total("refused"), 0)
 
     @property
+    def slab_bytes(self) -> int:
+        return self.total("slabs") * (PAGE_BYTES << min(self["order"], 31))
+
+    @property
     def objects(self) -> int:
-        """What the slabs hold; engine slob has no slabs of its own for a cache."""
+        """What the slabs hold; engine slob has no slabs of its own for a cache.
+
+        Slabs and their objects are two words: between the stores to them one is ahead.
+        """
         if self.fields["engine"] == "slob":
             return self.handed_out
-        return max(self.total("objects"), self.handed_out)
+        return min(self.total("objects"), self.total("slabs") * self["objs_per_slab"])
+
+    @property
+    def active(self) -> int:
+        """Objects handed out; of a running process the sums are of more than one moment."""
+        return min(self.handed_out, self.objects)
+
+
+@dataclass(frozen=True)
+class Heap:
+    """Pages of a process's heap and its blocks of whole pages; all in bytes but the counts."""
+
+    base: int
+    reserved_bytes: int
+    used_bytes: int  # in slabs and large blocks
+    free_bytes: int
+    free_touched_bytes: int  # of those, not given back to the system since their use
+    purged_bytes: int  # given back so far
+    large_blocks: int
+    large_bytes: int
+    huge_blocks: int
+    huge_bytes: int
+    huge_kept_bytes: int
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the heap's own pages those that the system has given us, or will at a touch."""
+        return self.used_bytes + self.free_touched_bytes
 
 
 class Registry:
@@ -151,7 +194,7 @@ class Registry:
                 raise RegistryError(f"{self.path}: field {name} lies behind the end")
             if place.value:
                 return data.split(b"\0")[0].decode("utf-8", "backslashreplace")
-            return int(np.frombuffer(data, NUMBERS[place.size])[0])
+            return int.from_bytes(data, "little")
         except KeyError:
             raise RegistryError(f"{self.path}: no field {name} in part {part}") from None
 
@@ -170,57 +213,131 @@ class Registry:
             value = value.to_bytes(place.size, "little")
         self.memory[at : at + place.size] = value
 
-    def records(self) -> Iterator[tuple[int, int]]:
-        """Kind and place of each record that is in use."""
+    def copy(self) -> bytes:
+        """The head and the records as they are now, each word whole, but not all of one moment."""
+        return self.memory[: min(self.number("head", "used_bytes"), len(self.memory)) & ~7]
+
+    def records(self, copy: bytes) -> dict[int, list[int]]:
+        """Where the records of each kind are."""
+        found: dict[int, list[int]] = {RECORD_CACHE: [], RECORD_SLOT: [], RECORD_STACK: []}
         at = self.number("head", "head_bytes")
-        end = min(self.number("head", "used_bytes"), len(self.memory))
-        while at + RECORD_HEAD.size <= end:
-            kind, size = RECORD_HEAD.unpack_from(self.memory, at)
-            if size == 0 or size % 64 or at + size > end:
+        if at % 64:
+            raise RegistryError(f"{self.path}: records at {at}; expected a multiple of 64")
+        while at + RECORD_HEAD.size <= len(copy):
+            kind, size = RECORD_HEAD.unpack_from(copy, at)
+            if size == 0 or size % 64 or at + size > len(copy):
                 # One that is being made just now; it gets its length first.
                 size = 64
-            elif kind in (RECORD_CACHE, RECORD_SLOT, RECORD_STACK):
-                yield kind, at
+            elif kind in found:
+                found[kind].append(at)
             at += size
+        return found
+
+    def column(self, copy: bytes, part: str, name: str, bases: Offsets) -> list[int]:
+        """A field's numbers in the parts at all these places."""
+        try:
+            place = self.parts[part][name]
+            numbers = np.frombuffer(copy, NUMBERS[place.size], len(copy) // place.size)
+        except KeyError:
+            raise RegistryError(f"{self.path}: no field {name} in part {part}") from None
+        at = bases + place.offset
+        if at.size and (int(at.max()) + place.size > len(copy) or (at % place.size).any()):
+            raise RegistryError(f"{self.path}: field {name} lies behind the end")
+        found: list[int] = numbers[at // place.size].tolist()
+        return found
+
+    def rows(
+        self, copy: bytes, part: str, names: Sequence[str], bases: Offsets
+    ) -> list[dict[str, int]]:
+        """The same of several fields, a dictionary for each part."""
+        columns = [self.column(copy, part, name, bases) for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def text(self, copy: bytes, name: str, base: int) -> str:
+        place = self.parts["cache"][name]
+        text = copy[base + place.offset : base + place.offset + place.size].split(b"\0")[0]
+        return text.decode("utf-8", "backslashreplace")
 
     def caches(self) -> list[Cache]:
-        """All caches, newest first. Given is read before taken, so it is never the larger."""
-        records = list(self.records())
-        slots = [at for kind, at in records if kind == RECORD_SLOT]
-        given: dict[int, int] = {}
-        taken: dict[int, int] = {}
-        births = {at: self.number("slot", "birth", at) for at in slots}
-        for sums, name in ((given, "given"), (taken, "taken")):
-            for at in slots:
-                sums[births[at]] = sums.get(births[at], 0) + self.number("slot", name, at)
-        caches = [self.cache(at, given, taken) for kind, at in records if kind == RECORD_CACHE]
+        """All caches, newest first.
+
+        What was given is of an earlier copy than what was taken, so it is never the larger.
+        """
+        for _ in range(COPIES):
+            earlier, copy = self.copy(), self.copy()
+            records = self.records(copy)
+            slots = np.array(records[RECORD_SLOT], np.int64)
+            births = self.column(copy, "slot", "birth", slots)
+            # A record of another cache since; rare, and those that come are at the end.
+            if len(earlier) == len(copy) and births == self.column(earlier, "slot", "birth", slots):
+                break
+        else:
+            raise RegistryError(f"{self.path}: caches come and go too fast to be read")
+        given: Counter[int] = Counter()
+        taken: Counter[int] = Counter()
+        for sums, name, source in ((given, "given", earlier), (taken, "taken", copy)):
+            for birth, number in zip(births, self.column(source, "slot", name, slots), strict=True):
+                sums[birth] += number
+        places = np.array(records[RECORD_CACHE], np.int64)
+        names = [name for name, place in self.parts["cache"].items() if is_number(place)]
+        rows = self.rows(copy, "cache", names, places)
+        own_given = self.column(earlier, "cache", "given", places)
+        nodes = self.nodes(copy, places, [row["nodes"] for row in rows])
+        caches = [
+            Cache(
+                offset=at,
+                fields=row | {name: self.text(copy, name, at) for name in ("name", "engine")},
+                nodes=nodes[number],
+                taken=taken[row["birth"]] + row["taken"],
+                given=given[row["birth"]] + own_given[number],
+                flags={
+                    name: int(row["flags"] & place.value != 0)
+                    for name, place in self.parts["flag"].items()
+                },
+            )
+            for number, (at, row) in enumerate(zip(records[RECORD_CACHE], rows, strict=True))
+        ]
         return sorted(caches, key=lambda cache: cache["birth"], reverse=True)
 
-    def cache(self, at: int, given: dict[int, int], taken: dict[int, int]) -> Cache:
-        own_given = self.number("cache", "given", at)
-        fields = {
-            name: self.read("cache", name, at) for name in self.parts["cache"] if name != "node"
-        }
+    def nodes(
+        self, copy: bytes, places: Offsets, counts: Sequence[int]
+    ) -> list[list[dict[str, int]]]:
+        """For each cache the figures of its nodes."""
         node = self.parts["cache"]["node"]
-        count = self.number("cache", "nodes", at)
-        nodes = [
-            {
-                name: self.number("node", name, at + node.offset + number * node.size)
-                for name in self.parts["node"]
-            }
-            for number in range(min(count, 64))
-        ]
-        birth = self.number("cache", "birth", at)
-        bits = self.number("cache", "flags", at)
-        return Cache(
-            offset=at,
-            fields=fields,
-            nodes=nodes,
-            taken=taken.get(birth, 0) + self.number("cache", "taken", at),
-            given=given.get(birth, 0) + own_given,
-            flags={
-                name: int(bits & place.value != 0) for name, place in self.parts["flag"].items()
-            },
+        found: list[list[dict[str, int]]] = [[] for _ in counts]
+        for number in range(min(max(counts, default=0), NODES_MOST)):
+            having = [cache for cache, count in enumerate(counts) if count > number]
+            bases = places[having] + node.offset + number * node.size
+            rows = self.rows(copy, "node", list(self.parts["node"]), bases)
+            for cache, row in zip(having, rows, strict=True):
+                found[cache].append(row)
+        return found
+
+    def heap(self) -> Heap | None:
+        """None where the library is older than these figures."""
+        if "zone" not in self.parts["head"]:
+            return None
+        place = self.parts["head"]["zone"]
+        count = min(self.number("head", "zones"), place.count)
+        pages = {
+            name: PAGE_BYTES
+            * sum(
+                self.number("zone", name, place.offset + zone * place.size) for zone in range(count)
+            )
+            for name in self.parts["zone"]
+        }
+        return Heap(
+            base=self.number("head", "heap_base"),
+            reserved_bytes=self.number("head", "heap_reserved_bytes"),
+            used_bytes=pages["used_pages"],
+            free_bytes=pages["free_pages"],
+            free_touched_bytes=min(pages["free_touched_pages"], pages["free_pages"]),
+            purged_bytes=pages["purged_pages"],
+            large_blocks=self.number("head", "large_blocks"),
+            large_bytes=self.number("head", "large_bytes"),
+            huge_blocks=self.number("head", "huge_blocks"),
+            huge_bytes=self.number("head", "huge_bytes"),
+            huge_kept_bytes=self.number("head", "huge_kept_bytes"),
         )
 
     # Requests: under a lock of the file, so that of two readers one waits.
@@ -431,8 +548,11 @@ def processes() -> Iterator[Process]:
             sweep(path, process)
             continue
         with registry:
-            if not alive(registry):
-                sweep(path, process)
+            try:
+                if not alive(registry):
+                    sweep(path, process)
+                    continue
+            except RegistryError:
                 continue
             yield Process(process, command(process), registry)
 

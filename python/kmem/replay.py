@@ -21,7 +21,11 @@ from kmem.costs import ASSUMED, modelled_ns, read_costs
 from kmem.setup import BUILD, KmemError, build, write_json
 
 # By the KiB of a page.
-TOOLS = {4: "replay", 16: "replay-16k", 64: "replay-64k"}
+TOOLS = {
+    4: BUILD / "tools" / "replay",
+    16: BUILD / "tools" / "replay-16k",
+    64: BUILD / "tools" / "replay-64k",
+}
 TABLE_WIDTH = 110  # columns; a narrower terminal wraps lines, a cut figure is worse
 CACHES_SHOWN = 12
 
@@ -35,17 +39,26 @@ NOTES = (
 )
 
 
-def run(trace: Path, arguments: Sequence[str], page_kib: int = 4) -> tuple[dict[str, Any], str]:
-    """The tool's document, and its line about speed."""
-    command: list[str | Path] = [BUILD / "tools" / TOOLS[page_kib], trace, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    *messages, last = done.stderr.splitlines() or [""]
+def run_tool(
+    tool: Path, trace: Path, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The document of a tool that replays, and its lines for people."""
+    done = subprocess.run(
+        [tool, trace, *arguments], capture_output=True, text=True, check=False, env=environment
+    )
+    lines = done.stderr.splitlines()
     if done.returncode != 0:
-        messages.append(last)
-    if messages or done.returncode != 0:
-        reason = next(filter(None, messages), f"status {done.returncode}")
+        reason = next(filter(None, lines), f"status {done.returncode}")
         raise KmemError(f"replay: {reason.removeprefix('replay: ').removeprefix('kmem: ')}")
-    return dict(json.loads(done.stdout)), last
+    return dict(json.loads(done.stdout)), lines
+
+
+def run(trace: Path, arguments: Sequence[str], page_kib: int = 4) -> tuple[dict[str, Any], str]:
+    """The simulation's document, and its line about speed; what else it says is an error."""
+    document, (*messages, speed) = run_tool(TOOLS[page_kib], trace, arguments)
+    if messages:
+        raise KmemError(f"replay: {messages[0].removeprefix('kmem: ')}")
+    return document, speed
 
 
 def add_optimum(state: dict[str, Any], page_bytes: int) -> None:
@@ -80,6 +93,17 @@ def add_derived(document: dict[str, Any], costs: Mapping[str, float], costs_file
     del document["whole"]
 
 
+def state_rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Slabs by state and waste by kind, at the end."""
+    return [
+        (f"slabs: {name.replace('_', ' ')}", f"{count:,}")
+        for name, count in document["slabs"].items()
+    ] + [
+        (f"waste: {name.replace('_', ' ')}", f"{count / 1024:,.1f} KiB")
+        for name, count in document["waste_bytes"].items()
+    ]
+
+
 def figures(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The lines of the table, name and value."""
     end, peak, counts = document["end"], document["peak"], document["counts"]
@@ -91,14 +115,7 @@ def figures(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         overhead = state["overhead_percent"]
         percent = "-" if overhead is None else f"{overhead:.2f}%"
         rows.append((f"over the optimum at the {name}", f"{percent} of {state['optimum_pages']:,}"))
-    rows += [
-        (f"slabs: {name.replace('_', ' ')}", f"{count:,}")
-        for name, count in document["slabs"].items()
-    ]
-    rows += [
-        (f"waste: {name.replace('_', ' ')}", f"{count / 1024:,.1f} KiB")
-        for name, count in document["waste_bytes"].items()
-    ]
+    rows += state_rows(document)
     share = document["fast_path_share"]
     modelled = document["modelled"]
     rows += [
@@ -199,7 +216,6 @@ def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[d
 def show_replay(
     trace: Path,
     *,
-    engine: str | None,
     options: Sequence[str],
     cpus: int | None,
     nodes: int | None,
@@ -213,11 +229,10 @@ def show_replay(
     build()
     costs_file = costs_file or ASSUMED
     costs = read_costs(costs_file)
-    wanted = ([f"engine={engine}"] if engine else []) + list(options)
     if slabinfo:
-        document, speed = run_recorded(trace, slabinfo, wanted)
+        document, speed = run_recorded(trace, slabinfo, options)
     else:
-        document, speed = run(trace, tool_arguments(",".join(wanted), cpus, nodes, repeat))
+        document, speed = run(trace, tool_arguments(",".join(options), cpus, nodes, repeat))
     add_derived(document, costs, costs_file)
     write_json(json_file, document)
     output = show_table(document, title_of(trace, document["machine"]))

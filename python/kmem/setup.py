@@ -30,6 +30,12 @@ def need_packages(*names: str) -> None:
         raise KmemError("Debian packages are missing, see above")
 
 
+def need_extra(extra: str) -> None:
+    """Install the packages of an extra of pyproject.toml; quick when they are there."""
+    if subprocess.run([ROOT / "scripts" / "venv", extra], check=False).returncode != 0:
+        raise KmemError(f"the Python packages of kmem[{extra}] cannot be installed, see above")
+
+
 def with_option(option: str) -> str:
     """KMEM_OPTIONS as it is set, and one option more."""
     return ",".join(filter(None, [os.environ.get("KMEM_OPTIONS"), option]))

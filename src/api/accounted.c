@@ -76,6 +76,8 @@ void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
         bool noted;
         void *block;
 
+        /* There is no slow path of the per-CPU layer in front of these. */
+        figures_poll();
         if (!group_charge(flags & __GFP_ACCOUNT, 1, bytes, &owner))
                 return NULL;
         block = engine->alloc_bytes(cache, size, align, flags & __GFP_ZERO);

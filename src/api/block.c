@@ -227,6 +227,8 @@ void block_free_at(void *block, const char *call, const void *site)
                 fast.heap_bytes = heap.accessible_bytes;
         if (is_recording())
                 record_free(block, site);
+        if (cache && cache->engine->free_bytes)
+                figures_poll();
         if (cache && cache_has_owners(cache) && accounted_free_fast(cache, block))
                 return;
         if (in_sample_region(block)) {

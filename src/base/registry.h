@@ -21,7 +21,8 @@
 enum {
         REGISTRY_VERSION = 1,
         REGISTRY_REQUESTS = 40,
-        REGISTRY_HEAD_BYTES = 8192, /* the records begin there */
+        REGISTRY_ZONES = 8,          /* as many as there may be NUMA nodes */
+        REGISTRY_HEAD_BYTES = 12288, /* the records begin there */
 };
 
 enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT, RECORD_STACK };
@@ -45,6 +46,14 @@ struct registry_request {
         char value[32];
 };
 
+/* Pages of the heap on one NUMA node; of 4,096 bytes. */
+struct registry_zone {
+        uint64_t used_pages; /* in slabs and large blocks */
+        uint64_t free_pages;
+        uint64_t free_touched_pages; /* of those, not given back to the system since their use */
+        uint64_t purged_pages;       /* given back, cumulative */
+};
+
 struct registry_head {
         char magic[8];
         uint32_t version;
@@ -61,6 +70,16 @@ struct registry_head {
         char release[16];
         uint64_t profile_interval; /* bytes between samples on average; 0: none are taken */
         uint64_t samples_missed;   /* for want of memory, or of room here */
+        /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
+        uint64_t heap_base;
+        uint64_t heap_reserved_bytes;
+        uint64_t large_blocks; /* in the heap */
+        uint64_t large_bytes;
+        uint64_t huge_blocks;
+        uint64_t huge_bytes;
+        uint64_t huge_kept_bytes; /* freed mappings kept for reuse */
+        uint64_t zones;           /* how many of the following */
+        struct registry_zone zone[REGISTRY_ZONES];
         struct registry_request requests[REGISTRY_REQUESTS];
 };
 
@@ -72,6 +91,7 @@ enum registry_part {
         PART_SLOT,
         PART_NODE,
         PART_FLAG,
+        PART_ZONE,
         PART_STACK,
 };
 struct registry_field {
@@ -196,6 +216,15 @@ KMEM_HIDDEN void registry_free(void *record, size_t bytes);
 KMEM_HIDDEN void registry_publish(void *record, enum registry_record kind, size_t bytes);
 /* Removes the file at the end of the process whose it is. */
 KMEM_HIDDEN void registry_close(void);
+
+/*
+ * The head for figures that are shown outside of slow paths of caches: NULL in a child that has
+ * not left its parent's registry yet (REG-2).
+ */
+static inline struct registry_head *registry_head_shown(void)
+{
+        return load_relaxed(registry_seen) ? load_acquire(&registry) : NULL;
+}
 
 /* Between a change and the look for a pointer to figures; lock-prefixed instructions are fences. */
 static inline void registry_fence(void)

@@ -18,6 +18,7 @@
 #define SLOT_FIELD(field) FIELD(PART_SLOT, registry_slot, field, 0)
 #define STACK_FIELD(field) FIELD(PART_STACK, registry_stack, field, 0)
 #define NODE_FIELD(field) FIELD(PART_NODE, registry_node, field, 0)
+#define ZONE_FIELD(field) FIELD(PART_ZONE, registry_zone, field, 0)
 #define CACHE_FIELD(field) FIELD(PART_CACHE, registry_cache, field, 0)
 #define FLAG(name, flag)                                                                           \
         {                                                                                          \
@@ -36,6 +37,20 @@ static const struct registry_field registry_fields[] = {
         FIELD(PART_HEAD, registry_head, release, 1),
         HEAD_FIELD(profile_interval),
         HEAD_FIELD(samples_missed),
+        HEAD_FIELD(heap_base),
+        HEAD_FIELD(heap_reserved_bytes),
+        HEAD_FIELD(large_blocks),
+        HEAD_FIELD(large_bytes),
+        HEAD_FIELD(huge_blocks),
+        HEAD_FIELD(huge_bytes),
+        HEAD_FIELD(huge_kept_bytes),
+        HEAD_FIELD(zones),
+        {"zone", PART_HEAD, offsetof(struct registry_head, zone), sizeof(struct registry_zone),
+         REGISTRY_ZONES, 0},
+        ZONE_FIELD(used_pages),
+        ZONE_FIELD(free_pages),
+        ZONE_FIELD(free_touched_pages),
+        ZONE_FIELD(purged_pages),
         {"requests", PART_HEAD, offsetof(struct registry_head, requests),
          sizeof(struct registry_request), REGISTRY_REQUESTS, 0},
         REQUEST_FIELD(state),

@@ -12,6 +12,7 @@
 
 #include "base/message.h"
 #include "base/probe.h"
+#include "base/registry.h"
 #include "base/system.h"
 #include "page/huge_kept.h"
 #include "page/huge_table.h"
@@ -23,6 +24,26 @@ struct lock huge_lock;
 
 static size_t live_bytes; /* of blocks in the table; written under huge_lock */
 static size_t peak_bytes; /* the most that live_bytes ever was; under huge_lock */
+
+/* Under huge_lock, so the last ones shown are the last. */
+static void show_locked(void)
+{
+        struct registry_head *head = registry_head_shown();
+
+        debug_check(lock_is_held(&huge_lock));
+        if (!head)
+                return;
+        store_relaxed(&head->huge_blocks, (uint64_t)huge_table_length());
+        store_relaxed(&head->huge_bytes, (uint64_t)live_bytes);
+        store_relaxed(&head->huge_kept_bytes, (uint64_t)kept_bytes());
+}
+
+/* Drops the lock, under which blocks or kept mappings have changed, and shows them. */
+static void huge_drop_changed(void)
+{
+        show_locked();
+        lock_drop(&huge_lock);
+}
 
 size_t victims_unmap(const struct huge_victims *victims)
 {
@@ -98,7 +119,7 @@ static void *huge_map(size_t bytes, size_t align)
                 huge_table_add_locked(start, bytes);
                 live_add_locked(bytes);
         }
-        lock_drop(&huge_lock);
+        huge_drop_changed();
         if (!added)
                 system_unmap(start, bytes);
         return added ? start : NULL;
@@ -116,7 +137,7 @@ void *huge_alloc(size_t bytes, size_t align, bool zero)
                 start = huge_reuse_locked(bytes, align);
         if (!start)
                 kept_make_room_locked(bytes, &victims);
-        lock_drop(&huge_lock);
+        huge_drop_changed();
         victims_unmap(&victims);
         return start ? start : huge_map(bytes, align);
 }
@@ -187,7 +208,7 @@ bool huge_free(void *address)
                 kept_expire_locked(now, &victims);
                 kept_add_locked(address, bytes, now, &victims);
         }
-        lock_drop(&huge_lock);
+        huge_drop_changed();
         victims_unmap(&victims);
         return block != NULL;
 }
@@ -235,7 +256,7 @@ void *huge_resize(void *address, size_t bytes)
                         kept_make_room_locked(bytes - block->bytes, &victims);
                 start = huge_remap_locked(block, bytes);
         }
-        lock_drop(&huge_lock);
+        huge_drop_changed();
         victims_unmap(&victims);
         return start;
 }
@@ -253,7 +274,7 @@ size_t huge_kept_drop(uint64_t now)
                 return 0;
         lock_take(&huge_lock);
         kept_expire_locked(now, &victims);
-        lock_drop(&huge_lock);
+        huge_drop_changed();
         return victims_unmap(&victims);
 }
 
@@ -262,4 +283,10 @@ void huge_count(struct large_counts *counts)
         counts->huge_blocks = huge_table_length();
         counts->huge_bytes = load_relaxed(&live_bytes);
         counts->huge_kept_bytes = kept_bytes();
+}
+
+void huge_show(void)
+{
+        lock_take(&huge_lock);
+        huge_drop_changed();
 }

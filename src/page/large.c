@@ -12,12 +12,25 @@
 #include "page/large.h"
 
 #include "base/probe.h"
+#include "base/registry.h"
 #include "page/huge.h"
 #include "page/reclaim.h"
 
-static size_t heap_blocks; /* counters, added to without a lock */
-static size_t heap_bytes;
+static uint64_t heap_blocks; /* counters, added to without a lock */
+static uint64_t heap_bytes;
 static size_t handed_out;
+
+/* Shows the figures of blocks in the heap to other processes. */
+static void heap_show(void)
+{
+        struct registry_head *head = registry_head_shown();
+
+        if (!head)
+                return;
+        registry_fence();
+        registry_show(&head->large_blocks, &heap_blocks);
+        registry_show(&head->large_bytes, &heap_bytes);
+}
 
 /* The descriptor of a large block's start, or NULL. */
 static struct page *large_page(const void *address)
@@ -42,6 +55,7 @@ static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
         store_release(&page->kind, PAGE_LARGE);
         add_relaxed(&heap_blocks, 1);
         add_relaxed(&heap_bytes, pages << PAGE_SHIFT);
+        heap_show();
         return page_address(page);
 }
 
@@ -88,6 +102,7 @@ bool large_free(void *address)
         PROBE2(large_free, address, pages << PAGE_SHIFT);
         sub_relaxed(&heap_blocks, 1);
         sub_relaxed(&heap_bytes, pages << PAGE_SHIFT);
+        heap_show();
         pages_free(page, pages);
         return true;
 }
@@ -107,6 +122,7 @@ void *large_resize(void *address, size_t bytes)
                 return NULL;
         page->state = pages;
         add_relaxed(&heap_bytes, (pages - old_pages) << PAGE_SHIFT);
+        heap_show();
         return address;
 }
 
@@ -116,4 +132,10 @@ void large_count(struct large_counts *counts)
         counts->blocks = load_relaxed(&heap_blocks);
         counts->bytes = load_relaxed(&heap_bytes);
         huge_count(counts);
+}
+
+void large_show(void)
+{
+        heap_show();
+        huge_show();
 }

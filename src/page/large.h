@@ -38,5 +38,7 @@ struct large_counts {
         size_t huge_kept_bytes;  /* freed mappings kept for reuse */
 };
 KMEM_HIDDEN void large_count(struct large_counts *counts);
+/* Shows the figures to other processes (base/registry.h). */
+KMEM_HIDDEN void large_show(void);
 
 #endif

@@ -193,6 +193,9 @@ KMEM_HIDDEN void pages_count(struct page_counts *counts);
 /* Of one node's zone; @node is below system_nodes(). */
 KMEM_HIDDEN void pages_count_node(unsigned int node, struct page_counts *counts);
 
+/* Shows all figures of pages and large blocks to other processes; once the registry is made. */
+KMEM_HIDDEN void pages_show(void);
+
 /* For fork handlers: all locks of the zones, outermost first. */
 KMEM_HIDDEN void pages_each_lock(void (*act)(struct lock *lock));
 

@@ -99,7 +99,7 @@ static struct page *zones_alloc(const struct request *request, unsigned int home
 
                 lock_take(&zone->lock);
                 page = zone_alloc_locked(zone, request, in_limbo);
-                lock_drop(&zone->lock);
+                zone_drop_changed(zone);
         }
         return page;
 }
@@ -120,7 +120,7 @@ static struct page *zones_alloc_locking_all(const struct request *request, unsig
         for (unsigned int step = 0; !page && step < count; step++)
                 page = zone_alloc_locked(&zones[system_near_node(home, step)], request, in_limbo);
         for (unsigned int node = count; node-- > 0;)
-                lock_drop(&zones[node].lock);
+                zone_drop_changed(&zones[node]);
         return page;
 }
 
@@ -270,7 +270,7 @@ void pages_free(struct page *page, size_t count)
         store_relaxed(&page->kind, PAGE_UNUSED);
         range_add_locked(zone, first, count, now);
         look = purge_check_wanted_locked(zone, count);
-        lock_drop(&zone->lock);
+        zone_drop_changed(zone);
         if (look)
                 pages_purge_due();
 }
@@ -295,7 +295,7 @@ bool pages_resize(struct page *page, size_t count, size_t new_count)
         taken = range_take_locked(zone, first + (uint32_t)count, first + (uint32_t)new_count);
         if (taken)
                 touched_set_locked(first + (uint32_t)count, new_count - count);
-        lock_drop(&zone->lock);
+        zone_drop_changed(zone);
         return taken;
 }
 
@@ -336,6 +336,23 @@ void pages_count(struct page_counts *counts)
                 counts->purged_pages += one.purged_pages;
                 counts->used_pages += one.used_pages;
         }
+}
+
+void pages_show(void)
+{
+        struct registry_head *head = registry_head_shown();
+
+        if (!head)
+                return;
+        _Static_assert((int)NODES_MAX <= (int)REGISTRY_ZONES, "each node's zone has its figures");
+        store_relaxed(&head->heap_base, heap.base);
+        store_relaxed(&head->heap_reserved_bytes, heap.reserved_bytes);
+        store_relaxed(&head->zones, (uint64_t)system_nodes());
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                lock_take(&zones[node].lock);
+                zone_drop_changed(&zones[node]);
+        }
+        large_show();
 }
 
 void pages_each_lock(void (*act)(struct lock *lock))

@@ -66,7 +66,7 @@ static size_t block_purge_locked(struct zone *zone, struct page *page, uint64_t 
         block_remove_locked(zone, page);
         zone->limbo_pages += pages;
         zone->limbo_touched_pages += touched;
-        lock_drop(&zone->lock);
+        zone_drop_changed(zone);
 
         purged = system_purge(page_address(page), pages << PAGE_SHIFT);
         PROBE3(pages_purge, page_address(page), pages << PAGE_SHIFT, purged);
@@ -110,7 +110,7 @@ static size_t zone_purge_due(struct zone *zone, uint64_t now, unsigned int order
                (page = due_find_locked(zone, order_min, now - delay, SIZE_MAX)))
                 purged += block_purge_locked(zone, page, now + 1);
         store_relaxed(&zone->purge_at, page ? now + 1 : next_due_locked(zone, delay));
-        lock_drop(&zone->lock);
+        zone_drop_changed(zone);
         lock_drop(&purge_lock);
         return purged;
 }
@@ -187,7 +187,7 @@ size_t pages_purge_all(size_t keep_bytes)
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 lock_take(&zones[node].lock);
                 purged += zone_purge_all_locked(&zones[node], keep, now);
-                lock_drop(&zones[node].lock);
+                zone_drop_changed(&zones[node]);
         }
         lock_drop(&purge_lock);
         return (purged << PAGE_SHIFT) + huge_bytes;

@@ -20,6 +20,7 @@
 #define KMEM_PAGE_ZONE_H
 
 #include "base/message.h"
+#include "base/registry.h"
 #include "base/system.h"
 #include "page/page.h"
 
@@ -68,6 +69,31 @@ extern KMEM_HIDDEN struct frontier frontier;
 
 /* zone_locked_check - for functions named *_locked. */
 #define zone_locked_check(zone) debug_check(lock_is_held(&(zone)->lock))
+
+/* Shows the zone's figures to other processes (base/registry.h). */
+static inline void zone_show_locked(const struct zone *zone)
+{
+        struct registry_head *head = registry_head_shown();
+        size_t free_pages = zone->free_pages + zone->limbo_pages;
+        struct registry_zone *figures;
+
+        zone_locked_check(zone);
+        if (!head)
+                return;
+        figures = &head->zone[zone->node];
+        store_relaxed(&figures->used_pages, (size_t)zone->chunks * CHUNK_PAGES - free_pages);
+        store_relaxed(&figures->free_pages, free_pages);
+        store_relaxed(&figures->free_touched_pages,
+                      zone->free_touched_pages + zone->limbo_touched_pages);
+        store_relaxed(&figures->purged_pages, zone->purged_pages);
+}
+
+/* Drops the zone's lock, under which its figures have changed, and shows these. */
+static inline void zone_drop_changed(struct zone *zone)
+{
+        zone_show_locked(zone);
+        lock_drop(&zone->lock);
+}
 
 /* The zone of a page below the frontier (ZONE-1). */
 static inline struct zone *zone_of(uint32_t number)

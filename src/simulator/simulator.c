@@ -23,6 +23,51 @@ _Static_assert(sizeof(struct page) == 1 << SIM_WORD_SHIFT,
 _Static_assert(SIM_CPUS_MAX <= SLOTS_MAX && SIM_CPUS_MAX < UINT16_MAX, "marks are 16 bits");
 _Static_assert(SIM_NODES_MAX == NODES_MAX, "the caches have lists for every node");
 
+/* ---- Places that take locks -------------------------------------------------------------- */
+
+/* All places that take locks, gathered by the linker (base/lock.h). */
+extern struct sim_lock_place *const __start_sim_locks[] KMEM_HIDDEN;
+extern struct sim_lock_place *const __stop_sim_locks[] KMEM_HIDDEN;
+
+static bool ends_with(const char *text, const char *end)
+{
+        size_t length = strlen(text);
+        size_t end_length = strlen(end);
+
+        return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* A lock's kind by the expression that names it. */
+static enum sim_lock_kind kind_of(const char *lock)
+{
+        static const struct {
+                const char *end;
+                enum sim_lock_kind kind;
+        } kinds[] = {
+                {"slot->lock", SIM_LOCK_SLOT},    {"engine.lock", SIM_LOCK_SLOT},
+                {"list_lock", SIM_LOCK_LIST},     {"barn->lock", SIM_LOCK_BARN},
+                {"alien->lock", SIM_LOCK_ALIEN},  {"slob_lock", SIM_LOCK_SLOB},
+                {"zone->lock", SIM_LOCK_PAGE},    {"].lock", SIM_LOCK_PAGE},
+                {"frontier.lock", SIM_LOCK_PAGE}, {"metadata_lock", SIM_LOCK_METADATA},
+        };
+
+        for (size_t i = 0; i < array_size(kinds); i++)
+                if (ends_with(lock, kinds[i].end))
+                        return kinds[i].kind;
+        return SIM_LOCK_OTHER;
+}
+
+static size_t places_count(void)
+{
+        return (size_t)(__stop_sim_locks - __start_sim_locks);
+}
+
+static void name_places(void)
+{
+        for (size_t number = 0; number < places_count(); number++)
+                __start_sim_locks[number]->kind = kind_of(__start_sim_locks[number]->lock);
+}
+
 /* ---- Start ------------------------------------------------------------------------------- */
 
 /* What is wrong with a machine whose defaults are filled in, or NULL. */
@@ -56,6 +101,7 @@ static struct sim_machine with_defaults(const struct sim_machine *given)
 
 static void describe(const struct sim_machine *wanted)
 {
+        name_places();
         machine.cpus_online = wanted->cpus_online;
         machine.cpus_present = wanted->cpus_present;
         machine.cpus_possible = wanted->cpus_possible;
@@ -186,6 +232,51 @@ KMEM_PUBLIC int sim_cpu_online(unsigned int cpu, bool online)
         return 0;
 }
 
+/* ---- Clocks ------------------------------------------------------------------------------ */
+
+/* Since when, and from when to when, each list lock is free and held, by its queue number. */
+static struct {
+        uint64_t free_at;
+        uint64_t taken_at;
+} queues[1 << 15];
+static unsigned int queues_used = 1;
+
+void sim_lock_wait(struct lock *lock)
+{
+        if (!lock->queue) {
+                check_or_die(queues_used < array_size(queues));
+                lock->queue = queues_used++ & 0x7fff;
+        }
+        if (queues[lock->queue].free_at > sim.clock) {
+                sim.counts.list_waits++;
+                sim.counts.list_wait_ps += queues[lock->queue].free_at - sim.clock;
+                sim.clock = queues[lock->queue].free_at + sim.costs.waited;
+        }
+        queues[lock->queue].taken_at = sim.clock;
+}
+
+void sim_lock_leave(const struct lock *lock)
+{
+        sim.counts.list_hold_ps += sim.clock - queues[lock->queue].taken_at;
+        queues[lock->queue].free_at = sim.clock;
+}
+
+KMEM_PUBLIC void sim_set_costs(const struct sim_costs *costs)
+{
+        sim.costs = *costs;
+        sim.waits = true;
+}
+
+KMEM_PUBLIC uint64_t sim_clock(void)
+{
+        return sim.clock;
+}
+
+KMEM_PUBLIC void sim_set_clock(uint64_t picoseconds)
+{
+        sim.clock = picoseconds;
+}
+
 KMEM_PUBLIC void sim_slabinfo(int file)
 {
         slabinfo_write(file);
@@ -193,49 +284,11 @@ KMEM_PUBLIC void sim_slabinfo(int file)
 
 /* ---- Counts ------------------------------------------------------------------------------ */
 
-/* All places that take locks, gathered by the linker (base/lock.h). */
-extern struct sim_lock_place *const __start_sim_locks[] KMEM_HIDDEN;
-extern struct sim_lock_place *const __stop_sim_locks[] KMEM_HIDDEN;
-
-static bool ends_with(const char *text, const char *end)
-{
-        size_t length = strlen(text);
-        size_t end_length = strlen(end);
-
-        return length >= end_length && strcmp(text + length - end_length, end) == 0;
-}
-
-/* A lock's kind by the expression that names it. */
-static enum sim_lock_kind kind_of(const char *lock)
-{
-        static const struct {
-                const char *end;
-                enum sim_lock_kind kind;
-        } kinds[] = {
-                {"slot->lock", SIM_LOCK_SLOT},    {"engine.lock", SIM_LOCK_SLOT},
-                {"list_lock", SIM_LOCK_LIST},     {"barn->lock", SIM_LOCK_BARN},
-                {"alien->lock", SIM_LOCK_ALIEN},  {"slob_lock", SIM_LOCK_SLOB},
-                {"zone->lock", SIM_LOCK_PAGE},    {"].lock", SIM_LOCK_PAGE},
-                {"frontier.lock", SIM_LOCK_PAGE}, {"metadata_lock", SIM_LOCK_METADATA},
-        };
-
-        for (size_t i = 0; i < array_size(kinds); i++)
-                if (ends_with(lock, kinds[i].end))
-                        return kinds[i].kind;
-        return SIM_LOCK_OTHER;
-}
-
-static size_t places_count(void)
-{
-        return (size_t)(__stop_sim_locks - __start_sim_locks);
-}
-
 KMEM_PUBLIC bool sim_lock_place(size_t number, struct sim_lock_place *place)
 {
         if (number >= places_count())
                 return false;
         *place = *__start_sim_locks[number];
-        place->kind = kind_of(place->lock);
         return true;
 }
 

@@ -103,14 +103,48 @@ struct sim_counts {
         uint64_t remote_words;      /* changes to a page descriptor's word (the state of a slab)
                                        that another CPU has changed last */
         uint64_t remote_words_node; /* of those, a CPU of another node */
+        uint64_t list_moves;        /* slabs put on or taken off a node's partial list: the
+                                       descriptors of its neighbours there change too */
         uint64_t slow_paths;        /* calls that no sheaf could serve at once */
         uint64_t fences;            /* membarriers: each interrupts all CPUs */
         struct sim_lock_counts locks[SIM_LOCK_KINDS];
+        /* Only on a machine with clocks (sim_set_costs); picoseconds. */
+        uint64_t list_waits; /* acquisitions of a list_lock that had to wait for another CPU */
+        uint64_t list_wait_ps;
+        uint64_t list_hold_ps;
 };
 
 void sim_counts(struct sim_counts *counts);
 /* Sets all counts to 0; who touched what last stays known. */
 void sim_reset(void);
+
+/*
+ * What one of each counted thing takes, in picoseconds. With costs the machine has clocks: each
+ * counted thing moves the clock of the CPU that calls are made on, which the driver keeps for each
+ * CPU and sets before its calls. A list_lock then remembers when it was dropped last, and a CPU
+ * whose clock is before that waits until then, as in a queue. Who asks first gets it first, so the
+ * driver should always go on with the CPU whose clock is least. Other locks never wait.
+ */
+struct sim_costs {
+        uint32_t compare_swap;
+        uint32_t atomic_add;
+        uint32_t exchange;
+        uint32_t remote_word;
+        uint32_t remote_word_node; /* besides, if the other CPU is of another node */
+        uint32_t list_move;
+        uint32_t waited; /* a list_lock that was held: asking takes its line, with the list's head
+                            in it, from the holder, who fetches it again and so holds it longer */
+        uint32_t lock[SIM_LOCK_KINDS];
+        uint32_t handed_over[SIM_LOCK_KINDS];      /* besides */
+        uint32_t handed_over_node[SIM_LOCK_KINDS]; /* besides */
+};
+
+/* From here on there are clocks. Costs that are given later replace these. */
+void sim_set_costs(const struct sim_costs *costs);
+
+/* The clock of the CPU that calls are made on, in picoseconds; it may be set to any time. */
+uint64_t sim_clock(void);
+void sim_set_clock(uint64_t picoseconds);
 
 /* One place in the sources that takes a lock, as lockstat shows it. */
 struct sim_lock_place {

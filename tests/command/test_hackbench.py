@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""tools/hackbench: the load of `kmem lab order`, at a small scale."""
+"""tools/loads with 64 KiB pages: the load of `kmem lab order`, at a small scale."""
 
 from __future__ import annotations
 
@@ -12,15 +12,31 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOL = ROOT / "build" / "tools" / "hackbench"
+TOOL = ROOT / "build" / "tools" / "loads-64k"
 CACHES = ROOT / "python" / "kmem" / "hackbench_caches.csv"
 ORDERS = ROOT / "python" / "kmem" / "mail" / "online_cpus_orders.csv"
+MACHINE = ("possible=64", "boot_cpus=16", "load_cpus=16", "task=process", "capacity=92")
 SMALL = ("groups=8", "pairs=5", "loops=20")
+KERNEL = "freeze=eager,cpu_partial_accounting=objects,cpu_partial_defaults=seed"
 
 
 def run(*arguments: str, caches: Path = CACHES) -> subprocess.CompletedProcess[str]:
+    """Arguments of the tool, among them two options of the library."""
+    options = {"order_rule": "5.10", "order_cpus": "online"}
+    given = []
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name in options:
+            options[name] = value
+        else:
+            given.append(argument)
+    kernel = ",".join([KERNEL, *(f"{name}={value}" for name, value in options.items())])
     return subprocess.run(
-        [TOOL, caches, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [TOOL, "messages", caches, *MACHINE, f"options={kernel}", *given],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -53,12 +69,10 @@ def test_counts_are_of_all_messages_and_processes() -> None:
     result = load()
     assert result["messages"] == 8 * 5 * 5 * 20
     # Two objects a message, each allocated and freed.
-    assert result["message_counts"]["calls"] == 4 * result["messages"]
-    assert result["message_counts"]["slow_paths"] == result["message_counts"]["calls"]
+    assert result["counts"]["calls"] == 4 * result["messages"]
+    assert result["counts"]["slow_paths"] == result["counts"]["calls"]
     assert result["exit_counts"]["slow_paths"] == result["exit_counts"]["calls"]
-    assert (
-        0 < result["message_counts"]["list_handed_over"] <= result["message_counts"]["list_locks"]
-    )
+    assert 0 < result["counts"]["list_handed_over"] <= result["counts"]["list_locks"]
 
 
 @pytest.mark.parametrize("rule", ["5.10", "6.12"])
@@ -83,23 +97,25 @@ def test_online_cpus_give_smaller_slabs() -> None:
 
 
 @pytest.mark.parametrize(
-    "argument",
+    ("argument", "named"),
     [
-        "loops=0",
-        "loops=10001",
-        "loops=5x",
-        "loops",
-        "order_cpus=present",
-        "order_rule=4.4",
-        "nonsense=1",
-        "=1",
+        ("loops=0", "expected loops from 1 to 100000000, not 0"),
+        ("loops=5x", "not 5x"),
+        ("loops=-1", "not -1"),
+        ("loops", "not loops"),
+        ("groups=10001", "expected groups from 1 to 10000, not 10001"),
+        ("list_locks=-1", "expected a cost from 0 to 1000000 ns, not list_locks=-1"),
+        ("task=thread", "expected a column of the table of caches, not thread"),
+        ("nonsense=1", "not nonsense=1"),
+        ("=1", "not =1"),
     ],
 )
-def test_bad_arguments_are_named(argument: str) -> None:
+def test_bad_arguments_are_named(argument: str, named: str) -> None:
     done = run(argument)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.endswith(f"not {argument}\n")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.endswith(f"{named}\n")
 
 
 def test_cpus_must_fit() -> None:
@@ -116,3 +132,9 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
     done = run(caches=table)
     assert done.returncode == 1
     assert "odd,64,never" in done.stderr
+
+
+def test_unknown_loads_are_named() -> None:
+    done = subprocess.run([TOOL, "nothing", CACHES], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "loads: expected messages, exchange, packets or rings, not nothing\n"

@@ -552,3 +552,80 @@ def test_read_while_threads_run(engine: str) -> None:
                 reads += 1
         assert reads > 10
         parse_slabinfo(value("info", program.pid))
+
+
+def test_large_and_huge_blocks(program: Program) -> None:
+    """Each block is seen as it comes and goes; a child's are not taken for its parent's."""
+
+    def heap() -> tuple[int, int, int, int]:
+        with open_process(program.pid) as registry:
+            found = registry.heap()
+        assert found is not None
+        return found.large_blocks, found.large_bytes, found.huge_blocks, found.huge_bytes
+
+    before = heap()
+    program.do("libc = ctypes.CDLL(None)")
+    program.do("libc.malloc.restype = ctypes.c_void_p; libc.malloc.argtypes = [ctypes.c_size_t]")
+    program.do("libc.free.argtypes = [ctypes.c_void_p]")
+    program.do("libc.realloc.restype = ctypes.c_void_p")
+    program.do("libc.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]")
+    before = heap()
+    program.do("large = libc.malloc(1 << 20)")
+    assert heap() == (before[0] + 1, before[1] + (1 << 20), *before[2:])
+    program.do("huge = libc.malloc(64 << 20)")
+    assert heap() == (before[0] + 1, before[1] + (1 << 20), before[2] + 1, before[3] + (64 << 20))
+    program.do("huge = libc.realloc(huge, 128 << 20)")
+    assert heap()[2:] == (before[2] + 1, before[3] + (128 << 20))
+    program.do("large = libc.realloc(large, 1 << 19)")
+    assert heap()[:2] == (before[0] + 1, before[1] + (1 << 19))
+    now = heap()
+    child = "some = [libc.malloc(1 << 20) for _ in range(50)], libc.malloc(99 << 20), os._exit(0)"
+    program.do(f"os.waitpid(os.fork() or ({child.removeprefix('some = ')}), 0)")
+    assert heap() == now
+    program.do("libc.free(large)")
+    program.do("libc.free(huge)")
+    assert heap() == before
+
+
+@pytest.mark.parametrize("options", [[], ["--set", "numa_fake=3"]])
+def test_pages_of_the_heap(options: list[str]) -> None:
+    """Slabs and large blocks are the used pages, on one node and on several."""
+    with Program(*options) as program:
+        program.do("some = take(mine, 200000)")
+        with open_process(program.pid) as registry:
+            heap = registry.heap()
+            slabs = sum(cache.slab_bytes for cache in registry.caches())
+        assert heap is not None
+        # What is not a slab's or a block's: the page that no address begins with.
+        assert 0 <= heap.used_bytes - slabs - heap.large_bytes <= 64 << 10
+        assert slabs > 20 << 20
+        program.do("give(mine, some)")
+        program.do("kmem.malloc_trim(0)")
+        with open_process(program.pid) as registry:
+            after = registry.heap()
+        assert after is not None
+        assert after.used_bytes < heap.used_bytes - (16 << 20)
+        assert after.purged_bytes >= heap.purged_bytes + (16 << 20)
+        assert after.free_touched_bytes <= after.free_bytes
+
+
+def test_all_on_engine_slob() -> None:
+    """Blocks of exact size pass no slow path of sheaves, and are shown all the same."""
+    with Program("--set", "engine=slob") as program:
+
+        def handed_out() -> int:
+            with open_process(program.pid) as registry:
+                return sum(cache.handed_out for cache in registry.caches())
+
+        wait_until(lambda: file_of(program.pid) is not None)
+        program.do("libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p")
+        program.do("libc.free.argtypes = [ctypes.c_void_p]; blocks = [libc.malloc(600)]")
+        before = handed_out()
+        program.do("blocks += [libc.malloc(600) for _ in range(5000)]")
+        assert before + 5000 <= handed_out() < before + 6000
+        now = handed_out()
+        # A child that only frees writes to no file of its parent's.
+        program.do("os.waitpid(os.fork() or ([libc.free(b) for b in blocks], os._exit(0)), 0)")
+        assert now - 100 <= handed_out() <= now + 100
+        program.do("[libc.free(block) for block in blocks]")
+        assert handed_out() < now - 4500

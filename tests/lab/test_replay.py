@@ -12,8 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from traces import event, trace_of
+from traces import event, random_traces, trace_of
 
 from kmem import trace as tr
 from kmem.costs import modelled_ns, read_costs
@@ -213,35 +212,6 @@ def test_copies_use_cpus_of_their_own(tmp_path: Path) -> None:
 
 
 # ---- Any trace ----------------------------------------------------------------------------------
-
-
-@st.composite
-def random_traces(draw: st.DrawFn) -> tr.Trace:
-    rows = []
-    alive: list[tuple[int, int, int]] = []
-    objects = 0
-    sizes = [(2, 24), (3, 192), (4, 1000), (5, 5000)]
-    for time in range(draw(st.integers(0, 60))):
-        cpu = draw(st.integers(0, 2))
-        if alive and draw(st.integers(0, 2)) == 0:
-            number, cache, size = alive.pop(draw(st.integers(0, len(alive) - 1)))
-            kind = tr.PAGE_FREE if cache == -1 else tr.FREE
-            rows.append(event(time, kind, number, size, cpu=cpu, cache=max(cache, 0)))
-            continue
-        cache, size = draw(
-            st.one_of(
-                st.sampled_from(sizes),
-                st.tuples(st.just(0), st.integers(0, 40_000)),
-                st.tuples(st.just(-1), st.just(2 * PAGE)),
-            )
-        )
-        kind = tr.PAGE_ALLOC if cache == -1 else tr.ALLOC
-        # Several at once, so that slabs fill.
-        for _ in range(draw(st.sampled_from([1, 1, 40]))):
-            alive.append((objects, cache, size))
-            rows.append(event(time, kind, objects, size, cpu=cpu, cache=max(cache, 0)))
-            objects += 1
-    return trace_of(rows, ["small", "middle", "thousand", "big"], cpus=3)
 
 
 @pytest.mark.parametrize(

@@ -421,6 +421,94 @@ static void nodes_are_apart(void **state)
         child_passes("nodes", "sheaf_capacity=0");
 }
 
+/* ---- Clocks ------------------------------------------------------------------------------- */
+
+enum { CLOCK_OBJECTS = 600 };
+
+/* Objects of one slab after the other are freed by the other CPUs, so that all lists are used. */
+static void use_lists(struct kmem_cache *cache)
+{
+        static void *objects[CLOCK_OBJECTS];
+
+        for (unsigned int i = 0; i < CLOCK_OBJECTS; i++) {
+                sim_set_cpu(0);
+                objects[i] = kmem_cache_alloc(cache, 0);
+        }
+        for (unsigned int i = 0; i < CLOCK_OBJECTS; i++) {
+                sim_set_cpu(1 + i % 3);
+                kmem_cache_free(cache, objects[i]);
+        }
+}
+
+/* Without waiting the clock is what was counted, each by its cost, whichever CPU it was. */
+static void child_clocks(void)
+{
+        struct sim_costs costs = {.compare_swap = 2,
+                                  .atomic_add = 3,
+                                  .exchange = 5,
+                                  .remote_word = 7,
+                                  .remote_word_node = 11,
+                                  .list_move = 13};
+        struct sim_counts counts;
+        struct kmem_cache *cache;
+        uint64_t expected;
+
+        start(4, 2);
+        cache = kmem_cache_create("clocks", 512, 0, 0, NULL);
+        for (int kind = 0; kind < SIM_LOCK_KINDS; kind++) {
+                costs.lock[kind] = 17 + (uint32_t)kind;
+                costs.handed_over[kind] = 29;
+                costs.handed_over_node[kind] = 31;
+        }
+        sim_reset();
+        sim_set_costs(&costs);
+        sim_set_clock(1000);
+        use_lists(cache);
+        sim_counts(&counts);
+        expected = 1000 + counts.compare_swaps * 2 + counts.atomic_adds * 3 + counts.exchanges * 5 +
+                   counts.remote_words * 7 + counts.remote_words_node * 11 + counts.list_moves * 13;
+        for (int kind = 0; kind < SIM_LOCK_KINDS; kind++)
+                expected += counts.locks[kind].taken * costs.lock[kind] +
+                            counts.locks[kind].handed_over * 29 +
+                            counts.locks[kind].handed_over_node * 31;
+        check_equal(sim_clock(), expected);
+        check_equal(counts.list_waits, 0);
+        check_or_die(counts.list_moves > 0 && counts.remote_words_node > 0);
+        check_or_die(counts.list_hold_ps > 0 && counts.list_hold_ps < expected);
+}
+
+/* A CPU whose clock is behind waits until the list lock was dropped. */
+static void child_list_waits(void)
+{
+        struct sim_costs costs = {.waited = 100};
+        struct sim_counts counts;
+        struct kmem_cache *cache;
+
+        start(4, 1);
+        cache = kmem_cache_create("waits", 512, 0, 0, NULL);
+        costs.lock[SIM_LOCK_LIST] = 10;
+        sim_set_costs(&costs);
+        sim_set_clock(1000000);
+        use_lists(cache);
+        check_or_die(sim_clock() > 1000000);
+        sim_reset();
+        sim_set_clock(0);
+        use_lists(cache);
+        sim_counts(&counts);
+        check_equal(counts.list_waits, 1);
+        check_or_die(counts.list_wait_ps >= 1000000);
+        check_equal(sim_clock(),
+                    counts.list_wait_ps + 100 + 10 * counts.locks[SIM_LOCK_LIST].taken);
+}
+
+static void clocks_add_up(void **state)
+{
+        (void)state;
+        child_passes("clocks", "sheaf_capacity=0");
+        child_passes("clocks", "sheaf_capacity=0,freeze=eager");
+        child_passes("list_waits", "sheaf_capacity=0");
+}
+
 /* ---- Counts ------------------------------------------------------------------------------- */
 
 static struct sim_counts counted(void)
@@ -769,6 +857,8 @@ int main(int argc, char **argv)
                 {"slab_node", child_slab_node},
                 {"nodes", child_nodes},
                 {"zones", child_zones},
+                {"clocks", child_clocks},
+                {"list_waits", child_list_waits},
                 {"counts", child_counts},
                 {"hand_overs", child_hand_overs},
                 {"costs", child_costs},
@@ -790,7 +880,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(cpus_come_and_leave),  cmocka_unit_test(nodes_are_apart),
                 cmocka_unit_test(nodes_have_zones),     cmocka_unit_test(counts_are_exact),
                 cmocka_unit_test(memory_is_left_alone), cmocka_unit_test(grace_periods),
-                cmocka_unit_test(alignment_bound),
+                cmocka_unit_test(alignment_bound),      cmocka_unit_test(clocks_add_up),
                 cmocka_unit_test(wrong_use_ends),
         };
 

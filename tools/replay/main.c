@@ -14,44 +14,10 @@
  */
 #include "tools/replay/replay.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { REPEAT_MOST = 65536, MOMENTS_MOST = 100000 };
-
-void die(const char *format, ...)
-{
-        va_list arguments;
-
-        va_start(arguments, format);
-        fputs("replay: ", stderr);
-        vfprintf(stderr, format, arguments);
-        fputc('\n', stderr);
-        va_end(arguments);
-        exit(1);
-}
-
-void *need(void *memory)
-{
-        if (!memory)
-                die("out of memory");
-        return memory;
-}
-
-static unsigned int number(const char *name, const char *value, unsigned int most)
-{
-        char *end;
-        unsigned long parsed;
-
-        errno = 0;
-        parsed = strtoul(value, &end, 10);
-        if (*value < '1' || *value > '9' || *end || errno || parsed > most)
-                die("%s=%s: expected a number from 1 to %u", name, value, most);
-        return (unsigned int)parsed;
-}
 
 static void read_argument(struct plan *plan, const char *argument)
 {
@@ -59,13 +25,13 @@ static void read_argument(struct plan *plan, const char *argument)
         size_t length = value ? (size_t)(value++ - argument) : 0;
 
         if (length == 4 && !strncmp(argument, "cpus", length))
-                plan->cpus = number("cpus", value, SIM_CPUS_MAX);
+                plan->cpus = number_of("cpus", value, SIM_CPUS_MAX);
         else if (length == 5 && !strncmp(argument, "nodes", length))
-                plan->nodes = number("nodes", value, SIM_NODES_MAX);
+                plan->nodes = number_of("nodes", value, SIM_NODES_MAX);
         else if (length == 6 && !strncmp(argument, "repeat", length))
-                plan->repeat = number("repeat", value, REPEAT_MOST);
+                plan->repeat = number_of("repeat", value, REPEAT_MOST);
         else if (length == 7 && !strncmp(argument, "moments", length))
-                plan->moments = number("moments", value, MOMENTS_MOST);
+                plan->moments = number_of("moments", value, MOMENTS_MOST);
         else if (length == 7 && !strncmp(argument, "options", length))
                 plan->options = value;
         else
@@ -77,7 +43,6 @@ int main(int argc, char **argv)
 {
         struct plan plan = {.nodes = 1, .repeat = 1, .options = ""};
         struct sim_machine machine;
-        struct trace_error error;
         struct trace trace;
         struct replay replay;
         struct outcome outcome;
@@ -86,17 +51,14 @@ int main(int argc, char **argv)
                 die("expected a trace, then NAME=VALUE");
         for (int i = 2; i < argc; i++)
                 read_argument(&plan, argv[i]);
-        if (!trace_load(argv[1], &trace, &error))
-                die("%s: byte %lu: %s", argv[1], (unsigned long)error.offset, error.text);
-        if (!trace_check(&trace, &error))
-                die("%s: %s", argv[1], error.text);
+        load_or_die(argv[1], &trace);
         if (!plan.cpus)
                 plan.cpus = min_of(max_of(trace.cpus, 1u), SIM_CPUS_MAX);
         machine = (struct sim_machine){
                 .cpus_online = plan.cpus, .nodes = plan.nodes, .options = plan.options};
         if (sim_start(&machine))
                 return 1;
-        replay_prepare(&replay, &trace);
+        replay_prepare(&replay, &trace, PLACES_REUSED);
         replay_run(&replay, &plan, &outcome);
         replay_print(&replay, &plan, &outcome, &trace);
         if (fflush(stdout) || ferror(stdout))

@@ -7,10 +7,6 @@
  */
 #include "tools/replay/replay.h"
 
-#include "page/large.h"
-#include "page/zone.h"
-#include "slob/slob.h"
-
 #include <stdlib.h>
 #include <time.h>
 
@@ -26,67 +22,15 @@ struct running {
         size_t moments;    /* that are wanted */
 };
 
-/*
- * Read without the lock: there is one thread. Page 0 comes with the first growth of the heap and is
- * never handed out. Huge blocks are outside the heap.
- */
-static size_t heap_pages(void)
-{
-        size_t pages = frontier.pages - (frontier.pages != 0);
-
-        for (unsigned int node = 0; node < system_nodes(); node++)
-                pages -= zones[node].free_pages + zones[node].limbo_pages;
-        return pages;
-}
-
-size_t used_pages(void)
-{
-        struct large_counts large;
-
-        large_count(&large);
-        return heap_pages() + (large.huge_bytes >> PAGE_SHIFT);
-}
-
-size_t large_pages(void)
-{
-        struct large_counts large;
-
-        large_count(&large);
-        return ((large.bytes + large.huge_bytes) >> PAGE_SHIFT) + slob_counts.big_pages;
-}
-
 static KMEM_NOINLINE void note_peak(const struct running *running, uint64_t event, size_t pages)
 {
         struct outcome *outcome = running->outcome;
 
         outcome->peak_pages = pages;
         outcome->peak_event = event;
-        outcome->peak_asked_bytes = outcome->asked_bytes;
+        outcome->peak_asked_bytes = outcome->asked.bytes;
         outcome->peak_allocated_bytes = slob_counts.allocated;
         outcome->peak_large_pages = running->large_pages + slob_counts.big_pages;
-}
-
-static inline void *do_alloc(const struct replay *replay, const struct step *step)
-{
-        const struct source *source = &replay->sources[step->source];
-
-        if (source->cache)
-                return kmem_cache_alloc(source->cache, GFP_NOWAIT);
-        if (step->source == SOURCE_PAGES)
-                return large_alloc(max_of(step->bytes, (uint64_t)1), PAGE_SIZE, false);
-        return kmalloc(step->bytes, GFP_NOWAIT);
-}
-
-static inline void do_free(const struct replay *replay, const struct step *step, void *object)
-{
-        const struct source *source = &replay->sources[step->source];
-
-        if (source->cache)
-                kmem_cache_free(source->cache, object);
-        else if (step->source == SOURCE_PAGES)
-                large_free(object);
-        else
-                kfree(object);
 }
 
 /* @block may be gone already. */
@@ -106,13 +50,13 @@ static inline void take_step(struct running *running, const struct step *step, v
         struct outcome *outcome = running->outcome;
         const struct source *source = &replay->sources[step->source];
         uint64_t slow_before = sim.counts.slow_paths;
-        uint64_t *asked = source->large ? &outcome->asked_large_bytes : &outcome->asked_bytes;
+        uint64_t *asked = source->large ? &outcome->asked.large_bytes : &outcome->asked.bytes;
 
         if (step->frees) {
-                do_free(replay, step, *place);
+                step_free(replay, step, *place);
                 *asked -= step->bytes;
         } else {
-                *place = do_alloc(replay, step);
+                *place = step_alloc(replay, step);
                 if (unlikely(!*place))
                         die("out of memory at step %lu, for %lu bytes",
                             (unsigned long)(step - replay->steps), (unsigned long)step->bytes);
@@ -145,8 +89,8 @@ static KMEM_NOINLINE void note_moment(struct running *running, uint64_t steps, u
                 .time = time,
                 .pages = heap_pages() + running->huge_pages,
                 .large_pages = running->large_pages + slob_counts.big_pages,
-                .asked_bytes = outcome->asked_bytes,
-                .asked_large_bytes = outcome->asked_large_bytes,
+                .asked_bytes = outcome->asked.bytes,
+                .asked_large_bytes = outcome->asked.large_bytes,
         };
         moment_note(&outcome->moments[outcome->moment_count - 1]);
 }

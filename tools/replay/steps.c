@@ -7,9 +7,7 @@
  * an alignment can make it, so rounding is that of the recorded kernel; if the recorded kernel had
  * room behind the object for something else, the object is as large as the stride.
  */
-#include "tools/replay/replay.h"
-
-#include "page/large.h"
+#include "tools/replay/steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +33,7 @@ struct making {
         uint32_t *place_of;     /* by object id */
         uint32_t *free_places;  /* the one that got free last is used first */
         uint32_t free_place_count;
+        enum places places;
 };
 
 static enum trace_operation operation_of(const struct trace *trace, uint64_t record)
@@ -182,7 +181,8 @@ static uint32_t take_place(struct making *making)
         if (making->free_place_count)
                 return making->free_places[--making->free_place_count];
         if (making->replay->places == INT32_MAX)
-                die("more than %d objects live at once", INT32_MAX);
+                die("more than %d objects%s", INT32_MAX,
+                    making->places == PLACES_REUSED ? " live at once" : "");
         return making->replay->places++;
 }
 
@@ -202,7 +202,7 @@ static void add_step(struct making *making, uint64_t record, bool frees)
                 .cpu = trace->cpu[record],
                 .source = (uint16_t)(making->source_of[object] - 1),
         };
-        if (frees)
+        if (frees && making->places == PLACES_REUSED)
                 making->free_places[making->free_place_count++] = making->place_of[object];
 }
 
@@ -227,7 +227,7 @@ static void make_steps(struct making *making)
         }
 }
 
-void replay_prepare(struct replay *replay, const struct trace *trace)
+void replay_prepare(struct replay *replay, const struct trace *trace, enum places places)
 {
         struct making making = {
                 .replay = replay,
@@ -239,6 +239,7 @@ void replay_prepare(struct replay *replay, const struct trace *trace)
                 .bytes_of = need(calloc(trace->objects + 1, sizeof(uint64_t))),
                 .place_of = need(calloc(trace->objects + 1, sizeof(uint32_t))),
                 .free_places = need(calloc(trace->objects + 1, sizeof(uint32_t))),
+                .places = places,
         };
 
         *replay = (struct replay){.trace_cpus = max_of(trace->cpus, 1u)};

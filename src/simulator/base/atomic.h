@@ -11,13 +11,15 @@
 #define load_relaxed(pointer) (*(pointer))
 #define load_acquire(pointer) (*(pointer))
 
-/* Words of 64 bits may be the state of a slab, others are none. */
+/* Words of 64 bits may be the state of a slab, bytes its mark of a node's list (sim_move). */
 #define sim_store(pointer, value)                                                                  \
         ({                                                                                         \
                 __typeof__(pointer) sim_at_ = (pointer);                                           \
                                                                                                    \
                 if (sizeof(*sim_at_) == sizeof(uint64_t))                                          \
                         sim_touch(sim_at_);                                                        \
+                else if (sizeof(*sim_at_) == sizeof(uint8_t))                                      \
+                        sim_move(sim_at_);                                                         \
                 *sim_at_ = (value);                                                                \
                 (void)0;                                                                           \
         })
@@ -30,6 +32,7 @@
                 __typeof__(*sim_at_) sim_old_ = *sim_at_;                                          \
                                                                                                    \
                 sim.counts.exchanges++;                                                            \
+                sim.clock += sim.costs.exchange;                                                   \
                 sim_touch(sim_at_);                                                                \
                 *sim_at_ = (value);                                                                \
                 sim_old_;                                                                          \
@@ -42,6 +45,7 @@
                 __typeof__(pointer) sim_at_ = (pointer);                                           \
                                                                                                    \
                 sim.counts.atomic_adds++;                                                          \
+                sim.clock += sim.costs.atomic_add;                                                 \
                 sim_touch(sim_at_);                                                                \
                 *sim_at_ = (__typeof__(*sim_at_))(*sim_at_ sign(value));                           \
                 *sim_at_;                                                                          \
@@ -58,6 +62,7 @@
                 bool sim_equal_ = *sim_at_ == *sim_expected_;                                      \
                                                                                                    \
                 sim.counts.compare_swaps++;                                                        \
+                sim.clock += sim.costs.compare_swap;                                               \
                 sim_touch(sim_at_);                                                                \
                 if (sim_equal_)                                                                    \
                         *sim_at_ = (desired);                                                      \

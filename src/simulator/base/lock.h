@@ -10,12 +10,18 @@
 #include "base/atomic.h"
 
 struct lock {
-        uint16_t held; /* 0 or 1 */
-        uint16_t last; /* mark of the last holder */
+        uint16_t held : 1;
+        uint16_t
+                queue : 15; /* where it is known since when it is free; 0: it is never waited for */
+        uint16_t last;      /* mark of the last holder */
 };
 
 KMEM_HIDDEN void sim_lock_is_taken(const struct sim_lock_place *place)
         __attribute__((noreturn, cold));
+
+/* simulator.c: a list lock on a machine with clocks is taken, after its time, and dropped. */
+KMEM_HIDDEN void sim_lock_wait(struct lock *lock);
+KMEM_HIDDEN void sim_lock_leave(const struct lock *lock);
 
 static inline bool sim_lock_try(struct lock *lock, struct sim_lock_place *place)
 {
@@ -23,10 +29,17 @@ static inline bool sim_lock_try(struct lock *lock, struct sim_lock_place *place)
                 return false;
         lock->held = 1;
         place->counts.taken++;
+        if (unlikely(sim.waits && place->kind == SIM_LOCK_LIST))
+                sim_lock_wait(lock);
+        sim.clock += sim.costs.lock[place->kind];
         if (lock->last != sim.mark) {
                 if (lock->last) {
+                        bool other_node = sim_other_node(lock->last);
+
                         place->counts.handed_over++;
-                        place->counts.handed_over_node += sim_other_node(lock->last);
+                        place->counts.handed_over_node += other_node;
+                        sim.clock += sim.costs.handed_over[place->kind] +
+                                     other_node * sim.costs.handed_over_node[place->kind];
                 }
                 lock->last = sim.mark;
         }
@@ -62,6 +75,8 @@ static inline void(lock_take)(struct lock *lock)
 static inline void lock_drop(struct lock *lock)
 {
         lock->held = 0;
+        if (unlikely(lock->queue))
+                sim_lock_leave(lock);
 }
 
 static inline void lock_reset(struct lock *lock)

@@ -22,6 +22,9 @@ struct sim_state {
         size_t words_bytes;   /* address space of all of them */
         uint16_t *words_last; /* for each the mark of the CPU that changed its word last */
         uint64_t nanoseconds;
+        uint64_t clock; /* of the CPU, in picoseconds; stands still while all costs are 0 */
+        bool waits;     /* there are costs, so list locks are waited for */
+        struct sim_costs costs;
         struct sim_counts counts; /* but for locks, which are counted where they are taken */
         uint16_t node_of[SIM_CPUS_MAX];
 };
@@ -44,10 +47,22 @@ static inline void sim_touch(const void *word)
         if (*last == sim.mark)
                 return;
         if (*last) {
+                bool other_node = sim_other_node(*last);
+
                 sim.counts.remote_words++;
-                sim.counts.remote_words_node += sim_other_node(*last);
+                sim.counts.remote_words_node += other_node;
+                sim.clock += sim.costs.remote_word + other_node * sim.costs.remote_word_node;
         }
         *last = sim.mark;
+}
+
+/* The only byte of a descriptor that is stored atomically says whether a node's list has the slab. */
+static inline void sim_move(const void *byte)
+{
+        if ((uintptr_t)byte - sim.words >= sim.words_bytes)
+                return;
+        sim.counts.list_moves++;
+        sim.clock += sim.costs.list_move;
 }
 
 #endif

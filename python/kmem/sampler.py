@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What `kmem serve` remembers of the last minutes, and as what its page gets it."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kmem.live import FLAGS, PLAIN, WRITABLE, most, table_row, word
+from kmem.registry import Cache
+from kmem.watch import Figures, active_bytes, read_processes, waste_bytes
+
+MOMENTS = 300
+
+NO_SHARE = (
+    "Not known: calls that a sheaf serves are counted nowhere, because counting would be a part of"
+    " the fast path. What passes between sheaves and slabs is counted, and shown here."
+)
+
+Document = dict[str, Any]
+
+
+@dataclass
+class CacheTrack:
+    """A cache's last moments, oldest first; the newest is that of its process."""
+
+    slab: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    waste: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    taken: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    given: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+
+    def add(self, cache: Cache) -> None:
+        self.slab.append(cache.slab_bytes)
+        self.waste.append(waste_bytes(cache))
+        self.taken.append(cache.taken)
+        self.given.append(cache.given)
+
+
+@dataclass
+class ProcessTrack:
+    """A process's last moments and its newest figures."""
+
+    figures: Figures
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    slab: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    waste: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    held: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    resident: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    caches: dict[int, CacheTrack] = field(default_factory=dict)  # by birth
+
+    def add(self, figures: Figures, moment: float) -> None:
+        self.figures = figures
+        self.times.append(moment)
+        self.slab.append(figures.slab_bytes)
+        self.waste.append(figures.waste_bytes)
+        self.held.append(figures.heap.held_bytes if figures.heap else 0)
+        self.resident.append(figures.resident_bytes)
+        births = {cache["birth"] for cache in figures.caches}
+        for birth in self.caches.keys() - births:
+            del self.caches[birth]
+        for cache in figures.caches:
+            self.caches.setdefault(cache["birth"], CacheTrack()).add(cache)
+
+
+def attributes(cache: Cache) -> Document:
+    """What is known without the process's help, and what one may write with its greatest value."""
+    values: Document = {name: cache.fields[name] for name in PLAIN.split() if name in cache.fields}
+    values |= {name: cache.flags[name] for name in FLAGS.split() if name in cache.flags}
+    writable = {name: most(cache, name) for name in WRITABLE.split()}
+    return {"values": values, "writable": writable}
+
+
+def cache_document(cache: Cache, track: CacheTrack) -> Document:
+    return {
+        "name": word(cache.name),
+        "birth": str(cache["birth"]),
+        "engine": cache.fields["engine"],
+        "slab_bytes": cache.slab_bytes,
+        "active_bytes": active_bytes(cache),
+        "waste_bytes": waste_bytes(cache),
+        "objects": cache.objects,
+        "active_objects": cache.active,
+        "object_size": cache["object_size"],
+        "slabs": cache.total("slabs"),
+        "partial": cache.total("partial"),
+        "taken": cache.taken,
+        "given": cache.given,
+        "table": table_row(cache),
+        "attributes": attributes(cache),
+        "history": {
+            "slab": list(track.slab),
+            "waste": list(track.waste),
+            "taken": list(track.taken),
+            "given": list(track.given),
+        },
+    }
+
+
+def process_row(figures: Figures) -> Document:
+    heap = figures.heap
+    return {
+        "pid": figures.process,
+        "command": figures.command,
+        "release": figures.release,
+        "caches": len(figures.caches),
+        "slab_bytes": figures.slab_bytes,
+        "active_bytes": figures.active_bytes,
+        "waste_bytes": figures.waste_bytes,
+        "objects": figures.objects,
+        "active_objects": figures.active,
+        "resident_bytes": figures.resident_bytes,
+        "missing": figures.missing,
+        "heap": heap and {
+            "held_bytes": heap.held_bytes,
+            "used_bytes": heap.used_bytes,
+            "free_bytes": heap.free_touched_bytes,
+            "large_bytes": heap.large_bytes,
+            "huge_bytes": heap.huge_bytes,
+            "huge_kept_bytes": heap.huge_kept_bytes,
+        },
+    }  # fmt: skip
+
+
+class Sampler:
+    """Reads all processes again and again, in a thread of its own."""
+
+    def __init__(self, interval: float, read: Callable[[], list[Figures]] = read_processes) -> None:
+        self.interval = interval
+        self.read = read
+        self.lock = threading.Lock()
+        self.tracks: dict[int, ProcessTrack] = {}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def start(self) -> None:
+        self.sample()
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def run(self) -> None:
+        while not self.ended.wait(self.interval):
+            self.sample()
+
+    def sample(self) -> None:
+        moment = time.time()
+        found = {figures.process: figures for figures in self.read()}
+        with self.lock:
+            for process in self.tracks.keys() - found.keys():
+                del self.tracks[process]
+            for process, figures in found.items():
+                track = self.tracks.get(process)
+                # Another program of the same number, by exec or after the end of the first.
+                if track is None or track.figures.id != figures.id:
+                    track = self.tracks[process] = ProcessTrack(figures)
+                track.add(figures, moment)
+
+    def processes(self) -> list[Document]:
+        with self.lock:
+            rows = [
+                process_row(track.figures) | {"history": list(track.slab)}
+                for track in self.tracks.values()
+            ]
+        return sorted(rows, key=lambda row: row["slab_bytes"], reverse=True)
+
+    def process(self, process: int) -> Document | None:
+        """All of one process; None if there is no such one any more."""
+        with self.lock:
+            track = self.tracks.get(process)
+            if track is None:
+                return None
+            caches = [
+                cache_document(cache, track.caches[cache["birth"]])
+                for cache in track.figures.caches
+            ]
+            return process_row(track.figures) | {
+                "times": list(track.times),
+                "history": {
+                    "slab": list(track.slab),
+                    "waste": list(track.waste),
+                    "held": list(track.held),
+                    "resident": list(track.resident),
+                },
+                "fast_path": {"share": None, "why": NO_SHARE},
+                "caches": sorted(caches, key=lambda cache: cache["slab_bytes"], reverse=True),
+            }

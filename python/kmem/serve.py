@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem serve`: Prometheus metrics and a page with live charts, on loopback only.
+
+What other pages in the user's browser may do: nothing. Requests are answered only if they name
+this server as the host they mean (a name that somebody else makes point to us is refused) and come
+from no other page (Origin, Sec-Fetch-Site). Changes need a token besides, which is printed with the
+address and stands in the part of it that browsers send to nobody, so that other users of the
+machine, who can read what this server shows, cannot change anything.
+"""
+
+import hmac
+import json
+import secrets
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import typer
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+
+from kmem.live import WRITABLE, check_value
+from kmem.metrics import ProcessesCollector
+from kmem.registry import open_process
+from kmem.sampler import Sampler
+from kmem.setup import KmemError
+
+ADDRESS = "127.0.0.1"
+BODY_MOST_BYTES = 4096
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+}
+HEADERS = [
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+        " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+]
+
+Environment = dict[str, Any]
+Start = Callable[..., Any]
+
+
+class RefusedError(Exception):
+    """A request that is answered with a status and one line."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: bytes
+    kind: str
+    status: HTTPStatus = HTTPStatus.OK
+
+
+def as_json(document: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(json.dumps(document).encode(), "application/json", status)
+
+
+class Service:
+    """The application: what answers each request."""
+
+    def __init__(self, sampler: Sampler, hosts: Iterable[str], token: str | None) -> None:
+        """@token: what changes need; None refuses all."""
+        self.sampler = sampler
+        self.hosts = set(hosts)
+        self.token = token
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(ProcessesCollector())
+        self.metrics = make_wsgi_app(registry)
+
+    def __call__(self, environment: Environment, start: Start) -> Iterable[bytes]:
+        try:
+            self.check_sender(environment)
+            if environment["PATH_INFO"] == "/metrics":
+                found: Iterable[bytes] = self.metrics(environment, start)
+                return found
+            answer = self.answer(environment)
+        except RefusedError as refused:
+            answer = as_json({"error": str(refused)}, refused.status)
+        except KmemError as error:
+            answer = as_json({"error": str(error)}, HTTPStatus.CONFLICT)
+        length = ("Content-Length", str(len(answer.body)))
+        status = f"{answer.status.value} {answer.status.phrase}"
+        start(status, [("Content-Type", answer.kind), length, *HEADERS])
+        return [answer.body]
+
+    def check_sender(self, environment: Environment) -> None:
+        host = environment.get("HTTP_HOST", "")
+        if host not in self.hosts:
+            expected = " or ".join(sorted(self.hosts))
+            raise RefusedError(HTTPStatus.FORBIDDEN, f"host {host!r}: expected {expected}")
+        origin = environment.get("HTTP_ORIGIN")
+        if origin is not None and origin != f"http://{host}":
+            raise RefusedError(HTTPStatus.FORBIDDEN, f"requests of {origin} are not answered")
+        site = environment.get("HTTP_SEC_FETCH_SITE", "none")
+        navigates = environment.get("HTTP_SEC_FETCH_MODE") == "navigate"
+        if site not in ("none", "same-origin") and not navigates:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "requests of other pages are not answered")
+
+    def answer(self, environment: Environment) -> Answer:
+        path, method = environment["PATH_INFO"], environment["REQUEST_METHOD"]
+        words = path.strip("/").split("/")
+        if words[:2] == ["api", "processes"] and len(words) == 4 and words[3] == "attributes":
+            if method != "POST":
+                raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path}: expected POST")
+            return self.write(process_number(words[2]), environment)
+        if method not in ("GET", "HEAD"):
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path}: expected GET")
+        if path in FILES:
+            name, kind = FILES[path]
+            return Answer((files("kmem") / "page" / name).read_bytes(), kind)
+        if words == ["api", "processes"]:
+            return as_json(
+                {
+                    "interval": self.sampler.interval,
+                    "writable": self.token is not None,
+                    "processes": self.sampler.processes(),
+                }
+            )
+        if words[:2] == ["api", "processes"] and len(words) == 3:
+            process = process_number(words[2])
+            document = self.sampler.process(process)
+            if document is None:
+                open_process(process).close()  # says why there are no figures
+                raise RefusedError(HTTPStatus.NOT_FOUND, f"process {process}: not yet read")
+            return as_json(document)
+        raise RefusedError(HTTPStatus.NOT_FOUND, f"{path}: there is no such page")
+
+    def write(self, process: int, environment: Environment) -> Answer:
+        """Asks for an attribute's value: {"birth": ..., "name": ..., "value": ...}."""
+        if self.token is None:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "changes need kmem serve --allow-writes")
+        token = environment.get("HTTP_X_KMEM_TOKEN", "")
+        if not hmac.compare_digest(token.encode("latin-1", "replace"), self.token.encode()):
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN, "changes need the token in the address that serve printed"
+            )
+        birth, name, value = read_change(environment)
+        with open_process(process, writable=True) as registry:
+            cache = next((one for one in registry.caches() if str(one["birth"]) == birth), None)
+            if cache is None:
+                raise RefusedError(
+                    HTTPStatus.NOT_FOUND, f"process {process}: that cache has been destroyed"
+                )
+            registry.ask(cache["birth"], name, str(check_value(cache, name, value)))
+        return as_json({})
+
+
+def process_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10):
+        raise RefusedError(HTTPStatus.NOT_FOUND, f"process {text[:40]!r}: expected a number")
+    return int(text)
+
+
+def read_change(environment: Environment) -> tuple[str, str, str]:
+    """The body of a change: the cache's birth, and an attribute's name and value."""
+    length = environment.get("CONTENT_LENGTH") or "0"
+    if not length.isdecimal() or int(length) > BODY_MOST_BYTES:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"expected up to {BODY_MOST_BYTES} bytes")
+    try:
+        document = json.loads(environment["wsgi.input"].read(int(length)))
+        birth, name, value = (document[key] for key in ("birth", "name", "value"))
+    except (ValueError, KeyError, TypeError):
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST, "expected JSON with birth, name and value"
+        ) from None
+    if not all(isinstance(word, str) for word in (birth, name, value)):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "birth, name and value: expected texts")
+    if name not in WRITABLE.split():
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{name}: one can write {WRITABLE}")
+    return birth, name, value
+
+
+class QuietHandler(WSGIRequestHandler):
+    """Requests are not logged; they would be one a second."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
+    if not 0 <= port <= 65535:
+        raise KmemError(f"serve: --port {port}: expected 0 (any) to 65535")
+    if not 0.1 <= interval <= 3600:
+        raise KmemError(f"serve: --interval {interval:g}: expected 0.1 to 3600 seconds")
+    sampler = Sampler(interval)
+    token = secrets.token_urlsafe(16) if allow_writes else None
+    service = Service(sampler, (), token)
+    try:
+        server = make_server(ADDRESS, port, service, ThreadingWSGIServer, QuietHandler)
+    except OSError as error:
+        raise KmemError(f"serve: port {port}: {error.strerror}; --port 0 takes any") from None
+    service.hosts = {f"{name}:{server.server_port}" for name in (ADDRESS, "localhost")}
+    sampler.start()
+    address = f"http://{ADDRESS}:{server.server_port}/"
+    typer.echo(f"page     {address}{f'#token={token}' if token else ''}")
+    typer.echo(f"metrics  {address}metrics")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()
+        sampler.stop()

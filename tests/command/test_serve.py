@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem serve`: its metrics, its figures as JSON, what it refuses, and its page in a browser."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
+from test_run import KMEM, ROOT
+
+from kmem.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
+from kmem.registry import Cache
+from kmem.watch import Figures
+
+
+@dataclass
+class Server:
+    popen: subprocess.Popen[str]
+    address: str
+    token: str | None
+
+    def ask(
+        self,
+        path: str,
+        headers: dict[str, str] | None = None,
+        body: object = None,
+        method: str | None = None,
+    ) -> tuple[int, bytes]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data, headers or {}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def get(self, path: str) -> dict:
+        status, body = self.ask(path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def metrics(self) -> dict[tuple[str, str, str], float]:
+        """Values by name, process and cache."""
+        status, body = self.ask("metrics")
+        assert status == 200
+        return {
+            (
+                sample.name,
+                sample.labels.get("pid", ""),
+                sample.labels.get("cache", ""),
+            ): sample.value
+            for family in text_string_to_metric_families(body.decode())
+            for sample in family.samples
+        }
+
+
+def serve(*options: str) -> Iterator[Server]:
+    command = [KMEM, "serve", "--port", "0", "--interval", "0.2", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as popen:
+        assert popen.stdout is not None
+        match = re.fullmatch(
+            r"page +(http://127\.0\.0\.1:\d+/)(?:#token=(\S+))?\n", popen.stdout.readline()
+        )
+        assert match is not None
+        yield Server(popen, match[1], match[2])
+        popen.terminate()
+        _, errors = popen.communicate(timeout=DEADLINE)
+        assert (popen.returncode, errors) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    yield from serve()
+
+
+@pytest.fixture(scope="module")
+def writable() -> Iterator[Server]:
+    yield from serve("--allow-writes")
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    with Program() as running:
+        running.do("some = take(mine, 5000)")
+        yield running
+
+
+def until_read(server: Server, program: Program) -> dict:
+    """The process as the server shows it, after a look that began now."""
+    path = f"api/processes/{program.pid}"
+    wait_until(lambda: server.ask(path)[0] == 200)
+    before = server.get(path)["times"][-1]
+    wait_until(lambda: server.get(path)["times"][-1] > before + 0.2)
+    return server.get(path)
+
+
+def test_metrics_are_the_slab_table(server: Server, program: Program) -> None:
+    metrics = server.metrics()
+    pid = str(program.pid)
+    rows = json.loads(value("info", program.pid, "--json"))["caches"]
+    assert len(rows) > 10
+    for row in rows:
+        for name, field in {
+            "kmem_cache_objects": "num_objs",
+            "kmem_cache_active_objects": "active_objs",
+            "kmem_cache_slabs": "num_slabs",
+        }.items():
+            assert metrics[name, pid, row["name"]] == row[field]
+        slab_bytes = row["num_slabs"] * row["pagesperslab"] * 4096
+        assert metrics["kmem_cache_slab_bytes", pid, row["name"]] == slab_bytes
+    assert metrics["kmem_cache_taken_objects_total", pid, "mine"] >= 5000
+    assert metrics["kmem_processes", "", ""] >= 1
+    assert metrics["kmem_heap_held_bytes", pid, ""] > 1 << 20
+    assert metrics["kmem_process_resident_bytes", pid, ""] > 1 << 20
+
+
+def test_figures_as_json(server: Server, program: Program) -> None:
+    document = until_read(server, program)
+    mine = next(cache for cache in document["caches"] if cache["name"] == "mine")
+    assert mine["table"]["num_objs"] == mine["objects"] >= mine["active_objects"] >= 5000
+    assert mine["attributes"]["values"]["slab_size"] == 104
+    assert mine["history"]["slab"][-1] == mine["slab_bytes"]
+    assert len(document["times"]) == len(document["history"]["slab"])
+    assert document["fast_path"]["share"] is None
+    assert "sheaf" in document["fast_path"]["why"]
+    listed = server.get("api/processes")
+    assert listed["writable"] is False
+    assert program.pid in [row["pid"] for row in listed["processes"]]
+
+
+def test_ended_and_unknown_processes(server: Server) -> None:
+    with Program() as program:
+        until_read(server, program)
+        program.popen.kill()
+        program.popen.wait()
+        path = f"api/processes/{program.pid}"
+        wait_until(lambda: server.ask(path)[0] == 409)
+        assert "there is none" in json.loads(server.ask(path)[1])["error"]
+    for path, status in {
+        f"api/processes/{os.getpid()}": 409,
+        "api/processes/x": 404,
+        "api/processes/1/2/3/4": 404,
+        "../pyproject.toml": 404,
+        "page/page.js": 404,
+    }.items():
+        answer = server.ask(path)
+        assert answer[0] == status
+        assert json.loads(answer[1])["error"]
+
+
+def test_another_program_of_the_number(server: Server, program: Program) -> None:
+    """Its history begins anew."""
+    until_read(server, program)
+    assert program.popen.stdin is not None
+    program.popen.stdin.write(
+        "os.execve('/usr/bin/tail', ['tail', '-f', '/dev/null'], os.environ)\n"
+    )
+    program.popen.stdin.flush()
+    path = f"api/processes/{program.pid}"
+
+    def is_tail() -> bool:
+        status, body = server.ask(path)
+        return status == 200 and json.loads(body)["command"] == "tail"
+
+    wait_until(is_tail)
+    assert not any(cache["name"] == "mine" for cache in server.get(path)["caches"])
+
+
+def test_other_pages_are_refused(server: Server) -> None:
+    port = server.address.rpartition(":")[2].rstrip("/")
+    for headers in (
+        {"Host": "evil.example"},
+        {"Host": f"evil.example:{port}"},
+        {"Host": "127.0.0.1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"http://localhost:{port}"},  # not the host that is asked
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    ):
+        for path in ("", "metrics", "api/processes"):
+            assert server.ask(path, headers)[0] == 403, headers
+    assert server.ask("", {"Host": f"localhost:{port}"})[0] == 200
+    assert server.ask("", {"Origin": f"http://127.0.0.1:{port}"})[0] == 200
+
+
+def test_only_loopback(server: Server) -> None:
+    """Every address that it listens at is 127.0.0.1."""
+    port = int(server.address.rpartition(":")[2].rstrip("/"))
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                found.append(local.partition(":")[0])
+    assert found == ["0100007F"]
+
+
+def change(
+    server: Server, program: Program, name: str, new: str, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
+    mine = next(cache for cache in until_read(server, program)["caches"] if cache["name"] == "mine")
+    status, body = server.ask(
+        f"api/processes/{program.pid}/attributes",
+        {"X-Kmem-Token": server.token or ""} if headers is None else headers,
+        {"birth": mine["birth"], "name": name, "value": new},
+    )
+    return status, json.loads(body).get("error", "")
+
+
+def test_changes_need_the_flag(server: Server, program: Program) -> None:
+    before = value("attr", program.pid, "mine/cpu_partial")
+    assert change(server, program, "cpu_partial", "7") == (
+        403,
+        "changes need kmem serve --allow-writes",
+    )
+    assert value("attr", program.pid, "mine/cpu_partial") == before
+
+
+def test_changes_need_the_token(writable: Server, program: Program) -> None:
+    before = value("attr", program.pid, "mine/cpu_partial")
+    assert writable.token is not None
+    origin = {"X-Kmem-Token": writable.token, "Origin": "http://evil.example"}
+    for headers in ({}, {"X-Kmem-Token": "x"}, {"X-Kmem-Token": writable.token + "x"}, origin):
+        assert change(writable, program, "cpu_partial", "7", headers)[0] == 403
+    assert value("attr", program.pid, "mine/cpu_partial") == before
+    assert change(writable, program, "cpu_partial", "7") == (200, "")
+    assert value("attr", program.pid, "mine/cpu_partial") == "7\n"
+    # The token is nowhere in what the server says.
+    for path in ("", "page.js", "metrics", "api/processes"):
+        assert writable.token.encode() not in writable.ask(path)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "new", "status", "words"),
+    [
+        ("cpu_partial", "x", 409, "expected a number from 0"),
+        ("remote_node_defrag_ratio", "101", 409, "0 to 100"),
+        ("order", "1", 400, "one can write"),
+        ("nothing", "1", 400, "one can write"),
+    ],
+)
+def test_wrong_changes(
+    writable: Server, program: Program, name: str, new: str, status: int, words: str
+) -> None:
+    answer = change(writable, program, name, new)
+    assert answer[0] == status
+    assert words in answer[1]
+
+
+def test_malformed_changes(writable: Server, program: Program) -> None:
+    path = f"api/processes/{program.pid}/attributes"
+    headers = {"X-Kmem-Token": writable.token or ""}
+    for body in ({}, [], "x", {"birth": 1, "name": "shrink", "value": "1"}, "x" * 9999):
+        assert writable.ask(path, headers, body)[0] == 400
+    gone = {"birth": "999999", "name": "shrink", "value": "1"}
+    assert writable.ask(path, headers, gone)[0] == 404
+    assert writable.ask(path, headers)[0] == 405
+    assert writable.ask("api/processes", headers, {})[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "70000"], ["--port 70000", "65535"]),
+        (["--interval", "0"], ["--interval 0", "0.1 to"]),
+    ],
+)
+def test_wrong_requests(arguments: list[str], words: list[str]) -> None:
+    assert_refused(kmem("serve", *arguments), *words)
+
+
+def test_a_port_that_is_taken(server: Server) -> None:
+    port = server.address.rpartition(":")[2].rstrip("/")
+    assert_refused(kmem("serve", "--port", port), f"port {port}", "in use")
+
+
+def test_ctrl_c_ends_it() -> None:
+    with subprocess.Popen(
+        [KMEM, "serve", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as popen:
+        assert popen.stdout is not None
+        popen.stdout.readline()
+        popen.send_signal(signal.SIGINT)
+        _, errors = popen.communicate(timeout=DEADLINE)
+        assert (popen.returncode, errors) == (0, "")
+
+
+def fake_cache(name: str, slabs: int) -> Cache:
+    fields = {
+        "birth": 1, "name": name, "engine": "slub", "order": 0, "objs_per_slab": 1,
+        "object_size": 4096, "slab_size": 4096,
+    }  # fmt: skip
+    node = {"slabs": slabs, "objects": slabs, "partial": 0, "refused": 0}
+    return Cache(0, fields, [node], slabs, 0)
+
+
+def test_labels_are_bounded() -> None:
+    caches = [fake_cache(f"cache-{number}", number) for number in range(CACHES_MOST + 50)]
+    caches.append(fake_cache("cache-7", 1))
+    processes = [Figures(n, n, "x", "0", caches, None, 0, 0) for n in range(PROCESSES_MOST + 10)]
+    families = {family.name: family for family in ProcessesCollector(lambda: processes).collect()}
+    assert families["kmem_processes"].samples[0].value == PROCESSES_MOST + 10
+    samples = families["kmem_cache_slab_bytes"].samples
+    assert len(samples) == PROCESSES_MOST * (CACHES_MOST + 1)
+    of_one = [sample for sample in samples if sample.labels["pid"] == "0"]
+    assert len({sample.labels["cache"] for sample in of_one}) == len(of_one)
+    assert sum(sample.value for sample in of_one) == sum(cache.slab_bytes for cache in caches)
+    assert of_one[-1].labels["cache"] == OTHER
+
+
+# ---- the page, in Debian's chromium ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    from playwright.sync_api import sync_playwright
+
+    script = ROOT / "scripts" / "debian-packages"
+    done = subprocess.run([script, "chromium"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no chromium: {' '.join(done.stderr.split())[-200:]}")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", chromium_sandbox=False
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator[object]:
+    """A page whose errors, and requests to others, fail the test."""
+    page = browser.new_page(viewport={"width": 1200, "height": 1000})
+    page.set_default_timeout(DEADLINE * 1000)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith(("http://127.0.0.1:", "data:"))
+            else wrong.append(request.url)
+        ),
+    )
+    yield page
+    page.close()
+    assert not wrong
+
+
+def test_page_shows_live_figures(server: Server, program: Program, page) -> None:
+    page.goto(server.address)
+    page.select_option("#process", str(program.pid))
+    row = page.locator("#caches tbody tr", has=page.get_by_role("button", name="mine", exact=True))
+    row.wait_for()
+    before = int(row.locator("td").nth(4).inner_text().replace(",", ""))
+    program.do("more = take(mine, 50000)")
+    wait_until(lambda: int(row.locator("td").nth(4).inner_text().replace(",", "")) >= 55000)
+    assert before < 55000
+    for chart in ("memory", "waste", "totals", "moved"):
+        assert page.locator(f"#{chart} polyline, #{chart} polygon").count() >= 1
+    assert "NaN" not in page.content()
+    assert "counted nowhere" in page.locator("#share").inner_text()
+    # A legend's cache, and sorting.
+    page.locator("#caches th button", has_text="cache").click()
+    names = page.locator("#caches tbody td:first-child").all_inner_texts()
+    assert names == sorted(names)
+
+
+def test_page_drills_down(server: Server, program: Program, page) -> None:
+    page.goto(server.address)
+    page.select_option("#process", str(program.pid))
+    page.get_by_role("button", name="mine", exact=True).last.click()
+    page.locator("#cache").wait_for()
+    assert page.locator("#cache-name").inner_text() == "mine"
+    page.locator("#cache-memory polyline").first.wait_for(state="attached")
+    assert page.locator("#attributes [data-name=slab_size] output").inner_text() == "104"
+    # It was started without --allow-writes.
+    assert page.locator("#attributes form").count() == 0
+    page.locator("#close").click()
+    page.locator("#cache").wait_for(state="hidden")
+
+
+def test_page_changes_attributes(writable: Server, program: Program, page) -> None:
+    program.do("busy()")
+    page.goto(f"{writable.address}#token={writable.token}")
+    page.select_option("#process", str(program.pid))
+    page.get_by_role("button", name="mine", exact=True).last.click()
+    field = page.get_by_label("new min_partial")
+    field.fill("123")
+    field.press("Enter")
+    shown = page.locator("#attributes [data-name=min_partial] output")
+    wait_until(lambda: shown.inner_text() == "123")
+    assert value("attr", program.pid, "mine/min_partial", "--effective") == "123\n"
+    ratio = page.get_by_label("new remote_node_defrag_ratio")
+    ratio.fill("101")
+    ratio.press("Enter")
+    wait_until(lambda: "0 to 100; nothing changed" in page.locator("#answer").inner_text())
+
+
+def test_page_without_the_token_changes_nothing(writable: Server, program: Program, page) -> None:
+    page.goto(writable.address)
+    page.select_option("#process", str(program.pid))
+    page.get_by_role("button", name="mine", exact=True).last.click()
+    page.locator("#attributes [data-name=slab_size]").wait_for()
+    assert page.locator("#attributes form").count() == 0
+    assert "token" in page.locator("#answer").inner_text()
+
+
+def test_page_says_that_a_process_has_ended(server: Server, program: Program, page) -> None:
+    page.goto(server.address)
+    page.select_option("#process", str(program.pid))
+    page.get_by_role("button", name="mine", exact=True).last.wait_for()
+    program.popen.kill()
+    program.popen.wait()
+    wait_until(
+        lambda: f"process {program.pid}: there is none" in page.locator("#state").inner_text()
+    )
+
+
+def test_names_are_text(server: Server, program: Program, page) -> None:
+    program.do("evil = create(b'<img src=x onerror=alert(1)>', 64)")
+    program.do("kept = take(evil, 10000)")
+    page.goto(server.address)
+    page.select_option("#process", str(program.pid))
+    page.get_by_role("button", name="<img!src=x!onerror=alert(1)>").first.wait_for()
+    assert page.locator("img").count() == 0
+
+
+def test_foreign_page_gets_nothing(writable: Server, program: Program, browser) -> None:
+    """Another page of the same browser can neither read nor write, whatever it tries."""
+    page = browser.new_page()
+    page.set_content("<title>other</title>")
+    script = """async ([address, token, pid]) => {
+        const tried = [];
+        for (const [path, options] of [["api/processes", {}], ["metrics", {}],
+            ["api/processes", {mode: "no-cors"}],
+            [`api/processes/${pid}/attributes`, {method: "POST", mode: "no-cors", body: "{}"}],
+            [`api/processes/${pid}/attributes`,
+             {method: "POST", headers: {"X-Kmem-Token": token}, body: "{}"}]])
+            try {
+                const answer = await fetch(address + path, options);
+                tried.push(answer.status + (await answer.text()));
+            } catch (error) { tried.push("refused"); }
+        return tried;
+    }"""
+    tried = page.evaluate(script, [writable.address, writable.token, program.pid])
+    page.close()
+    assert all(answer in ("refused", "0") for answer in tried), tried

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem top`: what stands on the screen, read cell by cell, and what keys do to it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from test_live import DEADLINE, Program, assert_refused, kmem, value
+from textual.pilot import Pilot
+
+from kmem.registry import open_process
+from kmem.top import ORDERS, Top
+from kmem.watch import History, short_bytes, sparkline
+
+SIZE = (80, 24)
+Script = Callable[[Pilot[None]], Awaitable[None]]
+
+
+def play(process: int | None, script: Script, size: tuple[int, int] = SIZE) -> None:
+    """Runs a script of keys and looks against the application without a terminal."""
+
+    async def run() -> None:
+        app = Top(process, delay=0.1)
+        async with app.run_test(size=size) as pilot:
+            await asyncio.wait_for(script(pilot), DEADLINE * 3)
+
+    asyncio.run(run())
+
+
+def screen(pilot: Pilot[None]) -> list[str]:
+    """The lines of the screen as a user sees them."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+
+async def shown(pilot: Pilot[None], condition: Callable[[list[str]], bool]) -> list[str]:
+    """The screen once it is as expected."""
+    for _ in range(DEADLINE * 20):
+        lines = screen(pilot)
+        if condition(lines):
+            return lines
+        await pilot.pause(0.05)
+    raise AssertionError("never on the screen:\n" + "\n".join(screen(pilot)))
+
+
+def having(*words: str) -> Callable[[list[str]], bool]:
+    return lambda lines: all(word in "\n".join(lines) for word in words)
+
+
+def rows(lines: list[str]) -> list[list[str]]:
+    """The cells of the table's rows; blanks are in none but the trend."""
+    start = next(number for number, line in enumerate(lines) if "SIZE  GROWTH" in line)
+    found = []
+    for line in lines[start + 1 :]:
+        if line.startswith("─") or "quit" in line or not line:
+            break
+        found.append(line[:79].split())
+    return found
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    with Program() as running:
+        yield running
+
+
+def test_caches_in_80x24(program: Program) -> None:
+    """What stands there is what `kmem info` says, and every line fits."""
+    program.do("some = take(mine, 5000)")
+    info = {row["name"]: row for row in json.loads(value("info", program.pid, "--json"))["caches"]}
+
+    async def script(pilot: Pilot[None]) -> None:
+        lines = await shown(pilot, having("mine", "Slabs", "Heap", "q quit"))
+        assert len(lines) == 24
+        assert f"Process {program.pid} python3" in lines[0] or str(program.pid) in lines[0]
+        shown_rows = {row[-1]: row for row in rows(lines)}
+        assert len(shown_rows) >= 12
+        for name, row in shown_rows.items():
+            assert int(row[3]) == info[name]["num_objs"]
+            assert int(row[5]) == info[name]["objsize"]
+            assert int(row[6]) == info[name]["num_slabs"]
+            used = 100 * info[name]["active_objs"] // max(info[name]["num_objs"], 1)
+            assert row[4] == f"{used}%"
+
+    play(program.pid, script)
+
+
+@pytest.mark.parametrize("key", ORDERS)
+def test_keys_sort(program: Program, key: str) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size"))
+        await pilot.press(key)
+        await shown(pilot, having(f"By {ORDERS[key].name};"))
+        lines = screen(pilot)
+        with open_process(program.pid) as registry:
+            caches = registry.caches()
+        by_name = sorted(caches, key=lambda cache: cache.name)
+        expected = sorted(
+            by_name, key=lambda cache: ORDERS[key].key(cache, History(9)),
+            reverse=ORDERS[key].falling,
+        )  # fmt: skip
+        names = [row[-1] for row in rows(lines)]
+        assert names == [cache.name for cache in expected][: len(names)]
+
+    play(program.pid, script)
+
+
+def test_growth_and_trend(program: Program) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size"))
+        await pilot.press("g")
+        program.do("some = take(mine, 100000)")
+
+        def grew(lines: list[str]) -> bool:
+            first = rows(lines)[0]
+            return first[-1] == "mine" and first[1] == "+10M" and "▁█" in first[-2]
+
+        await shown(pilot, grew)
+
+    play(program.pid, script)
+
+
+def test_detail_is_live(program: Program) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size"))
+        program.do("some = take(mine, 100000)")
+        await pilot.press("c")
+        await shown(pilot, lambda lines: rows(lines)[0][-1] == "mine")
+        await pilot.press("enter")
+        await shown(pilot, having("mine: engine slub", "sheaf_capacity", "cpu_partial"))
+        value("attr", program.pid, "mine/min_partial", 77)
+        program.do("more = take(mine, 5000)")
+        lines = await shown(pilot, having("min_partial 77"))
+        assert len(lines) == 24
+        assert len(rows(lines)) >= 5
+        # The cursor stays on its cache when others come before it.
+        await pilot.press("n")
+        await shown(pilot, having("By name", "mine: engine slub"))
+        await pilot.press("escape")
+        await shown(pilot, lambda lines: not having("mine: engine slub")(lines))
+
+    play(program.pid, script)
+
+
+def test_choose_a_process(program: Program) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        lines = await shown(pilot, having(str(program.pid), "All ", "processes on libkmem"))
+        table = rows(lines)
+        place = next(number for number, row in enumerate(table) if row[0] == str(program.pid))
+        await pilot.press(*["down"] * place, "enter")
+        await shown(pilot, having(f"Process {program.pid} ", "kmalloc-"))
+        await pilot.press("escape")
+        await shown(pilot, having("processes on libkmem"))
+
+    play(None, script)
+
+
+def test_the_end_of_a_process_is_one_line(program: Program) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size"))
+        program.popen.kill()
+        program.popen.wait()
+        lines = await shown(pilot, having(f"process {program.pid} has ended"))
+        assert sum("has ended" in line for line in lines) == 1
+        assert rows(lines)
+        await pilot.press("n", "enter")
+        await shown(pilot, having("engine slub", "has ended"))
+        await pilot.press("q")
+
+    play(program.pid, script)
+
+
+@pytest.mark.parametrize("on_libkmem", [True, False])
+def test_another_program_is_one_line(program: Program, on_libkmem: bool) -> None:
+    """Exec changes neither the number of a process nor when it began."""
+    keep = "True" if on_libkmem else "k != 'LD_PRELOAD'"
+
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size"))
+        assert program.popen.stdin is not None
+        program.popen.stdin.write(
+            f"os.execve('/usr/bin/tail', ['tail', '-f', '/dev/null'],"
+            f" {{k: v for k, v in os.environ.items() if {keep}}})\n"
+        )
+        program.popen.stdin.flush()
+        await shown(pilot, having(f"process {program.pid} is another program now: tail"))
+
+    play(program.pid, script)
+
+
+def test_sleeping_and_stopped_processes_are_shown(program: Program) -> None:
+    os.kill(program.pid, signal.SIGSTOP)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having(f"Process {program.pid} ", "kmalloc-"))
+
+    try:
+        play(program.pid, script)
+    finally:
+        os.kill(program.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (40, 10), (200, 60)])
+def test_other_sizes_of_terminals(program: Program, size: tuple[int, int]) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("Process"))
+        await pilot.press("enter", "down", "down", "escape")
+        await shown(pilot, having("Process"))
+
+    play(program.pid, script, size=size)
+
+
+def test_once(program: Program) -> None:
+    table = value("top", "--once", "--sort", "n", program.pid).splitlines()
+    assert f"Process {program.pid} " in table[0]
+    names = [line.split()[-1] for line in table[4:]]
+    assert names == sorted(names)
+    assert "mine" in names
+    info = {row["name"]: row for row in json.loads(value("info", program.pid, "--json"))["caches"]}
+    for line in table[4:]:
+        cells = line.split()
+        assert int(cells[3]) == info[cells[-1]]["num_objs"]
+    assert any(line.split()[0] == str(program.pid) for line in value("top", "-o").splitlines()[4:])
+
+
+def test_on_a_real_terminal(program: Program) -> None:
+    """Started by its command in a pseudo-terminal, ended by q; the terminal is as before."""
+    import pty
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        from test_run import KMEM
+
+        os.environ.update(TERM="xterm", COLUMNS="80", LINES="24")
+        os.execv(KMEM, [str(KMEM), "top", str(program.pid)])
+    seen = b""
+    while b"quit" not in seen:
+        seen += os.read(terminal, 65536)
+    os.write(terminal, b"q")
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"Traceback" not in seen
+    assert b"\x1b[?1049h" in seen
+    assert b"\x1b[?1049l" in seen
+    os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["4194305"], ["4194305", "none"]),
+        ([str(os.getpid())], [str(os.getpid()), "does not run on libkmem"]),
+        (["--sort", "z"], ["--sort z", "c (size)"]),
+        (["--delay", "0"], ["--delay 0", "0.1 to"]),
+        ([], ["terminal", "--once"]),
+    ],
+)
+def test_wrong_requests(arguments: list[str], words: list[str]) -> None:
+    assert_refused(kmem("top", *arguments), *words)
+    if arguments and arguments[0].isdigit():
+        assert_refused(kmem("top", "--once", *arguments), *words)
+
+
+def test_a_newer_registry(program: Program) -> None:
+    with open_process(program.pid) as registry:
+        path = registry.path
+    with path.open("r+b") as file:
+        file.seek(8)
+        file.write((2).to_bytes(4, "little"))
+        file.flush()
+        for arguments in (["top"], ["top", "--once"]):
+            assert_refused(kmem(*arguments, program.pid), "version 2")
+        assert kmem("top", "--once").returncode == 0
+        file.seek(8)
+        file.write((1).to_bytes(4, "little"))
+
+
+def test_another_users_process() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with Program() as program:
+        for arguments in (["top", "--once", program.pid], ["info", program.pid]):
+            script = "import os; os.setgid(65534); os.setuid(65534); os.chdir('/')\nimport sys\n" \
+                "from kmem.cli import start\nsys.exit(start())"  # fmt: skip
+            import subprocess
+
+            result = subprocess.run(
+                [sys.executable, "-c", script, *map(str, arguments)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=DEADLINE,
+            )
+            if "ModuleNotFoundError" in result.stderr or "PermissionError" in result.stderr:
+                pytest.skip(f"user 65534 may not read the packages: {result.stderr[-200:]}")
+            assert_refused(result, str(program.pid), "belongs to user 0")
+
+
+def test_short_forms() -> None:
+    forms = [short_bytes(count) for count in (0, 999, 1000, 10 << 10, 1 << 20, 999 << 20, 1 << 40)]
+    assert forms == ["0", "999", "1.0K", "10K", "1.0M", "999M", "1.0T"]
+    assert short_bytes(-2048, sign=True) == "-2.0K"
+    assert short_bytes(2048, sign=True) == "+2.0K"
+    assert all(len(short_bytes(7 * 10**power)) <= 5 for power in range(19))
+    assert sparkline([0, 5, 10], 4) == " ▁▄█"
+    assert sparkline([3, 3], 2) == "▁▁"
+    assert sparkline([], 3) == "   "

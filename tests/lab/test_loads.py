@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Workloads on the simulated machine, their check against recorded runs, and the experiments
+cpu-partial and freeze, all at a small scale."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kmem import cpu_partial, freeze, workloads
+from kmem.costs import read_costs
+from kmem.lab_report import Report, as_html
+from kmem.loads import NO_CLOCK, Load, allocator_ns, run
+from kmem.setup import KmemError, read_mail
+from kmem.trace import ALLOC, CACHE_KMALLOC, FREE, read_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SMALL: dict[str, tuple[str, dict[str, int | str]]] = {
+    "messages": ("messages", {"groups": 3, "pairs": 5, "loops": 40, "task": "process"}),
+    "pipes": ("messages", {"groups": 3, "pairs": 5, "loops": 40, "message": ""}),
+    "tcp": ("exchange", {"groups": 2, "loops": 500, "message": "tcp", "capacity": 1}),
+    "udp": ("exchange", {"groups": 2, "loops": 500, "message": "udp", "capacity": 2}),
+    "one packet socket": ("packets", {"loops": 2000, "message": "packet"}),
+    "packet sockets": ("packets", {"groups": 8, "loops": 500, "message": "packet"}),
+    "rings": ("rings", {"groups": 4, "loops": 200, "message": "udp", "capacity": 64}),
+}
+MESSAGES = {
+    "messages": 3 * 5 * 5 * 40,
+    "pipes": 3 * 5 * 5 * 40,
+    "tcp": 1000,
+    "udp": 1000,
+    "one packet socket": 2000,
+    "packet sockets": 4000,
+    "rings": 4 * 200 * 16,
+}
+
+
+def small(name: str, **settings: int | str) -> Load:
+    load, own = SMALL[name]
+    return Load(load, {"boot_cpus": 4, "nodes": 2, **own, **settings})
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_all_messages_come_through_and_nothing_stays(name: str) -> None:
+    document = run(small(name))
+    assert document["messages"] == document["measured_messages"] == MESSAGES[name]
+    # No object is left, so shrinking gives every slab back.
+    assert document["shrunk_kib"] == 0
+    counts = document["counts"]
+    # A bulk may need more than one.
+    assert counts["slow_paths"] == counts["calls"] or name == "rings"
+    assert counts["moved_objects_node"] <= counts["moved_objects"]
+    assert counts["list_waits"] <= counts["list_locks"]
+    assert document["measured_ns"] <= document["busy_ns"] + 1 or document["load"] == "exchange"
+    assert document["busy_ns"] <= 4 * document["all_ns"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_same_seed_gives_the_same_document(name: str) -> None:
+    assert run(small(name)) == run(small(name))
+
+
+def test_another_seed_is_another_run() -> None:
+    assert run(small("messages"))["counts"] != run(small("messages", seed=7))["counts"]
+
+
+def test_a_message_takes_what_it_is_said_to() -> None:
+    """Two objects a message, each taken and given back once."""
+    document = run(small("messages", task=""))
+    assert document["counts"]["calls"] == 4 * MESSAGES["messages"]
+    assert run(small("pipes"))["counts"]["calls"] == 0
+
+
+def test_the_allocators_time_is_in_the_clocks() -> None:
+    """All work of the kernel costs nothing here, so CPUs are busy with the allocator alone."""
+    nothing = {"send_ns": 0, "receive_ns": 0, "wake_ns": 0, "switch_ns": 0, "task": ""}
+    costs = {name: cost for name, cost in read_costs().items() if name not in NO_CLOCK}
+    document = run(small("messages", **nothing))
+    assert document["busy_ns"] == pytest.approx(allocator_ns(document, costs), rel=1e-3)
+
+
+def test_costs_slow_the_run() -> None:
+    cheap, dear = (
+        run(Load("messages", small("messages").settings, costs=read_costs() | {"calls": ns}))
+        for ns in (10, 1000)
+    )
+    assert dear["busy_ns"] - cheap["busy_ns"] > 0.9 * 990 * cheap["counts"]["calls"]
+
+
+def test_contended_lists_are_waited_for() -> None:
+    """A list lock that takes long is held by somebody whenever another CPU wants it."""
+    settings = {"boot_cpus": 8, "groups": 8, "pairs": 5, "loops": 50, "cache_cpus": 8}
+    short, long = (
+        run(Load("messages", settings, costs=read_costs() | {"list_locks": ns}))["counts"]
+        for ns in (0, 20000)
+    )
+    assert long["list_waits"] > short["list_waits"]
+    assert long["list_wait_ns"] > 1000 * long["list_waits"]
+
+
+def test_charges_are_those_of_the_objects_in_use() -> None:
+    document = run(small("messages", charged=1))
+    assert document["mean_charged_kib"] >= document["mean_live_kib"] > 0
+    assert run(small("messages"))["mean_charged_kib"] == 0
+
+
+@pytest.mark.parametrize("name", ["messages", "tcp", "packet sockets", "rings"])
+def test_a_trace_has_every_object_once(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "load.ktrace"
+    document = run(small(name, trace=str(file)))
+    trace = read_trace(file)
+    allocs = trace.records.filter(trace.records["operation"] == ALLOC)
+    frees = trace.records.filter(trace.records["operation"] == FREE)
+    assert allocs.height == frees.height == trace.objects
+    assert trace.cpus == 4
+    if name == "messages":
+        by_size = allocs.filter(allocs["cache"] == CACHE_KMALLOC)["given"].to_list()
+        assert by_size.count(512) == MESSAGES[name]
+        assert document["counts"]["calls"] == 4 * MESSAGES[name]
+
+
+# ---- The check against recorded runs ------------------------------------------------------------
+
+
+def comparison(recorded: workloads.Shape, generated: workloads.Shape) -> workloads.Comparison:
+    return workloads.Comparison(workloads.PROGRAMS[0], recorded, generated)
+
+
+def test_misses_are_named() -> None:
+    shape = workloads.Shape({"cache-256": 50.0, "kmalloc-512": 50.0}, 1000.0, 5000.0, 20.0)
+    assert comparison(shape, shape).misses() == []
+    within = workloads.Shape({"cache-256": 54.0, "kmalloc-512": 46.0}, 1900.0, 2600.0, 24.0)
+    assert comparison(shape, within).misses() == []
+    other = workloads.Shape({"cache-256": 44.0, "kmalloc-512": 56.0}, 2100.0, 2400.0, 26.0)
+    assert comparison(shape, other).misses() == [
+        "share of kmalloc-512 by 6.0 points",
+        "median 2.10x",
+        "percentile 90 0.48x",
+        "frees on another CPU by +6.0 points",
+    ]
+    less = workloads.Shape({"cache-192": 100.0}, 1000.0, 5000.0, 20.0)
+    assert comparison(shape, less).share_points == (100.0, "cache-192")
+
+
+def test_recorded_figures_are_whole() -> None:
+    recorded = workloads.read_recorded()
+    assert set(recorded) == {program.trace for program in workloads.PROGRAMS}
+    for shape in recorded.values():
+        assert sum(shape.shares.values()) == pytest.approx(100, abs=1)
+        assert 0 < shape.median_ns <= shape.percentile_90_ns
+    assert workloads.as_table_file(recorded).startswith("# Figures of kernel traces")
+
+
+def test_workloads_prints_every_program(tmp_path: Path) -> None:
+    file = tmp_path / "workloads.json"
+    done = subprocess.run(
+        [ROOT / "kmem", "lab", "workloads", "--scale", "0.02", "--json", file],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(file.read_text())
+    for program in workloads.PROGRAMS:
+        assert program.command in done.stdout
+        assert document[program.trace]["command"] == program.command
+    assert "Packet rings were not recorded" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("scale", ["0", "1.5", "-1"])
+def test_a_bad_scale_is_named(scale: str) -> None:
+    done = subprocess.run(
+        [ROOT / "kmem", "lab", "workloads", "--scale", scale],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "more than 0, at most 1" in done.stderr
+
+
+def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KmemError, match=r"hackbench-g4-l200-process\.slt\.zst"):
+        workloads.read_traces(tmp_path)
+
+
+# ---- Experiments --------------------------------------------------------------------------------
+
+
+def test_rank_correlation_by_hand() -> None:
+    assert cpu_partial.ranks([30.0, 10.0, 10.0, 20.0]) == [4, 1.5, 1.5, 3]
+    assert cpu_partial.spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert cpu_partial.spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    # 1 - 6 * (1 + 1) / (4 * 15)
+    assert cpu_partial.spearman([1, 2, 3, 4], [2, 1, 3, 4]) == pytest.approx(0.8)
+    assert cpu_partial.spearman([1, 1], [1, 2]) is None
+
+
+def test_changes_are_signed_as_the_mail_prints_them() -> None:
+    for row in read_mail("cpu_partial_hackbench"):
+        before, after = float(row["before_s"]), float(row["after_s"])
+        assert cpu_partial.change(before, after, before) == pytest.approx(
+            float(row["change_percent"]), abs=0.011
+        )
+
+
+def test_the_mails_tables_are_whole() -> None:
+    rows = read_mail("cpu_partial_hackbench")
+    assert len(rows) == 132
+    assert {row["machine"] for row in rows} == set(cpu_partial.MACHINES)
+    assert [freeze.mail_seconds(program.command) for program in freeze.PROGRAMS] == [
+        (7.042, 6.934),
+        (2.44, 2.17),
+    ]
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_partial, "QUICK_ROWS", 45)
+    monkeypatch.setattr(cpu_partial, "QUICK_LOOPS", 2)
+    monkeypatch.setattr(cpu_partial, "QUICK_MESSAGES", 2000)
+    monkeypatch.setattr(cpu_partial, "QUICK_TRANSACTIONS", 200)
+    monkeypatch.setattr(
+        freeze,
+        "PROGRAMS",
+        tuple(
+            freeze.Program(p.command, p.load, {**p.settings, "groups": 4}, 400, p.mail_loops)
+            for p in freeze.PROGRAMS
+        ),
+    )
+
+
+def documents(make: Any) -> tuple[Report, str, str]:
+    first, second = make(quick=True, seed=3), make(quick=True, seed=3)
+    return first, json.dumps(first.document), json.dumps(second.document)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_cpu_partial_has_all_that_it_should() -> None:
+    report, first, second = documents(cpu_partial.cpu_partial_report)
+    assert first == second
+    document = report.document
+    mail = read_mail("cpu_partial_hackbench")[::45]
+    assert [row["mail_percent"] for row in document["hackbench"]] == [
+        float(row["change_percent"]) for row in mail
+    ]
+    for row in document["hackbench"]:
+        for rule in ("objects", "slabs"):
+            assert row[rule]["slab_kib"] > 0
+            assert row[rule]["allocator_ns_per_message"] < row[rule]["busy_ns_per_message"]
+    assert len(document["netperf"]) == 6
+    for row in document["netperf"]:
+        assert row["objects"]["hmean"] > 0 and row["objects"]["stddev"] >= 0
+    for row in document["memory_groups"]:
+        assert 0 < row["charged_kib"] <= row["slab_kib"] * 1.1
+    page = as_html("cpu-partial", [report])
+    assert page.count("<svg") == 1 and "14.916" not in page and "0.538" in page
+
+
+@pytest.mark.usefixtures("tiny")
+def test_freeze_says_sign_and_size() -> None:
+    report, first, second = documents(freeze.freeze_report)
+    assert first == second
+    for row in report.document["rows"]:
+        assert row["verdict"] == freeze.judge(row["allocator_percent"], row["mail_percent"])
+        # A slab that leaves a node's list is frozen by a swap of its own with the eager policy.
+        assert row["delayed"]["compare_swaps"] <= row["eager"]["compare_swaps"]
+    assert as_html("freeze", [report]).count("<svg") == 1
+
+
+def test_verdicts() -> None:
+    assert freeze.judge(1.0, -11.0) == "the sign differs"
+    assert freeze.judge(-8.0, -11.0) == "sign right, size within a third"
+    assert freeze.judge(-22.0, -11.0) == "sign right, size 2.00 of the mail's"

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The table of caches: a line each, with columns by name. Always there are cache, size (bytes from
+ * one object to the next) and made (boot or later); the others are counts of objects: boot and
+ * cpu are optional, and settings say which columns are a task and a message.
+ */
+#include "tools/loads/loads.h"
+
+#include "simulator/base/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { COLUMNS_MOST = 24, GRAIN_SHIFT = 6, GRAINS = 1 << 30 };
+
+struct kind kinds[CACHES_MOST];
+unsigned int kind_count;
+struct recipe cpu_recipe;
+struct recipe task_recipe;
+struct recipe socket_recipe;
+struct recipe message_recipe;
+struct object_counts object_counts;
+
+/* Mark of the CPU that gave back what begins in each 64 bytes of the heap; address space only. */
+static uint16_t *last_cpu;
+
+static unsigned int split(char *line, char **words)
+{
+        unsigned int count = 0;
+
+        for (char *word = strtok(line, ",\n"); word && count < COLUMNS_MOST;
+             word = strtok(NULL, ",\n"))
+                words[count++] = word;
+        return count;
+}
+
+/* Number of a column; one that is not there counts nothing, unless it is asked for by the user. */
+static int find_column(char **words, unsigned int count, const char *name, bool needed)
+{
+        for (unsigned int i = 0; i < count; i++)
+                if (!strcmp(words[i], name))
+                        return (int)i;
+        if (needed && *name)
+                die("expected a column of the table of caches, not ", name);
+        return -1;
+}
+
+static unsigned int cell(char **words, int column, const char *line)
+{
+        char *end;
+        unsigned long number;
+
+        if (column < 0)
+                return 0;
+        number = strtoul(words[column], &end, 10);
+        if (*words[column] < '0' || *words[column] > '9' || *end || number > 1000000)
+                die("expected numbers up to 1000000 in the table of caches, not ", line);
+        return (unsigned int)number;
+}
+
+static void add_to(struct recipe *recipe, unsigned int kind, unsigned int count)
+{
+        if (!count)
+                return;
+        recipe->kinds =
+                need(realloc(recipe->kinds, (recipe->count + count) * sizeof(*recipe->kinds)));
+        while (count--)
+                recipe->kinds[recipe->count++] = kind;
+}
+
+void caches_read(const char *path)
+{
+        char line[512];
+        char copy[512];
+        char *words[COLUMNS_MOST];
+        unsigned int columns = 0;
+        int name = 0, size = 0, made = 0, boot = 0, cpu = 0, task = 0, socket = 0, message = 0;
+        FILE *file = fopen(path, "r");
+
+        if (!file)
+                die("cannot read ", path);
+        while (fgets(line, sizeof(line), file)) {
+                struct kind *kind = &kinds[kind_count];
+
+                strcpy(copy, line);
+                if (*line == '#')
+                        continue;
+                if (!columns) {
+                        columns = split(copy, words);
+                        name = find_column(words, columns, "cache", true);
+                        size = find_column(words, columns, "size", true);
+                        made = find_column(words, columns, "made", true);
+                        boot = find_column(words, columns, "boot", false);
+                        cpu = find_column(words, columns, "cpu", false);
+                        socket = find_column(words, columns, "socket", false);
+                        task = find_column(words, columns, settings.task, true);
+                        message = find_column(words, columns, settings.message, true);
+                        continue;
+                }
+                if (kind_count == CACHES_MOST || split(copy, words) != columns ||
+                    strlen(words[name]) >= NAME_BYTES ||
+                    (strcmp(words[made], "boot") && strcmp(words[made], "later")))
+                        die("expected a line with the columns of the heading, and boot or later, "
+                            "not ",
+                            line);
+                strcpy(kind->name, words[name]);
+                kind->size = cell(words, size, line);
+                kind->later = !strcmp(words[made], "later");
+                kind->boot = cell(words, boot, line);
+                add_to(&cpu_recipe, kind_count, cell(words, cpu, line));
+                add_to(&task_recipe, kind_count, cell(words, task, line));
+                add_to(&socket_recipe, kind_count, cell(words, socket, line));
+                add_to(&message_recipe, kind_count, cell(words, message, line));
+                kind_count++;
+        }
+        fclose(file);
+        if (message_recipe.count > OBJECTS_MOST)
+                die("a message has more than 4 objects: ", settings.message);
+}
+
+void caches_make(bool later)
+{
+        for (unsigned int i = 0; i < kind_count; i++)
+                if (kinds[i].later == later)
+                        kinds[i].cache =
+                                need(kmem_cache_create(kinds[i].name, kinds[i].size, 0,
+                                                       settings.charged ? SLAB_ACCOUNT : 0, NULL));
+        if (last_cpu)
+                return;
+        last_cpu = mmap(NULL, GRAINS * sizeof(*last_cpu), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (last_cpu == MAP_FAILED)
+                die("no address space for the CPUs of objects", "");
+}
+
+void caches_shrink(void)
+{
+        for (unsigned int i = 0; i < kind_count; i++)
+                kmem_cache_shrink(kinds[i].cache);
+}
+
+/* The CPU that had the lines of an object last, as a place for its mark. */
+static uint16_t *last_cpu_of(const void *object)
+{
+        uintptr_t grain = ((uintptr_t)object - heap.base) >> GRAIN_SHIFT;
+
+        if (grain >= GRAINS)
+                die("the load needs more than 64 GiB of slabs", "");
+        return &last_cpu[grain];
+}
+
+static void spend_call(uint64_t slow_paths_before)
+{
+        object_counts.calls++;
+        sim.clock += load_costs.call +
+                     (sim.counts.slow_paths - slow_paths_before) * load_costs.slow_path;
+}
+
+/* The lines of an object that another CPU gave back come over. */
+static void note_taken(unsigned int kind, const void *object)
+{
+        uint16_t last = *last_cpu_of(object);
+
+        object_counts.live_bytes += kinds[kind].size;
+        if (last && last != sim.mark) {
+                bool other_node = sim_other_node(last);
+
+                object_counts.moved_objects++;
+                object_counts.moved_objects_node += other_node;
+                sim.clock += load_costs.moved_object + other_node * load_costs.moved_object_node;
+        }
+        if (settings.trace)
+                record_event(false, kind, object);
+}
+
+static void note_given(unsigned int kind, const void *object)
+{
+        if (settings.trace)
+                record_event(true, kind, object);
+        *last_cpu_of(object) = sim.mark;
+        object_counts.live_bytes -= kinds[kind].size;
+}
+
+void *object_take(unsigned int kind)
+{
+        uint64_t before = sim.counts.slow_paths;
+        void *object = need(kmem_cache_alloc(kinds[kind].cache, GFP_KERNEL));
+
+        spend_call(before);
+        note_taken(kind, object);
+        return object;
+}
+
+void object_give(unsigned int kind, void *object)
+{
+        uint64_t before = sim.counts.slow_paths;
+
+        note_given(kind, object);
+        kmem_cache_free(kinds[kind].cache, object);
+        spend_call(before);
+}
+
+void objects_take_bulk(unsigned int kind, unsigned int count, void **objects)
+{
+        uint64_t before = sim.counts.slow_paths;
+
+        if (kmem_cache_alloc_bulk(kinds[kind].cache, GFP_KERNEL, count, objects) != (int)count)
+                need(NULL);
+        spend_call(before);
+        for (unsigned int i = 0; i < count; i++)
+                note_taken(kind, objects[i]);
+}
+
+void objects_give_bulk(unsigned int kind, unsigned int count, void **objects)
+{
+        uint64_t before = sim.counts.slow_paths;
+
+        for (unsigned int i = 0; i < count; i++)
+                note_given(kind, objects[i]);
+        kmem_cache_free_bulk(kinds[kind].cache, count, objects);
+        spend_call(before);
+}
+
+void recipe_take(const struct recipe *recipe, void **objects)
+{
+        for (unsigned int i = 0; i < recipe->count; i++)
+                objects[i] = object_take(recipe->kinds[i]);
+}
+
+void recipe_give(const struct recipe *recipe, void **objects)
+{
+        for (unsigned int i = 0; i < recipe->count; i++)
+                object_give(recipe->kinds[i], objects[i]);
+}
+
+void caches_populate(unsigned int cpus)
+{
+        unsigned int turn = 0;
+
+        for (unsigned int i = 0; i < kind_count; i++)
+                for (unsigned int n = 0; n < kinds[i].boot; n++) {
+                        sim_set_cpu(turn++ % cpus);
+                        need(kmem_cache_alloc(kinds[i].cache, GFP_KERNEL));
+                }
+}
+
+void caches_populate_cpus(unsigned int from, unsigned int to)
+{
+        void **objects = need(calloc(cpu_recipe.count + 1, sizeof(*objects)));
+
+        for (unsigned int cpu = from; cpu < to; cpu++) {
+                sim_set_cpu(cpu);
+                recipe_take(&cpu_recipe, objects);
+        }
+        free(objects);
+}

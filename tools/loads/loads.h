@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Workloads on the simulated machine, through the library's own code: `kmem lab` runs them.
+ *
+ *   main.c      arguments, the run, one JSON document on standard output
+ *   caches.c    the caches, and which objects a task, a socket or a message is made of
+ *   machine.c   CPUs with clocks and run queues, tasks that run, sleep, wake others and move
+ *   messages.c  hackbench: groups of senders and receivers over sockets or pipes
+ *   exchange.c  netperf TCP_RR and UDP_RR: a request, then an answer, in pairs of tasks
+ *   packets.c   stress-ng rawpkt: packets through the loopback interface to packet sockets
+ *   rings.c     rings of receive buffers, filled and freed in bulk
+ *   record.c    what happened, as a trace file
+ *
+ * Time is modelled: each CPU has a clock, which the costs of what the simulator counts move, and
+ * the costs (below) of what a real kernel does besides. The CPU whose clock is least goes on, by
+ * one object. List locks are waited for (sim_set_costs). Two runs with the same arguments are the
+ * same, byte for byte.
+ */
+#ifndef KMEM_TOOLS_LOADS_H
+#define KMEM_TOOLS_LOADS_H
+
+#include "api/heap.h"
+#include "kmem.h"
+#include "simulator/simulator.h"
+
+enum {
+        CACHES_MOST = 128,
+        OBJECTS_MOST = 4, /* of a message */
+        NAME_BYTES = 32,
+        SAMPLES = 16, /* of the memory in use, over a run */
+};
+
+/* Values of NAME=VALUE arguments; main.c has their limits. */
+struct settings {
+        unsigned int possible;  /* CPUs that the machine could have */
+        unsigned int boot_cpus; /* at boot; caches made `boot` see one of them online */
+        unsigned int load_cpus; /* during the load; those beyond boot_cpus come in between */
+        unsigned int nodes;
+        unsigned int groups; /* tasks that work together: hackbench's -g, or pairs of tasks */
+        unsigned int pairs;  /* senders in a group, and receivers: half of hackbench's fds */
+        unsigned int loops;  /* messages from each sender to each receiver; transactions; packets */
+        unsigned int capacity; /* messages that a socket, or a ring, holds */
+        unsigned int bulk;     /* rings: objects a call */
+        unsigned int skip;     /* percent of the messages that are not measured */
+        unsigned int seed;
+        unsigned int charged; /* 1: the objects are charged to a memory group */
+        /* Nanoseconds */
+        unsigned int send_ns;
+        unsigned int receive_ns;
+        unsigned int wake_ns;
+        unsigned int switch_ns;
+        unsigned int latency_ns; /* in which each task that can run should have run */
+        unsigned int slice_ns;   /* that a task runs at least while others wait */
+        unsigned int granule_ns; /* by which it has run more if one that wakes takes its place */
+        unsigned int cache_cpus; /* neighbours that share a cache; 0: all of a node */
+        const char *task;        /* columns of the table of caches; empty: none */
+        const char *message;
+        const char *options; /* further ones, as in KMEM_OPTIONS */
+        const char *trace;   /* file to write, or NULL */
+};
+extern struct settings settings;
+
+/* Costs that the simulator does not count, in picoseconds. */
+struct load_costs {
+        uint32_t call;
+        uint32_t slow_path;
+        uint32_t moved_object;      /* one that another CPU freed: its lines are there */
+        uint32_t moved_object_node; /* besides, if that CPU is of another node */
+};
+extern struct load_costs load_costs;
+
+void die(const char *what, const char *value) __attribute__((noreturn));
+void *need(void *memory);
+
+/* ---- Caches ------------------------------------------------------------------------------ */
+
+struct kind {
+        char name[NAME_BYTES];
+        unsigned int size; /* bytes from one object to the next */
+        bool later;        /* made after all CPUs of the boot are there */
+        unsigned int boot; /* objects in use after the boot */
+        struct kmem_cache *cache;
+};
+extern struct kind kinds[CACHES_MOST];
+extern unsigned int kind_count;
+
+/* The objects of one CPU, task, socket or message, in the order of the table. */
+struct recipe {
+        unsigned int count;
+        unsigned int *kinds;
+};
+extern struct recipe cpu_recipe;
+extern struct recipe task_recipe;
+extern struct recipe socket_recipe;
+extern struct recipe message_recipe;
+
+void caches_read(const char *path);
+void caches_make(bool later);
+void caches_shrink(void);
+/* What a boot, and the kernel for each CPU, leaves in use. */
+void caches_populate(unsigned int cpus);
+void caches_populate_cpus(unsigned int from, unsigned int to);
+
+/* One object on the CPU that runs, with its time. */
+void *object_take(unsigned int kind);
+void object_give(unsigned int kind, void *object);
+/* So many by one call. */
+void objects_take_bulk(unsigned int kind, unsigned int count, void **objects);
+void objects_give_bulk(unsigned int kind, unsigned int count, void **objects);
+void recipe_take(const struct recipe *recipe, void **objects);
+void recipe_give(const struct recipe *recipe, void **objects);
+
+struct object_counts {
+        uint64_t calls;
+        uint64_t moved_objects; /* taken by another CPU than the one that gave them back */
+        uint64_t moved_objects_node;
+        uint64_t live_bytes; /* strides of the objects in use */
+};
+extern struct object_counts object_counts;
+
+/* ---- Machine ----------------------------------------------------------------------------- */
+
+enum task_result {
+        TASK_GOES_ON,
+        TASK_SLEEPS, /* until machine_wake */
+        TASK_YIELDS, /* to the end of the queue */
+        TASK_ENDS,
+};
+
+struct task {
+        struct task *next; /* in a run queue, or in a list of the load's while it sleeps */
+        uint64_t ran;      /* the scheduler's: how long, among the tasks of its CPU */
+        uint64_t woken_at; /* the scheduler's: clock of the CPU that woke it */
+        uint16_t cpu;      /* where it runs, or ran last */
+        bool sleeps;
+        uint8_t phase;   /* of what it does; the load's */
+        uint32_t number; /* the load's */
+        /* One object's worth of work on the CPU that is set. */
+        enum task_result (*step)(struct task *task);
+};
+
+void machine_start(void);
+/* A new task on a CPU; it is asleep until it is woken. */
+void machine_add(struct task *task, unsigned int cpu);
+/* From the CPU that runs. */
+void machine_wake(struct task *task);
+/* Work of a real kernel. */
+void machine_spend(unsigned int nanoseconds);
+/* Goes on until all tasks sleep or have ended, or machine_stop was called. */
+void machine_run(void);
+void machine_stop(void);
+/* The latest clock. */
+uint64_t machine_time(void);
+/* Time that all CPUs ran tasks or switched between them, in picoseconds. */
+uint64_t machine_busy(void);
+/* A number below @limit; the same ones in every run with the same seed. */
+unsigned int pick(unsigned int limit);
+
+/* ---- Loads ------------------------------------------------------------------------------- */
+
+struct load {
+        const char *name;
+        void (*start)(void);
+        uint64_t (*messages)(void); /* that there will be */
+        void (*finish)(void);       /* gives back what the tasks hold */
+};
+extern const struct load messages_load;
+extern const struct load exchange_load;
+extern const struct load packets_load;
+extern const struct load rings_load;
+
+/* main.c: so many messages came through. */
+void load_count(unsigned int messages);
+
+/* record.c */
+void record_open(void);
+void record_event(bool free, unsigned int kind, const void *object);
+void record_thread(uint32_t thread);
+void record_close(void);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Arguments and errors of the programs that replay a trace.
+ */
+#include "tools/replay/steps.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void die(const char *format, ...)
+{
+        va_list arguments;
+
+        va_start(arguments, format);
+        fputs("replay: ", stderr);
+        vfprintf(stderr, format, arguments);
+        fputc('\n', stderr);
+        va_end(arguments);
+        exit(1);
+}
+
+void *need(void *memory)
+{
+        if (!memory)
+                die("out of memory");
+        return memory;
+}
+
+unsigned int number_of(const char *name, const char *value, unsigned int most)
+{
+        char *end;
+        unsigned long parsed;
+
+        errno = 0;
+        parsed = strtoul(value, &end, 10);
+        if (*value < '1' || *value > '9' || *end || errno || parsed > most)
+                die("%s=%s: expected a number from 1 to %u", name, value, most);
+        return (unsigned int)parsed;
+}
+
+void load_or_die(const char *path, struct trace *trace)
+{
+        struct trace_error error;
+
+        if (!trace_load(path, trace, &error))
+                die("%s: byte %lu: %s", path, (unsigned long)error.offset, error.text);
+        if (!trace_check(trace, &error))
+                die("%s: %s", path, error.text);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A trace as a list of steps, for the programs that replay one: on the simulated machine (main.c,
+ * run.c) and in real time (real_time.c).
+ */
+#ifndef KMEM_TOOLS_REPLAY_STEPS_H
+#define KMEM_TOOLS_REPLAY_STEPS_H
+
+#include "api/heap.h"
+#include "lab/trace.h"
+#include "page/large.h"
+
+/* What objects come from, by the number in a step. */
+enum { SOURCE_SIZES, SOURCE_LARGE_SIZES, SOURCE_PAGES, SOURCES_FIXED };
+
+struct source {
+        struct kmem_cache *cache; /* NULL: kmalloc or pages */
+        char name[CACHE_NAME_BYTES];
+        uint32_t object_bytes; /* the most that the trace asks for */
+        uint32_t given;        /* the recorded stride */
+        bool uncached;         /* never served by a sheaf: every call takes a slow path */
+        bool large;            /* has pages of its own, and does not count as allocated bytes */
+};
+
+/* One event, with objects named by place. */
+struct step {
+        uint64_t time;  /* ns since the trace began */
+        uint64_t bytes; /* that the object was asked for */
+        uint32_t place : 31;
+        uint32_t frees : 1;
+        uint16_t cpu;
+        uint16_t source;
+};
+
+struct replay {
+        uint64_t steps_count;
+        struct step *steps;
+        uint32_t places;
+        uint32_t source_count;
+        struct source *sources;
+        uint32_t trace_cpus;
+        /* Of one copy. */
+        uint64_t allocations;
+        uint64_t frees;
+        uint64_t implied_frees; /* of `frees` */
+        uint64_t orphans;       /* left out: what they free was allocated before the trace began */
+};
+
+/* Prints a line and ends the program. */
+void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* Memory is never missing. */
+void *need(void *memory);
+/* The number of an argument NAME=VALUE, from 1 to @most; ends the program if it is none. */
+unsigned int number_of(const char *name, const char *value, unsigned int most);
+/* Reads and checks a trace; ends the program if it is none. */
+void load_or_die(const char *path, struct trace *trace);
+
+enum places {
+        PLACES_REUSED,   /* a place is used again when its object is gone */
+        PLACES_OF_LIVES, /* each object has its own */
+};
+
+/* Makes steps, and the caches that they need. The heap has been started. */
+void replay_prepare(struct replay *replay, const struct trace *trace, enum places places);
+
+static inline void *step_alloc(const struct replay *replay, const struct step *step)
+{
+        const struct source *source = &replay->sources[step->source];
+
+        if (source->cache)
+                return kmem_cache_alloc(source->cache, GFP_NOWAIT);
+        if (step->source == SOURCE_PAGES)
+                return large_alloc(max_of(step->bytes, (uint64_t)1), PAGE_SIZE, false);
+        return kmalloc(step->bytes, GFP_NOWAIT);
+}
+
+static inline void step_free(const struct replay *replay, const struct step *step, void *object)
+{
+        const struct source *source = &replay->sources[step->source];
+
+        if (source->cache)
+                kmem_cache_free(source->cache, object);
+        else if (step->source == SOURCE_PAGES)
+                large_free(object);
+        else
+                kfree(object);
+}
+
+#endif
