@@ -113,5 +113,6 @@ bool heap_locks_free(void)
         return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
                !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
                !lock_is_held(&purge_lock) && !any_held && !load_relaxed(&group_lock.held) &&
-               !lock_is_held(&extra_lock) && !lock_is_held(&sample_lock) && !lock_is_held(&metadata_lock) && record_lock_free();
+               !lock_is_held(&extra_lock) && !lock_is_held(&sample_lock) &&
+               !lock_is_held(&metadata_lock) && record_lock_free();
 }

@@ -8,7 +8,7 @@
 #include "base/stack.h"
 
 struct stack {
-        struct stack *next; /* in its bucket; older ones */
+        struct stack *next;             /* in its bucket; older ones */
         struct registry_stack *figures; /* of samples with this stack, for others to see, or NULL */
         uint32_t hash;
         uint32_t count;

@@ -37,8 +37,8 @@
 #endif
 
 enum {
-        FIRST_BYTES = 32 << 10, /* taken from the system at once */
-        SLOW_PATHS = 128,       /* before the file is made */
+        FIRST_BYTES = 32 << 10,  /* taken from the system at once */
+        SLOW_PATHS = 128,        /* before the file is made */
         REGION_BYTES = 16 << 20, /* the most */
         UNIT = 64,
         SIZES = 16, /* records of up to so many units are used again */
@@ -257,7 +257,8 @@ bool registry_is_made(void)
 
 bool registry_is_due(void)
 {
-        return options.registry == REGISTRY_ON || options.profile_interval || add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
+        return options.registry == REGISTRY_ON || options.profile_interval ||
+               add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
 }
 
 static uint32_t *cleared; /* the page that the kernel clears in children */

@@ -18,7 +18,8 @@ int profile_set_locked(uint64_t interval)
                 return ERANGE;
         if (interval && !samples_init())
                 return ENOMEM;
-        store_relaxed(&profile_interval, interval);
+        /* Pairs with is_profiling. */
+        store_release(&profile_interval, interval);
         store_relaxed(&registry->profile_interval, interval);
         /* What rests in sheaves was not decided when it came there. */
         if (interval && first)

@@ -61,7 +61,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
                 memcpy(objects, &sheaf->object[sheaf->size], taken * sizeof(*objects));
                 put_away(cache, slot, record, sheaf);
         }
-        return marks_exist() ? marks_serve(cache, objects, taken) : taken;
+        return marks_exist() ? marks_serve(cache, record, objects, taken) : taken;
 }
 
 /* A slot's one array is refilled and flushed batch by batch, as by single calls (S5-30). */
@@ -93,8 +93,7 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 } else {
                         struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
-                        if (!spare_is_marked(&pair) && load_relaxed(&pair.spare->size) &&
-                            take_turns(slot, cache, &pair))
+                        if (load_relaxed(&spare_of(&pair)->size) && take_turns(slot, cache, &pair))
                                 got = pop_some(cache, objects + taken, wanted);
                         if (!got)
                                 got = take_many(cache, slot, record, objects + taken, wanted);
@@ -155,8 +154,8 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                 uint32_t capacity = load_relaxed(&cache->sheaf_capacity);
                 unsigned int got = 0;
 
-                if (!spare_is_marked(&pair) &&
-                    load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
+                if (load_relaxed(&spare_of(&pair)->size) <
+                            load_relaxed(&spare_of(&pair)->capacity) &&
                     take_turns(slot, cache, &pair))
                         got = push_some(cache, objects + given, left);
                 if (!got && left >= capacity) {

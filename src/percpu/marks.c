@@ -22,7 +22,7 @@ static const struct pair no_sheaves = {&cold_sheaf, &cold_sheaf};
 static bool can_sample(const struct kmem_cache *cache)
 {
         return cache->engine == &slub_engine && !cache->debug && !cache_is_closed(cache) &&
-               !(cache->flags & SLAB_TYPESAFE_BY_RCU);
+               !(cache->flags & SLAB_TYPESAFE_BY_RCU) && cache->size <= SAMPLE_BYTES_MAX;
 }
 
 /* How many objects come before the next sample. */
@@ -43,19 +43,26 @@ void marks_decide(struct kmem_cache *cache, struct slot *slot, struct slot_cache
         }
 }
 
+/* Sheaves that came here before the cache was closed may still have marks. */
+void *marks_sample(struct kmem_cache *cache)
+{
+        return can_sample(cache) ? sample_alloc(cache) : NULL;
+}
+
 void *marks_alloc_one(struct kmem_cache *cache)
 {
         return gap_of(cache) ? NULL : sample_alloc(cache);
 }
 
-unsigned int marks_serve(struct kmem_cache *cache, void **objects, unsigned int count)
+unsigned int marks_serve(struct kmem_cache *cache, struct slot_cache *record, void **objects,
+                         unsigned int count)
 {
         unsigned int served = 0;
 
         for (unsigned int i = 0; i < count; i++) {
-                void *object = likely(objects[i]) ? objects[i] : sample_alloc(cache);
+                void *object = likely(objects[i]) ? objects[i] : marks_sample(cache);
 
-                if (likely(object))
+                if (likely(object || cache->engine->take(cache, &record->engine, &object, 1)))
                         objects[served++] = object;
         }
         return served;
@@ -81,7 +88,8 @@ bool marks_split(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
 {
         uint32_t mark = find_mark(sheaf);
         uint32_t above = sheaf->size - mark;
-        struct sheaf *top = mark && !load_relaxed(&pair->main->size) ? barn_take_empty(cache) : NULL;
+        struct sheaf *top =
+                mark && !load_relaxed(&pair->main->size) ? barn_take_empty(cache) : NULL;
         struct pair new_pair = {.main = top, .spare = marked(sheaf)};
 
         if (!mark)

@@ -40,22 +40,26 @@ KMEM_HIDDEN void marks_decide(struct kmem_cache *cache, struct slot *slot,
                               struct slot_cache *record, void **objects, unsigned int count);
 /* The same for one that would go straight to the program: a sample in its place, or NULL. */
 KMEM_HIDDEN void *marks_alloc_one(struct kmem_cache *cache);
-/* Puts samples in the place of marks; returns how many objects there are then. */
-KMEM_HIDDEN unsigned int marks_serve(struct kmem_cache *cache, void **objects,
-                                     unsigned int count);
+/* A sample in the place of a mark; NULL if none can be had: then any object has to serve. */
+KMEM_HIDDEN void *marks_sample(struct kmem_cache *cache);
+/*
+ * Puts samples in the place of marks, or other objects if there are none; returns how many objects there
+ * are then, less than @count only without memory.
+ */
+KMEM_HIDDEN unsigned int marks_serve(struct kmem_cache *cache, struct slot_cache *record,
+                                     void **objects, unsigned int count);
 /*
  * Installs a private sheaf that has marks where @pair is, whose main is empty, or puts it away. False:
  * it has none, and nothing was done.
  */
-KMEM_HIDDEN bool marks_split(struct kmem_cache *cache, struct slot *slot,
-                             struct slot_cache *record, const struct pair *pair,
-                             struct sheaf *sheaf);
+KMEM_HIDDEN bool marks_split(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                             const struct pair *pair, struct sheaf *sheaf);
 /*
  * A full main and a spare with marks that has room: fills the spare with the oldest of main, and puts
  * @object on top of that. False: the pair has changed, and nothing was done.
  */
-KMEM_HIDDEN bool marks_merge(struct kmem_cache *cache, struct slot *slot,
-                             struct slot_cache *record, const struct pair *pair, void *object);
+KMEM_HIDDEN bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                             const struct pair *pair, void *object);
 /* A sample of the cache was freed: leaves a mark on top of the caller's slot. */
 KMEM_HIDDEN void marks_put(struct kmem_cache *cache);
 /* Takes the marks out of a private sheaf. */

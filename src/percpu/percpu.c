@@ -221,8 +221,8 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
                  */
                 bool worth = is_profiling() || sheaf->size * 4 >= sheaf->capacity;
 
-                if (worth &&
-                    (stock_put(cache, slot, record, sheaf) || barn_put_full(barn_here(cache), sheaf)))
+                if (worth && (stock_put(cache, slot, record, sheaf) ||
+                              barn_put_full(barn_here(cache), sheaf)))
                         return;
                 sheaf_give(cache, slot, record, sheaf);
         }
@@ -283,7 +283,8 @@ bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *
 {
         struct pair swapped = {.main = pair->spare, .spare = pair->main};
 
-        return slot_replace(slot, sheaf_offset(cache), pair, &swapped);
+        /* MARK-2 */
+        return !spare_is_marked(pair) && slot_replace(slot, sheaf_offset(cache), pair, &swapped);
 }
 
 /*
@@ -355,8 +356,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                 return array_alloc(cache, slot, record, &object, 1) ? object : NULL;
         pair = slot_read_pair(slot, sheaf_offset(cache));
         /* The size may be stale; then the pop finds nothing and a refill follows. */
-        if (!spare_is_marked(&pair) && load_relaxed(&pair.spare->size) &&
-            take_turns(slot, cache, &pair)) {
+        if (load_relaxed(&spare_of(&pair)->size) && take_turns(slot, cache, &pair)) {
                 object = pop_again(cache);
                 if (likely(object))
                         return object;
@@ -374,9 +374,10 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         install_refill(cache, slot, record, sheaf);
         /* A mark; afterwards, since the walk of the stack takes long. */
         if (unlikely(!object))
-                object = sample_alloc(cache);
+                object = marks_sample(cache);
         return likely(object) ? object : alloc_one(cache, record);
 }
+
 /*
  * A wish for another node goes past the sheaves (S13-04). One for the own node is served from them,
  * but what CPUs free here lies in them too: an object of another node goes home. If the node has

@@ -11,7 +11,7 @@
 
 enum {
         PLACES = 1 << 17,
-        PLACE_BYTES = CLASS_BYTES_MAX, /* address space; only what an object covers is touched */
+        PLACE_BYTES = SAMPLE_BYTES_MAX, /* address space; only what an object covers is touched */
         COMMIT_PLACES = 64,
         LARGE_BUCKETS = 1 << 12,
 };
@@ -36,11 +36,11 @@ size_t sample_region_bytes;
 uint64_t sample_large_blocks;
 
 static struct stack unknown_stack; /* no frames: walked within a walk, or no memory for it */
-static struct sample *samples;  /* entry 0 is none */
-static uint32_t free_entries;   /* under sample_lock, as what follows */
+static struct sample *samples;     /* entry 0 is none */
+static uint32_t free_entries;      /* under sample_lock, as what follows */
 static uint32_t used_entries = 1;
 static uint32_t committed_entries;
-static uint32_t large[LARGE_BUCKETS];
+static KMEM_SPARSE uint32_t large[LARGE_BUCKETS];
 
 bool samples_init(void)
 {
@@ -195,7 +195,7 @@ static uintptr_t object_place(const struct kmem_cache *cache, uint32_t entry)
 void *sample_alloc(struct kmem_cache *cache)
 {
         int saved_errno = errno;
-        uint32_t entry = cache->size <= PLACE_BYTES ? take_entry() : 0;
+        uint32_t entry = take_entry();
         struct sample *sample = &samples[entry];
         uintptr_t address;
 

@@ -16,11 +16,14 @@
 #ifndef KMEM_PROFILE_SAMPLE_H
 #define KMEM_PROFILE_SAMPLE_H
 
-#include "engine.h"
+#include "percpu/slot.h"
 
-enum { PROFILE_INTERVAL_LEAST = 1024 }; /* bytes; a finer one would make most objects samples */
+enum {
+        PROFILE_INTERVAL_LEAST = 1024,      /* bytes; a finer one would make most objects samples */
+        SAMPLE_BYTES_MAX = CLASS_BYTES_MAX, /* larger objects of caches are none */
+};
 
-/* Bytes between samples on average; 0: nothing is sampled. Relaxed. */
+/* Bytes between samples on average; 0: nothing is sampled. Who sees another sees the region. */
 extern KMEM_HIDDEN uint64_t profile_interval;
 extern KMEM_HIDDEN struct lock sample_lock;
 /* The region; 0 bytes before the first use. Set once, base first. */
@@ -31,13 +34,16 @@ extern KMEM_HIDDEN uint64_t sample_large_blocks;
 
 static inline bool is_profiling(void)
 {
-        return unlikely(load_relaxed(&profile_interval) != 0);
+        return unlikely(load_acquire(&profile_interval) != 0);
 }
 
 /* Whether an address lies in the region. */
 static inline bool in_sample_region(const void *address)
 {
-        return unlikely((uintptr_t)address - sample_base < load_acquire(&sample_region_bytes));
+        /* Before the base is read. */
+        size_t bytes = load_acquire(&sample_region_bytes);
+
+        return unlikely((uintptr_t)address - sample_base < bytes);
 }
 
 /* Makes the region and its table; false without memory. Under cache_mutex. */

@@ -156,6 +156,54 @@ static void gone_cache_child(void)
         kfree(sample);
 }
 
+/* An owner is noted by the page of the heap, of which a sample has none. */
+static void closed_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("closed", 256, 0, SLAB_ACCOUNT, NULL);
+        struct kmem_group_stats stats;
+        struct kmem_group *group;
+        void *sample;
+
+        do
+                sample = kmem_cache_alloc(cache, GFP_KERNEL);
+        while (!in_sample_region(sample));
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        check(count_samples());
+        /* Their marks rest in sheaves that the barn keeps. */
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        check(group = kmem_group_create("group", NULL, 0));
+        kmem_group_set(group);
+        for (unsigned int i = 0; i < OBJECTS / 2; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, OBJECTS / 2, objects + OBJECTS / 2),
+                    OBJECTS / 2);
+        check_equal(count_samples(), 0);
+        check_equal(kmem_group_stats(group, &stats), 0);
+        check_equal(stats.objects, OBJECTS);
+        kmem_cache_free(cache, sample);
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        check_equal(kmem_group_stats(group, &stats), 0);
+        check_equal(stats.objects, 0);
+}
+
+static void large_objects_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("large", SAMPLE_BYTES_MAX, 0, 0, NULL);
+        struct kmem_cache *larger = kmem_cache_create("larger", SAMPLE_BYTES_MAX + 1, 0, 0, NULL);
+
+        for (unsigned int i = 0; i < 100; i++) {
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+                memset(objects[i], 0x5a, SAMPLE_BYTES_MAX);
+        }
+        check(count_samples() > 90);
+        kmem_cache_free_bulk(cache, 100, objects);
+        for (unsigned int i = 0; i < 100; i++)
+                check(objects[i] = kmem_cache_alloc(larger, GFP_KERNEL));
+        check_equal(count_samples(), 0);
+        kmem_cache_free_bulk(larger, 100, objects);
+}
+
 static void *other_thread(void *unused)
 {
         for (unsigned int i = 0; i < OBJECTS; i++)
@@ -206,6 +254,8 @@ static const struct child_case children[] = {
         {"double free", double_free_child},
         {"inner free", inner_free_child},
         {"gone cache", gone_cache_child},
+        {"closed", closed_child},
+        {"large objects", large_objects_child},
         {"threads", threads_child},
         {"fork", fork_child},
 };
@@ -239,6 +289,17 @@ static void test_misuse(void **state)
 static void test_gone_cache(void **state)
 {
         child_passes("gone cache", FINE);
+}
+
+static void test_closed(void **state)
+{
+        child_passes("closed", FINE);
+        child_passes("closed", FINE ",slots=locked");
+}
+
+static void test_large_objects(void **state)
+{
+        child_passes("large objects", FINE);
 }
 
 static void test_threads(void **state)
@@ -294,11 +355,12 @@ static void test_draws(void **state)
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_sizes),      cmocka_unit_test(test_caches),
-                cmocka_unit_test(test_resize),     cmocka_unit_test(test_misuse),
-                cmocka_unit_test(test_gone_cache), cmocka_unit_test(test_threads),
-                cmocka_unit_test(test_fork),       cmocka_unit_test(test_off),
-                cmocka_unit_test(test_draws),
+                cmocka_unit_test(test_sizes),         cmocka_unit_test(test_caches),
+                cmocka_unit_test(test_resize),        cmocka_unit_test(test_misuse),
+                cmocka_unit_test(test_gone_cache),    cmocka_unit_test(test_threads),
+                cmocka_unit_test(test_fork),          cmocka_unit_test(test_off),
+                cmocka_unit_test(test_draws),         cmocka_unit_test(test_closed),
+                cmocka_unit_test(test_large_objects),
         };
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));
