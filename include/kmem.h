@@ -707,6 +707,144 @@ int kmem_attr_write(const char *cache, const char *name, const char *value);
  */
 int kmem_slabinfo_write(const char *line);
 
+/* ---- Figures (S9-11, S9-12) -------------------------------------------------------------- */
+
+/*
+ * Both structs begin with their size, so that they can grow: the caller sets it to the size of the
+ * struct that it was compiled with, the library fills in what it knows of that, clears the rest, and
+ * sets it to the bytes that it knows. Fields are only ever added at the end. Figures are exact while
+ * no other thread allocates or frees; while some do they are sums of parts that were read one after the
+ * other, never below 0.
+ */
+
+/*
+ * The whole heap of the process.
+ * @size: bytes of this struct
+ * @caches: that exist; @slabs: of all of them
+ * @objects_inuse, @objects_free, @objects_resting: objects that the program has; free ones in slabs
+ *   and sheaves; those of the free ones that rest in sheaves and arrays of CPUs
+ * @object_bytes_inuse, @object_bytes_free: the same with each object's stride; engine slob: bytes
+ * @large_blocks, @large_bytes: blocks above the size classes, in whole pages
+ * @huge_blocks, @huge_bytes: blocks with mappings of their own
+ * @huge_kept_bytes: freed such mappings that are kept for reuse
+ * @bytes_inuse: of objects, large and huge blocks together
+ * @page_bytes: of a page in the next five
+ * @pages_accessible: below the heap's frontier: used and free ones
+ * @pages_used: of slabs and large blocks
+ * @pages_free: @pages_free_touched of them not given back to the system
+ * @pages_purged: given back since the start
+ * @metadata_bytes, @metadata_used_bytes: mapped for what the library notes about all this, and in use
+ * @objects_taken: that left back ends for the program or for sheaves, since the start
+ * @large_taken: large and huge blocks handed out since the start
+ */
+struct kmem_stats {
+        size_t size;
+        uint64_t caches;
+        uint64_t slabs;
+        uint64_t objects_inuse;
+        uint64_t objects_free;
+        uint64_t objects_resting;
+        uint64_t object_bytes_inuse;
+        uint64_t object_bytes_free;
+        uint64_t large_blocks;
+        uint64_t large_bytes;
+        uint64_t huge_blocks;
+        uint64_t huge_bytes;
+        uint64_t huge_kept_bytes;
+        uint64_t bytes_inuse;
+        uint64_t page_bytes;
+        uint64_t pages_accessible;
+        uint64_t pages_used;
+        uint64_t pages_free;
+        uint64_t pages_free_touched;
+        uint64_t pages_purged;
+        uint64_t metadata_bytes;
+        uint64_t metadata_used_bytes;
+        uint64_t objects_taken;
+        uint64_t large_taken;
+};
+
+/*
+ * kmem_stats_get - figures of the process's heap
+ * @stats: receives them; stats->size is sizeof(*stats)
+ *
+ * Takes locks of caches one after the other and looks at every CPU's sheaves: some microseconds a
+ * cache. Not to be called by a constructor. Returns 0, or -1 with errno EINVAL (NULL, or a size below
+ * that of the field itself) or ENOMEM (there is no heap and none can be made).
+ */
+int kmem_stats_get(struct kmem_stats *stats);
+
+#define KMEM_NAME_BYTES 48
+
+/*
+ * One cache: what /proc/slabinfo says of it, and more.
+ * @size: bytes of this struct
+ * @id: of the cache; no other one of the process ever has it, and newer ones have greater ones
+ * @name, @engine: with a zero byte
+ * @object_size: usable bytes of an object; @slab_size: its stride; @align: its alignment
+ * @flags: SLAB_*; @aliases: names beside its own (S4-40)
+ * @objects_inuse: that the program has; @objects_resting: free ones in sheaves and arrays
+ * @active_objs, @num_objs, @objperslab, @pagesperslab, @limit, @batchcount, @sharedfactor,
+ *   @active_slabs, @num_slabs, @sharedavail: the columns of /proc/slabinfo by their names there
+ *   (S9-11, S6-70): active objects are in use, resting, or in CPU slabs and on CPU partial lists
+ * @partial_slabs: on lists of nodes
+ * @min_partial, @cpu_partial, @sheaf_capacity: the attributes of these names
+ * @taken, @given: objects that left the back end and came back to it, since the cache was made
+ */
+struct kmem_cache_info {
+        size_t size;
+        uint64_t id;
+        char name[KMEM_NAME_BYTES];
+        char engine[8];
+        uint32_t object_size;
+        uint32_t slab_size;
+        uint32_t align;
+        uint32_t flags;
+        uint32_t aliases;
+        uint32_t objperslab;
+        uint32_t pagesperslab;
+        uint32_t limit;
+        uint32_t batchcount;
+        uint32_t sharedfactor;
+        uint64_t objects_inuse;
+        uint64_t objects_resting;
+        uint64_t active_objs;
+        uint64_t num_objs;
+        uint64_t active_slabs;
+        uint64_t num_slabs;
+        uint64_t sharedavail;
+        uint64_t partial_slabs;
+        uint64_t min_partial;
+        uint32_t cpu_partial;
+        uint32_t sheaf_capacity;
+        uint64_t taken;
+        uint64_t given;
+};
+
+/*
+ * kmem_cache_info - figures of one cache
+ * @cache: of kmem_cache_create
+ * @info: receives them; info->size is sizeof(*info)
+ *
+ * Returns 0, or -1 with errno EINVAL (NULL, no cache of this process, or a size below that of the
+ * field itself). Must not be called by a constructor.
+ */
+int kmem_cache_info(struct kmem_cache *cache, struct kmem_cache_info *info);
+
+/*
+ * kmem_cache_next - walk over all caches, those of malloc and kmalloc among them
+ * @position: 0 before the first; the call moves it on
+ * @info: receives the next cache's figures; info->size is sizeof(*info), anew for each call
+ *
+ * From the newest cache to the oldest, each once. Caches may be made and destroyed meanwhile, by this
+ * thread too: one that was there all the time is not left out, one that was made after the walk began
+ * is not in it. No lock is held between calls.
+ *
+ * Returns 1, or 0 behind the last, or -1 with errno EINVAL (NULL, or a size below that of the field
+ * itself). Must not be called by a constructor.
+ */
+int kmem_cache_next(uint64_t *position, struct kmem_cache_info *info);
+
 #ifdef __cplusplus
 } /* extern "C" */
 

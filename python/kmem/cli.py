@@ -133,6 +133,39 @@ def trim(process: Pid) -> None:
 
 
 @app.command()
+def profile(
+    process: Pid,
+    outputs: Annotated[
+        list[Path],
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="NAME.pb.gz (pprof) or NAME.svg; may be repeated.",
+        ),
+    ],
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="How long; Ctrl-C ends it earlier.")
+    ] = 10,
+    interval: Annotated[
+        int, typer.Option("--interval", metavar="BYTES", help="A sample in so many on average.")
+    ] = 512 << 10,
+    view: Annotated[
+        Literal["live", "rate"],
+        typer.Option(help="What the picture shows: bytes in use, or allocated in the time."),
+    ] = "live",
+) -> None:
+    """Profile the heap of a running process by samples (docs/profiles.md).
+
+    In use is what was allocated since sampling began and is not freed; a program that begins with
+    option profile_interval=BYTES is sampled from its start.
+    """
+    from kmem.profile import profile
+
+    profile(process, seconds=seconds, interval=interval, outputs=outputs, view=view)
+
+
+@app.command()
 def top(
     process: Annotated[
         int | None, typer.Argument(metavar="[PID]", min=1, help="Process id; without: choose.")
@@ -439,6 +472,19 @@ def bulk(
     from kmem.bulk import bench_bulk
 
     bench_bulk(engine, rounds, json_file, html_file)
+
+
+@bench.command(name="profile")
+def bench_profile(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=7, help="Rounds of each setting.")] = 21,
+) -> None:
+    """Time a program with and without sampling, in one interleaved run; takes a minute or two."""
+    from kmem.profile_cost import bench_profile
+
+    bench_profile(rounds, json_file)
 
 
 @bench.command()

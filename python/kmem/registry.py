@@ -35,9 +35,9 @@ FIELD = np.dtype(
         "itemsize": 48,
     }
 )
-PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone")
+PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone", "stack")
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
-RECORD_CACHE, RECORD_SLOT = 1, 2
+RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
 REQUEST_PENDING, REQUEST_DONE = 1, 2
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 NODES_MOST = 64  # more are no figures of ours
@@ -219,7 +219,7 @@ class Registry:
 
     def records(self, copy: bytes) -> dict[int, list[int]]:
         """Where the records of each kind are."""
-        found: dict[int, list[int]] = {RECORD_CACHE: [], RECORD_SLOT: []}
+        found: dict[int, list[int]] = {RECORD_CACHE: [], RECORD_SLOT: [], RECORD_STACK: []}
         at = self.number("head", "head_bytes")
         if at % 64:
             raise RegistryError(f"{self.path}: records at {at}; expected a multiple of 64")

@@ -5,6 +5,7 @@
 #include "base/message.h"
 #include "page/large.h"
 #include "percpu/figures.h"
+#include "profile/sample.h"
 
 /* An open cache that is asked for an accounted object; false if it must stay open. */
 static KMEM_COLD bool close_cache(struct kmem_cache *cache)
@@ -134,7 +135,17 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         return true;
 }
 
-void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
+/* A large block that was handed out, if any. */
+static void *profiled(void *block, size_t bytes)
+{
+        if (is_profiling() && block) {
+                figures_poll();
+                sample_large(block, round_up(bytes, PAGE_SIZE));
+        }
+        return block;
+}
+
+static void *large_alloc_charged(size_t bytes, size_t align, gfp_t flags)
 {
         struct kmem_group *owner;
         void *block;
@@ -152,12 +163,37 @@ void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
         return block;
 }
 
+void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
+{
+        return profiled(large_alloc_charged(bytes, align, flags), bytes);
+}
+
+/* Before the block may become somebody else's; 0: it is no sample. */
+static uint32_t take_sample(const void *block)
+{
+        if (unlikely(load_relaxed(&sample_large_blocks)))
+                figures_poll();
+        return sample_large_take(block);
+}
+
+static void end_sample(uint32_t sample, const void *block, bool freed)
+{
+        if (likely(!sample))
+                return;
+        if (freed)
+                sample_large_end(sample, block);
+        else
+                sample_large_put_back(sample, block);
+}
+
 bool accounted_large_free(void *block)
 {
         size_t charged;
         struct kmem_group *owner = large_owner_take(block, &charged);
+        uint32_t sample = take_sample(block);
         bool freed = large_free(block);
 
+        end_sample(sample, block, freed);
         if (owner)
                 group_uncharge(owner, 1, charged);
         return freed;
@@ -168,7 +204,7 @@ bool accounted_large_free(void *block)
  * shrinks is uncharged afterwards. If it has to move
  * instead, the caller's new block is charged on its own, and both count while there are two.
  */
-void *accounted_large_resize(void *block, size_t bytes)
+static void *large_resize_charged(void *block, size_t bytes)
 {
         size_t old;
         struct kmem_group *owner = large_owner(block, &old);
@@ -187,4 +223,14 @@ void *accounted_large_resize(void *block, size_t bytes)
         else if (!resized && new > old)
                 group_charge_less(owner, new - old);
         return resized;
+}
+
+/* For the profile a block that is resized is freed and got again. */
+void *accounted_large_resize(void *block, size_t bytes)
+{
+        uint32_t sample = take_sample(block);
+        void *resized = large_resize_charged(block, bytes);
+
+        end_sample(sample, block, resized != NULL);
+        return profiled(resized, bytes);
 }

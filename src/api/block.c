@@ -11,6 +11,7 @@
 #include "debug/debug.h"
 #include "page/large.h"
 #include "percpu/figures.h"
+#include "percpu/marks.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -149,6 +150,8 @@ size_t block_bytes(const void *block)
 
         if (!heap_ready())
                 return heap_is_foreign() ? kmem_heap_owner.block_bytes(block) : 0;
+        if (in_sample_region(block))
+                return sample_bytes(block);
         cache = cache_of(block);
         if (!cache)
                 return large_size(block);
@@ -196,6 +199,17 @@ void report_bad_free(const char *call, void *block, const char *wrong)
         message("%s(%p): %s; ignored", call, block, wrong);
 }
 
+static KMEM_NOINLINE void free_sample(void *block, const char *call)
+{
+        struct kmem_cache *cache;
+
+        figures_poll();
+        if (!sample_free(block, &cache))
+                report_bad_free(call, block, "not the start of an object that is in use");
+        else if (cache)
+                marks_put(cache);
+}
+
 void block_free_at(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
@@ -217,7 +231,9 @@ void block_free_at(void *block, const char *call, const void *site)
                 figures_poll();
         if (cache && cache_has_owners(cache) && accounted_free_fast(cache, block))
                 return;
-        if (!cache) {
+        if (in_sample_region(block)) {
+                free_sample(block, call);
+        } else if (!cache) {
                 if (!accounted_large_free(block))
                         report_bad_free(call, block, "not the start of a block of this heap");
         } else if (cache->engine->free_bytes) {
@@ -293,6 +309,9 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
                                 record_free(block, site);
                         return recorded(with_request(cache, block, size), size, site);
                 }
+        } else if (in_sample_region(block)) {
+                if (size <= old && size >= old / 2)
+                        return block;
         } else if (size > class_bytes_max()) {
                 void *resized = resize_large(block, size, site);
 

@@ -16,6 +16,7 @@
 #include "page/extra.h"
 #include "page/large.h"
 #include "page/purge.h"
+#include "profile/sample.h"
 #include "record/record.h"
 
 #include <pthread.h>
@@ -45,6 +46,7 @@ static void prepare(void)
         pages_each_lock(lock_take);
         group_lock_take();
         lock_take(&extra_lock);
+        lock_take(&sample_lock);
         lock_take(&metadata_lock);
         record_fork_prepare();
 }
@@ -53,6 +55,7 @@ static void parent(void)
 {
         record_fork_parent();
         lock_drop(&metadata_lock);
+        lock_drop(&sample_lock);
         lock_drop(&extra_lock);
         group_lock_drop();
         pages_each_lock(lock_drop);
@@ -72,6 +75,7 @@ static void parent(void)
 static void child(void)
 {
         lock_reset(&metadata_lock);
+        lock_reset(&sample_lock);
         lock_reset(&extra_lock);
         group_lock_drop();
         pages_each_lock(lock_reset);
@@ -109,5 +113,6 @@ bool heap_locks_free(void)
         return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
                !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
                !lock_is_held(&purge_lock) && !any_held && !load_relaxed(&group_lock.held) &&
-               !lock_is_held(&extra_lock) && !lock_is_held(&metadata_lock) && record_lock_free();
+               !lock_is_held(&extra_lock) && !lock_is_held(&sample_lock) &&
+               !lock_is_held(&metadata_lock) && record_lock_free();
 }

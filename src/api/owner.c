@@ -34,6 +34,9 @@ const struct heap_operations kmem_heap_owner = {
         .attr_read = kmem_attr_read,
         .attr_write = kmem_attr_write,
         .slabinfo_write = kmem_slabinfo_write,
+        .stats_get = kmem_stats_get,
+        .cache_info = kmem_cache_info,
+        .cache_next = kmem_cache_next,
 };
 
 /* The same table under a name that always means this library's. */

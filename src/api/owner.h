@@ -49,6 +49,9 @@ struct heap_operations {
         int (*attr_read)(const char *cache, const char *name, char *text, size_t bytes);
         int (*attr_write)(const char *cache, const char *name, const char *value);
         int (*slabinfo_write)(const char *line);
+        int (*stats_get)(struct kmem_stats *stats);
+        int (*cache_info)(struct kmem_cache *cache, struct kmem_cache_info *info);
+        int (*cache_next)(uint64_t *position, struct kmem_cache_info *info);
 };
 
 /* Of the library that was loaded first. */

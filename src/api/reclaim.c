@@ -23,6 +23,7 @@
 #include "api/rcu.h"
 #include "base/message.h"
 #include "base/options.h"
+#include "base/probe.h"
 #include "base/rcu.h"
 #include "page/deferred.h"
 #include "percpu/drain.h"
@@ -136,6 +137,7 @@ static bool cache_steps(uint64_t *birth, uint64_t now_ms, bool *any)
 bool reclaim_step(uint64_t now_ms)
 {
         uint64_t birth = 0;
+        size_t purged;
         bool any;
 
         if (rcu_is_alone()) {
@@ -148,5 +150,7 @@ bool reclaim_step(uint64_t now_ms)
         while (cache_steps(&birth, now_ms, &any))
                 ;
         figures_poll();
-        return (pages_purge_idle() != 0) | any;
+        purged = pages_purge_idle();
+        PROBE2(reclaim, purged, any);
+        return (purged != 0) | any;
 }

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/stack.h"
 #include "introspect/at_exit.h"
+#include "introspect/profile.h"
 #include "introspect/requests.h"
 
 void heap_started(void)
@@ -17,11 +18,12 @@ void heap_started(void)
         requests_init();
         reclaim_thread_init();
         at_exit_init();
+        profile_init();
 }
 
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */
 __attribute__((constructor(101))) static void start_early(void)
 {
-        if (heap_ready() && options_given(OPTION_DEBUG))
+        if (heap_ready() && (options_given(OPTION_DEBUG) || options.profile_interval))
                 stack_prepare();
 }

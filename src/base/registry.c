@@ -37,9 +37,9 @@
 #endif
 
 enum {
-        FIRST_BYTES = 32 << 10, /* taken from the system at once */
-        SLOW_PATHS = 128,       /* before the file is made */
-        REGION_BYTES = 4 << 20, /* the most */
+        FIRST_BYTES = 32 << 10,  /* taken from the system at once */
+        SLOW_PATHS = 128,        /* before the file is made */
+        REGION_BYTES = 16 << 20, /* the most */
         UNIT = 64,
         SIZES = 16, /* records of up to so many units are used again */
 };
@@ -48,6 +48,7 @@ static struct registry_head no_registry = {.asked = 1};
 static uint32_t no_seen;
 struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;
+uint32_t registry_generation;
 void (*registry_honour)(void);
 
 static char *region;              /* NULL: no registry */
@@ -256,7 +257,8 @@ bool registry_is_made(void)
 
 bool registry_is_due(void)
 {
-        return options.registry == REGISTRY_ON || add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
+        return options.registry == REGISTRY_ON || options.profile_interval ||
+               add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
 }
 
 static uint32_t *cleared; /* the page that the kernel clears in children */
@@ -323,6 +325,7 @@ void registry_leave(void)
         /* Another thread may have come first. */
         if (registry != &no_registry && !*registry_seen) {
                 map_own_memory();
+                add_relaxed(&registry_generation, 1);
                 memset(freed, 0, sizeof(freed));
                 slow_paths = 0;
                 registry_seen = &no_seen;

@@ -25,7 +25,7 @@ enum {
         REGISTRY_HEAD_BYTES = 12288, /* the records begin there */
 };
 
-enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT };
+enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT, RECORD_STACK };
 
 /* In front of every record; records lie one behind the other, each a multiple of 64 bytes. */
 struct registry_record_head {
@@ -41,7 +41,8 @@ struct registry_request {
         uint64_t number;    /* counts requests; older ones are honoured first */
         uint64_t birth;     /* of the cache; 0: of all caches */
         uint64_t result;    /* when done: bytes given back */
-        char attribute[32]; /* to write; or "trim", or "refresh" for the refreshed figures */
+        char attribute[32]; /* to write; or "trim", "profile_interval", or "refresh" for the
+                               refreshed figures */
         char value[32];
 };
 
@@ -67,6 +68,8 @@ struct registry_head {
         uint64_t used_bytes; /* end of the records; release */
         uint64_t missing;    /* records that did not fit */
         char release[16];
+        uint64_t profile_interval; /* bytes between samples on average; 0: none are taken */
+        uint64_t samples_missed;   /* for want of memory, or of room here */
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;
@@ -89,6 +92,7 @@ enum registry_part {
         PART_NODE,
         PART_FLAG,
         PART_ZONE,
+        PART_STACK,
 };
 struct registry_field {
         char name[32];
@@ -106,6 +110,23 @@ struct registry_slot {
         uint32_t slot;  /* UINT32_MAX: threads without a slot */
         uint64_t taken; /* as in struct engine_slot */
         uint64_t given;
+};
+
+/*
+ * What was sampled with one call stack (profile/sample.h), since the registry was made. Each figure
+ * only grows. A sample stands for objects and bytes that the program got besides.
+ */
+enum { REGISTRY_FRAMES = 16 };
+struct registry_stack {
+        struct registry_record_head head;
+        uint32_t frames;  /* 0 if the stack could not be walked */
+        uint64_t samples;
+        uint64_t objects; /* in 1/1024 */
+        uint64_t bytes;
+        uint64_t freed_samples;
+        uint64_t freed_objects;
+        uint64_t freed_bytes;
+        uint64_t frame[REGISTRY_FRAMES]; /* return addresses, the innermost first */
 };
 
 struct registry_node {
@@ -169,6 +190,8 @@ struct registry_cache {
 extern KMEM_HIDDEN struct registry_head *registry;
 /* The value of registry->asked up to which all was done; the kernel clears it in children. */
 extern KMEM_HIDDEN uint32_t *registry_seen;
+/* Grows each time that a registry is left: figures from before are another process's. */
+extern KMEM_HIDDEN uint32_t registry_generation;
 /* Honours requests; called on slow paths where no lock of the heap is held behind cache_mutex. */
 extern KMEM_HIDDEN void (*registry_honour)(void);
 

@@ -16,6 +16,7 @@
 #define HEAD_FIELD(field) FIELD(PART_HEAD, registry_head, field, 0)
 #define REQUEST_FIELD(field) FIELD(PART_REQUEST, registry_request, field, 0)
 #define SLOT_FIELD(field) FIELD(PART_SLOT, registry_slot, field, 0)
+#define STACK_FIELD(field) FIELD(PART_STACK, registry_stack, field, 0)
 #define NODE_FIELD(field) FIELD(PART_NODE, registry_node, field, 0)
 #define ZONE_FIELD(field) FIELD(PART_ZONE, registry_zone, field, 0)
 #define CACHE_FIELD(field) FIELD(PART_CACHE, registry_cache, field, 0)
@@ -34,6 +35,8 @@ static const struct registry_field registry_fields[] = {
         HEAD_FIELD(used_bytes),
         HEAD_FIELD(missing),
         FIELD(PART_HEAD, registry_head, release, 1),
+        HEAD_FIELD(profile_interval),
+        HEAD_FIELD(samples_missed),
         HEAD_FIELD(heap_base),
         HEAD_FIELD(heap_reserved_bytes),
         HEAD_FIELD(large_blocks),
@@ -104,6 +107,15 @@ static const struct registry_field registry_fields[] = {
         NODE_FIELD(listed_free),
         NODE_FIELD(objects_partial),
         NODE_FIELD(cpu_slabs),
+        STACK_FIELD(frames),
+        STACK_FIELD(samples),
+        STACK_FIELD(objects),
+        STACK_FIELD(bytes),
+        STACK_FIELD(freed_samples),
+        STACK_FIELD(freed_objects),
+        STACK_FIELD(freed_bytes),
+        {"frame", PART_STACK, offsetof(struct registry_stack, frame), sizeof(uint64_t),
+         REGISTRY_FRAMES, 0},
         FLAG("hwcache_align", SLAB_HWCACHE_ALIGN),
         FLAG("reclaim_account", SLAB_RECLAIM_ACCOUNT),
         FLAG("destroy_by_rcu", SLAB_TYPESAFE_BY_RCU),

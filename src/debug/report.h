@@ -6,7 +6,7 @@
 #ifndef KMEM_DEBUG_REPORT_H
 #define KMEM_DEBUG_REPORT_H
 
-#include "debug/depot.h"
+#include "base/depot.h"
 #include "engine.h"
 
 /* Who called. */

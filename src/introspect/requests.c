@@ -13,6 +13,7 @@
 #include "api/reclaim.h"
 #include "introspect/attributes.h"
 #include "introspect/counters.h"
+#include "introspect/profile.h"
 #include "introspect/totals.h"
 
 #include <errno.h>
@@ -100,6 +101,18 @@ static int honour_attribute_locked(const struct registry_request *request)
         return attribute_store_locked(attribute, cache, request->value);
 }
 
+static int honour_profile_locked(const struct registry_request *request)
+{
+        uint64_t interval = 0;
+
+        for (const char *digit = request->value; *digit; digit++)
+                if (*digit < '0' || *digit > '9' ||
+                    __builtin_mul_overflow(interval, 10, &interval) ||
+                    __builtin_add_overflow(interval, (uint64_t)(*digit - '0'), &interval))
+                        return EINVAL;
+        return request->value[0] ? profile_set_locked(interval) : EINVAL;
+}
+
 /* Also in the reclaim thread, where only the simplest of libc may be called. */
 static void honour(void)
 {
@@ -121,6 +134,8 @@ static void honour(void)
                 if (strcmp(copy.attribute, "trim") == 0) {
                         copy.result = caches_trim_locked() + pages_purge_all(0);
                         copy.error = 0;
+                } else if (strcmp(copy.attribute, "profile_interval") == 0) {
+                        copy.error = honour_profile_locked(&copy);
                 } else {
                         copy.error = honour_attribute_locked(&copy);
                 }

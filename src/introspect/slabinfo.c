@@ -61,12 +61,6 @@ static bool next_line(uint64_t *birth, struct table_line *line)
         return cache != NULL;
 }
 
-/* S9-11, S6-70: what is free in CPU slabs and in anybody's arrays and lists counts as active. */
-static uint64_t active_objects(const struct engine_node_report *nodes)
-{
-        return nodes->objects - min_of(nodes->listed_free, nodes->objects);
-}
-
 static void print_group(int file, struct kmem_group *group, char *parent)
 {
         char limit[24] = "none";

@@ -32,10 +32,13 @@ void heap_total(struct heap_totals *totals)
                                                             : one.inuse * cache->size;
                 totals->bytes_free += one.report.has_bytes ? one.report.bytes_free
                                                            : objects_free * cache->size;
+                totals->resting += one.resting;
                 totals->slabs += one.nodes.slabs;
+                totals->caches++;
         }
         lock_drop(&cache_mutex);
         pages_count(&totals->pages);
         large_count(&totals->large);
+        totals->object_bytes_inuse = totals->bytes_inuse;
         totals->bytes_inuse += totals->large.bytes + totals->large.huge_bytes;
 }

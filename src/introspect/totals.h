@@ -21,11 +21,20 @@ struct heap_totals {
         struct large_counts large;
         uint64_t objects_inuse;
         uint64_t objects_free;  /* in slabs and sheaves */
+        uint64_t resting;       /* of those in sheaves */
         uint64_t objects_taken; /* that left slabs since the start */
         uint64_t bytes_inuse;   /* objects, by stride, and large blocks */
         uint64_t bytes_free;    /* free objects, by stride */
+        uint64_t object_bytes_inuse; /* without large blocks */
         uint64_t slabs;
+        uint64_t caches;
 };
+
+/* S9-11, S6-70: what is free in CPU slabs and in anybody's arrays and lists counts as active. */
+static inline uint64_t active_objects(const struct engine_node_report *nodes)
+{
+        return nodes->objects - min_of(nodes->listed_free, nodes->objects);
+}
 
 KMEM_HIDDEN void cache_total(struct kmem_cache *cache, struct cache_totals *totals);
 KMEM_HIDDEN void heap_total(struct heap_totals *totals);

@@ -11,6 +11,7 @@
 #include "page/huge.h"
 
 #include "base/message.h"
+#include "base/probe.h"
 #include "base/registry.h"
 #include "base/system.h"
 #include "page/huge_kept.h"
@@ -49,6 +50,7 @@ size_t victims_unmap(const struct huge_victims *victims)
         size_t bytes = 0;
 
         for (unsigned int i = 0; i < victims->count; i++) {
+                PROBE3(pages_purge, victims->mapping[i].start, victims->mapping[i].bytes, true);
                 system_unmap(victims->mapping[i].start, victims->mapping[i].bytes);
                 bytes += victims->mapping[i].bytes;
         }
@@ -110,6 +112,7 @@ static void *huge_map(size_t bytes, size_t align)
                 start = map_aligned(bytes, align);
         if (!start)
                 return NULL;
+        PROBE2(pages_commit, start, bytes);
         lock_take(&huge_lock);
         added = huge_table_reserve_locked();
         if (added) {
@@ -199,6 +202,7 @@ bool huge_free(void *address)
         if (block) {
                 size_t bytes = block->bytes;
 
+                PROBE2(large_free, address, bytes);
                 huge_table_remove_locked(block);
                 add_owned(&live_bytes, -bytes);
                 kept_expire_locked(now, &victims);

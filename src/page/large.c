@@ -11,6 +11,7 @@
  */
 #include "page/large.h"
 
+#include "base/probe.h"
 #include "base/registry.h"
 #include "page/huge.h"
 #include "page/reclaim.h"
@@ -70,8 +71,10 @@ void *large_alloc(size_t bytes, size_t align, bool zero)
                 block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
         if (!block)
                 block = huge_alloc(bytes, align, zero);
-        if (block)
-                add_relaxed(&handed_out, 1);
+        if (!block)
+                return NULL;
+        add_relaxed(&handed_out, 1);
+        PROBE2(large_alloc, block, bytes);
         return block;
 }
 
@@ -96,6 +99,7 @@ bool large_free(void *address)
         pages = page->state;
         if (!compare_swap_acquire(&page->kind, &expected, PAGE_UNUSED))
                 return false;
+        PROBE2(large_free, address, pages << PAGE_SHIFT);
         sub_relaxed(&heap_blocks, 1);
         sub_relaxed(&heap_bytes, pages << PAGE_SHIFT);
         heap_show();

@@ -12,6 +12,7 @@
 #include "page/purge.h"
 
 #include "base/options.h"
+#include "base/probe.h"
 #include "base/system.h"
 #include "page/huge.h"
 #include "page/reclaim.h"
@@ -68,6 +69,7 @@ static size_t block_purge_locked(struct zone *zone, struct page *page, uint64_t 
         zone_drop_changed(zone);
 
         purged = system_purge(page_address(page), pages << PAGE_SHIFT);
+        PROBE3(pages_purge, page_address(page), pages << PAGE_SHIFT, purged);
 
         lock_take(&zone->lock);
         zone->limbo_pages -= pages;

@@ -17,6 +17,7 @@
  * a zone grows by an eighth of what it has, and has some dozens of them (ZONE_STEP).
  */
 #include "base/options.h"
+#include "base/probe.h"
 #include "page/zone.h"
 
 #include <string.h>
@@ -231,6 +232,7 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
                 zone->bind_error = system_bind(start, pages << PAGE_SHIFT, zone->node);
         if (!system_commit(start, pages << PAGE_SHIFT))
                 return false;
+        PROBE2(pages_commit, start, pages << PAGE_SHIFT);
 
         if (frontier.chunk_nodes)
                 memset(frontier.chunk_nodes + old / CHUNK_PAGES, (int)zone->node, chunks);

@@ -25,6 +25,7 @@
  */
 #include "percpu/array.h"
 
+#include "base/probe.h"
 #include "base/system.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
@@ -128,6 +129,7 @@ static unsigned int refill_locked(struct kmem_cache *cache, struct slot_cache *r
         if (cache->ctor)
                 lock_drop(&record->engine.lock);
         taken = cache->engine->take(cache, &record->engine, objects, amount);
+        PROBE3(refill, cache->name, taken, cache->size);
         if (cache->ctor)
                 lock_take(&record->engine.lock);
         record->array_seen = (uint32_t)ARRAY_TOUCHED;
@@ -172,6 +174,7 @@ static void objects_flush(struct kmem_cache *cache, struct slot *slot, struct sl
 {
         unsigned int kept = objects_keep_own(cache, slot, objects, count);
 
+        PROBE3(drain, cache->name, kept, cache->size);
         if (kept)
                 cache->engine->flush(cache, &record->engine, objects, kept);
 }

@@ -2,6 +2,7 @@
 #include "percpu/barn.h"
 
 #include "base/metadata.h"
+#include "percpu/marks.h"
 
 struct barn *barns_new(void)
 {
@@ -150,7 +151,7 @@ uint64_t barn_objects(struct barn *barn)
 
         lock_take(&barn->lock);
         for (const struct sheaf *sheaf = barn->full; sheaf; sheaf = sheaf->next)
-                objects += sheaf->size;
+                objects += sheaf_count(sheaf, sheaf->size);
         lock_drop(&barn->lock);
         return objects;
 }

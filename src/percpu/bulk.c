@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "percpu/array.h"
 #include "percpu/drain.h"
+#include "percpu/marks.h"
 #include "percpu/stock.h"
 
 #include <string.h>
@@ -47,16 +48,20 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         struct sheaf *sheaf;
         unsigned int taken;
 
-        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot)
-                return cache->engine->take(cache, &record->engine, objects, count);
-        sheaf = take_full(cache, slot, record);
-        if (!sheaf)
-                return cache->engine->take(cache, &record->engine, objects, count);
-        taken = min_of(sheaf->size, count);
-        sheaf->size -= taken;
-        memcpy(objects, &sheaf->object[sheaf->size], taken * sizeof(*objects));
-        put_away(cache, slot, record, sheaf);
-        return taken;
+        sheaf = load_relaxed(&cache->sheaf_capacity) && slot != &shared_slot
+                        ? take_full(cache, slot, record)
+                        : NULL;
+        if (!sheaf) {
+                taken = cache->engine->take(cache, &record->engine, objects, count);
+                if (is_profiling())
+                        marks_decide(cache, slot, record, objects, taken);
+        } else {
+                taken = min_of(sheaf->size, count);
+                sheaf->size -= taken;
+                memcpy(objects, &sheaf->object[sheaf->size], taken * sizeof(*objects));
+                put_away(cache, slot, record, sheaf);
+        }
+        return marks_exist() ? marks_serve(cache, record, objects, taken) : taken;
 }
 
 /* A slot's one array is refilled and flushed batch by batch, as by single calls (S5-30). */
@@ -88,7 +93,7 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 } else {
                         struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
-                        if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair))
+                        if (load_relaxed(&spare_of(&pair)->size) && take_turns(slot, cache, &pair))
                                 got = pop_some(cache, objects + taken, wanted);
                         if (!got)
                                 got = take_many(cache, slot, record, objects + taken, wanted);
@@ -149,7 +154,8 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                 uint32_t capacity = load_relaxed(&cache->sheaf_capacity);
                 unsigned int got = 0;
 
-                if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
+                if (load_relaxed(&spare_of(&pair)->size) <
+                            load_relaxed(&spare_of(&pair)->capacity) &&
                     take_turns(slot, cache, &pair))
                         got = push_some(cache, objects + given, left);
                 if (!got && left >= capacity) {

@@ -23,6 +23,7 @@
 
 #include "base/message.h"
 #include "base/system.h"
+#include "percpu/marks.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
 
@@ -155,7 +156,7 @@ static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct
         if (!record)
                 return;
         empty_sheaf(cache, slot, record, record->drained.main);
-        empty_sheaf(cache, slot, record, record->drained.spare);
+        empty_sheaf(cache, slot, record, spare_of(&record->drained));
         record->drained = cold_pair;
         while ((sheaf = stock_take(cache, slot, record)))
                 empty_sheaf(cache, slot, record, sheaf);
@@ -358,12 +359,12 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
                 struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
                 struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
-                *resting += sheaf_peek(cache, pair.main) + sheaf_peek(cache, pair.spare);
+                *resting += sheaf_peek(cache, pair.main) + spare_count(cache, &pair);
                 if (!record)
                         continue;
                 lock_take(&record->engine.lock);
                 for (const struct sheaf *sheaf = record->stock; sheaf; sheaf = sheaf->next)
-                        *resting += sheaf->size;
+                        *resting += sheaf_count(sheaf, sheaf->size);
                 lock_drop(&record->engine.lock);
                 cache->engine->report_slot(cache, &record->engine, report);
         }

@@ -2,6 +2,7 @@
 #include "percpu/figures.h"
 
 #include "percpu/percpu.h"
+#include "profile/sample.h"
 
 #include <errno.h>
 #include <string.h>
@@ -135,6 +136,7 @@ static void start(void)
         if (!lock_try(&cache_mutex))
                 return;
         if (!registry_is_made() && registry_make()) {
+                store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
                 pages_show();
                 for (uint32_t index = 1; index < slots_index_end(); index++)
                         if (caches_by_index[index])

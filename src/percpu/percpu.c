@@ -14,11 +14,13 @@
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "base/probe.h"
 #include "kmem.h"
 #include "page/reclaim.h"
 #include "percpu/array.h"
 #include "percpu/drain.h"
 #include "percpu/figures.h"
+#include "percpu/marks.h"
 #include "percpu/stock.h"
 #include "record/record.h"
 
@@ -187,8 +189,12 @@ struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot
 static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
-        if (sheaf->size)
+        PROBE3(refill, cache->name, sheaf->size, cache->size);
+        if (sheaf->size) {
+                if (is_profiling())
+                        marks_decide(cache, NULL, record, sheaf->object, sheaf->size);
                 return sheaf;
+        }
         barn_put_empty(cache, sheaf);
         return NULL;
 }
@@ -209,11 +215,14 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
         if (sheaf_is_cold(sheaf))
                 return;
         if (sheaf->size) {
-                /* One with few objects would only look like a refill. */
-                bool worth = sheaf->size * 4 >= sheaf->capacity;
+                /*
+                 * One with few objects would only look like a refill. But it may have few because there
+                 * are marks, which must not leave more often than objects do.
+                 */
+                bool worth = is_profiling() || sheaf->size * 4 >= sheaf->capacity;
 
-                if (worth &&
-                    (stock_put(cache, slot, record, sheaf) || barn_put_full(barn_here(cache), sheaf)))
+                if (worth && (stock_put(cache, slot, record, sheaf) ||
+                              barn_put_full(barn_here(cache), sheaf)))
                         return;
                 sheaf_give(cache, slot, record, sheaf);
         }
@@ -225,14 +234,13 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
  * the caller's from the replacement on, with whatever is in it by then. NULL if there is none, or
  * the pair has changed.
  */
-static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
-                                const struct pair *pair)
+struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot, const struct pair *pair)
 {
         struct pair alone = {.main = pair->main, .spare = &cold_sheaf};
 
         if (sheaf_is_cold(pair->spare) || !slot_replace(slot, sheaf_offset(cache), pair, &alone))
                 return NULL;
-        return pair->spare;
+        return spare_of(pair);
 }
 
 /* A full sheaf for a pair whose two are empty: a kept one, or its spare filled by the back end. */
@@ -275,7 +283,8 @@ bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *
 {
         struct pair swapped = {.main = pair->spare, .spare = pair->main};
 
-        return slot_replace(slot, sheaf_offset(cache), pair, &swapped);
+        /* MARK-2 */
+        return !spare_is_marked(pair) && slot_replace(slot, sheaf_offset(cache), pair, &swapped);
 }
 
 /*
@@ -289,8 +298,23 @@ static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cac
 
         if (!slot_replace(slot, sheaf_offset(cache), pair, &new_pair))
                 return false;
-        put_away(cache, slot, record, keep_spare ? pair->main : pair->spare);
+        put_away(cache, slot, record, keep_spare ? pair->main : spare_of(pair));
         return true;
+}
+
+/* Main has no marks, so a sheaf that has some comes in two parts. */
+static void install_refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                           struct sheaf *sheaf)
+{
+        struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
+
+        if (marks_exist() && marks_split(cache, slot, record, &pair, sheaf))
+                return;
+        /* An empty main takes the place of a missing spare, to receive frees later. */
+        if (load_relaxed(&pair.main->size) ||
+            !install(cache, slot, record, &pair, sheaf,
+                     sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare)))
+                put_away(cache, slot, record, sheaf);
 }
 
 static void *pop_again(struct kmem_cache *cache)
@@ -304,6 +328,11 @@ static void *alloc_one(struct kmem_cache *cache, struct slot_cache *record)
 {
         void *object;
 
+        if (is_profiling()) {
+                object = marks_alloc_one(cache);
+                if (object)
+                        return object;
+        }
         return cache->engine->take(cache, &record->engine, &object, 1) ? object : NULL;
 }
 
@@ -327,7 +356,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                 return array_alloc(cache, slot, record, &object, 1) ? object : NULL;
         pair = slot_read_pair(slot, sheaf_offset(cache));
         /* The size may be stale; then the pop finds nothing and a refill follows. */
-        if (load_relaxed(&pair.spare->size) && take_turns(slot, cache, &pair)) {
+        if (load_relaxed(&spare_of(&pair)->size) && take_turns(slot, cache, &pair)) {
                 object = pop_again(cache);
                 if (likely(object))
                         return object;
@@ -335,18 +364,18 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         /* While the slot is stopped nothing can be installed: no use for a whole sheaf. */
         if (unlikely(load_relaxed(&slot->stopped)))
                 return alloc_one(cache, record);
-        sheaf = refill_spare(cache, slot, record, &pair);
+        sheaf = spare_is_marked(&pair) ? take_spare(cache, slot, &pair) : NULL;
+        if (likely(!sheaf))
+                sheaf = refill_spare(cache, slot, record, &pair);
         /* Without memory for a sheaf, or for as many objects, there may still be one. */
         if (unlikely(!sheaf))
                 return alloc_one(cache, record);
         object = sheaf->object[--sheaf->size];
-        pair = slot_read_pair(slot, sheaf_offset(cache));
-        /* An empty main takes the place of a missing spare, to receive frees later. */
-        if (load_relaxed(&pair.main->size) ||
-            !install(cache, slot, record, &pair, sheaf,
-                     sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare)))
-                put_away(cache, slot, record, sheaf);
-        return object;
+        install_refill(cache, slot, record, sheaf);
+        /* A mark; afterwards, since the walk of the stack takes long. */
+        if (unlikely(!object))
+                object = marks_sample(cache);
+        return likely(object) ? object : alloc_one(cache, record);
 }
 
 /*
@@ -363,7 +392,8 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
         /* A debug cache has no sheaves to serve it from. */
         if (node == (int)system_current_node() && !cache->debug)
                 object = percpu_alloc(cache);
-        if (object && cache->engine->node_of(cache, object) == node)
+        /* A sample is of no node. */
+        if (object && (in_sample_region(object) || cache->engine->node_of(cache, object) == node))
                 return object;
         slot = slot_current();
         record = slot_record(&slot, cache);
@@ -402,9 +432,15 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 return true;
         }
         pair = slot_read_pair(slot, sheaf_offset(cache));
-        if (load_relaxed(&pair.spare->size) < load_relaxed(&pair.spare->capacity) &&
-            take_turns(slot, cache, &pair) && push_again(cache, object) == PUSH_DONE)
-                return true;
+        if (load_relaxed(&spare_of(&pair)->size) < load_relaxed(&spare_of(&pair)->capacity)) {
+                if (spare_is_marked(&pair)) {
+                        if (marks_merge(cache, slot, record, &pair, object))
+                                return true;
+                } else if (take_turns(slot, cache, &pair) &&
+                           push_again(cache, object) == PUSH_DONE) {
+                        return true;
+                }
+        }
         sheaf = drain_spare(cache, slot, record, &pair);
         if (unlikely(!sheaf)) {
                 objects_give(cache, slot, record, &object, 1);
@@ -446,7 +482,8 @@ bool percpu_holds(struct kmem_cache *cache, const void *object)
         if (!slots_are_rseq())
                 lock_take(&slot->lock);
         pair = slot_read_pair(slot, sheaf_offset(cache));
-        holds = sheaf_holds(cache, pair.main, object) || sheaf_holds(cache, pair.spare, object);
+        holds = sheaf_holds(cache, pair.main, object) ||
+                sheaf_holds(cache, spare_of(&pair), object);
         /* A sheaf that left the pair meanwhile may be anybody's. */
         again = slot_read_pair(slot, sheaf_offset(cache));
         if (!slots_are_rseq())

@@ -36,7 +36,7 @@ static bool look(struct slot *slot, struct kmem_cache *cache, const struct slot_
 
         *seen = mix((uintptr_t)pair.main, sheaf_peek(cache, pair.main));
         *seen = mix(*seen, (uintptr_t)pair.spare);
-        *seen = mix(*seen, sheaf_peek(cache, pair.spare));
+        *seen = mix(*seen, sheaf_peek(cache, spare_of(&pair)));
         *seen = mix(*seen, load_relaxed(&engine->taken));
         *seen = mix(*seen, load_relaxed(&engine->given));
         *seen = mix(*seen, (uint64_t)partial << 32 | stock);

@@ -45,12 +45,25 @@ struct sheaf {
         void *object[];
 };
 
-/* Both pointers are always valid; 16-byte aligned so that one store may commit both. */
+/*
+ * Both pointers are always valid; 16-byte aligned so that one store may commit both. The lowest bit of
+ * spare tells that there are marks among its objects (marks.h).
+ */
 struct pair {
         struct sheaf *main;
         struct sheaf *spare;
 } __attribute__((aligned(16)));
 _Static_assert(sizeof(struct pair) == 1 << PAIR_SHIFT, "page map values are pair offsets");
+
+static inline bool spare_is_marked(const struct pair *pair)
+{
+        return unlikely((uintptr_t)pair->spare & 1);
+}
+
+static inline struct sheaf *spare_of(const struct pair *pair)
+{
+        return (struct sheaf *)((uintptr_t)pair->spare & ~(uintptr_t)1);
+}
 
 /* What a slot keeps for one cache besides the pair; made at the first slow path. */
 struct slot_cache {

@@ -4,6 +4,8 @@
 #include "account/owners.h"
 #include "base/message.h"
 #include "base/options.h"
+#include "base/probe.h"
+#include "percpu/marks.h"
 #include "percpu/percpu.h"
 
 static uint64_t full_bytes(const struct kmem_cache *cache, const struct sheaf *sheaf)
@@ -112,6 +114,9 @@ void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache
 void sheaf_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                 struct sheaf *sheaf)
 {
+        if (marks_exist())
+                marks_drop(sheaf);
+        PROBE3(drain, cache->name, sheaf->size, cache->size);
         objects_give(cache, slot, record, sheaf->object, sheaf->size);
         sheaf->size = 0;
 }

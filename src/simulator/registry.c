@@ -8,6 +8,7 @@ static struct registry_head no_registry;
 static uint32_t no_seen;
 struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;
+uint32_t registry_generation;
 void (*registry_honour)(void);
 
 void registry_init(void)

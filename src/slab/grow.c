@@ -5,6 +5,7 @@
  */
 #include "slab/slab.h"
 
+#include "base/probe.h"
 #include "page/deferred.h"
 
 #include <string.h>
@@ -97,6 +98,8 @@ struct page *slab_make(struct kmem_cache *cache, uint32_t node)
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
         /* From here on free finds the cache by the page map. */
         page_map_set(slab, order_pages(cache->order), (uint16_t)cache->pair_offset);
+        PROBE4(slab_alloc, cache->name, page_address(slab), cache->objects,
+               order_bytes(cache->order));
         return slab;
 }
 
@@ -109,6 +112,8 @@ void slab_end_all(struct kmem_cache *cache, uint32_t doomed)
                 doomed = slab->next;
                 slab->next = 0;
                 check_or_die(slab->active == 0);
+                PROBE4(slab_free, cache->name, page_address(slab), cache->objects,
+                       order_bytes(cache->order));
                 slab_release(cache, slab);
         }
         pages_release_deferred();

@@ -4,6 +4,7 @@
  */
 #include "slub/slab.h"
 
+#include "base/probe.h"
 #include "debug/debug.h"
 #include "page/deferred.h"
 
@@ -44,6 +45,7 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
         page_map_set(slab, order_pages(order), (uint16_t)cache->pair_offset);
         if (!cache->debug)
                 node_count_slab(cache, slab, true);
+        PROBE4(slab_alloc, cache->name, page_address(slab), objects, order_bytes(order));
         return slab;
 }
 
@@ -70,6 +72,7 @@ void slab_discard(struct kmem_cache *cache, struct page *slab)
         size_t pages = order_pages(slab->order);
 
         check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
+        PROBE4(slab_free, cache->name, page_address(slab), state.objects, pages << PAGE_SHIFT);
         if (cache->debug)
                 debug_release_slab(cache, slab);
         else

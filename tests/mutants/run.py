@@ -50,6 +50,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
     ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_profile": (["unit/test_profile.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_transitions": (
         ["unit/test_slub_transitions.c", "unit/child.c", *WALKERS],

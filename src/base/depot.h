@@ -2,13 +2,14 @@
 /*
  * Call stacks, each kept once and for good (S4-10).
  */
-#ifndef KMEM_DEBUG_DEPOT_H
-#define KMEM_DEBUG_DEPOT_H
+#ifndef KMEM_BASE_DEPOT_H
+#define KMEM_BASE_DEPOT_H
 
 #include "base/stack.h"
 
 struct stack {
-        struct stack *next; /* in its bucket; older ones */
+        struct stack *next;             /* in its bucket; older ones */
+        struct registry_stack *figures; /* of samples with this stack, for others to see, or NULL */
         uint32_t hash;
         uint32_t count;
         uintptr_t frame[]; /* return addresses, innermost first */

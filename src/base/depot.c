@@ -4,7 +4,7 @@
  * the links without a lock, and fork leaves nothing half done. Two threads may keep the same new
  * stack at the same time, once each.
  */
-#include "debug/depot.h"
+#include "base/depot.h"
 
 #include "base/metadata.h"
 

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A flame graph as SVG: the outermost caller at the bottom, widths by value, names on hover."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+WIDTH, ROW, TOP, LETTER = 1200, 18, 48, 7.2  # pixels; of a letter: about as wide as it is
+LEAST = 0.3  # pixels; narrower boxes are left out
+
+
+@dataclass
+class Box:
+    """A function in one place of the tree of calls."""
+
+    value: int = 0
+    callees: dict[str, "Box"] = field(default_factory=dict)
+
+    def depth(self) -> int:
+        return 1 + max((box.depth() for box in self.callees.values()), default=0)
+
+
+def tree(stacks: Iterable[tuple[Sequence[str], int]]) -> Box:
+    """Of stacks, innermost name first, and their values; those of 0 or less are left out."""
+    root = Box()
+    for names, value in stacks:
+        if value <= 0:
+            continue
+        box = root
+        box.value += value
+        for name in reversed(names):
+            box = box.callees.setdefault(name, Box())
+            box.value += value
+    return root
+
+
+def colour(name: str) -> str:
+    mixed = zlib.crc32(name.encode())
+    return f"rgb({205 + mixed % 50},{80 + (mixed >> 8) % 130},{(mixed >> 16) % 60})"
+
+
+def draw(stacks: Iterable[tuple[Sequence[str], int]], title: str, unit: str) -> str:
+    """The picture; it needs no other file and no script."""
+    root = tree(stacks)
+    height = TOP + ROW * root.depth() + 8
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
+        f' viewBox="0 0 {WIDTH} {height}" font-family="monospace" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="#fdf6ec"/>',
+        f'<text x="{WIDTH // 2}" y="26" font-size="16" text-anchor="middle">{escape(title)}</text>',
+    ]
+
+    def add(name: str, box: Box, left: float, level: int) -> None:
+        wide = WIDTH * box.value / root.value
+        if wide < LEAST:
+            return
+        y = height - 8 - ROW * (level + 1)
+        share = 100 * box.value / root.value
+        letters = int((wide - 6) / LETTER)
+        shown = name if len(name) <= letters else name[: letters - 1] + "…" if letters > 3 else ""
+        parts.append(
+            f"<g><title>{escape(name)}: {box.value:,} {unit}, {share:.1f}%</title>"
+            f'<rect x="{left:.2f}" y="{y}" width="{wide:.2f}" height="{ROW - 1}"'
+            f' fill="{colour(name)}" rx="2"/>'
+            f'<text x="{left + 3:.2f}" y="{y + 13}">{escape(shown)}</text></g>'
+        )
+        for callee, inner in sorted(box.callees.items()):
+            add(callee, inner, left, level + 1)
+            left += WIDTH * inner.value / root.value
+
+    if root.value:
+        add("all", root, 0, 0)
+    return "\n".join([*parts, "</svg>", ""])

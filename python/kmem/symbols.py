@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Names of the functions of a process, by its mappings and the symbol tables of its files."""
+
+import bisect
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from kmem.pprof import Frame, Mapping
+
+Functions = list[tuple[int, int, str]]  # address in the file's own numbers, size, name
+
+
+def read_mappings(process: int) -> list[Mapping]:
+    """Mappings of files, by address; none if they may not be read."""
+    found = []
+    try:
+        text = Path(f"/proc/{process}/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    for line in text.splitlines():
+        words = line.split(maxsplit=5)
+        if len(words) == 6:
+            start, end = (int(word, 16) for word in words[0].split("-"))
+            found.append(Mapping(start, end, int(words[2], 16), words[5]))
+    return found
+
+
+@dataclass
+class Image:
+    """An ELF file: where its parts are loaded from, and its functions."""
+
+    parts: list[tuple[int, int, int]] = field(default_factory=list)  # file offset, size, address
+    functions: Functions = field(default_factory=list)
+
+    def name_at(self, offset: int) -> str | None:
+        """The function at a place in the file."""
+        for start, size, address in self.parts:
+            if start <= offset < start + size:
+                return self.name_of(offset - start + address)
+        return None
+
+    def name_of(self, address: int) -> str | None:
+        at = bisect.bisect(self.functions, (address, 1 << 64, ""))
+        # Of several names for an address the one that covers it.
+        for start, size, name in reversed(self.functions[max(at - 8, 0) : at]):
+            if start <= address < start + max(size, 1):
+                return name
+        return None
+
+
+def read_image(path: Path) -> Image:
+    """Empty if it is no ELF file, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            parts = [
+                (segment["p_offset"], segment["p_filesz"], segment["p_vaddr"])
+                for segment in elf.iter_segments("PT_LOAD")
+            ]
+            functions = {
+                (symbol["st_value"], symbol["st_size"], symbol.name)
+                for section in elf.iter_sections()
+                if isinstance(section, SymbolTableSection)
+                for symbol in section.iter_symbols()
+                if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_value"]
+            }
+            return Image(parts, sorted(functions))
+    except (OSError, ELFError):
+        return Image()
+
+
+class Symbols:
+    """Names frames of one process as its mappings are now."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.mappings = read_mappings(process)
+        self.starts = [mapping.start for mapping in self.mappings]
+        self.images: dict[str, Image] = {}
+
+    def image(self, path: str) -> Image:
+        if path not in self.images:
+            # As the process sees it, which may be in a container.
+            self.images[path] = read_image(Path(f"/proc/{self.process}/root{path}"))
+        return self.images[path]
+
+    def frame(self, return_address: int) -> Frame:
+        """The call before a return address."""
+        address = return_address - 1
+        at = bisect.bisect(self.starts, address) - 1
+        mapping = self.mappings[at] if at >= 0 else None
+        if mapping is None or address >= mapping.end or not mapping.path.startswith("/"):
+            return Frame(address, f"0x{address:x}", None)
+        offset = address - mapping.start + mapping.offset
+        name = self.image(mapping.path).name_at(offset)
+        return Frame(address, name or f"[{Path(mapping.path).name}]+0x{offset:x}", mapping)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "introspect/profile.h"
+
+#include "api/heap.h"
+#include "base/message.h"
+#include "base/options.h"
+#include "profile/sample.h"
+
+#include <errno.h>
+
+int profile_set_locked(uint64_t interval)
+{
+        struct list *node;
+        bool first = !load_relaxed(&profile_interval);
+
+        debug_check(lock_is_held(&cache_mutex));
+        if (interval && (interval < PROFILE_INTERVAL_LEAST || interval > PROFILE_INTERVAL_MOST))
+                return ERANGE;
+        if (interval && !samples_init())
+                return ENOMEM;
+        /* Pairs with is_profiling. */
+        store_release(&profile_interval, interval);
+        store_relaxed(&registry->profile_interval, interval);
+        /* What rests in sheaves was not decided when it came there. */
+        if (interval && first)
+                list_for_each (node, &cache_list)
+                        percpu_flush(container_of(node, struct kmem_cache, list), false);
+        return 0;
+}
+
+void profile_init(void)
+{
+        if (!options.profile_interval)
+                return;
+        lock_take(&cache_mutex);
+        profile_set_locked(options.profile_interval);
+        lock_drop(&cache_mutex);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Switching sampling on and off: by option profile_interval from the start, or from outside by the request
+ * of that name.
+ */
+#ifndef KMEM_INTROSPECT_PROFILE_H
+#define KMEM_INTROSPECT_PROFILE_H
+
+#include "base/compiler.h"
+
+#include <stdint.h>
+
+#define PROFILE_INTERVAL_MOST ((uint64_t)1 << 40)
+
+/*
+ * Bytes between samples, 0: none are taken from now on. 0, or ERANGE or ENOMEM, and then nothing has
+ * changed. Under cache_mutex.
+ */
+KMEM_HIDDEN int profile_set_locked(uint64_t interval);
+/* When the heap has started. */
+KMEM_HIDDEN void profile_init(void);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "percpu/marks.h"
+
+#include "kmem.h"
+#include "percpu/drain.h"
+#include "percpu/percpu.h"
+#include "percpu/stock.h"
+#include "profile/draw.h"
+
+#include <string.h>
+
+enum { PUT_TRIES = 4 };
+
+bool marks_made;
+
+static const struct pair no_sheaves = {&cold_sheaf, &cold_sheaf};
+
+/*
+ * Objects of debug caches have red zones and those of closed ones owners, which samples have not;
+ * readers may look at freed objects of type-safe ones. The other engines' objects are not decided.
+ */
+static bool can_sample(const struct kmem_cache *cache)
+{
+        return cache->engine == &slub_engine && !cache->debug && !cache_is_closed(cache) &&
+               !(cache->flags & SLAB_TYPESAFE_BY_RCU) && cache->size <= SAMPLE_BYTES_MAX;
+}
+
+/* How many objects come before the next sample. */
+static uint32_t gap_of(const struct kmem_cache *cache)
+{
+        uint64_t interval = load_relaxed(&profile_interval);
+
+        return interval && can_sample(cache) ? draw_gap(cache->object_size, interval) : UINT32_MAX;
+}
+
+void marks_decide(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                  void **objects, unsigned int count)
+{
+        for (uint64_t at = gap_of(cache); at < count; at += 1 + (uint64_t)gap_of(cache)) {
+                store_release(&marks_made, true);
+                cache->engine->give(cache, &record->engine, &objects[at], 1);
+                objects[at] = NULL;
+        }
+}
+
+/* Sheaves that came here before the cache was closed may still have marks. */
+void *marks_sample(struct kmem_cache *cache)
+{
+        return can_sample(cache) ? sample_alloc(cache) : NULL;
+}
+
+void *marks_alloc_one(struct kmem_cache *cache)
+{
+        return gap_of(cache) ? NULL : sample_alloc(cache);
+}
+
+unsigned int marks_serve(struct kmem_cache *cache, struct slot_cache *record, void **objects,
+                         unsigned int count)
+{
+        unsigned int served = 0;
+
+        for (unsigned int i = 0; i < count; i++) {
+                void *object = likely(objects[i]) ? objects[i] : marks_sample(cache);
+
+                if (likely(object || cache->engine->take(cache, &record->engine, &object, 1)))
+                        objects[served++] = object;
+        }
+        return served;
+}
+
+/* Where the topmost mark is, plus 1; 0 if there is none. */
+static uint32_t find_mark(const struct sheaf *sheaf)
+{
+        uint32_t at = sheaf->size;
+
+        while (at && sheaf->object[at - 1])
+                at--;
+        return at;
+}
+
+static struct sheaf *marked(struct sheaf *sheaf)
+{
+        return (struct sheaf *)((uintptr_t)sheaf | 1);
+}
+
+bool marks_split(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                 const struct pair *pair, struct sheaf *sheaf)
+{
+        uint32_t mark = find_mark(sheaf);
+        uint32_t above = sheaf->size - mark;
+        struct sheaf *top =
+                mark && !load_relaxed(&pair->main->size) ? barn_take_empty(cache) : NULL;
+        struct pair new_pair = {.main = top, .spare = marked(sheaf)};
+
+        if (!mark)
+                return false;
+        if (!top || above > top->capacity) {
+                put_away(cache, slot, record, sheaf);
+                if (top)
+                        barn_put_empty(cache, top);
+                return true;
+        }
+        memcpy(top->object, &sheaf->object[mark], above * sizeof(*top->object));
+        top->size = above;
+        sheaf->size = mark;
+        if (slot_replace(slot, sheaf_offset(cache), pair, &new_pair)) {
+                put_away(cache, slot, record, pair->main);
+                put_away(cache, slot, record, spare_of(pair));
+        } else {
+                put_away(cache, slot, record, top);
+                put_away(cache, slot, record, sheaf);
+        }
+        return true;
+}
+
+/* Fills the lower of two private sheaves with the oldest of the upper one. */
+static void settle(struct sheaf *lower, struct sheaf *upper)
+{
+        uint32_t moved = min_of(upper->size, lower->capacity - lower->size);
+
+        memcpy(&lower->object[lower->size], upper->object, moved * sizeof(*upper->object));
+        lower->size += moved;
+        upper->size -= moved;
+        memmove(upper->object, &upper->object[moved], upper->size * sizeof(*upper->object));
+}
+
+bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                 const struct pair *pair, void *object)
+{
+        struct sheaf *main = pair->main;
+        struct sheaf *spare = spare_of(pair);
+        struct pair new_pair = {.main = main, .spare = marked(spare)};
+
+        if (sheaf_is_cold(main) || !slot_replace(slot, sheaf_offset(cache), pair, &no_sheaves))
+                return false;
+        settle(spare, main);
+        if (likely(main->size < main->capacity))
+                main->object[main->size++] = object;
+        else
+                objects_give(cache, slot, record, &object, 1);
+        if (!slot_replace(slot, sheaf_offset(cache), &no_sheaves, &new_pair)) {
+                put_away(cache, slot, record, main);
+                put_away(cache, slot, record, spare);
+        }
+        return true;
+}
+
+/* Puts a mark on top of a private sheaf; of a full one the newest object goes to the new main. */
+static void push_mark(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                      struct sheaf *sheaf)
+{
+        if (sheaf->size == sheaf->capacity) {
+                void *newest = sheaf->object[--sheaf->size];
+
+                if (!slots_are_rseq() || rseq_push(sheaf_offset(cache), newest) != PUSH_DONE)
+                        objects_give(cache, slot, record, &newest, 1);
+        }
+        store_release(&marks_made, true);
+        sheaf->object[sheaf->size++] = NULL;
+}
+
+/*
+ * Main becomes a part of the spare, as far as there is room, and what is in the way afterwards is full:
+ * a sheaf with few objects would go to the back end, and it would have few because there is a mark. So
+ * samples would vanish more often than other objects.
+ */
+static bool put_mark(struct kmem_cache *cache)
+{
+        struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(&slot, cache);
+        struct pair pair, alone, new_pair;
+        struct sheaf *empty, *top, *rest;
+
+        if (slot == &shared_slot)
+                return false;
+        pair = slot_read_pair(slot, sheaf_offset(cache));
+        empty = sheaf_is_cold(pair.main) ? NULL : barn_take_empty(cache);
+        if (!empty)
+                return false;
+        alone = (struct pair){.main = empty, .spare = &cold_sheaf};
+        if (!slot_replace(slot, sheaf_offset(cache), &pair, &alone)) {
+                barn_put_empty(cache, empty);
+                return false;
+        }
+        top = pair.main;
+        rest = spare_of(&pair);
+        if (!sheaf_is_cold(rest)) {
+                settle(rest, top);
+                if (!top->size && rest->size < rest->capacity) {
+                        top = rest;
+                        rest = pair.main;
+                }
+        }
+        push_mark(cache, slot, record, top);
+        new_pair = (struct pair){.main = empty, .spare = marked(top)};
+        if (!slot_replace(slot, sheaf_offset(cache), &alone, &new_pair))
+                put_away(cache, slot, record, top);
+        /* It is full, empty or cold. */
+        put_away(cache, slot, record, rest);
+        return true;
+}
+
+void marks_put(struct kmem_cache *cache)
+{
+        percpu_after_fork();
+        if (!is_profiling() || !can_sample(cache) || !load_relaxed(&cache->sheaf_capacity))
+                return;
+        /* The thread may have moved, or somebody else have had the sheaves out for a moment. */
+        for (unsigned int tries = 0; tries < PUT_TRIES; tries++)
+                if (put_mark(cache))
+                        return;
+        /* Without a sheaf the object would have gone to the back end. */
+}
+
+void marks_drop(struct sheaf *sheaf)
+{
+        uint32_t kept = 0;
+
+        for (uint32_t i = 0; i < sheaf->size; i++)
+                if (likely(sheaf->object[i]))
+                        sheaf->object[kept++] = sheaf->object[i];
+        sheaf->size = kept;
+}
+
+uint32_t marks_count(const struct sheaf *sheaf, uint32_t size)
+{
+        uint32_t objects = 0;
+
+        for (uint32_t i = 0; i < size; i++)
+                objects += load_relaxed(&sheaf->object[i]) != NULL;
+        return objects;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The arithmetic of Poisson sampling by bytes (docs/decisions/0016-profiles.md): with an interval of I
+ * bytes an object of s bytes is a sample with probability p = 1 - exp(-s / I), independently of all
+ * others, and stands for 1 / p objects. No library of mathematics is linked: these need seven digits.
+ */
+#ifndef KMEM_PROFILE_DRAW_H
+#define KMEM_PROFILE_DRAW_H
+
+#include "base/compiler.h"
+
+#include <stdint.h>
+
+/*
+ * How many objects of @bytes come before the next sample: 0 with probability p, and so on. UINT32_MAX:
+ * that or more. The same sequence in every run of the same calls.
+ */
+KMEM_HIDDEN uint32_t draw_gap(uint64_t bytes, uint64_t interval);
+/* p, above 0. */
+KMEM_HIDDEN double sample_probability(uint64_t bytes, uint64_t interval);
+
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "profile/sample.h"
+
+#include "base/depot.h"
+#include "base/metadata.h"
+#include "base/probe.h"
+#include "percpu/percpu.h"
+#include "profile/draw.h"
+
+#include <errno.h>
+
+enum {
+        PLACES = 1 << 17,
+        PLACE_BYTES = SAMPLE_BYTES_MAX, /* address space; only what an object covers is touched */
+        COMMIT_PLACES = 64,
+        LARGE_BUCKETS = 1 << 12,
+};
+
+struct sample {
+        uintptr_t address; /* 0: free; under sample_lock */
+        const struct stack *stack;
+        uint64_t birth;  /* of the cache; 0: a large block */
+        uint64_t weight; /* objects it stands for, in 1/1024 */
+        uint64_t weight_bytes;
+        size_t bytes;
+        uint32_t index;      /* of the cache */
+        uint32_t generation; /* registry_generation when it was counted */
+        uint32_t next;       /* in the free list or a bucket; under sample_lock */
+        bool counted;
+};
+
+uint64_t profile_interval;
+struct lock sample_lock;
+uintptr_t sample_base;
+size_t sample_region_bytes;
+uint64_t sample_large_blocks;
+
+static struct stack unknown_stack; /* no frames: walked within a walk, or no memory for it */
+static struct sample *samples;     /* entry 0 is none */
+static uint32_t free_entries;      /* under sample_lock, as what follows */
+static uint32_t used_entries = 1;
+static uint32_t committed_entries;
+static KMEM_SPARSE uint32_t large[LARGE_BUCKETS];
+
+bool samples_init(void)
+{
+        char *region;
+
+        if (samples)
+                return true;
+        samples = system_map((size_t)PLACES * sizeof(*samples));
+        region = samples ? system_reserve((size_t)PLACES * PLACE_BYTES) : NULL;
+        if (!region) {
+                if (samples)
+                        system_unmap(samples, (size_t)PLACES * sizeof(*samples));
+                samples = NULL;
+                return false;
+        }
+        sample_base = (uintptr_t)region;
+        /* Pairs with in_sample_region. */
+        store_release(&sample_region_bytes, (size_t)PLACES * PLACE_BYTES);
+        return true;
+}
+
+static uintptr_t place_of(uint32_t entry)
+{
+        return sample_base + (uintptr_t)entry * PLACE_BYTES;
+}
+
+static uint32_t take_entry_locked(void)
+{
+        uint32_t entry = free_entries;
+
+        if (entry) {
+                free_entries = samples[entry].next;
+                return entry;
+        }
+        if (used_entries == PLACES)
+                return 0;
+        if (used_entries >= committed_entries) {
+                uint32_t start = committed_entries;
+
+                if (!system_commit((void *)place_of(start), (size_t)COMMIT_PLACES * PLACE_BYTES))
+                        return 0;
+                committed_entries = start + COMMIT_PLACES;
+        }
+        return used_entries++;
+}
+
+static uint32_t take_entry(void)
+{
+        uint32_t entry;
+
+        lock_take(&sample_lock);
+        entry = take_entry_locked();
+        lock_drop(&sample_lock);
+        if (!entry)
+                add_relaxed(&registry->samples_missed, 1);
+        return entry;
+}
+
+static void give_entry(uint32_t entry)
+{
+        lock_take(&sample_lock);
+        samples[entry].next = free_entries;
+        free_entries = entry;
+        lock_drop(&sample_lock);
+}
+
+/* The stack's record; NULL if there is no registry, or no room in it. */
+static struct registry_stack *figures_of(const struct stack *stack)
+{
+        struct registry_stack **place = (struct registry_stack **)&stack->figures;
+        struct registry_stack *figures = load_acquire(place);
+
+        if (!figures) {
+                struct registry_stack *none = NULL;
+
+                figures = registry_alloc(sizeof(*figures));
+                if (!figures)
+                        return NULL;
+                if (!compare_swap(place, &none, figures)) {
+                        registry_free(figures, sizeof(*figures));
+                        figures = none;
+                }
+        }
+        /* New, or in a child's registry, where its place is empty. */
+        if (load_acquire(&figures->head.kind) != RECORD_STACK) {
+                for (uint32_t i = 0; i < stack->count; i++)
+                        store_relaxed(&figures->frame[i], (uint64_t)stack->frame[i]);
+                store_relaxed(&figures->frames, stack->count);
+                registry_publish(figures, RECORD_STACK, sizeof(*figures));
+        }
+        return figures;
+}
+
+static void count_alloc(struct sample *sample)
+{
+        struct registry_stack *figures = figures_of(sample->stack);
+
+        sample->generation = load_relaxed(&registry_generation);
+        sample->counted = figures != NULL;
+        if (!figures) {
+                add_relaxed(&registry->samples_missed, 1);
+                return;
+        }
+        /* Readers read frees first, so that the difference is never below 0. */
+        add_relaxed(&figures->samples, 1);
+        add_relaxed(&figures->objects, sample->weight);
+        add_relaxed(&figures->bytes, sample->weight_bytes);
+}
+
+static void count_free(const struct sample *sample)
+{
+        struct registry_stack *figures = sample->counted ? figures_of(sample->stack) : NULL;
+
+        /* SAMPLE-2 */
+        if (!figures || sample->generation != load_relaxed(&registry_generation))
+                return;
+        add_relaxed(&figures->freed_samples, 1);
+        add_relaxed(&figures->freed_objects, sample->weight);
+        add_relaxed(&figures->freed_bytes, sample->weight_bytes);
+}
+
+/* Who called, how much the sample stands for, and the counts of both. */
+static void describe(struct sample *sample, size_t bytes)
+{
+        /* It may have been switched off meanwhile. */
+        uint64_t interval = max_of(load_relaxed(&profile_interval), (uint64_t)1);
+        double p = sample_probability(bytes, interval);
+        uintptr_t frames[STACK_FRAMES];
+        unsigned int count;
+
+        stack_prepare();
+        count = stack_capture(frames);
+        sample->stack = depot_keep(frames, count);
+        if (!sample->stack)
+                sample->stack = &unknown_stack;
+        sample->bytes = bytes;
+        sample->weight = (uint64_t)(1024 / p + 0.5);
+        sample->weight_bytes = (uint64_t)((double)bytes / p + 0.5);
+        count_alloc(sample);
+}
+
+/* Not all at the start of a page, which would crowd a few lines of the processor's cache. */
+static uintptr_t object_place(const struct kmem_cache *cache, uint32_t entry)
+{
+        uintptr_t step = max_of((uintptr_t)cache->align, (uintptr_t)CACHE_LINE);
+        uintptr_t room = PLACE_BYTES - cache->size;
+
+        room = min_of(room, (uintptr_t)PAGE_SIZE - (cache->size & (PAGE_SIZE - 1)));
+        return place_of(entry) + round_down(entry * step % (room + 1), step);
+}
+
+void *sample_alloc(struct kmem_cache *cache)
+{
+        int saved_errno = errno;
+        uint32_t entry = take_entry();
+        struct sample *sample = &samples[entry];
+        uintptr_t address;
+
+        if (!entry)
+                return NULL;
+        address = object_place(cache, entry);
+        sample->birth = cache->birth;
+        sample->index = cache_index(cache);
+        describe(sample, cache->object_size);
+        lock_take(&sample_lock);
+        sample->address = address;
+        lock_drop(&sample_lock);
+        if (cache->ctor)
+                cache->ctor((void *)address);
+        PROBE_OTEL3(alloc, address, sample->bytes, sample->weight_bytes);
+        errno = saved_errno;
+        return (void *)address;
+}
+
+static uint32_t entry_of(const void *address)
+{
+        return (uint32_t)(((uintptr_t)address - sample_base) / PLACE_BYTES);
+}
+
+size_t sample_bytes(const void *address)
+{
+        const struct sample *sample = &samples[entry_of(address)];
+
+        return load_relaxed(&sample->address) == (uintptr_t)address ? sample->bytes : 0;
+}
+
+/* Marks the entry as nobody's sample; false if it was that already. */
+static bool claim(struct sample *sample, const void *address)
+{
+        bool ours;
+
+        lock_take(&sample_lock);
+        ours = sample->address == (uintptr_t)address;
+        if (ours)
+                sample->address = 0;
+        lock_drop(&sample_lock);
+        return ours;
+}
+
+bool sample_free(void *address, struct kmem_cache **cache)
+{
+        uint32_t entry = entry_of(address);
+        struct sample *sample = &samples[entry];
+
+        if (!claim(sample, address))
+                return false;
+        PROBE_OTEL3(free, address, sample->bytes, sample->weight_bytes);
+        count_free(sample);
+        *cache = load_acquire(&caches_by_index[sample->index]);
+        if (*cache && (*cache)->birth != sample->birth)
+                *cache = NULL;
+        if (sample->bytes > PAGE_SIZE)
+                system_purge((void *)place_of(entry), PLACE_BYTES);
+        give_entry(entry);
+        return true;
+}
+
+static uint32_t *bucket_of(const void *block)
+{
+        uint64_t hash = ((uintptr_t)block >> PAGE_SHIFT) * 0x9e3779b97f4a7c15u;
+
+        return &large[hash >> 32 & (LARGE_BUCKETS - 1)];
+}
+
+void sample_large_put_back(uint32_t entry, const void *block)
+{
+        lock_take(&sample_lock);
+        samples[entry].address = (uintptr_t)block;
+        samples[entry].next = *bucket_of(block);
+        *bucket_of(block) = entry;
+        lock_drop(&sample_lock);
+        add_relaxed(&sample_large_blocks, 1);
+}
+
+void sample_large(const void *block, size_t bytes)
+{
+        uint64_t interval = load_relaxed(&profile_interval);
+        int saved_errno = errno;
+        struct sample *sample;
+        uint32_t entry;
+
+        if (!interval || draw_gap(bytes, interval))
+                return;
+        entry = take_entry();
+        if (!entry)
+                return;
+        sample = &samples[entry];
+        sample->birth = 0;
+        sample->index = 0;
+        describe(sample, bytes);
+        PROBE_OTEL3(alloc, block, sample->bytes, sample->weight_bytes);
+        sample_large_put_back(entry, block);
+        errno = saved_errno;
+}
+
+uint32_t sample_large_take(const void *block)
+{
+        uint32_t *link;
+        uint32_t entry;
+
+        if (likely(!load_relaxed(&sample_large_blocks)))
+                return 0;
+        lock_take(&sample_lock);
+        link = bucket_of(block);
+        while (*link && samples[*link].address != (uintptr_t)block)
+                link = &samples[*link].next;
+        entry = *link;
+        if (entry) {
+                *link = samples[entry].next;
+                samples[entry].address = 0;
+                sub_relaxed(&sample_large_blocks, 1);
+        }
+        lock_drop(&sample_lock);
+        return entry;
+}
+
+void sample_large_end(uint32_t entry, const void *block)
+{
+        PROBE_OTEL3(free, block, samples[entry].bytes, samples[entry].weight_bytes);
+        count_free(&samples[entry]);
+        give_entry(entry);
+}

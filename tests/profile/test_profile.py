@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem profile`: estimates against a program whose sites are known, and the files it writes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kmem.pprof import Frame, Mapping, Row, encode
+from kmem.profile import Counts, read_stacks
+from kmem.registry import open_process
+from kmem.symbols import Symbols
+
+ROOT = Path(__file__).resolve().parents[2]
+KMEM = ROOT / "kmem"
+LIBRARY = ROOT / "build" / "src" / "libkmem-malloc.so"
+SITES = ROOT / "build" / "tests" / "profile" / "profile-sites"
+ENOUGH = 4000  # samples; a binomial estimate from so many is off by 1.6% in the standard deviation
+BOUND = 0.05
+
+
+@contextmanager
+def sites(rounds: int, options: str) -> Iterator[subprocess.Popen[str]]:
+    if not SITES.exists() or not LIBRARY.exists():
+        pytest.skip(f"{SITES} is not built")
+    environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": options}
+    with subprocess.Popen(
+        [SITES, str(rounds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def truth(process: subprocess.Popen[str]) -> dict[str, tuple[int, int, int]]:
+    """Live objects, live bytes and allocations of each site."""
+    assert process.stdout is not None
+    rows = {}
+    for line in process.stdout:
+        if line == "end\n":
+            return rows
+        name, *numbers = line.split()
+        live, size, allocations = map(int, numbers)
+        rows[name] = (live, size, allocations)
+    raise AssertionError("the program ended early")
+
+
+def by_site(process: int) -> dict[str, list[Counts]]:
+    found = defaultdict(list)
+    with open_process(process) as registry:
+        assert registry.number("head", "samples_missed") == 0
+        assert registry.number("head", "missing") == 0
+        symbols = Symbols(process)
+        for stack, counts in read_stacks(registry).items():
+            found[symbols.frame(stack[0]).function if stack else "?"].append(counts)
+    return found
+
+
+# On one CPU, with one thread, all draws are the same in every run of the same build.
+def test_estimates() -> None:
+    options = "profile_interval=8192,reclaim_thread=off"
+    with sites(50000, options) as process:
+        expected = truth(process)
+        found = by_site(process.pid)
+    checked = []
+    for name, (live, size, _) in expected.items():
+        counts = found[name]
+        samples = sum(one.live_samples for one in counts)
+        objects = sum(one.live_objects for one in counts)
+        space = sum(one.live_size for one in counts)
+        print(f"{name}: {live} objects, {samples} samples, estimate {objects:.0f}, {space} bytes")
+        if live == 0:
+            assert objects == 0 and space == 0
+        elif samples >= ENOUGH:
+            checked.append(name)
+            assert abs(objects - live) < BOUND * live
+            # Bytes are those of the object that the size class gives.
+            assert abs(space - size) < BOUND * size
+    assert set(checked) >= {"site_keep", "site_burst", "site_table", "site_bulky"}
+    # The C library's own, and what it gets while it walks a stack for the first time.
+    others = [one for name, counts in found.items() if name not in expected for one in counts]
+    assert sum(one.samples for one in others) < 10
+
+
+def test_pairs_are_seen() -> None:
+    """What is freed at once shows in what was allocated, as much as what stays."""
+    with sites(50000, "profile_interval=4096,reclaim_thread=off") as process:
+        _, _, allocations = truth(process)["site_pair"]
+        found = by_site(process.pid)["site_pair"]
+    assert abs(sum(one.objects for one in found) - allocations) < 0.1 * allocations
+    assert sum(one.live_samples for one in found) == 0
+
+
+def profile(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([KMEM, "profile", *arguments], capture_output=True, text=True)
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Numbers and contents of the fields of a message."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        key = varint()
+        value = varint()
+        if key & 7 == 0:
+            yield key >> 3, value
+        else:
+            assert key & 7 == 2
+            yield key >> 3, data[at : at + value]
+            at += value
+
+
+def texts(message: bytes) -> list[str]:
+    return [bytes(value).decode() for field, value in fields(message) if field == 6]
+
+
+def test_attached(tmp_path: Path) -> None:
+    """To a running process, without a restart: both kinds of file, and it is off afterwards."""
+    packed, picture = tmp_path / "heap.pb.gz", tmp_path / "heap.svg"
+    with sites(1000000, "registry=on") as process:
+        time.sleep(0.2)
+        done = profile(
+            *(str(process.pid), "--seconds", "2", "--interval", "65536"),
+            *("-o", packed, "-o", picture, "--view", "rate"),
+        )
+        assert done.returncode == 0, done.stderr
+        assert "stacks" in done.stdout
+        deadline = time.monotonic() + 20
+        with open_process(process.pid) as registry:
+            while registry.number("head", "profile_interval"):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    message = gzip.decompress(packed.read_bytes())
+    names = texts(message)
+    assert names[0] == ""
+    assert {"site_burst", "site_keep", "site_large", "inuse_space", "bytes"} <= set(names)
+    samples = [value for field, value in fields(message) if field == 2]
+    for sample in samples:
+        parts = dict(fields(bytes(sample)))
+        assert len(bytes(parts[2])) >= 4
+    assert str(SITES) in names
+    graph = ElementTree.fromstring(picture.read_text())
+    shown = {
+        element.text.split(":")[0] for element in graph.iter() if element.tag.endswith("title")
+    }
+    assert {"all", "main", "site_burst"} <= shown
+
+
+def test_encoding() -> None:
+    frame = Frame(0x1234, "f<&>", Mapping(0x1000, 0x2000, 0, "/bin/x"))
+    message = encode(
+        [Row((frame,), (300, 1 << 40))],
+        [("alloc_objects", "count"), ("alloc_space", "bytes")],
+        default_type="alloc_space",
+        period=512,
+        time_ns=7,
+        duration_ns=8,
+        comment="c",
+    )
+    found = dict(fields(message))
+    names = texts(message)
+    assert (found[9], found[10], found[12]) == (7, 8, 512)
+    assert names[int(found[14])] == "alloc_space"
+    location = dict(fields(bytes(found[4])))
+    assert location[3] == 0x1234 and location[2] == 1
+    function = dict(fields(bytes(found[5])))
+    assert names[int(function[2])] == "f<&>"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["1", "--interval", "10", "-o", "x.svg"], "--interval 10: expected 1024 to"),
+        (["1", "-o", "x.txt"], "expected a name that ends with .pb.gz or .svg"),
+        (["1", "-o", "/nowhere/x.svg"], "/nowhere is no directory"),
+        (["999999999", "-o", "x.svg"], "process 999999999: there is none"),
+    ],
+)
+def test_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [KMEM, "profile", *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_sleeper(tmp_path: Path) -> None:
+    with sites(1, "registry=on,reclaim_thread=off") as process:
+        truth(process)
+        done = profile(str(process.pid), "--seconds", "1", "-o", tmp_path / "x.svg")
+    assert done.returncode != 0
+    assert "has not passed a refill or drain" in done.stderr

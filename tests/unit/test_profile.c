@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Samples are objects like any other: every way of freeing and resizing takes them, they are aligned,
+ * constructed and as large as promised, and misuse is reported. In children with a fine interval, so that
+ * of a few hundred objects some are samples.
+ */
+#define _GNU_SOURCE
+#include "child.h"
+
+#include "kmem.h"
+#include "percpu/percpu.h"
+#include "profile/draw.h"
+#include "profile/sample.h"
+#include "unit.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#define FINE "profile_interval=2048,engine=slub"
+enum { OBJECTS = 4000 };
+
+static void *objects[OBJECTS];
+
+static unsigned int count_samples(void)
+{
+        unsigned int samples = 0;
+
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                samples += in_sample_region(objects[i]);
+        return samples;
+}
+
+/* With p = 1 - exp(-size / 2048); six standard deviations. */
+static void check_share(unsigned int samples, double p)
+{
+        double expected = OBJECTS * p;
+        double off = (double)samples - expected;
+
+        check(off * off < 36 * expected);
+}
+
+static void take_sizes_child(void)
+{
+        for (unsigned int i = 0; i < OBJECTS; i++) {
+                check(objects[i] = kmalloc(256, GFP_KERNEL));
+                check_equal(ksize(objects[i]), 256);
+                check_equal((uintptr_t)objects[i] % 256, 0);
+                memset(objects[i], 0x5a, 256);
+        }
+        check_share(count_samples(), sample_probability(256, 2048));
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                kfree(objects[i]);
+}
+
+static void construct(void *object)
+{
+        memset(object, 7, 100);
+}
+
+static void caches_child(void)
+{
+        struct kmem_cache_args args = {.align = 64, .ctor = construct};
+        struct kmem_cache *cache = kmem_cache_create_args("sampled", 100, &args, 0);
+
+        for (unsigned int round = 0; round < 3; round++) {
+                for (unsigned int i = 0; i < OBJECTS; i++) {
+                        check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+                        check_equal((uintptr_t)objects[i] % 64, 0);
+                        check_equal(*((char *)objects[i] + 99), 7);
+                }
+                check_share(count_samples(), sample_probability(100, 2048));
+                if (round == 0)
+                        kmem_cache_free_bulk(cache, OBJECTS, objects);
+                else if (round == 1)
+                        kfree_bulk(OBJECTS, objects);
+                else
+                        for (unsigned int i = 0; i < OBJECTS; i++)
+                                kmem_cache_free(cache, objects[i]);
+        }
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, OBJECTS, objects), OBJECTS);
+        check_share(count_samples(), sample_probability(100, 2048));
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check_equal(*((char *)objects[i] + 99), 7);
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        kmem_cache_destroy(cache);
+}
+
+/* Without sheaves each call is decided. */
+static void no_sheaves_child(void)
+{
+        take_sizes_child();
+}
+
+static void *sample_of(size_t size)
+{
+        for (;;) {
+                void *block = kmalloc(size, GFP_KERNEL);
+
+                if (in_sample_region(block))
+                        return block;
+        }
+}
+
+static void resize_child(void)
+{
+        unsigned char *block = sample_of(512);
+
+        memset(block, 0x33, 512);
+        check(krealloc(block, 400, GFP_KERNEL) == block);
+        block = krealloc(block, 5000, GFP_KERNEL);
+        check(block && ksize(block) >= 5000);
+        for (unsigned int i = 0; i < 400; i++)
+                check_equal(block[i], 0x33);
+        block = krealloc(block, 200000, GFP_KERNEL);
+        check(block && block[399] == 0x33);
+        block = krealloc(block, 40000000, GFP_KERNEL);
+        check(block && block[399] == 0x33);
+        kfree(block);
+        check(sample_of(8000));
+        block = kzalloc(16, GFP_KERNEL | __GFP_ZERO);
+        kfree(block);
+        for (unsigned int i = 0; i < OBJECTS; i++) {
+                unsigned char *zero = kzalloc(300, GFP_KERNEL);
+
+                for (unsigned int at = 0; at < 300; at++)
+                        check_equal(zero[at], 0);
+                memset(zero, 0xff, 300);
+                kfree(zero);
+        }
+}
+
+static void double_free_child(void)
+{
+        void *block = sample_of(512);
+
+        kfree(block);
+        kfree(block);
+}
+
+static void inner_free_child(void)
+{
+        kfree((char *)sample_of(512) + 16);
+}
+
+static void gone_cache_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("gone", 512, 0, 0, NULL);
+        void *sample;
+
+        do
+                sample = kmem_cache_alloc(cache, GFP_KERNEL);
+        while (!in_sample_region(sample));
+        kmem_cache_shrink(cache);
+        kmem_cache_destroy(cache);
+        /* Its own cache is not there any more, and nothing is touched of it. */
+        kfree(sample);
+}
+
+/* An owner is noted by the page of the heap, of which a sample has none. */
+static void closed_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("closed", 256, 0, SLAB_ACCOUNT, NULL);
+        struct kmem_group_stats stats;
+        struct kmem_group *group;
+        void *sample;
+
+        do
+                sample = kmem_cache_alloc(cache, GFP_KERNEL);
+        while (!in_sample_region(sample));
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        check(count_samples());
+        /* Their marks rest in sheaves that the barn keeps. */
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        check(group = kmem_group_create("group", NULL, 0));
+        kmem_group_set(group);
+        for (unsigned int i = 0; i < OBJECTS / 2; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, OBJECTS / 2, objects + OBJECTS / 2),
+                    OBJECTS / 2);
+        check_equal(count_samples(), 0);
+        check_equal(kmem_group_stats(group, &stats), 0);
+        check_equal(stats.objects, OBJECTS);
+        kmem_cache_free(cache, sample);
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        check_equal(kmem_group_stats(group, &stats), 0);
+        check_equal(stats.objects, 0);
+}
+
+static void large_objects_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("large", SAMPLE_BYTES_MAX, 0, 0, NULL);
+        struct kmem_cache *larger = kmem_cache_create("larger", SAMPLE_BYTES_MAX + 1, 0, 0, NULL);
+
+        for (unsigned int i = 0; i < 100; i++) {
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+                memset(objects[i], 0x5a, SAMPLE_BYTES_MAX);
+        }
+        check(count_samples() > 90);
+        kmem_cache_free_bulk(cache, 100, objects);
+        for (unsigned int i = 0; i < 100; i++)
+                check(objects[i] = kmem_cache_alloc(larger, GFP_KERNEL));
+        check_equal(count_samples(), 0);
+        kmem_cache_free_bulk(larger, 100, objects);
+}
+
+static void *other_thread(void *unused)
+{
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                kfree(objects[i]);
+        return unused;
+}
+
+static void threads_child(void)
+{
+        for (unsigned int round = 0; round < 20; round++) {
+                pthread_t thread;
+
+                for (unsigned int i = 0; i < OBJECTS; i++)
+                        check(objects[i] = kmalloc(128, GFP_KERNEL));
+                check_share(count_samples(), sample_probability(128, 2048));
+                check_equal(pthread_create(&thread, NULL, other_thread, NULL), 0);
+                pthread_join(thread, NULL);
+        }
+}
+
+static void fork_child(void)
+{
+        pid_t child;
+        int status;
+
+        take_sizes_child();
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmalloc(128, GFP_KERNEL));
+        child = fork();
+        check(child >= 0);
+        if (child == 0) {
+                for (unsigned int i = 0; i < OBJECTS; i++)
+                        kfree(objects[i]);
+                take_sizes_child();
+                _exit(0);
+        }
+        check_equal(waitpid(child, &status, 0), child);
+        check_equal(status, 0);
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                kfree(objects[i]);
+}
+
+static const struct child_case children[] = {
+        {"sizes", take_sizes_child},
+        {"caches", caches_child},
+        {"no sheaves", no_sheaves_child},
+        {"resize", resize_child},
+        {"double free", double_free_child},
+        {"inner free", inner_free_child},
+        {"gone cache", gone_cache_child},
+        {"closed", closed_child},
+        {"large objects", large_objects_child},
+        {"threads", threads_child},
+        {"fork", fork_child},
+};
+
+static void test_sizes(void **state)
+{
+        child_passes("sizes", FINE);
+        child_passes("sizes", FINE ",slots=locked");
+        child_passes("sizes", FINE ",check=sheaf");
+        child_passes("sizes", FINE ",sheaf_capacity=3");
+}
+
+static void test_caches(void **state)
+{
+        child_passes("caches", FINE);
+        child_passes("caches", FINE ",slots=locked");
+        child_passes("no sheaves", FINE ",sheaf_capacity=0");
+}
+
+static void test_resize(void **state)
+{
+        child_passes("resize", FINE);
+}
+
+static void test_misuse(void **state)
+{
+        child_aborts("double free", FINE, "not the start of an object that is in use");
+        child_aborts("inner free", FINE, "not the start of an object that is in use");
+}
+
+static void test_gone_cache(void **state)
+{
+        child_passes("gone cache", FINE);
+}
+
+static void test_closed(void **state)
+{
+        child_passes("closed", FINE);
+        child_passes("closed", FINE ",slots=locked");
+}
+
+static void test_large_objects(void **state)
+{
+        child_passes("large objects", FINE);
+}
+
+static void test_threads(void **state)
+{
+        child_passes("threads", FINE);
+        child_passes("threads", FINE ",slots=locked");
+        child_passes("threads", FINE ",numa_fake=2");
+}
+
+static void test_fork(void **state)
+{
+        child_passes("fork", FINE);
+}
+
+/* Off by default, and then nothing is a sample. */
+static void test_off(void **state)
+{
+        if (is_profiling())
+                skip_because("KMEM_OPTIONS switches it on");
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmalloc(256, GFP_KERNEL));
+        check_equal(count_samples(), 0);
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                kfree(objects[i]);
+}
+
+/* p against values from tables, and gaps against their mean and their share of zeros. */
+static void test_draws(void **state)
+{
+        enum { DRAWS = 200000 };
+        double p = sample_probability(256, 8192);
+        uint64_t sum = 0;
+        uint64_t zeros = 0;
+        double mean;
+
+        check(p > 0.030766 && p < 0.030767);
+        check(sample_probability(8192, 8192) > 0.6321205 &&
+              sample_probability(8192, 8192) < 0.6321206);
+        check(sample_probability(1, 1 << 30) > 0.99e-9 / 1.07374 &&
+              sample_probability(1, 1 << 30) < 1.01e-9 / 1.07374);
+        check(sample_probability(1 << 20, 1024) == 1);
+        for (unsigned int i = 0; i < DRAWS; i++) {
+                uint32_t gap = draw_gap(256, 8192);
+
+                sum += gap;
+                zeros += gap == 0;
+        }
+        mean = (double)sum / DRAWS;
+        check(mean > 0.985 * (1 - p) / p && mean < 1.015 * (1 - p) / p);
+        check((double)zeros > 0.93 * p * DRAWS && (double)zeros < 1.07 * p * DRAWS);
+}
+
+int main(int argc, char **argv)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_sizes),         cmocka_unit_test(test_caches),
+                cmocka_unit_test(test_resize),        cmocka_unit_test(test_misuse),
+                cmocka_unit_test(test_gone_cache),    cmocka_unit_test(test_threads),
+                cmocka_unit_test(test_fork),          cmocka_unit_test(test_off),
+                cmocka_unit_test(test_draws),         cmocka_unit_test(test_closed),
+                cmocka_unit_test(test_large_objects),
+        };
+
+        child_main(argc, argv, children, sizeof(children) / sizeof(*children));
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
