@@ -154,6 +154,17 @@ def profile(
         Literal["live", "rate"],
         typer.Option(help="What the picture shows: bytes in use, or allocated in the time."),
     ] = "live",
+    slices: Annotated[
+        int,
+        typer.Option(
+            "--slices",
+            metavar="PERCENT",
+            min=0,
+            max=50,
+            help="For so much of the time no call is served from a sheaf, and what was allocated is"
+            " estimated from that: it sees sites that never leave a sheaf.",
+        ),
+    ] = 0,
 ) -> None:
     """Profile the heap of a running process by samples (docs/profiles.md).
 
@@ -162,7 +173,7 @@ def profile(
     """
     from kmem.profile import profile
 
-    profile(process, seconds=seconds, interval=interval, outputs=outputs, view=view)
+    profile(process, seconds=seconds, interval=interval, slices=slices, outputs=outputs, view=view)
 
 
 @app.command()

@@ -40,6 +40,9 @@ class Counts:
     freed_samples: int = 0
     freed_objects: float = 0
     freed_size: int = 0
+    slice_samples: int = 0  # those of the first three that came in slices
+    slice_objects: float = 0
+    slice_size: int = 0
 
     def since(self, before: "Counts") -> "Counts":
         """What came and went since an earlier look at the same stack."""
@@ -50,6 +53,9 @@ class Counts:
             self.freed_samples - before.freed_samples,
             self.freed_objects - before.freed_objects,
             self.freed_size - before.freed_size,
+            self.slice_samples - before.slice_samples,
+            self.slice_objects - before.slice_objects,
+            self.slice_size - before.slice_size,
         )
 
     @property
@@ -76,38 +82,45 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
 
         freed = (read("freed_samples"), read("freed_objects") / OBJECTS, read("freed_bytes"))
         all_ = (read("samples"), read("objects") / OBJECTS, read("bytes"))
+        slices = (0, 0.0, 0)
+        if "slice_samples" in registry.parts["stack"]:
+            slices = (
+                read("slice_samples"),
+                read("slice_objects") / OBJECTS,
+                read("slice_bytes"),
+            )
         frames = min(read("frames"), place.count)
         stack = struct.unpack_from(f"<{frames}Q", registry.memory, at + place.offset)
-        found[stack] = Counts(*all_, *freed)
+        found[stack] = Counts(*all_, *freed, *slices)
     return found
 
 
-def set_interval(registry: Registry, interval: int) -> bool:
-    """Whether the process did it in time."""
-    done = registry.wait(registry.ask(0, "profile_interval", str(interval)), WAIT_SECONDS)
+def set_value(registry: Registry, name: str, value: int) -> None:
     process = registry.number("head", "process")
-    if done is not None and done[0] != 0:
+    done = registry.wait(registry.ask(0, name, str(value)), WAIT_SECONDS)
+    if done is None:
+        raise RegistryError(
+            f"process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s, so no"
+            " samples were taken; expected one that allocates"
+        )
+    if done[0] != 0:
         raise RegistryError(f"process {process} cannot be profiled: error {done[0]}")
-    return done is not None
 
 
 @contextlib.contextmanager
-def sampled(registry: Registry, interval: int) -> Iterator[None]:
-    """Samples are taken inside; afterwards it is as it was before."""
-    process = registry.number("head", "process")
-    if "profile_interval" not in registry.parts["head"]:
-        raise RegistryError(f"process {process} runs on a release without profiles")
-    before = registry.number("head", "profile_interval")
+def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
+    """So it is inside; afterwards it is as it was before."""
+    if name not in registry.parts["head"]:
+        process = registry.number("head", "process")
+        raise RegistryError(f"process {process} runs on a release without {name}")
+    before = registry.number("head", name)
     try:
-        if before != interval and not set_interval(registry, interval):
-            raise RegistryError(
-                f"process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s, so no"
-                " samples were taken; expected one that allocates"
-            )
+        if before != value:
+            set_value(registry, name, value)
         yield
     finally:
-        if before != interval and alive(registry):
-            registry.ask(0, "profile_interval", str(before))
+        if before != value and alive(registry):
+            registry.ask(0, name, str(before))
 
 
 def wait(registry: Registry, seconds: float) -> None:
@@ -119,15 +132,23 @@ def wait(registry: Registry, seconds: float) -> None:
 
 
 def make_rows(
-    process: int, before: dict[Stack, Counts], after: dict[Stack, Counts], symbols: Symbols
+    before: dict[Stack, Counts],
+    after: dict[Stack, Counts],
+    symbols: Symbols,
+    scale: float | None,
 ) -> list[Row]:
-    """Allocated since before; live is what is in use of all that was ever sampled."""
+    """
+    Allocated since before; live is what is in use of all that was ever sampled. With a scale,
+    allocated is what was seen in slices, times that.
+    """
     rows = []
     for stack, counts in after.items():
         new = counts.since(before.get(stack, Counts()))
+        allocated: tuple[float, float] = (new.objects, new.size)
+        if scale is not None:
+            allocated = (new.slice_objects * scale, new.slice_size * scale)
         values = (
-            round(new.objects),
-            new.size,
+            *map(round, allocated),
             round(counts.live_objects),
             counts.live_size,
         )
@@ -146,18 +167,31 @@ def check(interval: int, outputs: list[Path]) -> None:
             raise KmemError(f"-o {path}: {path.parent} is no directory")
 
 
-def profile(process: int, *, seconds: float, interval: int, outputs: list[Path], view: str) -> None:
+def profile(
+    process: int, *, seconds: float, interval: int, slices: int, outputs: list[Path], view: str
+) -> None:
     check(interval, outputs)
-    with open_process(process, writable=True) as registry, sampled(registry, interval):
+    with (
+        open_process(process, writable=True) as registry,
+        changed(registry, "profile_interval", interval),
+        changed(registry, "profile_slices", slices) if slices else contextlib.nullcontext(),
+    ):
         before = read_stacks(registry)
+        sliced = registry.number("head", "slice_ns") if slices else 0
         missed = registry.number("head", "samples_missed")
         start = time.time_ns()
         wait(registry, seconds)
         after = read_stacks(registry)
         duration = time.time_ns() - start
+        sliced = registry.number("head", "slice_ns") - sliced if slices else 0
         missed = registry.number("head", "samples_missed") - missed
         symbols = Symbols(process)
-    rows = make_rows(process, before, after, symbols)
+    if slices and not sliced:
+        raise KmemError(
+            f"--slices {slices}: process {process} had none; expected one with a reclaim thread"
+            " (docs/profiles.md)"
+        )
+    rows = make_rows(before, after, symbols, duration / sliced if slices else None)
     title, column = VIEWS[view]
     for path in outputs:
         try:
@@ -186,3 +220,5 @@ def profile(process: int, *, seconds: float, interval: int, outputs: list[Path],
     typer.echo(f"{samples} samples, {len(rows)} stacks" + (f", {missed} missed" if missed else ""))
     if not rows:
         typer.echo("nothing was sampled; a finer --interval takes more samples")
+    if slices:
+        typer.echo(f"slices were {sliced / duration:.1%} of the time")

@@ -29,6 +29,8 @@
 #include "base/options.h"
 #include "base/rcu.h"
 #include "page/reclaim.h"
+#include "profile/sample.h"
+#include "profile/slice.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -80,7 +82,7 @@ static int thread_run(void *argument)
                 now = system_time_ms();
                 if (system_in_sandbox() != was_in_sandbox)
                         break;
-                if (reclaim_step(now))
+                if (profile_slice(LOOK_MS) | reclaim_step(now))
                         last_use = now;
                 else if (now - last_use > idle_ms + LOOK_MS)
                         break;
@@ -122,7 +124,8 @@ static void thread_start(void)
         /* Our own frees: a successor is to have the program's credentials, not ours. */
         if (thread_pointer() == (void *)threads[load_relaxed(&current)].pointer)
                 return;
-        if (options.reclaim_thread == RECLAIM_AUTO && !program_has_threads())
+        if (options.reclaim_thread == RECLAIM_AUTO && !program_has_threads() &&
+            !load_relaxed(&profile_slices))
                 return;
         if (system_time_ms() < load_relaxed(&not_before) || !lock_try(&start_lock))
                 return;

@@ -69,6 +69,7 @@ static const struct setting settings[] = {
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},
         {"profile_interval", KIND_SIZE, NULL, 0, (uint64_t)1 << 40, PLACE(profile_interval)},
+        {"profile_slices", KIND_NUMBER, NULL, 0, 50, PLACE(profile_slices)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
         {"attrs", KIND_TEXT, NULL, 0, 0, PLACE(attrs)},

@@ -67,6 +67,7 @@ struct options {
         uint64_t check;              /* enum free_check */
         uint64_t registry;           /* enum registry_mode: whether others can see the figures */
         uint64_t profile_interval;   /* bytes between samples of the profile, 0: none */
+        uint64_t profile_slices;     /* percent of the time without sheaves, for the profile */
         uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
         uint64_t attrs_pid;          /* process that writes attrs, 0: any */
         uint64_t slob_compat;        /* enum slob_compat */

@@ -41,7 +41,7 @@ struct registry_request {
         uint64_t number;    /* counts requests; older ones are honoured first */
         uint64_t birth;     /* of the cache; 0: of all caches */
         uint64_t result;    /* when done: bytes given back */
-        char attribute[32]; /* to write; or "trim", "profile_interval", or "refresh" for the
+        char attribute[32]; /* to write; or "trim", "profile_interval", "profile_slices", or "refresh" for the
                                refreshed figures */
         char value[32];
 };
@@ -70,6 +70,8 @@ struct registry_head {
         char release[16];
         uint64_t profile_interval; /* bytes between samples on average; 0: none are taken */
         uint64_t samples_missed;   /* for want of memory, or of room here */
+        uint64_t profile_slices;   /* percent of the time to be without sheaves */
+        uint64_t slice_ns;         /* how long that has been so */
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;
@@ -126,6 +128,9 @@ struct registry_stack {
         uint64_t freed_samples;
         uint64_t freed_objects;
         uint64_t freed_bytes;
+        uint64_t slice_samples; /* those of the first three that came in slices */
+        uint64_t slice_objects;
+        uint64_t slice_bytes;
         uint64_t frame[REGISTRY_FRAMES]; /* return addresses, the innermost first */
 };
 

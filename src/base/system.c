@@ -67,6 +67,14 @@ uint64_t system_time_ms(void)
         return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+uint64_t system_time_ns(void)
+{
+        struct timespec now = {0};
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 unsigned int system_cpus(enum cpu_count which)
 {
         return load_relaxed(&machine.cpus.counts[which]);

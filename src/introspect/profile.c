@@ -10,7 +10,6 @@
 
 int profile_set_locked(uint64_t interval)
 {
-        struct list *node;
         bool first = !load_relaxed(&profile_interval);
 
         debug_check(lock_is_held(&cache_mutex));
@@ -23,8 +22,17 @@ int profile_set_locked(uint64_t interval)
         store_relaxed(&registry->profile_interval, interval);
         /* What rests in sheaves was not decided when it came there. */
         if (interval && first)
-                list_for_each (node, &cache_list)
-                        percpu_flush(container_of(node, struct kmem_cache, list), false);
+                percpu_flush_all();
+        return 0;
+}
+
+int profile_slices_set_locked(uint64_t percent)
+{
+        debug_check(lock_is_held(&cache_mutex));
+        if (percent > PROFILE_SLICES_MOST)
+                return ERANGE;
+        store_relaxed(&profile_slices, percent);
+        store_relaxed(&registry->profile_slices, percent);
         return 0;
 }
 
@@ -34,5 +42,6 @@ void profile_init(void)
                 return;
         lock_take(&cache_mutex);
         profile_set_locked(options.profile_interval);
+        profile_slices_set_locked(options.profile_slices);
         lock_drop(&cache_mutex);
 }

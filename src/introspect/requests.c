@@ -101,16 +101,23 @@ static int honour_attribute_locked(const struct registry_request *request)
         return attribute_store_locked(attribute, cache, request->value);
 }
 
-static int honour_profile_locked(const struct registry_request *request)
+static bool parse_number(const char *text, uint64_t *number)
 {
-        uint64_t interval = 0;
-
-        for (const char *digit = request->value; *digit; digit++)
+        *number = 0;
+        for (const char *digit = text; *digit; digit++)
                 if (*digit < '0' || *digit > '9' ||
-                    __builtin_mul_overflow(interval, 10, &interval) ||
-                    __builtin_add_overflow(interval, (uint64_t)(*digit - '0'), &interval))
-                        return EINVAL;
-        return request->value[0] ? profile_set_locked(interval) : EINVAL;
+                    __builtin_mul_overflow(*number, 10, number) ||
+                    __builtin_add_overflow(*number, (uint64_t)(*digit - '0'), number))
+                        return false;
+        return *text != '\0';
+}
+
+static int honour_profile_locked(const struct registry_request *request,
+                                 int (*set_locked)(uint64_t value))
+{
+        uint64_t value;
+
+        return parse_number(request->value, &value) ? set_locked(value) : EINVAL;
 }
 
 /* Also in the reclaim thread, where only the simplest of libc may be called. */
@@ -135,7 +142,9 @@ static void honour(void)
                         copy.result = caches_trim_locked() + pages_purge_all(0);
                         copy.error = 0;
                 } else if (strcmp(copy.attribute, "profile_interval") == 0) {
-                        copy.error = honour_profile_locked(&copy);
+                        copy.error = honour_profile_locked(&copy, profile_set_locked);
+                } else if (strcmp(copy.attribute, "profile_slices") == 0) {
+                        copy.error = honour_profile_locked(&copy, profile_slices_set_locked);
                 } else {
                         copy.error = honour_attribute_locked(&copy);
                 }

@@ -39,6 +39,7 @@ struct drain {
         unsigned int count;         /* slots made when it began; later ones have no mark */
         bool left_only;             /* only slots whose CPU may have left */
         bool quiet_only;            /* only records that are marked quiet, and the mark goes */
+        bool stay_stopped;          /* the caller clears the marks */
         const struct pair *instead; /* what their pairs become: cold or closed */
 };
 
@@ -107,7 +108,8 @@ static bool detach_rseq(const struct drain *drain)
                 /* The kernel has granted the first; refusing now would leave sheaves shared. */
                 check_or_die(slots_fence());
         }
-        stop_slots(drain->count, 0);
+        if (!drain->stay_stopped)
+                stop_slots(drain->count, 0);
         return fenced;
 }
 
@@ -123,6 +125,8 @@ static bool detach(const struct drain *drain)
 {
         if (slots_are_rseq())
                 return detach_rseq(drain);
+        if (drain->stay_stopped)
+                stop_slots(drain->count, 1);
         each_pair(drain, exchange_under_lock);
         return true;
 }
@@ -305,6 +309,30 @@ void percpu_flush_all(void)
                         flush_slots_locked(cache, false);
                 empty_shared(cache);
         }
+        lock_drop(&drain_mutex);
+}
+
+bool percpu_stop(unsigned int *slots)
+{
+        struct drain drain = {.stay_stopped = true, .instead = &cold_pair};
+        bool detached;
+
+        debug_check(lock_is_held(&cache_mutex));
+        percpu_after_fork();
+        lock_take(&drain_mutex);
+        drain.count = slots_made_count();
+        detached = detach(&drain);
+        if (detached)
+                each_pair(&drain, empty_slot);
+        *slots = drain.count;
+        if (!detached)
+                percpu_go_on(drain.count);
+        return detached;
+}
+
+void percpu_go_on(unsigned int slots)
+{
+        stop_slots(slots, 0);
         lock_drop(&drain_mutex);
 }
 

@@ -137,6 +137,7 @@ static void start(void)
                 return;
         if (!registry_is_made() && registry_make()) {
                 store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
+                store_relaxed(&registry->profile_slices, load_relaxed(&profile_slices));
                 pages_show();
                 for (uint32_t index = 1; index < slots_index_end(); index++)
                         if (caches_by_index[index])

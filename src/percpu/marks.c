@@ -2,6 +2,7 @@
 #include "percpu/marks.h"
 
 #include "kmem.h"
+#include "page/reclaim.h"
 #include "percpu/drain.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
@@ -36,6 +37,9 @@ static uint32_t gap_of(const struct kmem_cache *cache)
 void marks_decide(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                   void **objects, unsigned int count)
 {
+        /* Slices have to begin, also where nothing is ever drained. */
+        if (load_relaxed(&profile_slices))
+                reclaim_ask();
         for (uint64_t at = gap_of(cache); at < count; at += 1 + (uint64_t)gap_of(cache)) {
                 store_release(&marks_made, true);
                 cache->engine->give(cache, &record->engine, &objects[at], 1);

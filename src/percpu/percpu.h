@@ -71,6 +71,15 @@ KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
 KMEM_HIDDEN void percpu_flush_all(void);
 
 /*
+ * Empties the slots made so far and keeps them without sheaves, so that all their calls go to the
+ * back end, until percpu_go_on is called with the same number; drain_mutex is held in between. False if
+ * others' sheaves could not be taken: then nothing is stopped and no lock held. Under cache_mutex, which
+ * may go before percpu_go_on.
+ */
+KMEM_HIDDEN bool percpu_stop(unsigned int *slots);
+KMEM_HIDDEN void percpu_go_on(unsigned int slots);
+
+/*
  * Reads the CPUs again. Caches made from now on have orders by the new counts (S3-11), and what
  * slots of CPUs that left hold of any cache goes to the back end (S12-01), if the kernel lets us
  * take it (membarrier). Costs some file reads. Under cache_mutex; may not be called by malloc and

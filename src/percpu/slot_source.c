@@ -232,7 +232,10 @@ enum push_result locked_slot_push(uint32_t pair_offset, void *object)
         return result;
 }
 
-/* In a locked slot a pair is replaced under the lock; the stop mark is the drainer's lock. */
+/*
+ * In a locked slot a pair is replaced under the lock, which the drainer takes after setting a stop mark
+ * that is to stay.
+ */
 static bool locked_slot_replace(struct slot *slot, uint32_t pair_offset,
                                 const struct pair *expected, const struct pair *new_pair)
 {
@@ -240,7 +243,8 @@ static bool locked_slot_replace(struct slot *slot, uint32_t pair_offset,
         bool replaced;
 
         lock_take(&slot->lock);
-        replaced = pair->main == expected->main && pair->spare == expected->spare;
+        replaced = !load_relaxed(&slot->stopped) && pair->main == expected->main &&
+                   pair->spare == expected->spare;
         if (replaced)
                 *pair = *new_pair;
         lock_drop(&slot->lock);

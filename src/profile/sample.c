@@ -30,6 +30,8 @@ struct sample {
 };
 
 uint64_t profile_interval;
+uint64_t profile_slices;
+bool profile_in_slice;
 struct lock sample_lock;
 uintptr_t sample_base;
 size_t sample_region_bytes;
@@ -148,6 +150,11 @@ static void count_alloc(struct sample *sample)
         add_relaxed(&figures->samples, 1);
         add_relaxed(&figures->objects, sample->weight);
         add_relaxed(&figures->bytes, sample->weight_bytes);
+        if (load_relaxed(&profile_in_slice)) {
+                add_relaxed(&figures->slice_samples, 1);
+                add_relaxed(&figures->slice_objects, sample->weight);
+                add_relaxed(&figures->slice_bytes, sample->weight_bytes);
+        }
 }
 
 static void count_free(const struct sample *sample)

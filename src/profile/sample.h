@@ -19,12 +19,17 @@
 #include "percpu/slot.h"
 
 enum {
+        PROFILE_SLICES_MOST = 50,           /* percent */
         PROFILE_INTERVAL_LEAST = 1024,      /* bytes; a finer one would make most objects samples */
         SAMPLE_BYTES_MAX = CLASS_BYTES_MAX, /* larger objects of caches are none */
 };
 
 /* Bytes between samples on average; 0: nothing is sampled. Who sees another sees the region. */
 extern KMEM_HIDDEN uint64_t profile_interval;
+/* Percent of the time in which slots have no sheaves while there are samples; 0: never. Relaxed. */
+extern KMEM_HIDDEN uint64_t profile_slices;
+/* Whether it is such a time: samples are counted twice then, the second time apart. Relaxed. */
+extern KMEM_HIDDEN bool profile_in_slice;
 extern KMEM_HIDDEN struct lock sample_lock;
 /* The region; 0 bytes before the first use. Set once, base first. */
 extern KMEM_HIDDEN uintptr_t sample_base;

@@ -146,7 +146,7 @@ def copy_tree(source: Path, target: Path) -> Tree:
 
 def build_base(target: Path) -> Tree:
     tree = copy_tree(ROOT, target)
-    # lab/ and urcu/ are no part of the library and need others; simulator/ stands in for other files.
+    # lab/ and urcu/ are no part of the library and need others; simulator/ stands in for others.
     sources = sorted(
         str(path.relative_to(target))
         for path in (target / "src").rglob("*.c")

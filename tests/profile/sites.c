@@ -5,19 +5,23 @@
  * until its standard input ends.
  *
  *   sites ROUNDS [wait]    wait: for a line on standard input before it begins
+ *   sites paced ROUNDS
  *
  * Sites take turns in the ways that mislead a profiler that looks where a cache refills: pairs between
  * the allocations of objects that stay, bursts of which little stays, and tables whose entries are
- * replaced at random.
+ * replaced at random. The paced program does nothing but two sites' pairs, three of site_small to one of
+ * site_wide, a few every 700 us: they never leave a sheaf.
  */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { TABLE = 200000, BURST = 300, STAY = 10, LARGE = 64 };
+enum { TABLE = 200000, BURST = 300, STAY = 10, LARGE = 64, PACE_NS = 700000 };
 
 struct site {
         const char *name;
@@ -119,26 +123,49 @@ static void one_round(void)
         larges[place] = site_large();
 }
 
+static struct site small = {"site_small", 64, 0, 0};
+static struct site wide = {"site_wide", 256, 0, 0};
+SITE(site_small, small)
+SITE(site_wide, wide)
+
+static void paced(long rounds)
+{
+        const struct timespec pause = {.tv_nsec = PACE_NS};
+
+        while (rounds--) {
+                for (int i = 0; i < 14; i++) {
+                        for (int again = 0; again < 3; again++)
+                                release(&small, site_small());
+                        release(&wide, site_wide());
+                }
+                nanosleep(&pause, NULL);
+        }
+}
+
 int main(int argc, char **argv)
 {
-        const struct site *sites[] = {&keeper, &pair, &burst, &table, &mixed, &bulky, &large};
-        long rounds = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
+        const struct site *sites[] = {&keeper, &pair,  &burst, &table, &mixed,
+                                      &bulky,  &large, &small, &wide};
+        bool pace = argc > 2 && strcmp(argv[1], "paced") == 0;
+        long rounds = argc > 1 ? strtol(argv[1 + pace], NULL, 10) : 0;
         cpu_set_t cpus;
 
         if (rounds <= 0) {
-                fprintf(stderr, "usage: sites ROUNDS [wait]\n");
+                fprintf(stderr, "usage: sites ROUNDS [wait] | sites paced ROUNDS\n");
                 return 2;
         }
         /* On one CPU every run is the same. */
         CPU_ZERO(&cpus);
         CPU_SET((size_t)sched_getcpu(), &cpus);
         sched_setaffinity(0, sizeof(cpus), &cpus);
-        if (argc > 2) {
+        if (argc > 2 && !pace) {
                 printf("ready\n");
                 fflush(stdout);
                 getchar();
         }
-        while (rounds--)
+        if (pace)
+                paced(rounds);
+        while (!pace && rounds--)
                 one_round();
         for (size_t i = 0; i < sizeof(sites) / sizeof(*sites); i++)
                 printf("%s %ld %ld %ld\n", sites[i]->name, sites[i]->live,

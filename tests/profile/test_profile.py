@@ -17,7 +17,7 @@ import pytest
 
 from kmem.pprof import Frame, Mapping, Row, encode
 from kmem.profile import Counts, read_stacks
-from kmem.registry import open_process
+from kmem.registry import RegistryError, open_process
 from kmem.symbols import Symbols
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,12 +29,12 @@ BOUND = 0.05
 
 
 @contextmanager
-def sites(rounds: int, options: str) -> Iterator[subprocess.Popen[str]]:
+def sites(rounds: int, options: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     if not SITES.exists() or not LIBRARY.exists():
         pytest.skip(f"{SITES} is not built")
     environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": options}
     with subprocess.Popen(
-        [SITES, str(rounds)],
+        [SITES, *words, str(rounds)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -103,6 +103,73 @@ def test_pairs_are_seen() -> None:
         found = by_site(process.pid)["site_pair"]
     assert abs(sum(one.objects for one in found) - allocations) < 0.1 * allocations
     assert sum(one.live_samples for one in found) == 0
+
+
+def wait_for_registry(process: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            open_process(process).close()
+            return
+        except RegistryError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("slots", ["auto", "locked"])
+def test_slices(slots: str) -> None:
+    """Pairs that never leave a sheaf are seen while there are no sheaves, each on its own."""
+    percent = 40
+    options = f"slots={slots},profile_interval=1024,profile_slices={percent}"
+    begun = time.monotonic()
+    with sites(7000, options, "paced") as process:
+        expected = truth(process)
+        seconds = time.monotonic() - begun
+        found = by_site(process.pid)
+        with open_process(process.pid) as registry:
+            sliced = registry.number("head", "slice_ns") / 1e9
+    assert sliced < seconds
+    for name in ("site_small", "site_wide"):
+        samples = sum(one.slice_samples for one in found[name])
+        objects = sum(one.slice_objects for one in found[name]) * seconds / sliced
+        allocated = expected[name][2]
+        print(f"{name}: {samples} samples, estimate {objects:.0f} of {allocated}")
+        assert samples >= ENOUGH
+        # How fast the program was in slices and outside depends on the machine's other work.
+        assert abs(objects - allocated) < 2 * BOUND * allocated
+        assert sum(one.live_samples for one in found[name]) == 0
+    shares = [sum(one.slice_objects for one in found[name]) for name in ("site_small", "site_wide")]
+    assert abs(shares[0] / shares[1] - 3) < 3 * BOUND
+
+
+def test_slices_of_a_running_process(tmp_path: Path) -> None:
+    options = "registry=on,profile_interval=1024,profile_slices=1"
+    picture = tmp_path / "rate.svg"
+    with sites(20000, options, "paced") as process:
+        wait_for_registry(process.pid)
+        done = profile(
+            str(process.pid), "--interval", "1024", "--slices", "30", "--seconds", "2",
+            "--view", "rate", "-o", picture,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "slices were" in done.stdout
+        graph = picture.read_text()
+        assert "site_small" in graph and "site_wide" in graph
+        process.kill()
+
+
+def test_slices_without_a_thread(tmp_path: Path) -> None:
+    options = "registry=on,profile_interval=1024,profile_slices=10,reclaim_thread=off"
+    with sites(20000, options, "paced") as process:
+        wait_for_registry(process.pid)
+        done = profile(
+            str(process.pid), "--interval", "1024", "--slices", "10", "--seconds", "1",
+            "-o", tmp_path / "x.svg",
+        )  # fmt: skip
+        process.kill()
+    assert done.returncode != 0
+    assert "--slices 10" in done.stderr and "reclaim thread" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def profile(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "child.h"
 
+#include "api/heap.h"
 #include "kmem.h"
 #include "percpu/percpu.h"
 #include "profile/draw.h"
@@ -246,6 +247,29 @@ static void fork_child(void)
                 kfree(objects[i]);
 }
 
+/* Without sheaves each allocation is decided, also if it is always of the same object. */
+static void stopped_child(void)
+{
+        double p = sample_probability(256, 2048);
+        unsigned int samples = 0;
+        unsigned int slots;
+
+        kfree(kmalloc(256, GFP_KERNEL));
+        lock_take(&cache_mutex);
+        check(percpu_stop(&slots));
+        lock_drop(&cache_mutex);
+        for (unsigned int i = 0; i < OBJECTS; i++) {
+                void *object = kmalloc(256, GFP_KERNEL);
+
+                check(object);
+                samples += in_sample_region(object);
+                kfree(object);
+        }
+        percpu_go_on(slots);
+        check_share(samples, p);
+        kfree(kmalloc(256, GFP_KERNEL));
+}
+
 static const struct child_case children[] = {
         {"sizes", take_sizes_child},
         {"caches", caches_child},
@@ -258,6 +282,7 @@ static const struct child_case children[] = {
         {"large objects", large_objects_child},
         {"threads", threads_child},
         {"fork", fork_child},
+        {"stopped", stopped_child},
 };
 
 static void test_sizes(void **state)
@@ -326,6 +351,12 @@ static void test_off(void **state)
                 kfree(objects[i]);
 }
 
+static void test_stopped(void **state)
+{
+        child_passes("stopped", FINE);
+        child_passes("stopped", FINE ",slots=locked");
+}
+
 /* p against values from tables, and gaps against their mean and their share of zeros. */
 static void test_draws(void **state)
 {
@@ -360,7 +391,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_gone_cache),    cmocka_unit_test(test_threads),
                 cmocka_unit_test(test_fork),          cmocka_unit_test(test_off),
                 cmocka_unit_test(test_draws),         cmocka_unit_test(test_closed),
-                cmocka_unit_test(test_large_objects),
+                cmocka_unit_test(test_large_objects), cmocka_unit_test(test_stopped),
         };
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "profile/slice.h"
+
+#include "api/heap.h"
+#include "base/event.h"
+#include "base/registry.h"
+#include "base/system.h"
+#include "percpu/percpu.h"
+#include "profile/sample.h"
+
+bool profile_slice(unsigned int period_ms)
+{
+        uint64_t percent = is_profiling() ? load_relaxed(&profile_slices) : 0;
+        unsigned int slots;
+        uint64_t begun;
+        bool stopped;
+
+        if (!percent)
+                return false;
+        lock_take(&cache_mutex);
+        /* With the emptying of the slots: a thread that waits for its CPU so long catches up after it. */
+        begun = system_time_ns();
+        store_relaxed(&profile_in_slice, true);
+        stopped = percpu_stop(&slots);
+        lock_drop(&cache_mutex);
+        if (!stopped) {
+                store_relaxed(&profile_in_slice, false);
+                return false;
+        }
+        event_pause((unsigned int)max_of(period_ms * percent / 100, (uint64_t)1));
+        store_relaxed(&profile_in_slice, false);
+        add_relaxed(&registry->slice_ns, system_time_ns() - begun);
+        percpu_go_on(slots);
+        return true;
+}
