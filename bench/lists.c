@@ -135,8 +135,7 @@ static void print_state(struct kmem_cache *cache, struct kmem_group *group, cons
                name, (unsigned long)listed_slabs(cache), listed_empty(cache),
                (unsigned long)nodes.slabs,
                (unsigned long)((nodes.objects - totals.inuse) * cache->size),
-               (unsigned long)(nodes.slabs * order_bytes(cache->order)), stats.bytes,
-               separator);
+               (unsigned long)(nodes.slabs * order_bytes(cache->order)), stats.bytes, separator);
 }
 
 static uint64_t cost(struct kmem_cache *cache, enum slub_cost which)

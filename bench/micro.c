@@ -50,8 +50,8 @@ enum {
         PAIRS = 50000,
         BURST = 32,
         BURSTS = PAIRS / BURST,
-        LIVE = 64, /* objects held during a test */
-        RING = 256, /* pointers on their way to the thread that frees */
+        LIVE = 64,      /* objects held during a test */
+        RING = 256,     /* pointers on their way to the thread that frees */
         RING_STEP = 32, /* as many are made visible at a time */
         REMOTE_WARM = 64 * RING_STEP,
         REMOTE = 320 * RING_STEP,

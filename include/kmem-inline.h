@@ -96,8 +96,7 @@ struct kmem_view {
  * kmem_view_of - a view of a cache
  * @cache: of kmem_cache_create; not NULL
  */
-static inline __attribute__((always_inline)) struct kmem_view
-kmem_view_of(struct kmem_cache *cache)
+static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struct kmem_cache *cache)
 {
         struct kmem_view view;
 
@@ -130,8 +129,8 @@ static inline __attribute__((always_inline)) void *kmem_view_alloc(struct kmem_v
 {
 #if KMEM_INLINES
         if (__builtin_expect(!(flags & (__GFP_ZERO | __GFP_ACCOUNT)), 1)) {
-                void *object = kmem_sequence_pop(view.map, view.rseq, view.slot_field,
-                                                 view.pair_offset);
+                void *object =
+                        kmem_sequence_pop(view.map, view.rseq, view.slot_field, view.pair_offset);
 
                 if (__builtin_expect(object != NULL, 1))
                         return object;

@@ -19,6 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Assembly is laid out by hand. */
+/* clang-format off */
+
 /*
  * What the fast paths read, on one line of the cache. Set when the heap starts, before the first cache
  * is made; from then on only heap_bytes changes. Without restartable sequences rseq names an area that says "not registered", so
@@ -196,4 +199,5 @@ kmem_sequence_push_short(const uint16_t *map, intptr_t rseq, intptr_t slot_field
 #define KMEM_HAS_SEQUENCES 0
 #endif
 
+/* clang-format on */
 #endif

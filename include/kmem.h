@@ -33,13 +33,13 @@ typedef unsigned int gfp_t;
 #define __GFP_HIGH 0x20u
 #define __GFP_IO 0x40u
 #define __GFP_FS 0x80u
-#define __GFP_ZERO 0x100u            /* the object reads as zero */
+#define __GFP_ZERO 0x100u /* the object reads as zero */
 #define __GFP_DIRECT_RECLAIM 0x400u
 #define __GFP_KSWAPD_RECLAIM 0x800u
 #define __GFP_WRITE 0x1000u
-#define __GFP_NOWARN 0x2000u         /* no message if the request fails */
+#define __GFP_NOWARN 0x2000u /* no message if the request fails */
 #define __GFP_RETRY_MAYFAIL 0x4000u
-#define __GFP_NOFAIL 0x8000u         /* a failing request stops the process instead */
+#define __GFP_NOFAIL 0x8000u /* a failing request stops the process instead */
 #define __GFP_NORETRY 0x10000u
 #define __GFP_MEMALLOC 0x20000u
 #define __GFP_COMP 0x40000u

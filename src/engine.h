@@ -17,11 +17,11 @@
 #include "page/page.h"
 
 enum {
-        CACHES_MAX = 4096,      /* indexes 1..4095; index 0 is "no cache" */
-        PAIR_SHIFT = 4,         /* a pair of sheaf pointers is 16 bytes */
+        CACHES_MAX = 4096, /* indexes 1..4095; index 0 is "no cache" */
+        PAIR_SHIFT = 4,    /* a pair of sheaf pointers is 16 bytes */
         CACHE_NAME_BYTES = 48,
         REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
-        ENGINE_NO_OBJECT = 0xffff, /* an empty CPU freelist */
+        ENGINE_NO_OBJECT = 0xffff,       /* an empty CPU freelist */
 };
 
 #define FREE_POINTER_ANYWHERE UINT32_MAX
@@ -33,29 +33,29 @@ enum {
  */
 struct engine_slot {
         struct lock lock;
-        uint32_t freelist;   /* index of the first object on the CPU freelist, or
+        uint32_t freelist; /* index of the first object on the CPU freelist, or
                                 ENGINE_NO_OBJECT */
-        uint32_t carved;     /* objects of the CPU slab below this index have been handed out or
+        uint32_t carved;   /* objects of the CPU slab below this index have been handed out or
                                 linked; room from here on exists only in a CPU slab */
-        uint32_t partial;    /* CPU partial list, page number of its head, 0 empty */
-        struct page *slab;   /* CPU slab or NULL */
-        uint64_t taken;      /* objects that left the back end through this slot, cumulative */
-        uint64_t given;      /* objects that came back through it, cumulative */
+        uint32_t partial;  /* CPU partial list, page number of its head, 0 empty */
+        struct page *slab; /* CPU slab or NULL */
+        uint64_t taken;    /* objects that left the back end through this slot, cumulative */
+        uint64_t given;    /* objects that came back through it, cumulative */
         struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
-        struct registry_slot *figures;   /* taken and given for others to see, or NULL */
+        struct registry_slot *figures;  /* taken and given for others to see, or NULL */
 };
 
 /* Slabs of one cache on one NUMA node (S1-05). */
 struct engine_node {
         struct lock list_lock;
-        struct page_list partial;   /* NODE partial slabs, head first; under list_lock */
-        struct page_list full;      /* slub: FULL slabs of debug caches; under list_lock */
-        uint64_t disabled;          /* slub: slabs that debugging took out; under list_lock */
-        uint64_t slabs;             /* all slabs of the node; atomic adds */
-        uint64_t objects;           /* capacity of all slabs; atomic adds */
+        struct page_list partial;      /* NODE partial slabs, head first; under list_lock */
+        struct page_list full;         /* slub: FULL slabs of debug caches; under list_lock */
+        uint64_t disabled;             /* slub: slabs that debugging took out; under list_lock */
+        uint64_t slabs;                /* all slabs of the node; atomic adds */
+        uint64_t objects;              /* capacity of all slabs; atomic adds */
         struct registry_node *figures; /* slabs, objects and lists for others to see, or NULL */
-        uint64_t shrinks;           /* slub: list_lock acquisitions by shrink, by no slot (T20) */
-        uint32_t purge_next;        /* slub: partial slab that purging goes on with, page number, 0:
+        uint64_t shrinks;    /* slub: list_lock acquisitions by shrink, by no slot (T20) */
+        uint32_t purge_next; /* slub: partial slab that purging goes on with, page number, 0:
                                        none; under list_lock */
 };
 
@@ -117,10 +117,10 @@ static inline void slot_count_given(struct engine_slot *slot, uint64_t objects)
 /* How far reclaim has come with a cache that nobody uses (api/reclaim.c); under cache_mutex. */
 enum quiet_stage { QUIET_NEW, QUIET_SHRUNK, QUIET_PURGED };
 struct cache_quiet {
-        uint64_t activity;         /* percpu_activity when it changed last */
-        uint64_t since_ms;         /* when that was seen */
+        uint64_t activity; /* percpu_activity when it changed last */
+        uint64_t since_ms; /* when that was seen */
         enum quiet_stage stage;
-        unsigned int node;         /* QUIET_SHRUNK: the node that is being purged */
+        unsigned int node; /* QUIET_SHRUNK: the node that is being purged */
 };
 
 struct engine;
@@ -128,12 +128,12 @@ struct barn;
 struct slub_counters;
 
 struct kmem_cache {
-        uint32_t pair_offset;      /* index << PAIR_SHIFT; the page map's value */
-        uint32_t sheaf_offset;     /* the pair with the sheaves: pair_offset, or if the cache is
+        uint32_t pair_offset;  /* index << PAIR_SHIFT; the page map's value */
+        uint32_t sheaf_offset; /* the pair with the sheaves: pair_offset, or if the cache is
                                       closed one that only slow paths know; relaxed */
-        uint32_t object_size;      /* what the user asked for; grows with aliases */
+        uint32_t object_size;  /* what the user asked for; grows with aliases */
         const struct engine *engine;
-        uint32_t size;             /* stride: object size with alignment (S4-08) */
+        uint32_t size; /* stride: object size with alignment (S4-08) */
         uint32_t align;
         uint32_t flags;            /* SLAB_* */
         uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
@@ -149,45 +149,45 @@ struct kmem_cache {
         uint32_t usersize;
 
         /* slub (S1-06) */
-        uint64_t reciprocal;       /* to divide an offset in a slab by size */
-        uint32_t order;            /* preferred order */
-        uint32_t objects;          /* objects of a slab of that order */
-        uint32_t min_order;        /* fallback when memory is short */
+        uint64_t reciprocal; /* to divide an offset in a slab by size */
+        uint32_t order;      /* preferred order */
+        uint32_t objects;    /* objects of a slab of that order */
+        uint32_t min_order;  /* fallback when memory is short */
         uint32_t min_order_objects;
-        bool has_cpu_partial;      /* decided when the cache is made; the limits may still be 0 */
-        bool count_objects;        /* CPU partial lists are limited by objects, not by slabs */
-        bool freeze_eagerly;       /* slabs on them are frozen */
-        bool debug;                /* any of F, Z, P, U, T: nothing is kept for a CPU (S10-01) */
-        bool poisons_objects;      /* SLAB_POISON reaches the objects themselves (S4-02) */
-        uint32_t cpu_partial;      /* objects, as the user sees it (S2-11) */
+        bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
+        bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
+        bool freeze_eagerly;  /* slabs on them are frozen */
+        bool debug;           /* any of F, Z, P, U, T: nothing is kept for a CPU (S10-01) */
+        bool poisons_objects; /* SLAB_POISON reaches the objects themselves (S4-02) */
+        uint32_t cpu_partial; /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
-        uint32_t counters_bytes;   /* of a slot's statistics; 0: not counted */
-        size_t min_partial;        /* empty slabs kept while fewer partial slabs exist (S1-35) */
-        uint32_t inuse;            /* end of an object and of its right red zone (S4-04) */
-        uint32_t red_left_pad;     /* bytes in front of each object (S4-07) */
-        uint32_t free_pointer;     /* debug caches: its offset in an object (S4-05); until setup
+        uint32_t counters_bytes; /* of a slot's statistics; 0: not counted */
+        size_t min_partial;      /* empty slabs kept while fewer partial slabs exist (S1-35) */
+        uint32_t inuse;          /* end of an object and of its right red zone (S4-04) */
+        uint32_t red_left_pad;   /* bytes in front of each object (S4-07) */
+        uint32_t free_pointer;   /* debug caches: its offset in an object (S4-05); until setup
                                       what the creator asks for, or FREE_POINTER_ANYWHERE */
-        uint64_t debug_errors;     /* reports and repairs so far (10.5) */
+        uint64_t debug_errors;   /* reports and repairs so far (10.5) */
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
-        uint32_t batchcount;       /* objects that a refill or a flush of an array moves; relaxed */
-        uint32_t shared;           /* capacity of a node's shared array, in batchcounts; under
+        uint32_t batchcount; /* objects that a refill or a flush of an array moves; relaxed */
+        uint32_t shared;     /* capacity of a node's shared array, in batchcounts; under
                                       cache_mutex */
 
         uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07); relaxed */
         uint64_t defrag_random;            /* state of what decides by it; relaxed */
 
         /* What attributes keep for parts that do not exist yet; under cache_mutex. */
-        bool failslab;             /* marked for fault injection */
-        bool skip_kfence;          /* not to be sampled */
+        bool failslab;    /* marked for fault injection */
+        bool skip_kfence; /* not to be sampled */
 
-        void *engine_data;         /* whatever else the back end keeps, NULL at first */
-        struct barn *barn;         /* one for each node */
+        void *engine_data; /* whatever else the back end keeps, NULL at first */
+        struct barn *barn; /* one for each node */
         struct cache_quiet quiet;
-        uint64_t birth;            /* counts caches made; newer ones have greater ones */
-        uint32_t references;       /* 1 + aliases; under cache_mutex */
+        uint64_t birth;                 /* counts caches made; newer ones have greater ones */
+        uint32_t references;            /* 1 + aliases; under cache_mutex */
         struct registry_cache *figures; /* for others to see, or NULL */
-        struct list list;          /* all caches, newest first; under cache_mutex */
+        struct list list;               /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];
 
         /* Last: of a record that was allocated only the first system_nodes() are there. */
@@ -217,26 +217,26 @@ static inline bool cache_is_closed(const struct kmem_cache *cache)
 /* Slabs of one cache on one node. */
 struct engine_node_report {
         uint64_t slabs;
-        uint64_t objects;          /* capacity of all slabs */
-        uint64_t partial_slabs;    /* on the node partial list */
-        uint64_t partial_inuse;    /* objects in use in those */
-        uint64_t listed_free;      /* free objects in slabs on lists of the node; those in CPU slabs
+        uint64_t objects;       /* capacity of all slabs */
+        uint64_t partial_slabs; /* on the node partial list */
+        uint64_t partial_inuse; /* objects in use in those */
+        uint64_t listed_free;   /* free objects in slabs on lists of the node; those in CPU slabs
                                       and on CPU partial lists are none of them */
-        uint64_t cpu_slabs;        /* CPU slabs, and CPU partial slabs of slots that have one */
+        uint64_t cpu_slabs;     /* CPU slabs, and CPU partial slabs of slots that have one */
 };
 
 /* Figures of one cache; exact at rest, never torn while running. */
 struct engine_report {
         struct engine_node_report node[NODES_MAX];
-        uint64_t taken;            /* objects handed to the per-CPU layer, cumulative */
-        uint64_t given;            /* objects it gave back, cumulative */
+        uint64_t taken; /* objects handed to the per-CPU layer, cumulative */
+        uint64_t given; /* objects it gave back, cumulative */
         /* Only where objects of one cache differ in size; else they are objects times stride. */
         bool has_bytes;
         uint64_t bytes_inuse;
         uint64_t bytes_free;
-        uint64_t free_slabs;       /* slab: slabs without an object in use, kept on a list */
-        uint64_t shared_objects;   /* slab: free objects in shared arrays */
-        uint32_t limit;            /* slab: the tunables; 0 in other engines */
+        uint64_t free_slabs;     /* slab: slabs without an object in use, kept on a list */
+        uint64_t shared_objects; /* slab: free objects in shared arrays */
+        uint32_t limit;          /* slab: the tunables; 0 in other engines */
         uint32_t batchcount;
         uint32_t shared;
 };

@@ -55,9 +55,8 @@ void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *ref
         *refused = !charge(cache, flags, 1, &owner);
         if (unlikely(*refused))
                 return NULL;
-        object = node == NODE_ANY
-                         ? percpu_alloc(cache)
-                         : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
+        object = node == NODE_ANY ? percpu_alloc(cache)
+                                  : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
         if (!owner)
                 return object;
         if (likely(object))

@@ -49,8 +49,8 @@ static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
         return flags & SLAB_ENGINE_SLOB ? &slob_engine : &slub_engine;
 }
 
-static const slab_flags_t debugging = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON |
-                                      SLAB_STORE_USER | SLAB_TRACE;
+static const slab_flags_t debugging =
+        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
 
 /* With what option debug adds; only engine slub has debugging (S4-41, S8-05). */
 static slab_flags_t effective_flags(const char *name, const struct engine *engine,
@@ -108,8 +108,8 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->usersize = args->usersize;
         cache->engine = chosen_engine(cache->name, flags);
         cache->flags = effective_flags(cache->name, cache->engine, flags);
-        cache->free_pointer = args->use_freeptr_offset ? args->freeptr_offset
-                                                       : FREE_POINTER_ANYWHERE;
+        cache->free_pointer =
+                args->use_freeptr_offset ? args->freeptr_offset : FREE_POINTER_ANYWHERE;
         cache->failslab = debug_marks_failslab(cache->name, flags);
         cache->references = 1;
         cache->remote_node_defrag_ratio = REMOTE_NODE_DEFRAG_RATIO;

@@ -17,7 +17,7 @@ enum { CLASSES_MAX = 96 };
 
 static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
 static unsigned int class_count;
-static struct kmem_cache *class_caches[CLASSES_MAX]; /* release; written under cache_mutex */
+static struct kmem_cache *class_caches[CLASSES_MAX];     /* release; written under cache_mutex */
 static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; same */
 
 static void add_class(uint32_t size)

@@ -43,6 +43,7 @@ static inline void list_remove(struct list *node)
         list_init(node);
 }
 
-#define list_for_each(node, head) for ((node) = (head)->next; (node) != (head); (node) = (node)->next)
+#define list_for_each(node, head)                                                                  \
+        for ((node) = (head)->next; (node) != (head); (node) = (node)->next)
 
 #endif

@@ -34,10 +34,11 @@ enum kind { KIND_CHOICE, KIND_NUMBER, KIND_SIZE, KIND_SIZES, KIND_TEXT, KIND_LET
 struct setting {
         const char *name;
         enum kind kind;
-        const char *choices; /* space separated, in the order of their values; letters: each a bit */
+        const char
+                *choices; /* space separated, in the order of their values; letters: each a bit */
         uint64_t least;
         uint64_t most;
-        size_t offset;       /* in struct options */
+        size_t offset; /* in struct options */
 };
 
 #define PLACE(field) offsetof(struct options, field)
@@ -184,8 +185,8 @@ static bool parse_value(const struct setting *setting, const char *text, uint64_
                         *value = (uint64_t)position;
                         return true;
                 }
-                message("option %s=%s: expected one of: %s; the default stays", setting->name,
-                        text, setting->choices);
+                message("option %s=%s: expected one of: %s; the default stays", setting->name, text,
+                        setting->choices);
                 return false;
         }
         if (parse_number(text, setting->kind == KIND_SIZE, value) && *value >= setting->least &&

@@ -23,13 +23,13 @@ enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Letters of option debug, as bits, in the order of its table (S9-20). */
 enum debug_letters {
-        DEBUG_CHECKS = 1 << 0,     /* F */
-        DEBUG_RED_ZONE = 1 << 1,   /* Z */
-        DEBUG_POISON = 1 << 2,     /* P */
-        DEBUG_USER = 1 << 3,       /* U */
-        DEBUG_TRACE = 1 << 4,      /* T */
-        DEBUG_FAILSLAB = 1 << 5,   /* A */
-        DEBUG_KEEP_ORDER = 1 << 6, /* O */
+        DEBUG_CHECKS = 1 << 0,                                                 /* F */
+        DEBUG_RED_ZONE = 1 << 1,                                               /* Z */
+        DEBUG_POISON = 1 << 2,                                                 /* P */
+        DEBUG_USER = 1 << 3,                                                   /* U */
+        DEBUG_TRACE = 1 << 4,                                                  /* T */
+        DEBUG_FAILSLAB = 1 << 5,                                               /* A */
+        DEBUG_KEEP_ORDER = 1 << 6,                                             /* O */
         DEBUG_ALL = DEBUG_CHECKS | DEBUG_RED_ZONE | DEBUG_POISON | DEBUG_USER, /* FZPU */
 };
 
@@ -44,38 +44,38 @@ enum { SLAB_MAX_ORDER_AUTO = 0xff };
 enum reclaim_thread { RECLAIM_AUTO, RECLAIM_ON, RECLAIM_OFF };
 
 struct options {
-        uint64_t slots;              /* enum slot_source */
-        uint64_t classes;            /* enum size_classes */
-        uint64_t slab_merge;         /* 0 or 1 */
-        uint64_t order_cpus;         /* enum cpu_count */
-        uint64_t order_rule;         /* enum order_rule */
-        uint64_t slub_min_order;     /* S3-02 */
+        uint64_t slots;          /* enum slot_source */
+        uint64_t classes;        /* enum size_classes */
+        uint64_t slab_merge;     /* 0 or 1 */
+        uint64_t order_cpus;     /* enum cpu_count */
+        uint64_t order_rule;     /* enum order_rule */
+        uint64_t slub_min_order; /* S3-02 */
         uint64_t slub_max_order;
-        uint64_t slub_min_objects;   /* 0: from the CPU count */
-        uint64_t slab_max_order;     /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
-        uint64_t noaliencache;       /* 0 or 1 (S9-24) */
-        uint64_t numa;               /* enum numa */
-        uint64_t numa_fake;          /* nodes in place of the real ones, 1: none (S9-25) */
-        uint64_t node_limit;         /* bytes of heap that each node's zone may have, 0: no limit */
-        uint64_t slot_cache_max;     /* bytes of free objects a slot may hold in stocks */
-        uint64_t reserve;            /* bytes of address space for the heap, 0: chosen */
-        uint64_t purge_delay;        /* ms until free pages go back to the system */
-        uint64_t reclaim_thread;     /* enum reclaim_thread */
-        uint64_t huge_cache_max;     /* bytes of freed huge mappings kept */
-        uint64_t memory_limit;       /* bytes that the process may have in use, 0: no limit */
-        uint64_t bad_free;           /* enum bad_free */
-        uint64_t check;              /* enum free_check */
-        uint64_t registry;           /* enum registry_mode: whether others can see the figures */
-        uint64_t profile_interval;   /* bytes between samples of the profile, 0: none */
-        uint64_t profile_slices;     /* percent of the time without sheaves, for the profile */
-        uint64_t slabinfo_pid;       /* process that writes slabinfo, 0: any */
-        uint64_t attrs_pid;          /* process that writes attrs, 0: any */
-        uint64_t slob_compat;        /* enum slob_compat */
-        uint64_t debug_abort;        /* 0 or 1: the first report of debugging ends the process */
+        uint64_t slub_min_objects; /* 0: from the CPU count */
+        uint64_t slab_max_order;   /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
+        uint64_t noaliencache;     /* 0 or 1 (S9-24) */
+        uint64_t numa;             /* enum numa */
+        uint64_t numa_fake;        /* nodes in place of the real ones, 1: none (S9-25) */
+        uint64_t node_limit;       /* bytes of heap that each node's zone may have, 0: no limit */
+        uint64_t slot_cache_max;   /* bytes of free objects a slot may hold in stocks */
+        uint64_t reserve;          /* bytes of address space for the heap, 0: chosen */
+        uint64_t purge_delay;      /* ms until free pages go back to the system */
+        uint64_t reclaim_thread;   /* enum reclaim_thread */
+        uint64_t huge_cache_max;   /* bytes of freed huge mappings kept */
+        uint64_t memory_limit;     /* bytes that the process may have in use, 0: no limit */
+        uint64_t bad_free;         /* enum bad_free */
+        uint64_t check;            /* enum free_check */
+        uint64_t registry;         /* enum registry_mode: whether others can see the figures */
+        uint64_t profile_interval; /* bytes between samples of the profile, 0: none */
+        uint64_t profile_slices;   /* percent of the time without sheaves, for the profile */
+        uint64_t slabinfo_pid;     /* process that writes slabinfo, 0: any */
+        uint64_t attrs_pid;        /* process that writes attrs, 0: any */
+        uint64_t slob_compat;      /* enum slob_compat */
+        uint64_t debug_abort;      /* 0 or 1: the first report of debugging ends the process */
         struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
-        char slabinfo[256];          /* file to write at exit, "-" standard error, "" none */
-        char attrs[256];             /* directory for the attributes at exit, "" none */
-        char record[256];            /* file that allocations are recorded in, "" none */
+        char slabinfo[256];           /* file to write at exit, "-" standard error, "" none */
+        char attrs[256];              /* directory for the attributes at exit, "" none */
+        char record[256];             /* file that allocations are recorded in, "" none */
 };
 extern KMEM_HIDDEN struct options options;
 
@@ -92,10 +92,10 @@ enum cache_option {
         OPTION_CPU_PARTIAL_DEFAULTS,   /* enum cpu_partial_defaults */
         OPTION_FREEZE,                 /* enum freeze */
         OPTION_STATS,                  /* 0 or 1 */
-        OPTION_LIMIT,          /* the tunables of engine slab (S6-51) */
+        OPTION_LIMIT,                  /* the tunables of engine slab (S6-51) */
         OPTION_BATCHCOUNT,
         OPTION_SHARED,
-        OPTION_DEBUG,          /* enum debug_letters */
+        OPTION_DEBUG, /* enum debug_letters */
         CACHE_OPTIONS,
 };
 

@@ -37,11 +37,12 @@ struct registry_record_head {
 enum { REQUEST_NONE, REQUEST_PENDING, REQUEST_DONE };
 struct registry_request {
         uint32_t state;
-        int32_t error;      /* when done: 0 or an errno */
-        uint64_t number;    /* counts requests; older ones are honoured first */
-        uint64_t birth;     /* of the cache; 0: of all caches */
-        uint64_t result;    /* when done: bytes given back */
-        char attribute[32]; /* to write; or "trim", "profile_interval", "profile_slices", or "refresh" for the
+        int32_t error;   /* when done: 0 or an errno */
+        uint64_t number; /* counts requests; older ones are honoured first */
+        uint64_t birth;  /* of the cache; 0: of all caches */
+        uint64_t result; /* when done: bytes given back */
+        char attribute
+                [32]; /* to write; or "trim", "profile_interval", "profile_slices", or "refresh" for the
                                refreshed figures */
         char value[32];
 };
@@ -121,7 +122,7 @@ struct registry_slot {
 enum { REGISTRY_FRAMES = 16 };
 struct registry_stack {
         struct registry_record_head head;
-        uint32_t frames;  /* 0 if the stack could not be walked */
+        uint32_t frames; /* 0 if the stack could not be walked */
         uint64_t samples;
         uint64_t objects; /* in 1/1024 */
         uint64_t bytes;

@@ -29,7 +29,7 @@ KMEM_HIDDEN uint64_t system_time_ms(void);
 KMEM_HIDDEN uint64_t system_time_ns(void);
 
 enum cpu_count {
-        CPUS_USABLE,   /* affinity mask and cgroup quota, whichever is less */
+        CPUS_USABLE, /* affinity mask and cgroup quota, whichever is less */
         CPUS_ONLINE,
         CPUS_PRESENT,  /* with the rule of S3-12: 1 is not trusted, then possible */
         CPUS_POSSIBLE, /* highest possible CPU number + 1, the kernel's nr_cpu_ids */

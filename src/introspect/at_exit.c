@@ -94,7 +94,7 @@ void at_exit_init(void)
 
 bool at_exit_is_wanted(void)
 {
-        return load_acquire(&heap_state) == HEAP_READY && 
+        return load_acquire(&heap_state) == HEAP_READY &&
                (options.slabinfo[0] || options.attrs[0] || is_recording());
 }
 

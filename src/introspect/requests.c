@@ -105,8 +105,7 @@ static bool parse_number(const char *text, uint64_t *number)
 {
         *number = 0;
         for (const char *digit = text; *digit; digit++)
-                if (*digit < '0' || *digit > '9' ||
-                    __builtin_mul_overflow(*number, 10, number) ||
+                if (*digit < '0' || *digit > '9' || __builtin_mul_overflow(*number, 10, number) ||
                     __builtin_add_overflow(*number, (uint64_t)(*digit - '0'), number))
                         return false;
         return *text != '\0';

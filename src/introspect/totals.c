@@ -18,7 +18,7 @@ void heap_total(struct heap_totals *totals)
 
         *totals = (struct heap_totals){0};
         lock_take(&cache_mutex);
-        list_for_each(node, &cache_list) {
+        list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
                 struct cache_totals one;
                 uint64_t objects_free;
@@ -28,10 +28,10 @@ void heap_total(struct heap_totals *totals)
                 totals->objects_inuse += one.inuse;
                 totals->objects_free += objects_free;
                 totals->objects_taken += one.report.taken;
-                totals->bytes_inuse += one.report.has_bytes ? one.report.bytes_inuse
-                                                            : one.inuse * cache->size;
-                totals->bytes_free += one.report.has_bytes ? one.report.bytes_free
-                                                           : objects_free * cache->size;
+                totals->bytes_inuse +=
+                        one.report.has_bytes ? one.report.bytes_inuse : one.inuse * cache->size;
+                totals->bytes_free +=
+                        one.report.has_bytes ? one.report.bytes_free : objects_free * cache->size;
                 totals->resting += one.resting;
                 totals->slabs += one.nodes.slabs;
                 totals->caches++;

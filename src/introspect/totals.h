@@ -12,19 +12,19 @@
 struct cache_totals {
         struct engine_report report;
         struct engine_node_report nodes; /* the sum of its nodes */
-        uint64_t resting; /* free objects in sheaves */
-        uint64_t inuse;   /* objects the program holds */
+        uint64_t resting;                /* free objects in sheaves */
+        uint64_t inuse;                  /* objects the program holds */
 };
 
 struct heap_totals {
         struct page_counts pages;
         struct large_counts large;
         uint64_t objects_inuse;
-        uint64_t objects_free;  /* in slabs and sheaves */
-        uint64_t resting;       /* of those in sheaves */
-        uint64_t objects_taken; /* that left slabs since the start */
-        uint64_t bytes_inuse;   /* objects, by stride, and large blocks */
-        uint64_t bytes_free;    /* free objects, by stride */
+        uint64_t objects_free;       /* in slabs and sheaves */
+        uint64_t resting;            /* of those in sheaves */
+        uint64_t objects_taken;      /* that left slabs since the start */
+        uint64_t bytes_inuse;        /* objects, by stride, and large blocks */
+        uint64_t bytes_free;         /* free objects, by stride */
         uint64_t object_bytes_inuse; /* without large blocks */
         uint64_t slabs;
         uint64_t caches;

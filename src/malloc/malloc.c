@@ -181,8 +181,8 @@ KMEM_PUBLIC void *pvalloc(size_t size)
 {
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        return malloc_aligned(system_page_bytes(),
-                              round_up(size ? size : 1, system_page_bytes()), CALL_SITE);
+        return malloc_aligned(system_page_bytes(), round_up(size ? size : 1, system_page_bytes()),
+                              CALL_SITE);
 }
 
 /*

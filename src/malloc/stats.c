@@ -129,10 +129,9 @@ KMEM_PUBLIC void malloc_stats(void)
  */
 KMEM_PUBLIC int mallopt(int parameter, int value)
 {
-        static const int known[] = {M_MXFAST,          M_NLBLKS,         M_GRAIN,
-                                    M_KEEP,            M_TRIM_THRESHOLD, M_TOP_PAD,
-                                    M_MMAP_THRESHOLD,  M_MMAP_MAX,       M_CHECK_ACTION,
-                                    M_PERTURB,         M_ARENA_TEST,     M_ARENA_MAX};
+        static const int known[] = {M_MXFAST,         M_NLBLKS,  M_GRAIN,          M_KEEP,
+                                    M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX,
+                                    M_CHECK_ACTION,   M_PERTURB, M_ARENA_TEST,     M_ARENA_MAX};
 
         (void)value;
         for (size_t i = 0; i < array_size(known); i++)

@@ -45,14 +45,14 @@ enum page_kind {
  * slab is said in slub/slab.h and slab/slab.h, for the slabs of each engine.
  */
 struct page {
-        uint64_t state;     /* slub: head, inuse, objects, frozen, tag; slab: which objects are
+        uint64_t state; /* slub: head, inuse, objects, frozen, tag; slab: which objects are
                                in use, or where that is kept; large: pages; free: unused */
-        void *table;        /* slub, slab: index table; free: time freed, ms */
-        uint32_t next;      /* link of whichever one list the block is on, page number */
-        uint32_t prev;      /* same; slabs on a CPU partial list: list length from here on */
-        uint8_t kind;       /* enum page_kind; written under the zone lock or by the block's owner */
-        uint8_t order;      /* free and slab: buddy order */
-        uint8_t node;       /* NUMA node of a block handed out, by its place */
+        void *table;    /* slub, slab: index table; free: time freed, ms */
+        uint32_t next;  /* link of whichever one list the block is on, page number */
+        uint32_t prev;  /* same; slabs on a CPU partial list: list length from here on */
+        uint8_t kind;   /* enum page_kind; written under the zone lock or by the block's owner */
+        uint8_t order;  /* free and slab: buddy order */
+        uint8_t node;   /* NUMA node of a block handed out, by its place */
         uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
                 uint32_t slot; /* slob: index of the cache whose object has the block */
@@ -183,11 +183,11 @@ KMEM_HIDDEN size_t pages_purge_idle(void);
 KMEM_HIDDEN size_t pages_purge_all(size_t keep_bytes);
 
 struct page_counts {
-        size_t accessible_pages; /* below the frontier */
-        size_t free_pages;       /* in buddy lists */
+        size_t accessible_pages;   /* below the frontier */
+        size_t free_pages;         /* in buddy lists */
         size_t free_touched_pages; /* of those, not known to be given back */
-        size_t purged_pages;     /* cumulative */
-        size_t used_pages;       /* accessible less free */
+        size_t purged_pages;       /* cumulative */
+        size_t used_pages;         /* accessible less free */
 };
 KMEM_HIDDEN void pages_count(struct page_counts *counts);
 /* Of one node's zone; @node is below system_nodes(). */

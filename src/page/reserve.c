@@ -40,7 +40,8 @@ static const size_t CHUNK_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
 static const size_t HEAP_BYTES_DEFAULT = (size_t)1 << 40;
 static const size_t HEAP_BYTES_MAX = (size_t)1 << 43; /* page numbers are 32 bits, with room */
 static const size_t HEAP_BYTES_FLOOR = (size_t)16 * CHUNK_PAGES << PAGE_SHIFT;
-static const size_t HEAP_BYTES_LEAST = (size_t)2 * CHUNK_PAGES << PAGE_SHIFT; /* under an address space limit */
+static const size_t HEAP_BYTES_LEAST = (size_t)2 * CHUNK_PAGES
+                                       << PAGE_SHIFT; /* under an address space limit */
 
 /* Bytes of each table for a number of pages. A chunk bit is 1 bit for 1,024 pages. */
 static size_t map_bytes(size_t pages)

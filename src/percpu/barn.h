@@ -13,12 +13,12 @@ enum { BARN_EMPTY_MAX = 10 };
 
 struct barn {
         struct lock lock;
-        struct sheaf *full;    /* sheaves with objects, newest first */
+        struct sheaf *full; /* sheaves with objects, newest first */
         struct sheaf *empty;
-        uint32_t full_size;    /* lengths of the lists; read without the lock as hints */
+        uint32_t full_size; /* lengths of the lists; read without the lock as hints */
         uint32_t empty_size;
         uint32_t full_max;
-        uint32_t full_low;     /* the least full_size since barn_mark_low */
+        uint32_t full_low; /* the least full_size since barn_mark_low */
 } __attribute__((aligned(64)));
 
 /* Of the CPU that the caller runs on. */

@@ -11,6 +11,9 @@
 #ifndef KMEM_PERCPU_RSEQ_AARCH64_H
 #define KMEM_PERCPU_RSEQ_AARCH64_H
 
+/* Assembly is laid out by hand. */
+/* clang-format off */
+
 #define RSEQ_SIGNATURE "0xd428bc00"
 #define RSEQ_SIGNATURE_VALUE 0xd428bc00u
 
@@ -170,4 +173,5 @@ slow:
         return false;
 }
 
+/* clang-format on */
 #endif

@@ -6,6 +6,9 @@
 #ifndef KMEM_PERCPU_RSEQ_X86_64_H
 #define KMEM_PERCPU_RSEQ_X86_64_H
 
+/* Assembly is laid out by hand. */
+/* clang-format off */
+
 #define RSEQ_SIGNATURE_VALUE KMEM_RSEQ_SIGNATURE
 #define RSEQ_OPERANDS KMEM_RSEQ_OPERANDS(fast.map, fast.rseq, fast.slot_field)
 
@@ -196,4 +199,5 @@ static inline void *thread_pointer(void)
         return pointer;
 }
 
+/* clang-format on */
 #endif

@@ -28,8 +28,8 @@
 #include "kmem-sequence.h"
 
 enum {
-        SLOTS_MAX = 8192,       /* concurrency ids or CPU numbers 0..8191 */
-        CLASS_STEP_SHIFT = 3,   /* size class tables have an entry per 8 bytes */
+        SLOTS_MAX = 8192,     /* concurrency ids or CPU numbers 0..8191 */
+        CLASS_STEP_SHIFT = 3, /* size class tables have an entry per 8 bytes */
         /* Largest size with a class: of the kernel's classes two pages (S8-23). */
         CLASS_BYTES_MAX = PAGE_SHIFT <= 14 ? 32768 : 2 << PAGE_SHIFT,
 };
@@ -72,8 +72,8 @@ struct slot_cache {
         uint32_t stock_size;       /* number of them */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         struct pair drained;       /* scratch of the drainer, under drain_mutex */
-        uint64_t seen;             /* what reclaim saw here last (percpu/quiet.c); under cache_mutex */
-        bool quiet;                /* it holds something and has not changed since; same */
+        uint64_t seen; /* what reclaim saw here last (percpu/quiet.c); under cache_mutex */
+        bool quiet;    /* it holds something and has not changed since; same */
 } __attribute__((aligned(64)));
 
 /* A record has the back end's counters, if there are any, behind it. */
@@ -84,18 +84,18 @@ static inline size_t slot_record_bytes(const struct kmem_cache *cache)
 
 struct slot {
         struct pair pairs[CACHES_MAX]; /* first: a pair offset is from here and from the slot */
-        struct lock lock;          /* locked slots only: held by whoever uses the pairs */
+        struct lock lock;              /* locked slots only: held by whoever uses the pairs */
         uint32_t id;
-        uint32_t stopped;          /* the stop mark of INV-4; written under drain_mutex */
-        uint64_t stock_bytes;      /* of all stocks of the slot; atomic adds */
-        uint64_t reap_time;        /* ms, when its arrays are looked at next; written under
+        uint32_t stopped;     /* the stop mark of INV-4; written under drain_mutex */
+        uint64_t stock_bytes; /* of all stocks of the slot; atomic adds */
+        uint64_t reap_time;   /* ms, when its arrays are looked at next; written under
                                       cache_mutex, read without it */
         struct slot_cache *caches[CACHES_MAX];
 };
 
 /* Tables in front of the page map: reached with the same base register as the map. */
 struct front {
-        uint16_t malloc_class[CLASS_BYTES_MAX >> CLASS_STEP_SHIFT];  /* pair offset by size */
+        uint16_t malloc_class[CLASS_BYTES_MAX >> CLASS_STEP_SHIFT]; /* pair offset by size */
         uint16_t kmalloc_class[CLASS_BYTES_MAX >> CLASS_STEP_SHIFT];
         struct slot *slots[SLOTS_MAX]; /* cold_slot where none was made yet */
 };
@@ -127,11 +127,11 @@ static inline bool sheaf_is_cold(const struct sheaf *sheaf)
 /* The area the kernel shares with a registered thread; the fields we read of it. */
 struct rseq_area {
         uint32_t cpu_id_start;
-        int32_t cpu_id;       /* below 0: not registered */
+        int32_t cpu_id; /* below 0: not registered */
         uint64_t rseq_cs;
         uint32_t flags;
         uint32_t node_id;
-        uint32_t mm_cid;      /* concurrency id, where the kernel knows it */
+        uint32_t mm_cid; /* concurrency id, where the kernel knows it */
         uint32_t padding;
 } __attribute__((aligned(32)));
 _Static_assert(sizeof(struct rseq_area) == 32, "the area every kernel with rseq accepts");
@@ -253,7 +253,8 @@ static inline struct pair slot_read_pair(struct slot *slot, uint32_t pair_offset
 {
         struct pair *pair = slot_pair(slot, pair_offset);
 
-        return (struct pair){.main = load_acquire(&pair->main), .spare = load_acquire(&pair->spare)};
+        return (struct pair){.main = load_acquire(&pair->main),
+                             .spare = load_acquire(&pair->spare)};
 }
 
 #endif

@@ -37,7 +37,8 @@ static unsigned int max_order(void)
  */
 static bool off_slab_is_allowed(const struct kmem_cache *cache, uint32_t objects)
 {
-        return max_of(metadata_round(objects * sizeof(slab_entry)), (size_t)KMALLOC_BYTES_MIN) <= cache->size / 2;
+        return max_of(metadata_round(objects * sizeof(slab_entry)), (size_t)KMALLOC_BYTES_MIN) <=
+               cache->size / 2;
 }
 
 /* S6-20 */
@@ -199,7 +200,8 @@ int slab_setup(struct kmem_cache *cache)
                 return ENOMEM;
         data->placement = placement;
         data->colour_lines = max_of(cache->align / COLOUR_BYTES, 1u);
-        data->colours = min_of(layout.left / COLOUR_BYTES, (uint32_t)UINT16_MAX) / data->colour_lines;
+        data->colours =
+                min_of(layout.left / COLOUR_BYTES, (uint32_t)UINT16_MAX) / data->colour_lines;
         cache->engine_data = data;
         if (!make_nodes(cache)) {
                 slab_data_free(cache);

@@ -15,8 +15,9 @@ static void slab_report(struct kmem_cache *cache, struct engine_report *report)
                 counts->slabs += node->slabs;
                 counts->objects += node->objects;
                 counts->partial_slabs += node->partial.length;
-                counts->partial_inuse += (node->partial.length + data->free.length) * cache->objects -
-                                         data->free_objects;
+                counts->partial_inuse +=
+                        (node->partial.length + data->free.length) * cache->objects -
+                        data->free_objects;
                 counts->listed_free += data->free_objects;
                 report->free_slabs += data->free.length;
                 if (data->shared)

@@ -42,8 +42,8 @@ typedef uint16_t slab_entry;
 
 enum {
         SLAB_OBJECTS_MAX = (slab_entry)-1, /* what an entry of the table can name */
-        COLOUR_BYTES = 64,      /* a colour counts these; at most UINT16_MAX of them */
-        INLINE_BITS = 64,       /* in-use bits that fit the descriptor's state word */
+        COLOUR_BYTES = 64,                 /* a colour counts these; at most UINT16_MAX of them */
+        INLINE_BITS = 64,                  /* in-use bits that fit the descriptor's state word */
         NO_INDEX = 0xffff,
 };
 
@@ -83,8 +83,8 @@ struct slab_node {
 /* engine_data of a cache; constant but for the nodes. */
 struct slab_cache {
         enum slab_placement placement;
-        uint32_t colours;      /* number of different first offsets; 0 and 1 mean one */
-        uint32_t colour_lines; /* COLOUR_BYTES from one to the next */
+        uint32_t colours;                 /* number of different first offsets; 0 and 1 mean one */
+        uint32_t colour_lines;            /* COLOUR_BYTES from one to the next */
         struct slab_node node[NODES_MAX]; /* only the first system_nodes() are there */
 };
 
@@ -145,8 +145,8 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
 static inline uint32_t slab_index(const struct kmem_cache *cache, const struct page *slab,
                                   const void *address)
 {
-        uint64_t offset = (uintptr_t)address - (uintptr_t)page_address(slab) -
-                          slab_first_offset(slab);
+        uint64_t offset =
+                (uintptr_t)address - (uintptr_t)page_address(slab) - slab_first_offset(slab);
         uint64_t index;
 
         if (unlikely(offset >= order_bytes(cache->order)))

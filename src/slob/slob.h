@@ -43,19 +43,19 @@ typedef int32_t slob_unit;
 #endif
 
 enum {
-        SLOB_UNIT = sizeof(slob_unit), /* bytes; block sizes and offsets count units */
+        SLOB_UNIT = sizeof(slob_unit),      /* bytes; block sizes and offsets count units */
         PAGE_UNITS = PAGE_SIZE / SLOB_UNIT, /* as an offset: none, or the end of a page's list */
-        SLOB_ALIGN = 8,                /* the slab minimum alignment (S4-21) */
-        KMALLOC_HEADER = 8,            /* bytes in front of a kmalloc block (S7-40) */
+        SLOB_ALIGN = 8,                     /* the slab minimum alignment (S4-21) */
+        KMALLOC_HEADER = 8,                 /* bytes in front of a kmalloc block (S7-40) */
         SLOB_LISTS_MAX = 9,
 };
 
 /* What SLOB keeps for a cache besides its record. Under slob_lock. */
 struct slob_cache {
-        uint64_t taken;  /* objects handed out, cumulative */
-        uint64_t given;  /* objects that came back, cumulative */
+        uint64_t taken;           /* objects handed out, cumulative */
+        uint64_t given;           /* objects that came back, cumulative */
         struct kmem_cache *cache; /* whose it is; for its figures */
-        uint64_t bytes;  /* in its blocks, headers, rounding and idle objects included */
+        uint64_t bytes;           /* in its blocks, headers, rounding and idle objects included */
         void *idle;      /* SLAB_TYPESAFE_BY_RCU: freed objects, kept for this cache alone */
         uint16_t number; /* of a size class that has served: what headers say; set once */
 };

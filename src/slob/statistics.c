@@ -80,10 +80,11 @@ void slob_report(int file)
                 message_print(file, "# slob: %s pages %lu unused %lu biggest %lu fragments %lu\n",
                               list_name(now.lists, i), now.list[i].pages, now.list[i].unused,
                               now.list[i].biggest, now.list[i].fragments);
-        message_print(file,
-              "# slob: slob pages %lu full %lu allocs %lu frees %lu active %lu allocated %lu\n",
-              counts->pages, now.full_pages, counts->allocs, counts->frees,
-              counts->allocs - counts->frees, counts->allocated);
+        message_print(
+                file,
+                "# slob: slob pages %lu full %lu allocs %lu frees %lu active %lu allocated %lu\n",
+                counts->pages, now.full_pages, counts->allocs, counts->frees,
+                counts->allocs - counts->frees, counts->allocated);
         message_print(file, "# slob: page scans %lu block scans %lu\n", counts->page_scans,
                       counts->block_scans);
         message_print(file, "# slob: kmallocs %lu active %lu allocated %lu overhead %lu\n",

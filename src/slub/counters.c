@@ -31,11 +31,11 @@ const char *const slub_counter_names[SLUB_COUNTERS] = {
 };
 
 const char *const slub_transition_names[SLUB_TRANSITIONS] = {
-        [REFILL_OWN] = "T2",        [EXHAUST] = "T3",           [PARTIAL_TO_CPU] = "T4",
-        [MISMATCH_TO_NODE] = "T5",  [NODE_TO_CPU] = "T6",         [NODE_TO_PARTIAL] = "T7",
-        [NEW_TO_CPU] = "T8",        [FREE_TO_CPU] = "T9",         [FREE_TO_PARTIAL] = "T10",
-        [EMPTY_PARTIAL] = "T11",    [FREE_TO_NODE] = "T12",       [EMPTY_NODE] = "T13",
-        [FULL_TO_PARTIAL] = "T14",  [FULL_TO_NODE] = "T15",       [OVERFLOW_TO_NODE] = "T16",
+        [REFILL_OWN] = "T2",          [EXHAUST] = "T3",           [PARTIAL_TO_CPU] = "T4",
+        [MISMATCH_TO_NODE] = "T5",    [NODE_TO_CPU] = "T6",       [NODE_TO_PARTIAL] = "T7",
+        [NEW_TO_CPU] = "T8",          [FREE_TO_CPU] = "T9",       [FREE_TO_PARTIAL] = "T10",
+        [EMPTY_PARTIAL] = "T11",      [FREE_TO_NODE] = "T12",     [EMPTY_NODE] = "T13",
+        [FULL_TO_PARTIAL] = "T14",    [FULL_TO_NODE] = "T15",     [OVERFLOW_TO_NODE] = "T16",
         [DEACTIVATE_TO_NODE] = "T17", [DEACTIVATE_OTHER] = "T18", [FLUSH_TO_NODE] = "T19",
         [SHRINK_NODE] = "T20",        [DEBUG_CALL] = "T21",
 };

@@ -181,8 +181,8 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
  * many are left. The rules are checked_slab's, which is asked only for what to say.
  */
 static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, void **objects,
-                                                 unsigned int position, struct chain *chain,
-                                                 bool narrow)
+                                                    unsigned int position, struct chain *chain,
+                                                    bool narrow)
 {
         uintptr_t start = (uintptr_t)page_address(chain->slab);
         void *table = chain->slab->table;

@@ -64,8 +64,8 @@ static size_t default_min_partial(uint32_t size)
         return min_of(max_of((fls(size) - 1) / 2, 5u), 10u);
 }
 
-static const uint32_t debug_flags_all = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON |
-                                        SLAB_STORE_USER | SLAB_TRACE;
+static const uint32_t debug_flags_all =
+        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
 
 /* The stride. Only debug caches have more than the object in it. */
 static uint32_t lay_out(struct kmem_cache *cache)

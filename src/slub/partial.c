@@ -259,8 +259,8 @@ static bool take_from_others(struct kmem_cache *cache, struct engine_slot *slot,
         for (unsigned int step = 1; step < system_nodes(); step++) {
                 struct engine_node *node = &cache->node[system_near_node(here, step)];
 
-                if ((anything || load_relaxed(&node->partial.length) >
-                                         load_relaxed(&cache->min_partial)) &&
+                if ((anything ||
+                     load_relaxed(&node->partial.length) > load_relaxed(&cache->min_partial)) &&
                     node_take_partial(cache, slot, node))
                         return true;
         }

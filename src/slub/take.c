@@ -19,7 +19,7 @@ struct batch {
 
 /* Takes from the list at @index until it ends or the batch is full; the rest of the list. */
 static KMEM_ALWAYS_INLINE uint32_t take_list(struct batch *batch, const struct kmem_cache *cache,
-                                          const struct page *slab, bool narrow, uint32_t index)
+                                             const struct page *slab, bool narrow, uint32_t index)
 {
         char *start = page_address(slab);
         void *table = slab->table;

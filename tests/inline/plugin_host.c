@@ -20,9 +20,10 @@ static void count_interrupt(int number)
 
 int main(int argc, char **argv)
 {
-        const struct itimerval often = {.it_interval = {.tv_usec = 200}, .it_value = {.tv_usec = 200}};
+        const struct itimerval often = {.it_interval = {.tv_usec = 200},
+                                        .it_value = {.tv_usec = 200}};
         struct kmem_cache *cache = kmem_cache_create("plugin", 64, 0, 0, NULL);
-        void (*run_pairs)(struct kmem_cache *cache, unsigned int count);
+        void (*run_pairs)(struct kmem_cache * cache, unsigned int count);
         void *plugin = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
 
         if (!cache || !plugin) {

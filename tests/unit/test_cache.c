@@ -389,10 +389,12 @@ static void leftovers(void **state)
         remaining = strstr(result.output, "remaining 0x");
         assert_non_null(remaining);
         assert_int_equal(sscanf(remaining, "remaining %p %p", &first, &second), 2);
-        snprintf(line, sizeof(line), debugged ? "Object 0x%016lx @offset=" : "Object 0x%lx @offset=",
+        snprintf(line, sizeof(line),
+                 debugged ? "Object 0x%016lx @offset=" : "Object 0x%lx @offset=",
                  (unsigned long)(uintptr_t)first);
         assert_non_null(strstr(result.output, line));
-        snprintf(line, sizeof(line), debugged ? "Object 0x%016lx @offset=" : "Object 0x%lx @offset=",
+        snprintf(line, sizeof(line),
+                 debugged ? "Object 0x%016lx @offset=" : "Object 0x%lx @offset=",
                  (unsigned long)(uintptr_t)second);
         assert_non_null(strstr(result.output, line));
 }

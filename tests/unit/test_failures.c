@@ -101,8 +101,7 @@ static struct rest rest_now(void)
                 .large_blocks = totals.large.blocks,
                 .huge_blocks = totals.large.huge_blocks,
                 .objects = totals.objects_inuse,
-                .metadata_bytes =
-                        metadata_used_bytes() - slot_bytes() - owner_vector_bytes(),
+                .metadata_bytes = metadata_used_bytes() - slot_bytes() - owner_vector_bytes(),
                 .mapped_bytes = failure_mapped_bytes() - metadata_mapped_bytes(),
         };
 }

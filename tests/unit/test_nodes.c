@@ -94,7 +94,8 @@ static void end(void)
 
 static int node_of(const void *object)
 {
-        const struct kmem_cache *own = caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT];
+        const struct kmem_cache *own =
+                caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT];
 
         return own->engine->node_of(own, object);
 }

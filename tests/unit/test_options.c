@@ -21,8 +21,7 @@ static void child_show(void)
                                              "other"};
         static const char *const names[] = {
                 "sheaf_capacity",       "min_partial", "cpu_partial", "cpu_partial_accounting",
-                "cpu_partial_defaults", "freeze",      "stats",
-                "debug"};
+                "cpu_partial_defaults", "freeze",      "stats",       "debug"};
         static const enum cache_option numbers[] = {
                 OPTION_SHEAF_CAPACITY,
                 OPTION_MIN_PARTIAL,
@@ -45,8 +44,8 @@ static void child_show(void)
                options.slub_min_objects, options.slot_cache_max, options.reserve,
                options.purge_delay, options.huge_cache_max, options.bad_free, options.check,
                options.slabinfo, options.slabinfo_pid, options.attrs, options.attrs_pid,
-               options.numa, options.numa_fake, options.node_limit,
-               options.reclaim_thread, options.debug_abort);
+               options.numa, options.numa_fake, options.node_limit, options.reclaim_thread,
+               options.debug_abort);
         for (size_t i = 0; i < array_size(caches); i++)
                 for (size_t j = 0; j < array_size(numbers); j++) {
                         uint64_t value;

@@ -462,7 +462,8 @@ static void bulk_push_refuses_strangers(void **state)
         check(replace(&cold, sheaf, &cold_sheaf));
         for (unsigned int count = 1; count <= 20; count++)
                 for (unsigned int at = 0; at < count; at++)
-                        for (unsigned int i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+                        for (unsigned int i = 0; i < sizeof(strangers) / sizeof(strangers[0]);
+                             i++) {
                                 for (unsigned int j = 0; j < count; j++)
                                         array[j] = (void *)(heap.base + 8 * j);
                                 array[at] = strangers[i];
@@ -918,20 +919,31 @@ int main(int argc, char **argv)
                 {"no_rseq", child_no_rseq},
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(first_refill),        cmocka_unit_test(newest_first),
-                cmocka_unit_test(spare_before_refill), cmocka_unit_test(limits_hold),
-                cmocka_unit_test(default_capacities),  cmocka_unit_test(flush_empties_everything),
-                cmocka_unit_test(no_metadata_leaks),   cmocka_unit_test(counts_against_model),
-                cmocka_unit_test(bulk_against_model),  cmocka_unit_test(pop_and_push),
+                cmocka_unit_test(first_refill),
+                cmocka_unit_test(newest_first),
+                cmocka_unit_test(spare_before_refill),
+                cmocka_unit_test(limits_hold),
+                cmocka_unit_test(default_capacities),
+                cmocka_unit_test(flush_empties_everything),
+                cmocka_unit_test(no_metadata_leaks),
+                cmocka_unit_test(counts_against_model),
+                cmocka_unit_test(bulk_against_model),
+                cmocka_unit_test(pop_and_push),
                 cmocka_unit_test(bulk_sequences),
                 cmocka_unit_test(bulk_push_refuses_strangers),
                 cmocka_unit_test(replace_compares),
-                cmocka_unit_test(stopped_slot_serves), cmocka_unit_test(counts_after_threads),
-                cmocka_unit_test(unregistered_thread), cmocka_unit_test(capacity_option),
-                cmocka_unit_test(capacity_zero),       cmocka_unit_test(slot_cache_max_zero),
-                cmocka_unit_test(locked_slots),        cmocka_unit_test(double_free_on_top),
-                cmocka_unit_test(double_free_deeper),  cmocka_unit_test(wrong_cache),
-                cmocka_unit_test(fence_refused),       cmocka_unit_test(destroy_without_fence),
+                cmocka_unit_test(stopped_slot_serves),
+                cmocka_unit_test(counts_after_threads),
+                cmocka_unit_test(unregistered_thread),
+                cmocka_unit_test(capacity_option),
+                cmocka_unit_test(capacity_zero),
+                cmocka_unit_test(slot_cache_max_zero),
+                cmocka_unit_test(locked_slots),
+                cmocka_unit_test(double_free_on_top),
+                cmocka_unit_test(double_free_deeper),
+                cmocka_unit_test(wrong_cache),
+                cmocka_unit_test(fence_refused),
+                cmocka_unit_test(destroy_without_fence),
                 cmocka_unit_test(rseq_refused),
         };
 

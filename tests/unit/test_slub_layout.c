@@ -307,10 +307,8 @@ static void order_cpus(void **state)
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
-                {"options", child_options},
-                {"rule_6_12", child_rule_6_12},
-                {"rule_5_10", child_rule_5_10},
-                {"max_order", child_max_order},
+                {"options", child_options},       {"rule_6_12", child_rule_6_12},
+                {"rule_5_10", child_rule_5_10},   {"max_order", child_max_order},
                 {"order_cpus", child_order_cpus},
         };
         const struct CMUnitTest tests[] = {

@@ -457,7 +457,10 @@ static void flush_and_shrink(void **state)
 static void debug_calls(void **state)
 {
         static const slab_flags_t sets[] = {
-                SLAB_CONSISTENCY_CHECKS, SLAB_RED_ZONE, SLAB_POISON, SLAB_STORE_USER,
+                SLAB_CONSISTENCY_CHECKS,
+                SLAB_RED_ZONE,
+                SLAB_POISON,
+                SLAB_STORE_USER,
                 SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER,
         };
 

@@ -59,7 +59,8 @@ static void check_slab(struct kmem_cache *cache, struct page *slab, uint32_t nod
         if (slab_data(cache)->placement == PLACE_ON_SLAB)
                 end += slab_table_bytes(cache);
         ensure(end <= order_bytes(cache->order), slab);
-        ensure(slab_first_offset(slab) % (slab_data(cache)->colour_lines * COLOUR_BYTES) == 0, slab);
+        ensure(slab_first_offset(slab) % (slab_data(cache)->colour_lines * COLOUR_BYTES) == 0,
+               slab);
         ensure((uintptr_t)slab_object(cache, slab, 0) % cache->align == 0, slab);
         check_table(cache, slab);
 }

@@ -20,9 +20,8 @@ static void preinit(int argc, char **argv, char **environment)
         stage_report("preinit\n");
 }
 
-__attribute__((section(".preinit_array"), used)) static void (*const preinit_entry)(int, char **,
-                                                                                    char **) =
-        preinit;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const preinit_entry)(int, char **, char **) = preinit;
 
 __attribute__((constructor(101))) static void constructor(void)
 {

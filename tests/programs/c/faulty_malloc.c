@@ -115,7 +115,7 @@ static unsigned int class_of(size_t bytes)
         unsigned int class = 6;
 
         while (class < CLASSES && ((size_t)1 << class) < bytes + HEAD_BYTES)
-                class++;
+                class ++;
         return class;
 }
 
@@ -194,8 +194,8 @@ static void release(const char *call, void *pointer)
 #ifdef FAULT_TWICE
         /* Now and then the block goes on the list a second time, behind another. */
         if (++count % 500 == 0 && head->next)
-                head->next = head->next->next == head ? NULL : head->next, lists[head->class] = head,
-                head->next->next = head;
+                head->next = head->next->next == head ? NULL : head->next,
+                lists[head->class] = head, head->next->next = head;
 #else
         (void)count;
 #endif

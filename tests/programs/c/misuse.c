@@ -70,8 +70,8 @@ static void global(void)
 
 static void own_mapping(void)
 {
-        free(announce(mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                           0)));
+        free(announce(
+                mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)));
 }
 
 static void unmapped(void)
@@ -176,8 +176,7 @@ static void realloc_interior_large(void)
 
 static void libc_block(void)
 {
-        void *(*libc_malloc)(size_t) =
-                (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+        void *(*libc_malloc)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
 
         check(libc_malloc != NULL);
         free(announce(libc_malloc(100)));

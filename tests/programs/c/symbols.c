@@ -33,7 +33,8 @@ static size_t following(size_t bytes)
 
 static void test_malloc(void)
 {
-        for_each_size(bytes) {
+        for_each_size(bytes)
+        {
                 unsigned char *pointer = opaque(malloc(bytes));
 
                 check(pointer != NULL);
@@ -233,9 +234,8 @@ static void expect_enomem(void *pointer)
 
 static void test_huge_sizes(void)
 {
-        static const size_t huge[] = {PTRDIFF_MAX,           (size_t)PTRDIFF_MAX + 1,
-                                      SIZE_MAX,              SIZE_MAX - 4096,
-                                      SIZE_MAX / 2 - 100000, (size_t)1 << 62};
+        static const size_t huge[] = {PTRDIFF_MAX,     (size_t)PTRDIFF_MAX + 1, SIZE_MAX,
+                                      SIZE_MAX - 4096, SIZE_MAX / 2 - 100000,   (size_t)1 << 62};
         volatile size_t one = 1;
 
         errno = 0;
@@ -289,7 +289,8 @@ static void test_calloc_overflow(void)
 static void test_errno_is_kept(void)
 {
         errno = 4711;
-        for_each_size(bytes) {
+        for_each_size(bytes)
+        {
                 void *pointer = opaque(malloc(bytes));
 
                 free(pointer);
@@ -300,7 +301,8 @@ static void test_errno_is_kept(void)
 static void test_usable_size(void)
 {
         check(malloc_usable_size(NULL) == 0);
-        for_each_size(bytes) {
+        for_each_size(bytes)
+        {
                 unsigned char *pointer = opaque(malloc(bytes));
                 size_t usable = malloc_usable_size(pointer);
 
@@ -367,7 +369,8 @@ static void test_sized_free(void)
         void (*free_aligned_sized)(void *, size_t, size_t) =
                 (void (*)(void *, size_t, size_t))found("free_aligned_sized");
 
-        for_each_size(bytes) {
+        for_each_size(bytes)
+        {
                 if (cfree_found)
                         cfree_found(opaque(malloc(bytes)));
                 if (free_sized)
