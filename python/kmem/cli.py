@@ -749,6 +749,10 @@ def workloads(
     show_workloads(traces, scale, json_file)
 
 
+# A measurement of this machine, and one of the mails' experiments.
+lab.command("bulk")(bulk)
+
+
 @lab.command("all")
 def everything(
     quick: Quick = False,
