@@ -18,7 +18,8 @@ void heap_started(void)
         requests_init();
         reclaim_thread_init();
         at_exit_init();
-        profile_init();
+        if (options.profile_interval)
+                profile_init();
 }
 
 /* Early, so that our fork handlers come before those of others (they run in reverse order). */

@@ -38,8 +38,6 @@ int profile_slices_set_locked(uint64_t percent)
 
 void profile_init(void)
 {
-        if (!options.profile_interval)
-                return;
         lock_take(&cache_mutex);
         profile_set_locked(options.profile_interval);
         profile_slices_set_locked(options.profile_slices);

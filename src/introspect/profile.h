@@ -19,7 +19,7 @@
 KMEM_HIDDEN int profile_set_locked(uint64_t interval);
 /* Percent of the time without sheaves, from the next period on; 0 or ERANGE. Under cache_mutex. */
 KMEM_HIDDEN int profile_slices_set_locked(uint64_t percent);
-/* When the heap has started. */
+/* As the options say that ask for a profile, when the heap has started. */
 KMEM_HIDDEN void profile_init(void);
 
 #endif
