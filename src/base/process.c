@@ -52,9 +52,9 @@ size_t system_address_space_limit(void)
         return system_call_failed(result) ? SIZE_MAX : limit.soft;
 }
 
-static void *map_private(size_t bytes, int protection, int flags)
+static void *map_private(uintptr_t wish, size_t bytes, int protection, int flags)
 {
-        long result = system_call6(SYS_mmap, 0, (long)bytes, protection,
+        long result = system_call6(SYS_mmap, (long)wish, (long)bytes, protection,
                                    MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 
         return system_call_failed(result) ? NULL : (void *)result;
@@ -68,12 +68,17 @@ static size_t round_to_system(size_t bytes)
 
 void *system_reserve(size_t bytes)
 {
-        return map_private(round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+        return map_private(0, round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+}
+
+void *system_reserve_at(uintptr_t wish, size_t bytes)
+{
+        return map_private(wish, round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
 }
 
 void *system_map(size_t bytes)
 {
-        return map_private(round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
+        return map_private(0, round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
 }
 
 void system_unmap(void *start, size_t bytes)

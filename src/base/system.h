@@ -107,6 +107,8 @@ KMEM_HIDDEN size_t system_address_space_limit(void);
 
 /* Address space without access and without commit charge; NULL if refused. */
 KMEM_HIDDEN void *system_reserve(size_t bytes);
+/* The same, at an address if there is room. */
+KMEM_HIDDEN void *system_reserve_at(uintptr_t wish, size_t bytes);
 /* Readable and writable zeroed memory outside the reservation; NULL if refused. */
 KMEM_HIDDEN void *system_map(size_t bytes);
 KMEM_HIDDEN void system_unmap(void *start, size_t bytes);

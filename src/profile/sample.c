@@ -44,6 +44,31 @@ static uint32_t used_entries = 1;
 static uint32_t committed_entries;
 static KMEM_SPARSE uint32_t large[LARGE_BUCKETS];
 
+/*
+ * Bulk calls tell by one mask whether all of their pointers are objects of the heap (heap.outside), and
+ * that takes the reservation for as large as the next power of two.
+ */
+static bool lies_outside(uintptr_t start, size_t bytes)
+{
+        return ((start - heap.base) & heap.outside) &&
+               ((start + bytes - 1 - heap.base) & heap.outside);
+}
+
+static void *reserve_outside(size_t bytes)
+{
+        void *region = system_reserve(bytes);
+
+        if (region && !lies_outside((uintptr_t)region, bytes)) {
+                system_unmap(region, bytes);
+                region = system_reserve_at(heap.base + ~heap.outside + 1, bytes);
+        }
+        if (region && !lies_outside((uintptr_t)region, bytes)) {
+                system_unmap(region, bytes);
+                return NULL;
+        }
+        return region;
+}
+
 bool samples_init(void)
 {
         char *region;
@@ -51,7 +76,7 @@ bool samples_init(void)
         if (samples)
                 return true;
         samples = system_map((size_t)PLACES * sizeof(*samples));
-        region = samples ? system_reserve((size_t)PLACES * PLACE_BYTES) : NULL;
+        region = samples ? reserve_outside((size_t)PLACES * PLACE_BYTES) : NULL;
         if (!region) {
                 if (samples)
                         system_unmap(samples, (size_t)PLACES * sizeof(*samples));

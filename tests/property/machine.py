@@ -519,7 +519,9 @@ class Calls(RuleBasedStateMachine):
             self.check(block, block.fill)
             return
         assert any(fits)
-        if self.settle(block, block.owner, charge) is False:
+        # The owner's figures alone do not tell if the current group is one of those inside it.
+        moved = self.stats(self.current)[1] != self.current.objects
+        if moved or self.settle(block, block.owner, charge) is False:
             # Both were there for a moment.
             assert fits[0]
             self.learn_peaks(block.owner, grows)

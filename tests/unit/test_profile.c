@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/personality.h>
 
 #define FINE "profile_interval=2048,engine=slub"
 enum { OBJECTS = 4000 };
@@ -295,9 +296,17 @@ static void test_sizes(void **state)
 
 static void test_caches(void **state)
 {
+        const unsigned long ask = 0xffffffff;
+        unsigned long before = (unsigned long)personality(ask);
+
         child_passes("caches", FINE);
         child_passes("caches", FINE ",slots=locked");
         child_passes("no sheaves", FINE ",sheaf_capacity=0");
+        /* Mappings from the bottom up: what comes after the heap lies above it. */
+        check(personality(before | ADDR_COMPAT_LAYOUT) >= 0);
+        child_passes("caches", FINE ",reserve=768M");
+        child_passes("caches", FINE ",reserve=768M,slots=locked");
+        check(personality(before) >= 0);
 }
 
 static void test_resize(void **state)
