@@ -147,10 +147,12 @@ def meson_step(build: Path, suites: list[str], setup: str = "") -> Counts:
     return counts
 
 
-def pytest_step(arguments: list[str]) -> Counts:
+def pytest_step(marks: str, *arguments: str) -> Counts:
+    """The tests with these marks."""
     result = BUILD / "pytest.xml"
     result.unlink(missing_ok=True)
-    status = run([BIN / "python", "-m", "pytest", "-q", f"--junitxml={result}", *arguments])
+    command: list[str | Path] = [BIN / "python", "-m", "pytest", "-q", f"--junitxml={result}"]
+    status = run([*command, "-m", marks, *arguments])
     counts = Counts()
     if result.exists():
         read_junit(result, counts)
@@ -192,18 +194,23 @@ def mutants_step(names: list[str]) -> Counts:
     return counts
 
 
+# The tests of a file after each other, as they share what is built and started for the file.
+TWO_AT_ONCE = ("--numprocesses", "2", "--dist", "loadfile")
+
 STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
     "quick": [
         ("C tests", lambda: meson_step(BUILD, ["quick"])),
         ("unit tests under valgrind", lambda: valgrind_step("valgrind-quick")),
-        ("Python tests", lambda: pytest_step(["-m", "not full"])),
+        ("Python tests", lambda: pytest_step("not full and not alone", *TWO_AT_ONCE)),
+        ("Python tests, one by one", lambda: pytest_step("not full and alone")),
         # One of them, so that the program which makes them stays alive.
         ("a mutant", lambda: mutants_step(["bulk push does not ask for strangers"])),
     ],
     "all": [
         ("C tests", lambda: meson_step(BUILD, [])),
         ("unit tests under valgrind", lambda: valgrind_step("valgrind")),
-        ("Python tests", lambda: pytest_step([])),
+        ("Python tests", lambda: pytest_step("not alone", *TWO_AT_ONCE)),
+        ("Python tests, one by one", lambda: pytest_step("alone")),
         ("aarch64, locked slots, emulated", aarch64_step),
         ("mutants", lambda: mutants_step([])),
     ],

@@ -19,6 +19,8 @@ from test_run import KMEM, LIBRARY
 from kmem.registry import RegistryError, files, open_process, start_time
 from kmem.slabinfo import parse_slabinfo
 
+pytestmark = pytest.mark.alone
+
 # Runs what it reads, line by line, and answers with a line. Makes caches by the library's calls.
 SERVER = r"""
 import ctypes, os, sys, threading, time

@@ -21,6 +21,8 @@ from kmem.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
 from kmem.registry import Cache
 from kmem.watch import Figures
 
+pytestmark = pytest.mark.alone
+
 
 @dataclass
 class Server:

@@ -16,6 +16,8 @@ from kmem.registry import open_process
 from kmem.top import ORDERS, Top
 from kmem.watch import History, short_bytes, sparkline
 
+pytestmark = pytest.mark.alone
+
 SIZE = (80, 24)
 Script = Callable[[Pilot[None]], Awaitable[None]]
 

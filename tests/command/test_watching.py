@@ -30,6 +30,8 @@ from kmem.slabinfo import parse_slabinfo
 from kmem.top import ProcessView
 from kmem.watch import Figures, read_figures, short_bytes, use_percent
 
+pytestmark = pytest.mark.alone
+
 LOOKS = 25  # at the screen of each, while they run
 MOST = 1 << 48  # no figure of these programs comes near
 WITHIN = 0.03

@@ -20,6 +20,8 @@ import pytest
 
 from kmem import trace as tr
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 KMEM = ROOT / "kmem"

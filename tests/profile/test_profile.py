@@ -20,6 +20,8 @@ from kmem.profile import Counts, read_stacks
 from kmem.registry import RegistryError, open_process
 from kmem.symbols import Symbols
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).resolve().parents[2]
 KMEM = ROOT / "kmem"
 LIBRARY = ROOT / "build" / "src" / "libkmem-malloc.so"
