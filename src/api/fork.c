@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Fork. All locks are taken before, outermost first, so that the child's copy of everything they
- * protect is consistent; the child resets them. Our handlers are registered before those of the
+ * Fork, also of a process whose heap has not started. All locks are taken before, outermost first,
+ * so that the child's copy of everything they protect is consistent; the child resets them. Our handlers are registered before those of the
  * program and its libraries, so that they run last before the fork and first after it: others'
  * handlers may allocate.
  */
@@ -34,6 +34,7 @@ static void prepare(void)
 {
         if (&_IO_list_lock)
                 _IO_list_lock();
+        lock_take(&heap_start_lock);
         call_rcu_fork_prepare();
         kfree_rcu_fork_prepare();
         lock_take(&cache_mutex);
@@ -68,6 +69,7 @@ static void parent(void)
         lock_drop(&cache_mutex);
         kfree_rcu_fork_parent();
         call_rcu_fork_parent();
+        lock_drop(&heap_start_lock);
         if (&_IO_list_unlock)
                 _IO_list_unlock();
 }
@@ -88,6 +90,7 @@ static void child(void)
         lock_reset(&cache_mutex);
         kfree_rcu_fork_child();
         call_rcu_fork_child();
+        lock_reset(&heap_start_lock);
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();
         record_fork_child();
@@ -96,7 +99,11 @@ static void child(void)
 
 void fork_init(void)
 {
-        pthread_atfork(prepare, parent, child);
+        static uint32_t registered;
+        uint32_t expected = 0;
+
+        if (compare_swap_acquire(&registered, &expected, 1))
+                pthread_atfork(prepare, parent, child);
 }
 
 static bool any_held;

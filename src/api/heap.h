@@ -13,6 +13,9 @@
 extern KMEM_HIDDEN uint32_t heap_state; /* HEAP_READY once set up; release */
 enum { HEAP_NEW, HEAP_READY };
 
+/* Held while the heap is set up, which may take any other lock. */
+extern KMEM_HIDDEN struct lock heap_start_lock;
+
 KMEM_HIDDEN bool heap_start(void);
 
 /*

@@ -11,7 +11,7 @@
 #include "record/record.h"
 
 uint32_t heap_state;
-static struct lock start_lock;
+struct lock heap_start_lock;
 
 bool heap_start(void)
 {
@@ -21,12 +21,13 @@ bool heap_start(void)
                 slots_refuse();
                 return false;
         }
-        lock_take(&start_lock);
+        lock_take(&heap_start_lock);
         if (heap_state == HEAP_NEW) {
                 system_init();
                 options_init();
                 system_nodes_init();
-                record_start();
+                if (options.record[0])
+                        record_start();
                 if (pages_init()) {
                         registry_init();
                         slots_init();
@@ -37,7 +38,7 @@ bool heap_start(void)
                         started = true;
                 }
         }
-        lock_drop(&start_lock);
+        lock_drop(&heap_start_lock);
         /* After the state, because registering may allocate. */
         if (started)
                 heap_started();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The heap's ties to its process: it starts with it, follows its forks, and reports at its end. A
+ * The heap's ties to its process: it follows its forks, and reports at its end. A
  * simulated heap has other ties (src/simulator).
  */
 #include "api/reclaim.h"
@@ -12,6 +12,8 @@
 #include "introspect/profile.h"
 #include "introspect/requests.h"
 
+#include <stdlib.h>
+
 void heap_started(void)
 {
         fork_init();
@@ -22,9 +24,16 @@ void heap_started(void)
                 profile_init();
 }
 
-/* Early, so that our fork handlers come before those of others (they run in reverse order). */
+/*
+ * Early, so that our fork handlers come before those of others (they run in reverse order). The heap
+ * starts with the first allocation, as most of what a start costs, files to read and pages of libc
+ * and of this library, is wasted on a process that makes none; with options it starts at once, as
+ * they may ask for a report of a process that allocates nothing, and bad ones are named first.
+ */
 __attribute__((constructor(101))) static void start_early(void)
 {
-        if (heap_ready() && (options_given(OPTION_DEBUG) || options.profile_interval))
+        fork_init();
+        if (getenv("KMEM_OPTIONS") && heap_ready() &&
+            (options_given(OPTION_DEBUG) || options.profile_interval))
                 stack_prepare();
 }

@@ -128,6 +128,8 @@ void at_exit_write(void)
 
 __attribute__((destructor)) static void at_exit(void)
 {
+        if (load_acquire(&heap_state) != HEAP_READY)
+                return;
         at_exit_write();
         registry_close();
 }

@@ -243,8 +243,6 @@ void record_start(void)
 {
         int error = 0;
 
-        if (!options.record[0])
-                return;
         header = shared_file_map(options.record, 0, RECORD_HEADER_BYTES, &error);
         if (!header) {
                 message("record: cannot write %s: error %d; expected a file that may be written, "

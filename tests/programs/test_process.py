@@ -80,6 +80,19 @@ def test_child_of_vfork_allocates(dropin: DropIn, build: Build) -> None:
     expect_ok(dropin.run([program], minimum=200))
 
 
+def test_fork_before_the_heap_starts(plain: Plain, build: Build, library: Path) -> None:
+    """Without options, which start it with the process."""
+    program = build("fork_first", "fork_first.c", flags=THREADS)
+    expect_ok(plain.run([program], environment={"LD_PRELOAD": str(library)}))
+
+
+def test_a_process_that_allocates_nothing_has_no_heap(
+    plain: Plain, build: Build, library: Path
+) -> None:
+    program = build("no_heap", "no_heap.c")
+    expect_ok(plain.run([program], environment={"LD_PRELOAD": str(library)}))
+
+
 @everywhere
 def test_threads_made_by_clone(dropin: DropIn, build: Build) -> None:
     program = build("raw_clone", "raw_clone.c", flags=THREADS)
