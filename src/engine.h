@@ -293,6 +293,11 @@ struct engine {
         unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                              unsigned int count);
         /*
+         * Whether take would make a slab for so many objects: a hint, since others may take and free
+         * meanwhile. CACHING_SHEAVES only.
+         */
+        bool (*would_grow)(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count);
+        /*
          * One object of a slab of node @node, which is below system_nodes(); NULL without memory
          * there. A back end that knows no nodes has neither of these two.
          */

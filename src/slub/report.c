@@ -61,6 +61,7 @@ const struct engine slub_engine = {
         .title = "SLUB",
         .setup = slub_setup,
         .take = slub_take,
+        .would_grow = slub_would_grow,
         .take_on_node = slub_take_on_node,
         .node_of = slub_node_of,
         .give = slub_give,

@@ -228,6 +228,8 @@ KMEM_HIDDEN uint64_t slub_partial_objects(const struct kmem_cache *cache,
 /* take.c, give.c: operations of the engine */
 KMEM_HIDDEN unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot,
                                    void **objects, unsigned int count);
+KMEM_HIDDEN bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot,
+                                 unsigned int count);
 KMEM_HIDDEN void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
 KMEM_HIDDEN void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                            unsigned int count);

@@ -187,6 +187,24 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                (node == NODE_ANY && slot_take_last(cache, slot));
 }
 
+/* Slabs on the node's list or the slot's need no new one; the CPU slab may have enough itself. */
+bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count)
+{
+        struct page *slab;
+        bool enough;
+
+        if (load_relaxed(&cache->node[system_current_node()].partial.length))
+                return false;
+        lock_take(&slot->lock);
+        slab = slot->slab;
+        enough = slot->partial ||
+                 (slab && (slot->freelist != INDEX_END ||
+                           (slab_objects(slab) - slot->carved) * 2 >= count ||
+                           state_unpack(load_relaxed(&slab->state)).head != INDEX_END));
+        lock_drop(&slot->lock);
+        return !enough;
+}
+
 unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                        unsigned int count)
 {

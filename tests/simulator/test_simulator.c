@@ -10,6 +10,7 @@
 #include "introspect/totals.h"
 #include "kmem.h"
 #include "page/zone.h"
+#include "percpu/barn.h"
 #include "slab/slab.h"
 #include "slub/counters.h"
 
@@ -218,6 +219,64 @@ static void child_slots(void)
         }
         cache_total(cache, &totals);
         check_equal(totals.inuse, MANY);
+}
+
+static uint64_t slabs_of(struct kmem_cache *cache)
+{
+        struct cache_totals totals;
+
+        cache_total(cache, &totals);
+        return engine_report_total(&totals.report).slabs;
+}
+
+/*
+ * CPU 0 frees what its pair, its stock and the barn hold. Then CPU 1 takes what lies outside the pair,
+ * one object more than that, and all but the pair of CPU 0's again.
+ */
+static void leave_behind(unsigned int nodes)
+{
+        static void *objects[1000];
+        struct kmem_cache *cache;
+        unsigned int outside;
+        unsigned int count;
+        uint64_t slabs;
+
+        start(2, nodes);
+        sim_set_cpu(0);
+        cache = kmem_cache_create("left", 512, 0, 0, NULL);
+        outside = cache->sheaf_capacity * (cache->stock_max + cache->barn->full_max);
+        count = outside + 2 * cache->sheaf_capacity;
+        check(cache->stock_max > 0 && count <= 1000);
+        for (unsigned int i = 0; i < count; i++)
+                objects[i] = kmem_cache_alloc(cache, 0);
+        for (unsigned int i = 0; i < count; i++)
+                kmem_cache_free(cache, objects[i]);
+        slabs = slabs_of(cache);
+        sim_set_cpu(1);
+        for (unsigned int i = 0; i < outside; i++)
+                check(kmem_cache_alloc(cache, 0));
+        check_equal(slabs_of(cache) > slabs, nodes > 1);
+        slabs = slabs_of(cache);
+        if (nodes == 1) {
+                check(kmem_cache_alloc(cache, 0));
+                check(slabs_of(cache) > slabs);
+        }
+}
+
+static void child_left_behind(void)
+{
+        leave_behind(1);
+}
+
+static void child_left_on_another_node(void)
+{
+        leave_behind(2);
+}
+
+static void stocks_of_others(void **state)
+{
+        child_passes("left_behind", "");
+        child_passes("left_on_another_node", "");
 }
 
 static void slots_are_apart(void **state)
@@ -852,6 +911,8 @@ int main(int argc, char **argv)
                 {"run_1", child_run_1},
                 {"run_2", child_run_2},
                 {"slots", child_slots},
+                {"left_behind", child_left_behind},
+                {"left_on_another_node", child_left_on_another_node},
                 {"leaves", child_leaves},
                 {"orders", child_orders},
                 {"slab_node", child_slab_node},
@@ -874,14 +935,14 @@ int main(int argc, char **argv)
                 {"waits", child_waits},
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(model_1_cpu),          cmocka_unit_test(model_2_cpus),
-                cmocka_unit_test(model_64_cpus),        cmocka_unit_test(model_256_cpus),
-                cmocka_unit_test(same_twice),           cmocka_unit_test(slots_are_apart),
-                cmocka_unit_test(cpus_come_and_leave),  cmocka_unit_test(nodes_are_apart),
-                cmocka_unit_test(nodes_have_zones),     cmocka_unit_test(counts_are_exact),
-                cmocka_unit_test(memory_is_left_alone), cmocka_unit_test(grace_periods),
-                cmocka_unit_test(alignment_bound),      cmocka_unit_test(clocks_add_up),
-                cmocka_unit_test(wrong_use_ends),
+                cmocka_unit_test(model_1_cpu),      cmocka_unit_test(model_2_cpus),
+                cmocka_unit_test(model_64_cpus),    cmocka_unit_test(model_256_cpus),
+                cmocka_unit_test(same_twice),       cmocka_unit_test(slots_are_apart),
+                cmocka_unit_test(stocks_of_others), cmocka_unit_test(cpus_come_and_leave),
+                cmocka_unit_test(nodes_are_apart),  cmocka_unit_test(nodes_have_zones),
+                cmocka_unit_test(counts_are_exact), cmocka_unit_test(memory_is_left_alone),
+                cmocka_unit_test(grace_periods),    cmocka_unit_test(alignment_bound),
+                cmocka_unit_test(clocks_add_up),    cmocka_unit_test(wrong_use_ends),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
