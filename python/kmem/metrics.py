@@ -47,6 +47,16 @@ OF_CACHES: tuple[tuple[str, str, Callable[[Cache], int]], ...] = (
 MOVED: tuple[tuple[str, str, Callable[[Cache], int]], ...] = (
     ("kmem_cache_taken_objects", "Objects taken from slabs.", lambda cache: cache.taken),
     ("kmem_cache_given_objects", "Objects given back to slabs.", lambda cache: cache.given),
+    (
+        "kmem_cache_slow_calls",
+        "Calls that found the main sheaf empty or full.",
+        lambda cache: cache.slow_calls,
+    ),
+    (
+        "kmem_cache_fast_calls",
+        "Calls that the fast path served; there were at least so many.",
+        lambda cache: cache.fast_calls,
+    ),
 )
 OF_HEAPS: tuple[tuple[str, str, Callable[[Heap], int]], ...] = (
     (

@@ -74,6 +74,8 @@ class Cache:
     nodes: list[dict[str, int]]
     taken: int
     given: int
+    slow_calls: int  # that found main empty or full; engine slub
+    fast_calls: int  # at least so many that did not
     flags: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:
@@ -273,11 +275,18 @@ class Registry:
                 break
         else:
             raise RegistryError(f"{self.path}: caches come and go too fast to be read")
-        given: Counter[int] = Counter()
-        taken: Counter[int] = Counter()
-        for sums, name, source in ((given, "given", earlier), (taken, "taken", copy)):
-            for birth, number in zip(births, self.column(source, "slot", name, slots), strict=True):
-                sums[birth] += number
+        sums: dict[str, Counter[int]] = {}
+        for name, source in (
+            ("given", earlier),
+            ("taken", copy),
+            ("slow_calls", copy),
+            ("fast_calls", copy),
+        ):
+            sums[name] = Counter()
+            # An older library has no counts of calls.
+            numbers = self.column(source, "slot", name, slots) if name in self.parts["slot"] else []
+            for birth, number in zip(births, numbers, strict=False):
+                sums[name][birth] += number
         places = np.array(records[RECORD_CACHE], np.int64)
         names = [name for name, place in self.parts["cache"].items() if is_number(place)]
         rows = self.rows(copy, "cache", names, places)
@@ -288,8 +297,10 @@ class Registry:
                 offset=at,
                 fields=row | {name: self.text(copy, name, at) for name in ("name", "engine")},
                 nodes=nodes[number],
-                taken=taken[row["birth"]] + row["taken"],
-                given=given[row["birth"]] + own_given[number],
+                taken=sums["taken"][row["birth"]] + row["taken"],
+                given=sums["given"][row["birth"]] + own_given[number],
+                slow_calls=sums["slow_calls"][row["birth"]],
+                fast_calls=sums["fast_calls"][row["birth"]],
                 flags={
                     name: int(row["flags"] & place.value != 0)
                     for name, place in self.parts["flag"].items()

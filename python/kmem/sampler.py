@@ -4,19 +4,19 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from kmem.live import FLAGS, PLAIN, WRITABLE, most, table_row, word
 from kmem.registry import Cache
-from kmem.watch import Figures, active_bytes, read_processes, waste_bytes
+from kmem.watch import Figures, active_bytes, fast_share, read_processes, waste_bytes
 
 MOMENTS = 300
 
 NO_SHARE = (
-    "Not known: calls that a sheaf serves are counted nowhere, because counting would be a part of"
-    " the fast path. What passes between sheaves and slabs is counted, and shown here."
+    "Not known: no slow path was counted yet. Caches of engines slab and slob, and those without"
+    " sheaves, are never counted."
 )
 
 Document = dict[str, Any]
@@ -30,12 +30,16 @@ class CacheTrack:
     waste: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
     taken: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
     given: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    slow: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    fast: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
 
     def add(self, cache: Cache) -> None:
         self.slab.append(cache.slab_bytes)
         self.waste.append(waste_bytes(cache))
         self.taken.append(cache.taken)
         self.given.append(cache.given)
+        self.slow.append(cache.slow_calls)
+        self.fast.append(cache.fast_calls)
 
 
 @dataclass
@@ -64,6 +68,15 @@ class ProcessTrack:
             self.caches.setdefault(cache["birth"], CacheTrack()).add(cache)
 
 
+def fast_path(caches: Iterable[Cache]) -> Document:
+    """The least share of calls that the fast path served since the caches exist."""
+    found = list(caches)
+    share = fast_share(
+        sum(cache.fast_calls for cache in found), sum(cache.slow_calls for cache in found)
+    )
+    return {"share": share, "why": NO_SHARE if share is None else None}
+
+
 def attributes(cache: Cache) -> Document:
     """What is known without the process's help, and what one may write with its greatest value."""
     values: Document = {name: cache.fields[name] for name in PLAIN.split() if name in cache.fields}
@@ -87,6 +100,8 @@ def cache_document(cache: Cache, track: CacheTrack) -> Document:
         "partial": cache.total("partial"),
         "taken": cache.taken,
         "given": cache.given,
+        "slow_calls": cache.slow_calls,
+        "fast_calls": cache.fast_calls,
         "table": table_row(cache),
         "attributes": attributes(cache),
         "history": {
@@ -94,6 +109,8 @@ def cache_document(cache: Cache, track: CacheTrack) -> Document:
             "waste": list(track.waste),
             "taken": list(track.taken),
             "given": list(track.given),
+            "slow": list(track.slow),
+            "fast": list(track.fast),
         },
     }
 
@@ -185,6 +202,6 @@ class Sampler:
                     "held": list(track.held),
                     "resident": list(track.resident),
                 },
-                "fast_path": {"share": None, "why": NO_SHARE},
+                "fast_path": fast_path(track.figures.caches),
                 "caches": sorted(caches, key=lambda cache: cache["slab_bytes"], reverse=True),
             }

@@ -26,6 +26,7 @@ from kmem.watch import (
     History,
     Watched,
     active_bytes,
+    fast_share,
     read_processes,
     short_bytes,
     sparkline,
@@ -173,6 +174,11 @@ def processes_summary(processes: Sequence[Figures]) -> list[str]:
     ]
 
 
+def fast_part(cache: Cache) -> list[str]:
+    share = fast_share(cache.fast_calls, cache.slow_calls)
+    return [] if share is None else [f"fast path >= {100 * share:.1f}%"]
+
+
 def detail(cache: Cache, history: History, width: int) -> list[str]:
     """A cache's attributes, as docs/attributes.md names them."""
     row = table_row(cache)
@@ -184,6 +190,7 @@ def detail(cache: Cache, history: History, width: int) -> list[str]:
         f"active {cache.active}",
         f"taken {cache.taken}",
         f"given {cache.given}",
+        *fast_part(cache),
         f"asked for {short_bytes(active_bytes(cache))}",
         *(
             f"{name} {cache[name]}"

@@ -75,6 +75,12 @@ def waste_bytes(cache: Cache) -> int:
     return max(cache.slab_bytes - active_bytes(cache), 0)
 
 
+def fast_share(fast_calls: int, slow_calls: int) -> float | None:
+    """At least so much of the calls was served by the fast path; None: there were none."""
+    calls = fast_calls + slow_calls
+    return fast_calls / calls if calls > 0 else None
+
+
 def use_percent(cache: Cache) -> int:
     return 100 * cache.active // cache.objects if cache.objects else 0
 

@@ -113,6 +113,8 @@ struct registry_slot {
         uint32_t slot;  /* UINT32_MAX: threads without a slot */
         uint64_t taken; /* as in struct engine_slot */
         uint64_t given;
+        uint64_t slow_calls; /* calls that found the main sheaf empty or full */
+        uint64_t fast_calls; /* at least so many that did not (percpu/calls.h) */
 };
 
 /*

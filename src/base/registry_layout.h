@@ -66,6 +66,8 @@ static const struct registry_field registry_fields[] = {
         SLOT_FIELD(slot),
         SLOT_FIELD(taken),
         SLOT_FIELD(given),
+        SLOT_FIELD(slow_calls),
+        SLOT_FIELD(fast_calls),
         CACHE_FIELD(birth),
         FIELD(PART_CACHE, registry_cache, name, 1),
         FIELD(PART_CACHE, registry_cache, engine, 1),

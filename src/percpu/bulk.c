@@ -8,6 +8,7 @@
 #include "base/message.h"
 #include "base/options.h"
 #include "percpu/array.h"
+#include "percpu/calls.h"
 #include "percpu/drain.h"
 #include "percpu/marks.h"
 #include "percpu/stock.h"
@@ -102,6 +103,7 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                         break;
                 taken += got;
         }
+        calls_leave(record, NULL, 0);
         return taken;
 }
 
@@ -171,4 +173,5 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                 }
                 given += got;
         }
+        calls_leave(record, NULL, 0);
 }

@@ -18,6 +18,7 @@
 #include "kmem.h"
 #include "page/reclaim.h"
 #include "percpu/array.h"
+#include "percpu/calls.h"
 #include "percpu/drain.h"
 #include "percpu/figures.h"
 #include "percpu/marks.h"
@@ -325,6 +326,7 @@ static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cac
 {
         struct pair new_pair = {.main = sheaf, .spare = keep_spare ? pair->spare : pair->main};
 
+        calls_leave(record, sheaf, sheaf->size);
         if (!slot_replace(slot, sheaf_offset(cache), pair, &new_pair))
                 return false;
         put_away(cache, slot, record, keep_spare ? pair->main : spare_of(pair));
@@ -384,9 +386,11 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         if (cache->engine->caching == CACHING_ARRAY)
                 return array_alloc(cache, slot, record, &object, 1) ? object : NULL;
         pair = slot_read_pair(slot, sheaf_offset(cache));
+        calls_count(cache, record, pair.main);
         /* The size may be stale; then the pop finds nothing and a refill follows. */
         if (load_relaxed(&spare_of(&pair)->size) && take_turns(slot, cache, &pair)) {
                 object = pop_again(cache);
+                calls_leave(record, spare_of(&pair), sheaf_peek(cache, spare_of(&pair)));
                 if (likely(object))
                         return object;
         }
@@ -461,12 +465,14 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 return true;
         }
         pair = slot_read_pair(slot, sheaf_offset(cache));
+        calls_count(cache, record, pair.main);
         if (load_relaxed(&spare_of(&pair)->size) < load_relaxed(&spare_of(&pair)->capacity)) {
                 if (spare_is_marked(&pair)) {
                         if (marks_merge(cache, slot, record, &pair, object))
                                 return true;
                 } else if (take_turns(slot, cache, &pair) &&
                            push_again(cache, object) == PUSH_DONE) {
+                        calls_leave(record, spare_of(&pair), sheaf_peek(cache, spare_of(&pair)));
                         return true;
                 }
         }

@@ -71,9 +71,12 @@ struct slot_cache {
         struct sheaf *stock;       /* sheaves with objects */
         uint32_t stock_size;       /* number of them */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
-        struct pair drained;       /* scratch of the drainer, under drain_mutex */
-        uint64_t seen; /* what reclaim saw here last (percpu/quiet.c); under cache_mutex */
-        bool quiet;    /* it holds something and has not changed since; same */
+        uint32_t left_size;        /* what a slow path has left as main, and with how many objects
+                                      (calls.h) */
+        const struct sheaf *left;
+        struct pair drained; /* scratch of the drainer, under drain_mutex */
+        uint64_t seen;       /* what reclaim saw here last (percpu/quiet.c); under cache_mutex */
+        bool quiet;          /* it holds something and has not changed since; same */
 } __attribute__((aligned(64)));
 
 /* A record has the back end's counters, if there are any, behind it. */

@@ -159,6 +159,32 @@ def assert_agrees(program: Program, *, engine: str = "slub") -> None:
     assert said <= mine.handed_out <= mine.objects
 
 
+def calls_of_mine(program: Program) -> tuple[int, int]:
+    with open_process(program.pid) as registry:
+        mine = next(cache for cache in registry.caches() if cache.name == "mine")
+    return mine.slow_calls, mine.fast_calls
+
+
+@pytest.mark.parametrize("slots", ["auto", "locked"])
+def test_calls_are_counted(slots: str) -> None:
+    """Never more of the fast path's than there were, and of long runs nearly all."""
+    with Program("--set", f"slots={slots}") as program:
+        program.do("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")
+        program.do("some = take(mine, 2000)")
+        slow, fast = calls_of_mine(program)
+        program.do("some += take(mine, 10000)")
+        program.do("give(mine, some[2000:])")
+        calls = [now - then for now, then in zip(calls_of_mine(program), (slow, fast), strict=True)]
+        # Sheaves of 126, some of which are filled by half.
+        assert 20000 // 126 - 8 <= calls[0] <= 2 * (20000 // 126)
+        assert 20000 - 40 * 126 <= sum(calls) <= 20000 + 1
+        before = calls_of_mine(program)
+        for _ in range(3):
+            program.do("give(mine, take(mine, 40))")
+        after = calls_of_mine(program)
+        assert sum(after) - sum(before) <= 240
+
+
 @pytest.mark.parametrize("engine", FLAGS)
 @pytest.mark.parametrize("sheaves", [True, False])
 def test_figures_are_exact_at_rest(engine: str, sheaves: bool) -> None:

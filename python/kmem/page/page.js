@@ -17,6 +17,7 @@ const COLUMNS = [
   ["partial", "partial", count],
   ["taken", "taken", count],
   ["given back", "given", count],
+  ["fast path", "fast_share", (value) => (value === null ? "-" : `≥ ${(100 * value).toFixed(1)}%`)],
 ];
 const find = (name) => document.getElementById(name);
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -35,6 +36,10 @@ function bytes(value) {
 
 function count(value) {
   return Math.round(value).toLocaleString("en");
+}
+
+function percent(value) {
+  return `${value.toFixed(1)}%`;
 }
 
 function color(number) {
@@ -63,6 +68,15 @@ function rates(values, times) {
   const own = times.slice(-values.length);
   return values.map((value, at) =>
     at ? Math.max(value - values[at - 1], 0) / Math.max(own[at] - own[at - 1], 0.001) : null);
+}
+
+// The least share of calls that the fast path served between two moments, in percent.
+function shares(fast, slow) {
+  return fast.map((value, at) => {
+    if (!at) return null;
+    const quick = Math.max(value - fast[at - 1], 0), calls = quick + Math.max(slow[at] - slow[at - 1], 0);
+    return calls ? 100 * quick / calls : null;
+  });
 }
 
 // The largest caches each, and the sum of the others.
@@ -134,15 +148,20 @@ function showCharts(process) {
     { name: "taken", color: color(0), values: moved("taken") },
     { name: "given back", color: color(1), values: moved("given") },
   ], { format: count });
+  const total = (history) => sum(process.caches, history, times.length);
+  drawChart(find("fast"), times, [
+    { name: "at least", color: color(2), values: shares(total("fast"), total("slow")) },
+  ], { format: percent });
   const share = document.createElement("b");
   share.textContent = "Fast-path share. ";
-  find("share").replaceChildren(share,
-    process.fast_path.share === null ? process.fast_path.why : `${(100 * process.fast_path.share).toFixed(1)}%`);
+  find("share").replaceChildren(share, process.fast_path.share === null ? process.fast_path.why
+    : `At least ${percent(100 * process.fast_path.share)} of all calls so far.`);
 }
 
 function showTable(process) {
   for (const cache of process.caches) {
     cache.use = cache.objects ? cache.active_objects / cache.objects : 0;
+    cache.fast_share = cache.fast_calls + cache.slow_calls ? cache.fast_calls / (cache.fast_calls + cache.slow_calls) : null;
     cache.growth = cache.history.slab.at(-1) - cache.history.slab[0];
   }
   const rising = order === "name" ? 1 : -1;
@@ -229,6 +248,9 @@ function showCache(process) {
     { name: "taken", color: color(0), values: rates(cache.history.taken, process.times) },
     { name: "given back", color: color(1), values: rates(cache.history.given, process.times) },
   ], { format: count });
+  drawChart(find("cache-fast"), process.times, [
+    { name: "at least", color: color(2), values: shares(cache.history.fast, cache.history.slow) },
+  ], { format: percent });
 }
 
 function showProcesses(list) {
