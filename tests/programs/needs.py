@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The programs that these tests run, and the Debian packages that hold them.
 
-What is missing is installed once, all of it in one call, at the first test that lacks something.
+What is missing is installed once, all of it in one call: by running this file, or at the first test
+that lacks something.
 """
 
 import functools
@@ -88,3 +89,8 @@ def require(name: str) -> None:
     reason = install_missing()
     if missing := need.missing():
         pytest.skip(f"{name}: missing {', '.join(missing)}; {reason or 'not in its packages'}")
+
+
+if __name__ == "__main__":
+    # A test that lacks a program says why.
+    install_missing()
