@@ -7,17 +7,19 @@
 
 #include "skip.h"
 
+#include "api/heap.h"
 #include "page/reclaim.h"
 
 /*
  * For the child, first of all. If it starts a thread under qemu, the emulator ends it, because it
  * still has a number of the parent's threads in its tables, or waits without end for a lock that
  * the parent held at the fork. The library's own thread is started by frees, so nobody is to ask for
- * it. Elsewhere the child starts it as any program's does.
+ * it; the start of the heap asks for it, so that comes first. Elsewhere the child starts the thread as
+ * any program's does.
  */
 static inline void forked_child_starts_no_thread_under_qemu(void)
 {
-        if (under_qemu())
+        if (under_qemu() && heap_ready())
                 store_relaxed(&reclaim_wanted, 0u);
 }
 
