@@ -49,8 +49,9 @@ def test_command(tmp_path: Path) -> None:
     assert [row["allocator"] for row in document["rows"]] == ["glibc", "libkmem"]
     assert document["runs"] == 3 and document["missing"] == {}
     ours = document["rows"][1]
-    # The library and its tables are there, and no heap worth the name.
-    assert 100 << 10 < ours["bytes_over_glibc"] < 2 << 20
+    # The library is there, and no heap worth the name.
+    assert ours["page_faults"] > document["rows"][0]["page_faults"]
+    assert ours["bytes_over_glibc"] < 2 << 20
     assert "libkmem" in done.stdout and "over glibc's" in done.stdout
 
 
