@@ -102,6 +102,7 @@ def cache_document(cache: Cache, track: CacheTrack) -> Document:
         "given": cache.given,
         "slow_calls": cache.slow_calls,
         "fast_calls": cache.fast_calls,
+        "fast_share": fast_share(cache.fast_calls, cache.slow_calls),
         "table": table_row(cache),
         "attributes": attributes(cache),
         "history": {

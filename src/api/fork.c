@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Fork, also of a process whose heap has not started. All locks are taken before, outermost first,
- * so that the child's copy of everything they protect is consistent; the child resets them. Our handlers are registered before those of the
- * program and its libraries, so that they run last before the fork and first after it: others'
- * handlers may allocate.
+ * so that the child's copy of everything they protect is consistent; the child resets them. Our
+ * handlers are registered before those of the program and its libraries, so that they run last
+ * before the fork and first after it: others' handlers may allocate.
  */
 #define _GNU_SOURCE
 #include "api/rcu.h"
@@ -97,6 +97,7 @@ static void child(void)
         at_exit_claim();
 }
 
+/* Once: by the constructor, or by a heap that starts before it. */
 void fork_init(void)
 {
         static uint32_t registered;

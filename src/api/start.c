@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The heap's ties to its process: it follows its forks, and reports at its end. A
- * simulated heap has other ties (src/simulator).
+ * The heap's ties to its process: it follows its forks, and reports at its end. A simulated heap has
+ * other ties (src/simulator).
  */
 #include "api/reclaim.h"
 

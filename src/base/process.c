@@ -68,7 +68,7 @@ static size_t round_to_system(size_t bytes)
 
 void *system_reserve(size_t bytes)
 {
-        return map_private(0, round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+        return system_reserve_at(0, bytes);
 }
 
 void *system_reserve_at(uintptr_t wish, size_t bytes)

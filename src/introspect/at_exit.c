@@ -128,6 +128,7 @@ void at_exit_write(void)
 
 __attribute__((destructor)) static void at_exit(void)
 {
+        /* Without a heap there is neither, and no more of the library's file is read for it. */
         if (load_acquire(&heap_state) != HEAP_READY)
                 return;
         at_exit_write();

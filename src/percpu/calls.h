@@ -26,7 +26,10 @@ static inline void count_here(uint64_t *figure, uint64_t calls)
 #endif
 }
 
-/* A slow path is about to make this sheaf main, or has found that it stays; NULL: any sheaf. */
+/*
+ * A slow path is about to make this sheaf main, or has found that it stays; NULL: which one stays is
+ * not known, as after bulk calls, which are not counted.
+ */
 static inline void calls_leave(struct slot_cache *record, const struct sheaf *main, uint32_t size)
 {
         store_relaxed(&record->left, main);

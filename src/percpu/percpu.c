@@ -180,25 +180,28 @@ void percpu_retire(struct kmem_cache *cache)
 }
 
 /*
- * A sheaf from the stock of another slot, so that what a thread has left behind on another CPU serves
- * it before the heap grows. Not between nodes, and a few slots only: the others' stocks are small,
- * and reclaim finds what lies there unused.
+ * A sheaf from the stock of another slot if the heap would grow, so that what a thread has left behind
+ * on another CPU serves it first. Not between nodes, and a few slots only: the others' stocks are
+ * small, and reclaim finds what lies there unused.
  */
-static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slot *slot)
+static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slot *slot,
+                                      struct slot_cache *record)
 {
         enum { LOOKED_AT = 8 };
         unsigned int made = slots_made_count();
         struct sheaf *sheaf = NULL;
 
-        if (system_nodes() > 1)
+        if (system_nodes() > 1 || !cache->engine->would_grow ||
+            !cache->engine->would_grow(cache, &record->engine,
+                                       load_relaxed(&cache->sheaf_capacity)))
                 return NULL;
         for (unsigned int step = 1; !sheaf && step <= min_of(made, (unsigned int)LOOKED_AT);
              step++) {
                 struct slot *other = slot_made((slot->id + step) % made);
-                struct slot_cache *record = load_acquire(&other->caches[cache_index(cache)]);
+                struct slot_cache *theirs = load_acquire(&other->caches[cache_index(cache)]);
 
-                if (other != slot && record)
-                        sheaf = stock_take(cache, other, record);
+                if (other != slot && theirs)
+                        sheaf = stock_take(cache, other, theirs);
         }
         return sheaf;
 }
@@ -209,10 +212,7 @@ struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot
 
         if (!sheaf)
                 sheaf = barn_take_full(barn_here(cache));
-        if (!sheaf && cache->engine->would_grow &&
-            cache->engine->would_grow(cache, &record->engine, load_relaxed(&cache->sheaf_capacity)))
-                sheaf = take_from_others(cache, slot);
-        return sheaf;
+        return sheaf ? sheaf : take_from_others(cache, slot, record);
 }
 
 /* Fills an empty sheaf that is the caller's; if the back end has nothing it goes, and NULL. */

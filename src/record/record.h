@@ -32,7 +32,7 @@ static inline bool is_recording(void)
 /* The address after the caller's call, if the caller is reached by a jump: the program's own. */
 #define CALL_SITE __builtin_return_address(0)
 
-/* Begins if option record is set; single-threaded, after options_init. */
+/* Begins, as option record is set; single-threaded, after options_init. */
 KMEM_HIDDEN void record_start(void);
 
 /*

@@ -230,8 +230,8 @@ static uint64_t slabs_of(struct kmem_cache *cache)
 }
 
 /*
- * CPU 0 frees what its pair, its stock and the barn hold. Then CPU 1 takes what lies outside the pair,
- * one object more than that, and all but the pair of CPU 0's again.
+ * CPU 0 frees what its pair, its stock and the barn hold. What lies outside the pair serves CPU 1
+ * without a new slab, if both are of one node, and one object more needs one.
  */
 static void leave_behind(unsigned int nodes)
 {

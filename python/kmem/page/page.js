@@ -161,7 +161,6 @@ function showCharts(process) {
 function showTable(process) {
   for (const cache of process.caches) {
     cache.use = cache.objects ? cache.active_objects / cache.objects : 0;
-    cache.fast_share = cache.fast_calls + cache.slow_calls ? cache.fast_calls / (cache.fast_calls + cache.slow_calls) : null;
     cache.growth = cache.history.slab.at(-1) - cache.history.slab[0];
   }
   const rising = order === "name" ? 1 : -1;
