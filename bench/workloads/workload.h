@@ -10,6 +10,7 @@
  *   threads=N   1 to 1024; the CPUs this process may use if not given
  *   scale=X     0.0001 to 1000: times the work of the default, 1
  *   seed=N      of the random numbers, 0 to 2^64 - 1, 1 if not given
+ *   progress=F  keep the threads' counts (struct worker) in file F, where others can read them
  * and the words a program names itself (struct workload_choice). The work is
  * divided among the threads; live memory is too, unless the program says other.
  *
@@ -26,12 +27,15 @@
 #define KMEM_BENCH_WORKLOAD_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum {
         WORKLOAD_THREADS_MAX = 1024,
@@ -44,6 +48,7 @@ struct workload {
         unsigned int threads;
         double scale;
         uint64_t seed;
+        const char *progress; /* the file's name, or NULL */
 };
 
 /* A key that takes one of a few words. */
@@ -296,13 +301,18 @@ static inline void workload_set(struct workload *workload, const char *argument,
                         workload_refuse(workload, argument, "a whole number below 2^64");
                 return;
         }
+        if ((value = workload_value(argument, "progress"))) {
+                workload->progress = value;
+                return;
+        }
         for (unsigned int i = 0; i < nr_choices; i++) {
                 if ((value = workload_value(argument, choices[i].key))) {
                         workload_choose(workload, &choices[i], argument, value);
                         return;
                 }
         }
-        workload_refuse(workload, argument, "threads=, scale=, seed= or the program's own key");
+        workload_refuse(workload, argument,
+                        "threads=, scale=, seed=, progress= or the program's own key");
 }
 
 /* Reads the arguments; ends the program with code 2 at the first that is wrong. */
@@ -310,7 +320,7 @@ static inline struct workload workload_init(const char *name, int argc, char **a
                                             struct workload_choice *choices,
                                             unsigned int nr_choices)
 {
-        struct workload workload = {name, workload_cpus(), 1, 1};
+        struct workload workload = {name, workload_cpus(), 1, 1, NULL};
 
         for (int i = 1; i < argc; i++)
                 workload_set(&workload, argv[i], choices, nr_choices);
@@ -329,11 +339,30 @@ static inline void thread_start(const struct workload *workload, pthread_t *thre
         }
 }
 
+/* Room for the threads' counts in the file of that name. */
+static inline struct worker *workers_in_file(const struct workload *workload)
+{
+        size_t bytes = workload->threads * sizeof(struct worker);
+        int file = open(workload->progress, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        void *workers = MAP_FAILED;
+
+        if (file >= 0 && !ftruncate(file, (off_t)bytes))
+                workers = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (workers == MAP_FAILED) {
+                fprintf(stderr, "%s: progress=%s: %s\n", workload->name, workload->progress,
+                        strerror(errno));
+                exit(2);
+        }
+        close(file);
+        return (struct worker *)workers;
+}
+
 /* Runs `run(struct worker *)` in every thread and adds up what they counted. */
 static inline struct worker workload_run(const struct workload *workload, void *(*run)(void *))
 {
-        static struct worker workers[WORKLOAD_THREADS_MAX];
+        static struct worker own[WORKLOAD_THREADS_MAX];
         static pthread_t threads[WORKLOAD_THREADS_MAX];
+        struct worker *workers = workload->progress ? workers_in_file(workload) : own;
         struct worker sum;
 
         worker_init(&sum, workload, 0);

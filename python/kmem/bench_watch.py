@@ -1,57 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem bench watch`: what a program pays for being watched.
 
-The program runs on one CPU, alone and read from another CPU, in pairs whose order is drawn anew.
-A poll is what `kmem info` and `kmem top` do: all figures of all caches, and of the heap.
+The program runs on one CPU and a reader on another. Time is cut into short windows, three a round
+in an order that is drawn anew: nobody reads; the reader reads a stopped process of the same
+program; it reads the one that runs. The last two differ in nothing but whose memory is read, so
+between them stands what being watched costs. Between the first two stands what a busy neighbour
+costs on this machine, whatever it does. Throughput is the blocks that the program makes in a
+window, by its own count. A poll is what `kmem info` and `kmem top` do: all figures of all caches,
+and of the heap.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 
-from kmem.figures import Ratio, median_ratio
+from kmem.figures import Ratio, median_of_ratios
 from kmem.registry import Registry, RegistryError, open_process
 from kmem.setup import LIBRARY, KmemError, build, write_json
 from kmem.suite import WORKLOADS
 from kmem.timed import clean_environment
 
-PAIRS_LEAST = 11
-POLLED = ("mixed", "pipeline", "thread per request")
+ROUNDS_LEAST = 11
+POLLED = ("mixed", "pareto", "batch random", "pipeline")
 PARTS = ("median", "low", "high")  # of a ratio, in JSON
 ENOUGH = 0.95  # of the wanted polls; fewer are said
-
-
-@dataclass(frozen=True)
-class Run:
-    seconds: float
-    cpu_seconds: float  # of the program alone, whatever else the machine did
-    polls_per_second: float
+WORKER = np.dtype({"names": ["made"], "formats": ["<u8"], "offsets": [24], "itemsize": 128})
+WARM_SECONDS = 1.0  # until the program is what it stays
+ENDLESS = 1000  # times the work of a few seconds
 
 
 @dataclass
 class Measured:
-    """A workload's runs, one of each list a pair."""
+    """The blocks that a program makes in a second, one of each list a round."""
 
     name: str
-    alone: list[Run] = field(default_factory=list)
-    watched: list[Run] = field(default_factory=list)
-
-    def ratio(self, figure: str) -> Ratio:
-        return median_ratio(
-            [getattr(run, figure) for run in self.watched],
-            [getattr(run, figure) for run in self.alone],
-        )
+    alone: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)  # the reader reads another process
+    watched: list[float] = field(default_factory=list)
+    polls: list[float] = field(default_factory=list)  # a second, while it was watched
 
     @property
-    def polls(self) -> float:
-        return float(np.median([run.polls_per_second for run in self.watched]))
+    def cost(self) -> Ratio:
+        """Throughput while watched by that beside a reader of another."""
+        return median_of_ratios(self.watched, self.beside)
+
+    @property
+    def neighbour(self) -> Ratio:
+        return median_of_ratios(self.beside, self.alone)
 
 
 def is_running(process: int) -> bool:
@@ -59,102 +65,122 @@ def is_running(process: int) -> bool:
     return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
-def open_when_made(process: int) -> Registry | None:
-    """The registry of a program that has just been started; None if it ends before it has one."""
-    while is_running(process):
+@dataclass(frozen=True)
+class Program:
+    process: subprocess.Popen[bytes]
+    registry: Registry
+    counts: npt.NDArray[np.void]  # of its threads, as they are now
+
+    def made(self) -> int:
+        return int(self.counts["made"].sum())
+
+
+@contextlib.contextmanager
+def running(name: str, cpu: int, seed: int) -> Iterator[Program]:
+    """A workload that does not end, on that CPU, once it has warmed up."""
+    workload = next(workload for workload in WORKLOADS if workload.name == name)
+    with tempfile.TemporaryDirectory() as directory:
+        counts = Path(directory) / "counts"
+        # Two threads on its one CPU: objects pass from one to the other.
+        command = [*workload.command(2, ENDLESS, seed), f"progress={counts}"]
+        process = subprocess.Popen(
+            ["/usr/bin/taskset", "--cpu-list", str(cpu), *command],
+            env=clean_environment() | {"LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": "registry=on"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
         try:
-            return open_process(process)
-        except RegistryError:
-            time.sleep(0.001)
-    return None
+            time.sleep(WARM_SECONDS)
+            if not is_running(process.pid):
+                raise KmemError(f"bench watch: {name} ended with status {process.wait()}")
+            with open_process(process.pid) as registry:
+                yield Program(process, registry, np.memmap(counts, WORKER, "r"))
+        except RegistryError as error:
+            raise KmemError(f"bench watch: {name}: {error}") from None
+        finally:
+            process.kill()
+            process.wait()
 
 
-def poll(registry: Registry, process: int, rate: float) -> tuple[int, float]:
-    """Reads at the rate until the process ends; how often, and for how long."""
-    count = 0
+def poll(registry: Registry, rate: float, seconds: float) -> float:
+    """Reads at the rate for a time; how often it was in a second."""
     start = time.monotonic()
-    while is_running(process):
+    count = 0
+    while True:
         registry.caches()
         registry.heap()
         count += 1
-        pause = start + count / rate - time.monotonic()
-        if pause > 0:
-            time.sleep(pause)
-    return count, time.monotonic() - start
+        now = time.monotonic()
+        if now >= start + seconds:
+            return count / (now - start)
+        time.sleep(max(start + count / rate - now, 0))
 
 
-def run_once(command: Sequence[str], cpu: int, rate: float) -> Run:
-    """One run on that CPU; with a rate of 0 nobody reads."""
-    environment = clean_environment() | {
-        "LD_PRELOAD": str(LIBRARY),
-        "KMEM_OPTIONS": "registry=on",
-    }
-    start = time.monotonic()
-    process = subprocess.Popen(
-        ["/usr/bin/taskset", "--cpu-list", str(cpu), *command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-    polls, polled_seconds = 0, 0.0
-    registry = open_when_made(process.pid) if rate else None
-    if registry is not None:
-        with registry:
-            polls, polled_seconds = poll(registry, process.pid, rate)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise KmemError(f"bench watch: {command[0]} ended with status {process.returncode}")
-    return Run(
-        seconds=seconds,
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
-        polls_per_second=polls / polled_seconds if polled_seconds else 0.0,
-    )
+def one_window(
+    target: Program, read: Registry | None, rate: float, seconds: float
+) -> tuple[float, float]:
+    """The blocks a second that the target makes while @read is read, and the polls a second."""
+    before, start = target.made(), time.monotonic()
+    polls = 0.0
+    if read is None:
+        time.sleep(seconds)
+    else:
+        polls = poll(read, rate, seconds)
+    after, end = target.made(), time.monotonic()
+    return (after - before) / (end - start), polls
 
 
-def measure(name: str, pairs: int, scale: float, rate: float, cpu: int, seed: int) -> Measured:
-    workload = next(workload for workload in WORKLOADS if workload.name == name)
-    # Two threads on its one CPU: objects pass from one to the other.
-    command = workload.command(2, scale, seed)
+def measure(name: str, rounds: int, rate: float, window: float, cpu: int, seed: int) -> Measured:
     measured = Measured(name)
     draw = np.random.default_rng(seed)
-    run_once(command, cpu, 0)
-    for _ in range(pairs):
-        sides = [(measured.alone, 0.0), (measured.watched, rate)]
-        for side in draw.permutation(2):
-            runs, of_side = sides[side]
-            runs.append(run_once(command, cpu, of_side))
+    with running(name, cpu, seed) as other:
+        other.process.send_signal(signal.SIGSTOP)
+        with running(name, cpu, seed) as target:
+            sides: Sequence[tuple[list[float], Registry | None]] = (
+                (measured.alone, None),
+                (measured.beside, other.registry),
+                (measured.watched, target.registry),
+            )
+            for _ in range(rounds):
+                for side in draw.permutation(len(sides)):
+                    figures, read = sides[side]
+                    throughput, polls = one_window(target, read, rate, window)
+                    figures.append(throughput)
+                    if read is target.registry:
+                        measured.polls.append(polls)
+            if not is_running(target.process.pid):
+                status = target.process.wait()
+                raise KmemError(f"bench watch: {name} ended with status {status}")
     return measured
 
 
 def percent(ratio: Ratio) -> str:
+    """What the throughput loses."""
     return (
-        f"{100 * (ratio.median - 1):+.2f}% [{100 * (ratio.low - 1):+.2f},"
-        f" {100 * (ratio.high - 1):+.2f}]"
+        f"{100 * (1 - ratio.median):.2f}% [{100 * (1 - ratio.high):.2f},"
+        f" {100 * (1 - ratio.low):.2f}]"
     )
 
 
 def as_document(measured: Measured) -> dict[str, Any]:
     return {
         "name": measured.name,
-        "polls_per_second": measured.polls,
-        **{
-            figure: {
-                "alone": [getattr(run, figure) for run in measured.alone],
-                "watched": [getattr(run, figure) for run in measured.watched],
-                "ratio": [getattr(measured.ratio(figure), part) for part in PARTS],
-            }
-            for figure in ("seconds", "cpu_seconds")
+        "polls_per_second": float(np.median(measured.polls)),
+        "blocks_per_second": {
+            side: getattr(measured, side) for side in ("alone", "beside", "watched")
         },
+        "watched_by_beside": [getattr(measured.cost, part) for part in PARTS],
+        "beside_by_alone": [getattr(measured.neighbour, part) for part in PARTS],
     }
 
 
-def bench_watch(pairs: int, rate: float, scale: float, seed: int, json_file: Path | None) -> None:
-    if pairs < PAIRS_LEAST:
-        raise KmemError(f"bench watch: --pairs {pairs}: expected at least {PAIRS_LEAST}")
+def bench_watch(rounds: int, rate: float, window: float, seed: int, json_file: Path | None) -> None:
+    if rounds < ROUNDS_LEAST:
+        raise KmemError(f"bench watch: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
     if not 1 <= rate <= 100_000:
         raise KmemError(f"bench watch: --rate {rate:g}: expected 1 to 100000 polls a second")
+    if not 0.01 <= window <= 10:
+        raise KmemError(f"bench watch: --window {window:g}: expected 0.01 to 10 seconds")
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise KmemError("bench watch: needs two CPUs, one for the reader and one for the program")
@@ -164,25 +190,28 @@ def bench_watch(pairs: int, rate: float, scale: float, seed: int, json_file: Pat
     os.sched_setaffinity(0, {reader})
     load = os.getloadavg()[0]
     console.print(
-        f"Programs on CPU {target}, {rate:g} polls a second from CPU {reader}, {pairs} pairs; what"
-        " being watched adds, with its 95% interval"
+        f"Programs on CPU {target}, {rate:g} polls a second from CPU {reader}, {rounds} rounds of"
+        f" windows of {window:g} s; throughput lost, with its 95% interval: by being watched, to"
+        " that beside a reader of another process; and by such a reader, to that alone"
     )
     results = []
     for name in POLLED:
-        measured = measure(name, pairs, scale, rate, target, seed)
+        measured = measure(name, rounds, rate, window, target, seed)
         results.append(measured)
-        short = "" if measured.polls >= ENOUGH * rate else ", fewer than wanted"
+        polls = float(np.median(measured.polls))
+        short = "" if polls >= ENOUGH * rate else ", fewer than wanted"
         console.print(
-            f"{name}: CPU time {percent(measured.ratio('cpu_seconds'))}, time"
-            f" {percent(measured.ratio('seconds'))}; {measured.polls:.0f} polls a second{short}"
+            f"{name}: watched {percent(measured.cost)}, reader beside"
+            f" {percent(measured.neighbour)}; {polls:.0f} polls a second{short}"
         )
     if load > 0.5:
         console.print(f"The machine was shared: load average {load:.1f} at the start.")
     write_json(
         json_file,
         {
-            "pairs": pairs,
+            "rounds": rounds,
             "rate": rate,
+            "window": window,
             "load_average": load,
             "workloads": [as_document(measured) for measured in results],
         },

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The commands. Each imports what it needs when it is called."""
 
+import errno
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -63,11 +65,38 @@ LabTraces = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
 Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted.")]
-LabJson = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
+
+
+def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
+    """Said before the work whose result it is for, not after."""
+    if file is not None:
+        folder = file.absolute().parent
+        error = 0
+        if not folder.is_dir():
+            error = errno.ENOENT
+        elif file.is_dir():
+            error = errno.EISDIR
+        elif not os.access(file if file.exists() else folder, os.W_OK):
+            error = errno.EACCES
+        if error:
+            raise KmemError(f"{parameter.opts[0]} {file}: {os.strerror(error)}")
+    return file
+
+
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json", metavar="FILE", help="Write the figures to FILE too.", callback=can_be_written
+    ),
 ]
-LabHtml = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots to FILE too.")
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write a page with plots to FILE too.",
+        callback=can_be_written,
+    ),
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -277,9 +306,7 @@ def replay(
         int | None,
         typer.Option(help="Real time: events by which a thread may be ahead; default: 1024"),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Replay a trace on a simulated machine: pages, waste, locks, modelled time.
 
@@ -371,9 +398,7 @@ def tune(
         Path | None,
         typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE too.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Search the options of the library that serve TRACEs best (docs/tuning.md).
 
@@ -461,9 +486,7 @@ def record_kernel(
 
 @bench.command()
 def micro(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
-    ] = None,
+    json_file: JsonFile = None,
     rounds: Annotated[int, typer.Option(min=30, help="Rounds of each allocator.")] = 60,
 ) -> None:
     """Time single operations beside other allocators, in one interleaved run."""
@@ -475,8 +498,8 @@ def micro(
 @bench.command()
 def bulk(
     engine: Annotated[Engine, typer.Option(help="The back end to measure.")] = Engine.SLUB,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
     rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting.")] = 60,
 ) -> None:
     """Time bulk calls beside the mail that brought kfree_bulk; takes some seconds."""
@@ -487,15 +510,15 @@ def bulk(
 
 @bench.command(name="profile")
 def bench_profile(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=7, help="Rounds of each setting.")] = 21,
+    json_file: JsonFile = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Windows of each setting, at least 11.")] = 80,
+    window: Annotated[float, typer.Option(help="Seconds of a window, 0.1 to 10.")] = 0.4,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
 ) -> None:
-    """Time a program with and without sampling, in one interleaved run; takes a minute or two."""
+    """What sampling costs a running program, switched on and off; takes some minutes."""
     from kmem.profile_cost import bench_profile
 
-    bench_profile(rounds, json_file)
+    bench_profile(rounds, window, seed, json_file)
 
 
 @bench.command()
@@ -518,13 +541,8 @@ def suite(
     bound: Annotated[
         float, typer.Option(min=1, help="Ratio to a row's best above which a row is listed.")
     ] = 1.25,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
-    ] = None,
-    html_file: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page with a chart to FILE too."),
-    ] = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Run workloads and programs on libkmem and its peers, in interleaved rounds.
 
@@ -544,9 +562,7 @@ def start_up(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each allocator.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time and peak memory of /bin/true on each allocator, over glibc's; takes some seconds."""
     from kmem.start_up import bench_start
@@ -556,20 +572,18 @@ def start_up(
 
 @bench.command()
 def watch(
-    pairs: Annotated[
-        int, typer.Option(min=1, help="Runs alone and as many watched, at least 11.")
-    ] = 11,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Windows watched, and beside each its others; at least 11.")
+    ] = 300,
     rate: Annotated[float, typer.Option(help="Polls a second.")] = 1000,
-    scale: Annotated[float, typer.Option(help="Times the work of a run; 1 is some seconds.")] = 1,
+    window: Annotated[float, typer.Option(help="Seconds of a window, 0.01 to 10.")] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to FILE too.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure what a program pays for being watched from another CPU; takes some minutes."""
     from kmem.bench_watch import bench_watch
 
-    bench_watch(pairs, rate, scale, seed, json_file)
+    bench_watch(rounds, rate, window, seed, json_file)
 
 
 @lab.command()
@@ -577,8 +591,8 @@ def order(
     table_only: Annotated[
         bool, typer.Option("--table-only", help="Only the table of orders, no simulation.")
     ] = False,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
     size: Annotated[
         int | None,
         typer.Option(metavar="BYTES", help="One case: bytes from one object to the next."),
@@ -651,8 +665,8 @@ def lists(
     slabs: Annotated[
         int, typer.Option(help="Slabs that the pattern fills and frees, 1 to 4000.")
     ] = 200,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """What CPU partial lists hold under each accounting rule, beside a mail's statement."""
     from kmem.lists import show_lists
@@ -665,8 +679,8 @@ def slob(
     traces: LabTraces = None,
     quick: Quick = False,
     seed: Seed = 1,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Engine slob with one, two and three lists, at every point of recorded traces.
 
@@ -682,8 +696,8 @@ def slob(
 def sheaves(
     traces: LabTraces = None,
     quick: Quick = False,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """What SLUB's sheaves and SLAB's arrays cost in slabs and give in time, against classic lists.
 
@@ -699,8 +713,8 @@ def sheaves(
 def cpu_partial(
     quick: Quick = False,
     seed: Seed = 1,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Objects against slabs accounting of CPU partial lists, beside a mail's 132 rows of hackbench.
 
@@ -716,8 +730,8 @@ def cpu_partial(
 def freeze(
     quick: Quick = False,
     seed: Seed = 1,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Eager against delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
 
@@ -738,7 +752,7 @@ def workloads(
     scale: Annotated[
         float, typer.Option(help="Loops of the generators, of those recorded; 0 to 1.")
     ] = 1.0,
-    json_file: LabJson = None,
+    json_file: JsonFile = None,
 ) -> None:
     """The workload generators beside kernel traces of the real programs, recorded on 2 CPUs.
 
@@ -756,8 +770,8 @@ lab.command("bulk")(bulk)
 @lab.command("all")
 def everything(
     quick: Quick = False,
-    json_file: LabJson = None,
-    html_file: LabHtml = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Every experiment, in one report; takes minutes. bulk alone times this machine."""
     from kmem.lab_all import show_all

@@ -39,6 +39,19 @@ def median_ratio(values: Sequence[float], others: Sequence[float], seed: int = 1
     return Ratio(float(np.median(ours) / np.median(theirs)), float(low), float(high), ours.size)
 
 
+def median_of_ratios(values: Sequence[float], others: Sequence[float], seed: int = 1) -> Ratio:
+    """Median of each value by its other, for pairs that stand so close that a slow one is both's.
+
+    Both have one figure a pair, in the same order; pairs are drawn as a whole.
+    """
+    of_pairs = np.asarray(values, float) / np.asarray(others, float)
+    if of_pairs.ndim != 1 or of_pairs.size == 0:
+        raise ValueError(f"{of_pairs.shape} pairs; expected a row of them")
+    drawn = np.random.default_rng(seed).integers(of_pairs.size, size=(RESAMPLES, of_pairs.size))
+    low, high = np.percentile(np.median(of_pairs[drawn], axis=1), INTERVAL)
+    return Ratio(float(np.median(of_pairs)), float(low), float(high), of_pairs.size)
+
+
 def ratios_to_best(rounds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
     """Each name's ratio to the name with the least median; a figure a round for each."""
     if not rounds:

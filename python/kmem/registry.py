@@ -12,7 +12,6 @@ import mmap
 import os
 import struct
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +62,28 @@ class Place:
 
 def is_number(place: Place) -> bool:
     return not place.value and place.count == 1 and place.size in NUMBERS
+
+
+def form_of(places: dict[str, Place]) -> np.dtype[np.void]:
+    """A part as whole words, with a column for each of its numbers."""
+    numbers = {name: place for name, place in places.items() if is_number(place)}
+    end = max((place.offset + place.size for place in numbers.values()), default=0)
+    return np.dtype(
+        {
+            "names": list(numbers),
+            "formats": [NUMBERS[place.size] for place in numbers.values()],
+            "offsets": [place.offset for place in numbers.values()],
+            "itemsize": (end + 7) // 8 * 8,
+        }
+    )
+
+
+def sum_by(births: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]) -> dict[int, int]:
+    """What the slots of each cache have together."""
+    of_caches, place = np.unique(births, return_inverse=True)
+    sums = np.zeros(len(of_caches), np.uint64)
+    np.add.at(sums, place, numbers)
+    return dict(zip(of_caches.tolist(), sums.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -186,6 +207,7 @@ class Registry:
                 place = Place(*(int(row[name]) for name in ("offset", "bytes", "count", "value")))
                 name = bytes(row["name"]).decode("ascii", "replace")
                 self.parts[PARTS[row["part"]]][name] = place
+        self.forms = {part: form_of(places) for part, places in self.parts.items()}
 
     def read(self, part: str, name: str, base: int = 0) -> int | str:
         try:
@@ -235,25 +257,26 @@ class Registry:
             at += size
         return found
 
-    def column(self, copy: bytes, part: str, name: str, bases: Offsets) -> list[int]:
-        """A field's numbers in the parts at all these places."""
-        try:
-            place = self.parts[part][name]
-            numbers = np.frombuffer(copy, NUMBERS[place.size], len(copy) // place.size)
-        except KeyError:
-            raise RegistryError(f"{self.path}: no field {name} in part {part}") from None
-        at = bases + place.offset
-        if at.size and (int(at.max()) + place.size > len(copy) or (at % place.size).any()):
-            raise RegistryError(f"{self.path}: field {name} lies behind the end")
-        found: list[int] = numbers[at // place.size].tolist()
-        return found
+    def numbers(self, copy: bytes, part: str, bases: Offsets) -> npt.NDArray[np.void]:
+        """All numbers of the parts at these places, a row each with a column for each field."""
+        form = self.forms[part]
+        if bases.size and (int(bases.max()) + form.itemsize > len(copy) or (bases % 8).any()):
+            raise RegistryError(f"{self.path}: a {part} lies behind the end")
+        words = np.frombuffer(copy, "<u8", len(copy) // 8)
+        of_part = np.arange(form.itemsize // 8)
+        rows: npt.NDArray[np.void] = words[bases[:, np.newaxis] // 8 + of_part].view(form)
+        return rows[:, 0]
 
-    def rows(
-        self, copy: bytes, part: str, names: Sequence[str], bases: Offsets
-    ) -> list[dict[str, int]]:
-        """The same of several fields, a dictionary for each part."""
-        columns = [self.column(copy, part, name, bases) for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    def column(self, rows: npt.NDArray[np.void], part: str, name: str) -> npt.NDArray[np.uint64]:
+        assert rows.dtype.names is not None
+        if name not in rows.dtype.names:
+            raise RegistryError(f"{self.path}: no field {name} in part {part}")
+        return rows[name].astype(np.uint64)
+
+    def dictionaries(self, copy: bytes, part: str, bases: Offsets) -> list[dict[str, int]]:
+        """The same, a dictionary for each part."""
+        rows = self.numbers(copy, part, bases)
+        return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows.tolist()]
 
     def text(self, copy: bytes, name: str, base: int) -> str:
         place = self.parts["cache"][name]
@@ -269,46 +292,44 @@ class Registry:
             earlier, copy = self.copy(), self.copy()
             records = self.records(copy)
             slots = np.array(records[RECORD_SLOT], np.int64)
-            births = self.column(copy, "slot", "birth", slots)
+            rows = self.numbers(copy, "slot", slots)
+            births = self.column(rows, "slot", "birth")
             # A record of another cache since; rare, and those that come are at the end.
-            if len(earlier) == len(copy) and births == self.column(earlier, "slot", "birth", slots):
-                break
+            if len(earlier) == len(copy):
+                earlier_rows = self.numbers(earlier, "slot", slots)
+                if np.array_equal(births, self.column(earlier_rows, "slot", "birth")):
+                    break
         else:
             raise RegistryError(f"{self.path}: caches come and go too fast to be read")
-        sums: dict[str, Counter[int]] = {}
-        for name, source in (
-            ("given", earlier),
-            ("taken", copy),
-            ("slow_calls", copy),
-            ("fast_calls", copy),
-        ):
-            sums[name] = Counter()
-            # An older library has no counts of calls.
-            numbers = self.column(source, "slot", name, slots) if name in self.parts["slot"] else []
-            for birth, number in zip(births, numbers, strict=False):
-                sums[name][birth] += number
+        given = sum_by(births, self.column(earlier_rows, "slot", "given"))
+        taken = sum_by(births, self.column(rows, "slot", "taken"))
+        # An older library has no counts of calls.
+        counts_calls = "slow_calls" in self.parts["slot"]
+        slow_calls, fast_calls = (
+            sum_by(births, self.column(rows, "slot", name)) if counts_calls else {}
+            for name in ("slow_calls", "fast_calls")
+        )
         places = np.array(records[RECORD_CACHE], np.int64)
-        names = [name for name, place in self.parts["cache"].items() if is_number(place)]
-        rows = self.rows(copy, "cache", names, places)
-        own_given = self.column(earlier, "cache", "given", places)
-        nodes = self.nodes(copy, places, [row["nodes"] for row in rows])
-        caches = [
+        own_given = self.column(self.numbers(earlier, "cache", places), "cache", "given").tolist()
+        caches = self.dictionaries(copy, "cache", places)
+        nodes = self.nodes(copy, places, [row["nodes"] for row in caches])
+        found = [
             Cache(
                 offset=at,
                 fields=row | {name: self.text(copy, name, at) for name in ("name", "engine")},
                 nodes=nodes[number],
-                taken=sums["taken"][row["birth"]] + row["taken"],
-                given=sums["given"][row["birth"]] + own_given[number],
-                slow_calls=sums["slow_calls"][row["birth"]],
-                fast_calls=sums["fast_calls"][row["birth"]],
+                taken=taken.get(row["birth"], 0) + row["taken"],
+                given=given.get(row["birth"], 0) + own_given[number],
+                slow_calls=slow_calls.get(row["birth"], 0),
+                fast_calls=fast_calls.get(row["birth"], 0),
                 flags={
-                    name: int(row["flags"] & place.value != 0)
+                    name: row["flags"] & place.value != 0
                     for name, place in self.parts["flag"].items()
                 },
             )
-            for number, (at, row) in enumerate(zip(records[RECORD_CACHE], rows, strict=True))
+            for number, (at, row) in enumerate(zip(records[RECORD_CACHE], caches, strict=True))
         ]
-        return sorted(caches, key=lambda cache: cache["birth"], reverse=True)
+        return sorted(found, key=lambda cache: cache["birth"], reverse=True)
 
     def nodes(
         self, copy: bytes, places: Offsets, counts: Sequence[int]
@@ -319,8 +340,7 @@ class Registry:
         for number in range(min(max(counts, default=0), NODES_MOST)):
             having = [cache for cache, count in enumerate(counts) if count > number]
             bases = places[having] + node.offset + number * node.size
-            rows = self.rows(copy, "node", list(self.parts["node"]), bases)
-            for cache, row in zip(having, rows, strict=True):
+            for cache, row in zip(having, self.dictionaries(copy, "node", bases), strict=True):
                 found[cache].append(row)
         return found
 

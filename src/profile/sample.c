@@ -13,6 +13,7 @@ enum {
         PLACES = 1 << 17,
         PLACE_BYTES = SAMPLE_BYTES_MAX, /* address space; only what an object covers is touched */
         COMMIT_PLACES = 64,
+        KEPT_PLACES = 16,
         LARGE_BUCKETS = 1 << 12,
 };
 
@@ -27,6 +28,8 @@ struct sample {
         uint32_t generation; /* registry_generation when it was counted */
         uint32_t next;       /* in the free list or a bucket; under sample_lock */
         bool counted;
+        bool wide; /* more than a page of the place may have been touched; its owner's */
+        bool kept; /* a free one of that kind, counted in kept_places; under sample_lock */
 };
 
 uint64_t profile_interval;
@@ -42,6 +45,7 @@ static struct sample *samples;     /* entry 0 is none */
 static uint32_t free_entries;      /* under sample_lock, as what follows */
 static uint32_t used_entries = 1;
 static uint32_t committed_entries;
+static uint32_t kept_places;
 static KMEM_SPARSE uint32_t large[LARGE_BUCKETS];
 
 /*
@@ -100,6 +104,8 @@ static uint32_t take_entry_locked(void)
 
         if (entry) {
                 free_entries = samples[entry].next;
+                kept_places -= samples[entry].kept;
+                samples[entry].kept = false;
                 return entry;
         }
         if (used_entries == PLACES)
@@ -234,6 +240,7 @@ void *sample_alloc(struct kmem_cache *cache)
         if (!entry)
                 return NULL;
         address = object_place(cache, entry);
+        sample->wide |= cache->size >= PAGE_SIZE;
         sample->birth = cache->birth;
         sample->index = cache_index(cache);
         describe(sample, cache->object_size);
@@ -257,6 +264,19 @@ size_t sample_bytes(const void *address)
         const struct sample *sample = &samples[entry_of(address)];
 
         return load_relaxed(&sample->address) == (uintptr_t)address ? sample->bytes : 0;
+}
+
+/* The next sample takes the place that was freed last: a few keep their pages for it. */
+static bool keep_pages(struct sample *sample)
+{
+        bool keep;
+
+        lock_take(&sample_lock);
+        keep = kept_places < KEPT_PLACES;
+        kept_places += keep;
+        sample->kept = keep;
+        lock_drop(&sample_lock);
+        return keep;
 }
 
 /* Marks the entry as nobody's sample; false if it was that already. */
@@ -284,8 +304,10 @@ bool sample_free(void *address, struct kmem_cache **cache)
         *cache = load_acquire(&caches_by_index[sample->index]);
         if (*cache && (*cache)->birth != sample->birth)
                 *cache = NULL;
-        if (sample->bytes > PAGE_SIZE)
+        if (sample->wide && !keep_pages(sample)) {
                 system_purge((void *)place_of(entry), PLACE_BYTES);
+                sample->wide = false;
+        }
         give_entry(entry);
         return true;
 }

@@ -142,8 +142,8 @@ def test_a_block_with_two_owners_is_noticed(program: str, twice: Path) -> None:
         ("seed=-1", "a whole number below 2^64"),
         ("seed=18446744073709551616", "a whole number below 2^64"),
         ("order=sideways", "order=forward|reverse|random"),
-        ("handed", "threads=, scale=, seed= or the program's own key"),
-        ("mode=active", "threads=, scale=, seed= or the program's own key"),
+        ("handed", "threads=, scale=, seed=, progress= or the program's own key"),
+        ("mode=active", "threads=, scale=, seed=, progress= or the program's own key"),
     ],
 )
 def test_wrong_arguments(argument: str, expected: str) -> None:

@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
 
 #define FINE "profile_interval=2048,engine=slub"
@@ -189,8 +190,21 @@ static void closed_child(void)
         check_equal(stats.objects, 0);
 }
 
+static size_t resident_pages(void)
+{
+        enum { PAGES = 1000 * SAMPLE_BYTES_MAX / PAGE_SIZE }; /* more than these tests get to */
+        static unsigned char in_memory[PAGES];
+        size_t resident = 0;
+
+        check_equal(mincore((void *)sample_base, sizeof(in_memory) * PAGE_SIZE, in_memory), 0);
+        for (size_t i = 0; i < PAGES; i++)
+                resident += in_memory[i] & 1;
+        return resident;
+}
+
 static void large_objects_child(void)
 {
+        enum { PAGES = SAMPLE_BYTES_MAX / PAGE_SIZE };
         struct kmem_cache *cache = kmem_cache_create("large", SAMPLE_BYTES_MAX, 0, 0, NULL);
         struct kmem_cache *larger = kmem_cache_create("larger", SAMPLE_BYTES_MAX + 1, 0, 0, NULL);
 
@@ -199,7 +213,18 @@ static void large_objects_child(void)
                 memset(objects[i], 0x5a, SAMPLE_BYTES_MAX);
         }
         check(count_samples() > 90);
+        check(resident_pages() > 90 * PAGES);
         kmem_cache_free_bulk(cache, 100, objects);
+        /* A few places keep their pages for the next samples, also small ones; all others do not. */
+        check(resident_pages() > 0 && resident_pages() < 20 * PAGES);
+        for (unsigned int i = 0; i < 100; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        for (unsigned int i = 0; i < 100; i++)
+                memset(objects[i], 0x5a, SAMPLE_BYTES_MAX);
+        kmem_cache_free_bulk(cache, 100, objects);
+        for (unsigned int round = 0; round < 20; round++)
+                kfree(sample_of(64));
+        check(resident_pages() < 20 * PAGES);
         for (unsigned int i = 0; i < 100; i++)
                 check(objects[i] = kmem_cache_alloc(larger, GFP_KERNEL));
         check_equal(count_samples(), 0);
