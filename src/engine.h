@@ -66,9 +66,16 @@ static inline void node_show_slabs(struct engine_node *node)
 
         registry_fence();
         figures = load_acquire(&node->figures);
-        if (figures) {
-                registry_show(&figures->slabs, &node->slabs);
-                registry_show(&figures->objects, &node->objects);
+        while (figures) {
+                uint64_t slabs = load_relaxed(&node->slabs);
+                uint64_t objects = load_relaxed(&node->objects);
+
+                /* As registry_show, for two values with one fence. */
+                store_relaxed(&figures->objects, objects);
+                __atomic_exchange_n(&figures->slabs, slabs, __ATOMIC_SEQ_CST);
+                registry_fence();
+                if (load_relaxed(&node->slabs) == slabs && load_relaxed(&node->objects) == objects)
+                        break;
         }
 }
 

@@ -147,51 +147,74 @@ static void *fresh_block_locked(size_t rounded)
         return block;
 }
 
-void *metadata_alloc(size_t bytes)
+unsigned int metadata_alloc_many(void **blocks, unsigned int count, size_t bytes)
 {
+        unsigned int dirty = 0;
+        unsigned int got;
         size_t rounded;
         unsigned int class;
-        void **block;
-        bool dirty;
 
         if (bytes > (size_t)1 << LIMIT_SHIFT)
-                return NULL;
+                return 0;
         class = size_class(max_of(bytes, (size_t)1), &rounded);
 
         lock_take(&metadata_lock);
-        block = recycled[class];
-        dirty = block != NULL;
-        if (dirty)
-                recycled[class] = *block;
-        else
-                block = fresh_block_locked(rounded);
-        if (block)
-                add_owned(&used_bytes, rounded);
+        while (dirty < count && recycled[class]) {
+                blocks[dirty] = recycled[class];
+                recycled[class] = *(void **)blocks[dirty++];
+        }
+        for (got = dirty; got < count; got++) {
+                blocks[got] = fresh_block_locked(rounded);
+                if (!blocks[got])
+                        break;
+        }
+        add_owned(&used_bytes, got * rounded);
         lock_drop(&metadata_lock);
 
         /* Clearing a fresh block would only touch its pages early. */
-        if (dirty)
-                memset(block, 0, rounded > BLOCK_MAX ? sizeof(*block) : rounded);
-        return block;
+        for (unsigned int i = 0; i < dirty; i++)
+                memset(blocks[i], 0, rounded > BLOCK_MAX ? sizeof(*blocks) : rounded);
+        return got;
+}
+
+void *metadata_alloc(size_t bytes)
+{
+        void *block;
+
+        return metadata_alloc_many(&block, 1, bytes) ? block : NULL;
+}
+
+void metadata_free_chain(void *first, size_t bytes)
+{
+        unsigned int class;
+        size_t rounded;
+
+        if (!first)
+                return;
+        class = size_class(max_of(bytes, (size_t)1), &rounded);
+        lock_take(&metadata_lock);
+        while (first) {
+                void **block = first;
+
+                first = *block;
+                *block = recycled[class];
+                recycled[class] = block;
+                add_owned(&used_bytes, -rounded);
+        }
+        lock_drop(&metadata_lock);
 }
 
 void metadata_free(void *block, size_t bytes)
 {
-        size_t rounded;
-        unsigned int class;
+        size_t rounded = metadata_round(bytes);
 
         if (!block)
                 return;
-        class = size_class(max_of(bytes, (size_t)1), &rounded);
         /* Mapped alone, so the rest of the last system page is ours too (META-2). */
         if (rounded > BLOCK_MAX && !system_purge(block, round_up(rounded, system_page_bytes())))
                 memset(block, 0, rounded);
-
-        lock_take(&metadata_lock);
-        *(void **)block = recycled[class];
-        recycled[class] = block;
-        add_owned(&used_bytes, -rounded);
-        lock_drop(&metadata_lock);
+        *(void **)block = NULL;
+        metadata_free_chain(block, bytes);
 }
 
 size_t metadata_mapped_bytes(void)

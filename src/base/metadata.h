@@ -16,8 +16,12 @@ extern KMEM_HIDDEN struct lock metadata_lock;
 
 /* NULL if the system has no memory. Any size; large ones are mapped alone. */
 KMEM_HIDDEN void *metadata_alloc(size_t bytes);
+/* Up to @count blocks of @bytes each, under one hold of the lock; how many there were. */
+KMEM_HIDDEN unsigned int metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
 /* @bytes must be what was asked for. NULL is allowed. */
 KMEM_HIDDEN void metadata_free(void *block, size_t bytes);
+/* The same of blocks of one size, linked through their first words, NULL after the last. */
+KMEM_HIDDEN void metadata_free_chain(void *first, size_t bytes);
 KMEM_HIDDEN size_t metadata_round(size_t bytes);
 
 /* Bytes mapped for metadata, and bytes of them in use. */

@@ -254,6 +254,7 @@ static inline void registry_show(uint64_t *figure, const uint64_t *value)
         do {
                 seen = load_relaxed(value);
                 __atomic_exchange_n(figure, seen, __ATOMIC_SEQ_CST);
+                registry_fence();
         } while (unlikely(load_relaxed(value) != seen));
 }
 

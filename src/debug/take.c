@@ -5,6 +5,8 @@
  */
 #include "debug/object.h"
 
+#include "page/deferred.h"
+
 /* Flag F: whether the slab's first free object may be handed out. */
 static bool may_take(struct debug_report *report, struct page *slab, void *object)
 {
@@ -105,9 +107,11 @@ static void *take_from_new(struct debug_report *report, struct engine_slot *slot
                            struct slab_cost *cost)
 {
         struct kmem_cache *cache = report->cache;
-        struct page *slab = slab_new(cache, node);
+        struct page *slab;
         void *object;
 
+        pages_release_deferred();
+        slab = slabs_new(cache, node, 1);
         if (!slab)
                 return NULL;
         count_event(slot, ALLOC_SLAB);

@@ -151,6 +151,11 @@ KMEM_HIDDEN bool pages_init(void);
  */
 KMEM_HIDDEN struct page *pages_alloc(unsigned int order, int node, bool *zero);
 /*
+ * As many such blocks of one node, up to @count, as that has, linked through next; NULL only where
+ * pages_alloc gives NULL.
+ */
+KMEM_HIDDEN struct page *pages_alloc_many(unsigned int order, int node, unsigned int count);
+/*
  * As with NODE_ANY, but exactly @count pages (1 or more, beyond a chunk too), aligned to
  * @align_pages (a power of two, at most CHUNK_PAGES). The room up to the next power of two stays
  * free. NULL also where only the last quarter of the reservation is left, which is kept for slabs.
@@ -160,6 +165,8 @@ KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, boo
 KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
+/* The same of blocks of pages_alloc, linked through next. */
+KMEM_HIDDEN void pages_free_chain(uint32_t first);
 /*
  * Changes a block of @count pages to @new_count in place. Shrinking always works; growing
  * works if the pages behind are free. The content of added pages is undefined.

@@ -25,6 +25,7 @@ enum {
 struct request {
         size_t count;
         unsigned int order;        /* of the block that the pages are the beginning of */
+        unsigned int blocks;       /* how many such blocks of one zone, as far as there are */
         int node;                  /* or NODE_ANY */
         uint32_t limit;            /* the frontier does not grow beyond this page for them */
         bool *zero;                /* receives whether they read as zero, or NULL */
@@ -88,6 +89,23 @@ static struct page *zone_alloc_locked(struct zone *zone, const struct request *r
         return page;
 }
 
+/* The blocks of a request, linked through next. */
+static struct page *zone_alloc_blocks_locked(struct zone *zone, const struct request *request,
+                                             bool *in_limbo)
+{
+        struct page *first = zone_alloc_locked(zone, request, in_limbo);
+        struct page *last = first;
+
+        for (unsigned int block = 1; last && block < request->blocks; block++) {
+                struct page *next = zone_alloc_locked(zone, request, in_limbo);
+
+                if (next)
+                        last->next = page_number(next);
+                last = next;
+        }
+        return first;
+}
+
 /* The zones of the request, nearest first, each under its own lock. */
 static struct page *zones_alloc(const struct request *request, unsigned int home,
                                 unsigned int count, bool *in_limbo)
@@ -98,7 +116,7 @@ static struct page *zones_alloc(const struct request *request, unsigned int home
                 struct zone *zone = &zones[system_near_node(home, step)];
 
                 lock_take(&zone->lock);
-                page = zone_alloc_locked(zone, request, in_limbo);
+                page = zone_alloc_blocks_locked(zone, request, in_limbo);
                 zone_drop_changed(zone);
         }
         return page;
@@ -118,7 +136,8 @@ static struct page *zones_alloc_locking_all(const struct request *request, unsig
         for (unsigned int node = 0; node < count; node++)
                 lock_take(&zones[node].lock);
         for (unsigned int step = 0; !page && step < count; step++)
-                page = zone_alloc_locked(&zones[system_near_node(home, step)], request, in_limbo);
+                page = zone_alloc_blocks_locked(&zones[system_near_node(home, step)], request,
+                                                in_limbo);
         for (unsigned int node = count; node-- > 0;)
                 zone_drop_changed(&zones[node]);
         return page;
@@ -165,11 +184,12 @@ static void report_unbound(unsigned int node)
                 system_node_number(node), zones[node].bind_error);
 }
 
-struct page *pages_alloc(unsigned int order, int node, bool *zero)
+static struct page *blocks_alloc(unsigned int order, int node, unsigned int blocks, bool *zero)
 {
         const struct request request = {
                 .count = order_pages(order),
                 .order = order,
+                .blocks = blocks,
                 .node = node,
                 .limit = frontier.reserved,
                 .zero = zero,
@@ -183,6 +203,16 @@ struct page *pages_alloc(unsigned int order, int node, bool *zero)
         if (page && node != NODE_ANY && unlikely(zones[node].bind_error))
                 report_unbound((unsigned int)node);
         return page;
+}
+
+struct page *pages_alloc(unsigned int order, int node, bool *zero)
+{
+        return blocks_alloc(order, node, 1, zero);
+}
+
+struct page *pages_alloc_many(unsigned int order, int node, unsigned int count)
+{
+        return blocks_alloc(order, node, count, NULL);
 }
 
 /* Blocks are aligned to their size, so a larger block serves a larger alignment. */
@@ -201,6 +231,7 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
         const struct request request = {
                 .count = count,
                 .order = exact_order(count, align_pages),
+                .blocks = 1,
                 .node = NODE_ANY,
                 .limit = frontier.large_limit,
                 .zero = zero,
@@ -253,24 +284,62 @@ static bool purge_check_wanted_locked(struct zone *zone, size_t count)
         return true;
 }
 
-void pages_free(struct page *page, size_t count)
+/* Pages that are handed out go back to their zone; whether to look for blocks that are due. */
+static bool range_free_locked(struct zone *zone, struct page *page, size_t count, uint64_t now)
 {
         uint32_t first = page_number(page);
-        uint64_t now = system_time_ms();
-        struct zone *zone;
-        bool look;
 
-        check_or_die(first != 0 && count != 0);
-        check_or_die(first + count <= load_relaxed(&heap.accessible_bytes) >> PAGE_SHIFT);
         check_unmapped(first, count);
-
-        zone = zone_of(first);
-        lock_take(&zone->lock);
         check_or_die(load_relaxed(&page->kind) != PAGE_FREE);
         store_relaxed(&page->kind, PAGE_UNUSED);
         range_add_locked(zone, first, count, now);
-        look = purge_check_wanted_locked(zone, count);
+        return purge_check_wanted_locked(zone, count);
+}
+
+/* The zone of pages that come back, of which there must be some, all below the frontier. */
+static struct zone *zone_checked(uint32_t first, size_t count)
+{
+        check_or_die(first != 0 && count != 0);
+        check_or_die(first + count <= load_relaxed(&heap.accessible_bytes) >> PAGE_SHIFT);
+        return zone_of(first);
+}
+
+void pages_free(struct page *page, size_t count)
+{
+        uint64_t now = system_time_ms();
+        struct zone *zone = zone_checked(page_number(page), count);
+        bool look;
+
+        lock_take(&zone->lock);
+        look = range_free_locked(zone, page, count, now);
         zone_drop_changed(zone);
+        if (look)
+                pages_purge_due();
+}
+
+void pages_free_chain(uint32_t first)
+{
+        uint64_t now = system_time_ms();
+        struct zone *zone = NULL;
+        bool look = false;
+
+        while (first) {
+                struct page *page = page_at(first);
+                size_t count = order_pages(page->order);
+                struct zone *home = zone_checked(first, count);
+
+                if (home != zone) {
+                        if (zone)
+                                zone_drop_changed(zone);
+                        zone = home;
+                        lock_take(&zone->lock);
+                }
+                first = page->next;
+                page->next = 0;
+                look |= range_free_locked(zone, page, count, now);
+        }
+        if (zone)
+                zone_drop_changed(zone);
         if (look)
                 pages_purge_due();
 }

@@ -189,21 +189,24 @@ static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slo
 {
         enum { LOOKED_AT = 8 };
         unsigned int made = slots_made_count();
-        struct sheaf *sheaf = NULL;
 
-        if (system_nodes() > 1 || !cache->engine->would_grow ||
-            !cache->engine->would_grow(cache, &record->engine,
-                                       load_relaxed(&cache->sheaf_capacity)))
+        if (system_nodes() > 1 || !cache->engine->would_grow)
                 return NULL;
-        for (unsigned int step = 1; !sheaf && step <= min_of(made, (unsigned int)LOOKED_AT);
-             step++) {
+        for (unsigned int step = 1; step <= min_of(made, (unsigned int)LOOKED_AT); step++) {
                 struct slot *other = slot_made((slot->id + step) % made);
                 struct slot_cache *theirs = load_acquire(&other->caches[cache_index(cache)]);
+                struct sheaf *sheaf;
 
-                if (other != slot && theirs)
-                        sheaf = stock_take(cache, other, theirs);
+                if (other == slot || !theirs || !load_relaxed(&theirs->stock_size))
+                        continue;
+                if (!cache->engine->would_grow(cache, &record->engine,
+                                               load_relaxed(&cache->sheaf_capacity)))
+                        return NULL;
+                sheaf = stock_take(cache, other, theirs);
+                if (sheaf)
+                        return sheaf;
         }
-        return sheaf;
+        return NULL;
 }
 
 struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)

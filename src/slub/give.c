@@ -119,9 +119,30 @@ static enum slub_transition push_transition(struct slab_state before, bool node_
         return node_partial ? FREE_TO_NODE : FREE_TO_PARTIAL;
 }
 
-/* Pushes a chain onto its slab's free list and moves the slab where that leads (S1-31). */
+/* Slabs that frees have made partial, on their way to the slot's list in the same order. */
+struct joining {
+        uint32_t first;
+        uint32_t last;
+};
+
+static void joining_add(struct joining *joining, struct page *slab)
+{
+        uint32_t number = page_number(slab);
+
+        debug_check(slab->next == 0);
+        if (joining->first)
+                page_at(joining->last)->next = number;
+        else
+                joining->first = number;
+        joining->last = number;
+}
+
+/*
+ * Pushes a chain onto its slab's free list and moves the slab where that leads (S1-31). If that is
+ * the slot's CPU partial list it goes to @joining: until it is on a list frees leave it alone.
+ */
 static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
-                            const struct chain *chain)
+                            const struct chain *chain, struct joining *joining)
 {
         struct page *slab = chain->slab;
         struct engine_node *node = slab_node(cache, slab);
@@ -172,7 +193,39 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
         if (before.frozen)
                 count_event(slot, FREE_FROZEN);
         if (to_partial)
-                slot_put_partial(cache, slot, slab);
+                joining_add(joining, slab);
+}
+
+/*
+ * Adds the objects at the end of the array that are of the chain's slab, up to the first that is not,
+ * or is wrong; how many are left. Sheaves are filled slab by slab, so this is where most go.
+ */
+static KMEM_ALWAYS_INLINE unsigned int chain_run(const struct kmem_cache *cache,
+                                                 void *const *objects, unsigned int count,
+                                                 struct chain *chain, bool narrow)
+{
+        uintptr_t start = (uintptr_t)page_address(chain->slab);
+        void *table = chain->slab->table;
+        uint64_t reciprocal = cache->reciprocal;
+        uint32_t size = cache->size;
+        uint64_t bytes = (uint64_t)chain->objects * size;
+        uint32_t head = chain->head;
+        void *const *end = objects + count;
+
+        while (end > objects) {
+                uint64_t offset = (uintptr_t)end[-1] - start;
+                uint32_t index = (uint32_t)((offset * reciprocal) >> RECIPROCAL_SHIFT);
+
+                if (offset >= bytes || (uint64_t)index * size != offset ||
+                    !table_in_use(table, narrow, index))
+                        break;
+                table_set_next(table, narrow, index, head);
+                head = index;
+                end--;
+        }
+        chain->head = head;
+        chain->count += count - (uint32_t)(end - objects);
+        return (unsigned int)(end - objects);
 }
 
 /*
@@ -206,7 +259,7 @@ static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, vo
                 }
                 objects[position] = objects[--left];
                 if (unlikely((uint64_t)index * size != offset ||
-                             table_next(table, narrow, index) != INDEX_IN_USE)) {
+                             !table_in_use(table, narrow, index))) {
                         checked_slab(cache, object, &index);
                         continue;
                 }
@@ -241,13 +294,17 @@ static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsign
          * object twice in one batch is seen as a double free.
          */
         slab_set_next(chain->slab, chain->objects, index, INDEX_END);
-        return is_narrow(chain->objects) ? chain_extend(cache, objects, last, chain, true)
-                                         : chain_extend(cache, objects, last, chain, false);
+        if (is_narrow(chain->objects))
+                return chain_extend(cache, objects, chain_run(cache, objects, last, chain, true),
+                                    chain, true);
+        return chain_extend(cache, objects, chain_run(cache, objects, last, chain, false), chain,
+                            false);
 }
 
 void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                unsigned int count)
 {
+        struct joining joining = {0};
         uint64_t given = 0;
 
         if (unlikely(cache->debug)) {
@@ -260,8 +317,10 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
                 count = chain_build(cache, objects, count, &chain);
                 given += chain.count;
                 if (chain.count)
-                        slab_push_chain(cache, slot, &chain);
+                        slab_push_chain(cache, slot, &chain, &joining);
         }
+        if (joining.first)
+                slot_put_partial(cache, slot, joining.first);
         slot_count_given(slot, given);
         pages_release_deferred();
 }

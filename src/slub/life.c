@@ -15,24 +15,15 @@ static void construct_objects(struct kmem_cache *cache, struct page *slab, uint3
                 cache->ctor(slab_object(cache, slab, index));
 }
 
-static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
-                                   int node)
+/* Pages become a slab, which free finds by the page map from then on. */
+static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int order,
+                      uint32_t objects, void *table)
 {
-        void *table = metadata_alloc(slab_table_bytes(objects));
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
-        struct page *slab;
 
-        if (!table)
-                return NULL;
-        slab = pages_alloc(order, node, NULL);
-        if (!slab) {
-                metadata_free(table, slab_table_bytes(objects));
-                return NULL;
-        }
         slab->table = table;
         slab->state = state_pack(state);
         slab->node_partial = 0;
-        slab->next = 0;
         slab->prev = 0;
         if (cache->debug) {
                 state.head = 0;
@@ -41,51 +32,105 @@ static struct page *slab_new_order(struct kmem_cache *cache, unsigned int order,
         }
         construct_objects(cache, slab, objects);
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
-        /* From here on free finds the cache by the page map. */
         page_map_set(slab, order_pages(order), (uint16_t)cache->pair_offset);
-        if (!cache->debug)
-                node_count_slab(cache, slab, true);
         PROBE4(slab_alloc, cache->name, page_address(slab), objects, order_bytes(order));
-        return slab;
 }
 
-/* A slab of the preferred order, else of the least one that holds an object (S1-50). */
-struct page *slab_new(struct kmem_cache *cache, int node)
+static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
+                                    int node, unsigned int count)
 {
-        struct page *slab;
+        void *tables[SLABS_AT_ONCE];
+        struct page *first = NULL;
+        unsigned int made = 0;
 
-        pages_release_deferred();
-        slab = slab_new_order(cache, cache->order, cache->objects, node);
-        if (!slab && cache->min_order < cache->order)
-                slab = slab_new_order(cache, cache->min_order, cache->min_order_objects, node);
-        return slab;
+        count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
+        if (count)
+                first = pages_alloc_many(order, node, count);
+        for (struct page *slab = first; slab; slab = page_list_next(slab))
+                slab_make(cache, slab, order, objects, tables[made++]);
+        if (first && !cache->debug)
+                node_count_slabs(slab_node(cache, first), made, (int64_t)made * objects);
+        while (count > made)
+                metadata_free(tables[--count], slab_table_bytes(objects));
+        return first;
+}
+
+/* Slabs of the preferred order, else of the least one that holds an object (S1-50). */
+struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count)
+{
+        struct page *first;
+
+        debug_check(count == 1 || (count <= SLABS_AT_ONCE && !cache->ctor && !cache->debug));
+        first = slabs_new_order(cache, cache->order, cache->objects, node, count);
+        if (!first && cache->min_order < cache->order)
+                first = slabs_new_order(cache, cache->min_order, cache->min_order_objects, node,
+                                        count);
+        return first;
 }
 
 /*
- * Gives the pages back; the slab is empty, on no list, and nobody's (S1-76). Readers may still
- * look at the objects of a type-safe slab, so its pages wait for a grace period (S1-59); the slab
- * itself, with its table and its place in the map, is gone at once.
+ * The slab is empty, on no list, and nobody's (S1-76). It is gone with this, with its place in the
+ * map; its table and its pages are the caller's.
  */
-void slab_discard(struct kmem_cache *cache, struct page *slab)
+static void slab_unmake(struct kmem_cache *cache, struct page *slab, struct slab_state state)
 {
-        struct slab_state state = state_unpack(load_acquire(&slab->state));
         size_t pages = order_pages(slab->order);
 
         check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
         PROBE4(slab_free, cache->name, page_address(slab), state.objects, pages << PAGE_SHIFT);
         if (cache->debug)
                 debug_release_slab(cache, slab);
-        else
-                node_count_slab(cache, slab, false);
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_GONE);
         page_map_set(slab, pages, 0);
-        metadata_free(slab->table, slab_table_bytes(state.objects));
-        slab->table = NULL;
         store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
-        if (cache->flags & SLAB_TYPESAFE_BY_RCU)
-                pages_free_deferred(slab, pages);
-        else
-                pages_free(slab, pages);
+}
+
+static void pages_free_chain_deferred(uint32_t chain)
+{
+        while (chain) {
+                struct page *slab = page_at(chain);
+
+                chain = slab->next;
+                pages_free_deferred(slab, order_pages(slab->order));
+        }
+}
+
+/*
+ * Slabs of one node and size at a time, so that each lock is taken once for all of them. Readers may
+ * still look at the objects of a type-safe slab, so its pages wait for a grace period (S1-59).
+ */
+void slabs_discard(struct kmem_cache *cache, uint32_t chain)
+{
+        while (chain) {
+                struct engine_node *node = slab_node(cache, page_at(chain));
+                uint32_t objects = slab_objects(page_at(chain));
+                uint32_t pages = 0;
+                int64_t count = 0;
+                void *tables = NULL;
+
+                while (chain) {
+                        struct page *slab = page_at(chain);
+                        struct slab_state state = state_unpack(load_acquire(&slab->state));
+
+                        if (slab_node(cache, slab) != node || state.objects != objects)
+                                break;
+                        chain = slab->next;
+                        slab_unmake(cache, slab, state);
+                        *(void **)slab->table = tables;
+                        tables = slab->table;
+                        slab->table = NULL;
+                        slab->next = pages;
+                        pages = page_number(slab);
+                        count++;
+                }
+                if (!cache->debug)
+                        node_count_slabs(node, -count, -count * objects);
+                metadata_free_chain(tables, slab_table_bytes(objects));
+                if (!(cache->flags & SLAB_TYPESAFE_BY_RCU))
+                        pages_free_chain(pages);
+                else
+                        pages_free_chain_deferred(pages);
+        }
 }
 
 /*
@@ -248,12 +293,7 @@ static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
                 }
         }
         lock_drop(&node->list_lock);
-        while (empty) {
-                slab = page_at(empty);
-                empty = slab->next;
-                slab->next = 0;
-                slab_discard(cache, slab);
-        }
+        slabs_discard(cache, empty);
 }
 
 bool slub_shrink(struct kmem_cache *cache)

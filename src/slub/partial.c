@@ -57,25 +57,36 @@ struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slo
 }
 
 /*
- * Puts a slab that a free has made partial on the slot's CPU partial list (T14). A list that has
- * reached its limit goes to the node lists first, outside the slot cache lock, and the slab
+ * Puts slabs that frees have made partial on the slot's CPU partial list (T14). A list that has
+ * reached its limit goes to the node lists first, outside the slot cache lock, and the next slab
  * starts a new one (S2-03, S2-12).
  */
-void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab)
+void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain)
 {
-        uint32_t drained = 0;
+        while (chain) {
+                uint32_t drained = 0;
+                uint64_t joined = 0;
 
-        lock_take(&slot->lock);
-        if (partial_list_is_full(cache, slot)) {
-                drained = slot->partial;
-                slot->partial = 0;
-        }
-        partial_list_add(cache, slot, slab);
-        lock_drop(&slot->lock);
-        count_event(slot, CPU_PARTIAL_FREE);
-        if (drained) {
-                count_event(slot, CPU_PARTIAL_DRAIN);
-                node_put_chain(cache, slot, drained, OVERFLOW_TO_NODE);
+                lock_take(&slot->lock);
+                while (chain) {
+                        struct page *slab = page_at(chain);
+
+                        if (partial_list_is_full(cache, slot)) {
+                                if (drained)
+                                        break;
+                                drained = slot->partial;
+                                slot->partial = 0;
+                        }
+                        chain = slab->next;
+                        partial_list_add(cache, slot, slab);
+                        joined++;
+                }
+                lock_drop(&slot->lock);
+                count_events(slot, CPU_PARTIAL_FREE, joined);
+                if (drained) {
+                        count_event(slot, CPU_PARTIAL_DRAIN);
+                        node_put_chain(cache, slot, drained, OVERFLOW_TO_NODE);
+                }
         }
 }
 
@@ -107,6 +118,7 @@ void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t
 {
         struct engine_node *node = NULL;
         struct slab_cost cost = {0};
+        uint64_t empties = 0;
         uint32_t empty = 0;
 
         while (chain) {
@@ -131,6 +143,7 @@ void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t
                     node->partial.length >= load_relaxed(&cache->min_partial)) {
                         slab->next = empty;
                         empty = page_number(slab);
+                        empties++;
                 } else {
                         slab->next = 0;
                         node_add_partial_locked(cache, node, slab, true);
@@ -139,15 +152,9 @@ void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t
         }
         if (node)
                 node_unlock(node, &cost);
-        while (empty) {
-                struct page *slab = page_at(empty);
-
-                empty = slab->next;
-                slab->next = 0;
-                count_event(slot, DEACTIVATE_EMPTY);
-                count_event(slot, FREE_SLAB);
-                slab_discard(cache, slab);
-        }
+        count_events(slot, DEACTIVATE_EMPTY, empties);
+        count_events(slot, FREE_SLAB, empties);
+        slabs_discard(cache, empty);
 }
 
 /*

@@ -53,6 +53,13 @@ static inline uint32_t table_next(const void *table, bool narrow, uint32_t index
         return load_relaxed(&((const uint16_t *)table)[index]);
 }
 
+static inline bool table_in_use(const void *table, bool narrow, uint32_t index)
+{
+        if (narrow)
+                return load_relaxed(&((const uint8_t *)table)[index]) == NARROW_IN_USE;
+        return load_relaxed(&((const uint16_t *)table)[index]) == INDEX_IN_USE;
+}
+
 static inline void table_set_next(void *table, bool narrow, uint32_t index, uint32_t next)
 {
         if (narrow)
@@ -116,19 +123,20 @@ static inline struct engine_node *slab_node(struct kmem_cache *cache, const stru
         return &cache->node[slab->node];
 }
 
-/* Adds a slab to its node's figures, or takes it out; of debug caches under list_lock. */
+/* Slabs of a node come, or with negative numbers go; of debug caches under list_lock. */
+static inline void node_count_slabs(struct engine_node *node, int64_t slabs, int64_t objects)
+{
+        add_relaxed(&node->slabs, (uint64_t)slabs);
+        add_relaxed(&node->objects, (uint64_t)objects);
+        node_show_slabs(node);
+}
+
+/* One comes or goes. */
 static inline void node_count_slab(struct kmem_cache *cache, const struct page *slab, bool there)
 {
-        struct engine_node *node = slab_node(cache, slab);
+        int64_t objects = slab_objects(slab);
 
-        if (there) {
-                add_relaxed(&node->slabs, 1);
-                add_relaxed(&node->objects, slab_objects(slab));
-        } else {
-                sub_relaxed(&node->slabs, 1);
-                sub_relaxed(&node->objects, slab_objects(slab));
-        }
-        node_show_slabs(node);
+        node_count_slabs(slab_node(cache, slab), there ? 1 : -1, there ? objects : -objects);
 }
 
 /*
@@ -254,8 +262,9 @@ KMEM_HIDDEN bool slot_take_last(struct kmem_cache *cache, struct engine_slot *sl
 /* Slabs of other nodes than @node, if that is not NODE_ANY, go to their node lists first (T5). */
 KMEM_HIDDEN struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
                                            int node);
+/* Slabs in transit, linked through next, page number of the first. */
 KMEM_HIDDEN void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot,
-                                  struct page *slab);
+                                  uint32_t chain);
 /* @why: MISMATCH_TO_NODE, OVERFLOW_TO_NODE or FLUSH_TO_NODE */
 KMEM_HIDDEN void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain,
                                 enum slub_transition why);
@@ -264,9 +273,21 @@ KMEM_HIDDEN void node_add_partial_locked(struct kmem_cache *cache, struct engine
 KMEM_HIDDEN void node_remove_partial_locked(struct engine_node *node, struct page *slab);
 
 /* life.c: slabs come and go */
-/* @node: NODE_ANY for the one that the CPU belongs to. */
-KMEM_HIDDEN struct page *slab_new(struct kmem_cache *cache, int node);
-KMEM_HIDDEN void slab_discard(struct kmem_cache *cache, struct page *slab);
+enum { SLABS_AT_ONCE = 8 };
+/*
+ * Up to @count slabs, at most SLABS_AT_ONCE, of one node, linked through next; NULL without memory.
+ * @node: NODE_ANY for the one that the CPU belongs to. With a constructor only one, and no lock held.
+ */
+KMEM_HIDDEN struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count);
+/* Slabs linked through next, page number of the first. */
+KMEM_HIDDEN void slabs_discard(struct kmem_cache *cache, uint32_t chain);
+
+static inline void slab_discard(struct kmem_cache *cache, struct page *slab)
+{
+        debug_check(slab->next == 0);
+        slabs_discard(cache, page_number(slab));
+}
+
 KMEM_HIDDEN void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot);
 KMEM_HIDDEN void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot);
 KMEM_HIDDEN bool slub_shrink(struct kmem_cache *cache);

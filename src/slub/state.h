@@ -33,7 +33,7 @@
  *   TRANSIT      CPU          T6        1/0, 0/0; slab_take_list, or nothing left to do
  *   TRANSIT      CPU PARTIAL  T7, T14   none; accounting.c partial_list_add
  *   TRANSIT      NODE PARTIAL T5, T15 - T17, T19  none; node_add_partial_locked
- *   TRANSIT      GONE         T13, T16, T18 - T20  none; life.c slab_discard
+ *   TRANSIT      GONE         T13, T16, T18 - T20  none; life.c slabs_discard
  *
  * Debug caches (T21) have slabs that are new, on a node's partial list, full, which is a list there,
  * or DISABLED, because something was wrong with them (S10-21). Each change of the word is a plain

@@ -6,6 +6,7 @@
  * into every slab touched here meanwhile; nobody else takes from it (SLUB-2).
  */
 #include "debug/debug.h"
+#include "page/deferred.h"
 #include "slub/slab.h"
 
 /*
@@ -15,6 +16,7 @@
 struct batch {
         void **objects;
         unsigned int room; /* entries still free, at the front */
+        uint32_t fresh;    /* new slabs that will all be used for it, page number of the first */
 };
 
 /* Takes from the list at @index until it ends or the batch is full; the rest of the list. */
@@ -61,11 +63,10 @@ static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, 
         void **place = batch->objects + batch->room;
         uint32_t size = cache->size;
 
-        for (uint32_t index = slot->carved; index < slot->carved + count; index++) {
+        for (uint32_t index = slot->carved; index < slot->carved + count; index++)
                 table_set_next(table, is_narrow(objects), index, INDEX_IN_USE);
+        for (uint32_t i = 0; i < count; i++, object += size)
                 *--place = object;
-                object += size;
-        }
         slot->carved += count;
         batch->room -= count;
 }
@@ -122,17 +123,45 @@ static void slot_install_new(struct kmem_cache *cache, struct engine_slot *slot,
         count_cost(slot, NEW_TO_CPU, &cost);
 }
 
-/*
- * A new CPU slab. It is made without the slot cache lock, because constructors may allocate; if
- * the slot got another CPU slab meanwhile, that one is deactivated (S1-21 step 7).
- */
-static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *slot, int node)
+/* The next of the batch's new slabs becomes the CPU slab. */
+static void slot_install_fresh(struct kmem_cache *cache, struct engine_slot *slot,
+                               struct batch *batch)
 {
+        struct page *slab = page_at(batch->fresh);
+
+        batch->fresh = slab->next;
+        slab->next = 0;
+        slot_install_new(cache, slot, slab);
+}
+
+/* How many new slabs the batch empties, but at least one. */
+static unsigned int fresh_wanted(const struct kmem_cache *cache, const struct batch *batch)
+{
+        unsigned int slabs = min_of(batch->room / cache->objects, (unsigned int)SLABS_AT_ONCE);
+
+        return max_of(slabs, 1u);
+}
+
+/*
+ * A new CPU slab. Others that the rest of the batch will empty are made with it: nobody else can
+ * see them, nor free into them, and the lock is held until they are used up. But where a
+ * constructor may allocate, or pages wait for a grace period, one is made without the lock; if the
+ * slot got another CPU slab meanwhile, that one is deactivated (S1-21 step 7).
+ */
+static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *slot,
+                                 struct batch *batch, int node)
+{
+        bool drop = cache->ctor || load_relaxed(&deferred_pages);
         struct page *slab;
 
-        lock_drop(&slot->lock);
-        slab = slab_new(cache, node);
-        lock_take(&slot->lock);
+        if (drop) {
+                lock_drop(&slot->lock);
+                pages_release_deferred();
+                slab = slabs_new(cache, node, 1);
+                lock_take(&slot->lock);
+        } else {
+                slab = slabs_new(cache, node, fresh_wanted(cache, batch));
+        }
         /* Without memory there may still be what others brought meanwhile. */
         if (!slab)
                 return slot->slab != NULL || slot->partial != 0;
@@ -140,7 +169,8 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
                 count_event(slot, CPUSLAB_FLUSH);
                 slab_deactivate(cache, slot);
         }
-        slot_install_new(cache, slot, slab);
+        batch->fresh = page_number(slab);
+        slot_install_fresh(cache, slot, batch);
         return true;
 }
 
@@ -150,8 +180,8 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
  * @node unless that is NODE_ANY (S12-05). False without memory, or when only a new slab would do
  * and @fresh is not wanted.
  */
-static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slot, int node,
-                               bool fresh)
+static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slot,
+                               struct batch *batch, int node, bool fresh)
 {
         struct slab_cost cost = {0};
         struct page *slab;
@@ -168,6 +198,10 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                 count_event(slot, DEACTIVATE_BYPASS);
                 count_cost(slot, EXHAUST, &cost);
         }
+        if (batch->fresh) {
+                slot_install_fresh(cache, slot, batch);
+                return true;
+        }
         slab = slot_take_partial(cache, slot, node);
         if (slab) {
                 slot_install(cache, slot, slab,
@@ -183,7 +217,7 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                 return true;
         if (!fresh)
                 return false;
-        return slot_new_slab_locked(cache, slot, node) ||
+        return slot_new_slab_locked(cache, slot, batch, node) ||
                (node == NODE_ANY && slot_take_last(cache, slot));
 }
 
@@ -221,11 +255,13 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                 else if (slot->slab && slot->carved < slab_objects(slot->slab))
                         take_by_carving(cache, slot, &batch);
                 /* A batch that is half full is worth more than a new slab for the rest. */
-                else if (slot_reload_locked(cache, slot, NODE_ANY, batch.room * 2 > count))
+                else if (slot_reload_locked(cache, slot, &batch, NODE_ANY,
+                                            batch.fresh || batch.room * 2 > count))
                         slow++;
                 else
                         break;
         }
+        debug_check(!batch.fresh);
         taken = count - batch.room;
         slot_count_taken(slot, taken);
         lock_drop(&slot->lock);
@@ -260,7 +296,7 @@ void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int 
                         take_from_freelist(cache, slot, &batch);
                 else if (slot->slab && slot->carved < slab_objects(slot->slab))
                         take_by_carving(cache, slot, &batch);
-                else if (slot_reload_locked(cache, slot, node, true))
+                else if (slot_reload_locked(cache, slot, &batch, node, true))
                         slow = true;
                 else
                         break;

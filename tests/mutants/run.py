@@ -62,7 +62,13 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
-        ["-lcmocka", "-Wl,--wrap=pages_alloc", "-Wl,--wrap=metadata_alloc"],
+        [
+            "-lcmocka",
+            *(
+                f"-Wl,--wrap={call}"
+                for call in ("pages_alloc_many", "metadata_alloc", "metadata_alloc_many")
+            ),
+        ],
     ),
     "test_zones": (
         ["unit/test_zones.c", "unit/page_model.c", "unit/system_wrap.c"],

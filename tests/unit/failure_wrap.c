@@ -95,7 +95,9 @@ static void *mapped(void *start, size_t bytes)
 
 /* The linker gives the library the wrappers and the wrappers the real ones (--wrap). */
 void *__real_metadata_alloc(size_t bytes);
+unsigned int __real_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
 struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__real_pages_alloc_many(unsigned int order, int node, unsigned int count);
 struct page *__real_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 struct page *__real_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __real_pages_resize(struct page *page, size_t count, size_t new_count);
@@ -106,7 +108,9 @@ void *__real_system_remap(void *start, size_t old_bytes, size_t new_bytes);
 bool __real_system_commit(void *start, size_t bytes);
 
 void *__wrap_metadata_alloc(size_t bytes);
+unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
 struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count);
 struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 struct page *__wrap_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __wrap_pages_resize(struct page *page, size_t count, size_t new_count);
@@ -119,6 +123,21 @@ bool __wrap_system_commit(void *start, size_t bytes);
 void *__wrap_metadata_alloc(size_t bytes)
 {
         return fails("metadata_alloc") ? NULL : __real_metadata_alloc(bytes);
+}
+
+/* Of many one is missing. */
+unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes)
+{
+        if (fails("metadata_alloc_many") && --count == 0)
+                return 0;
+        return __real_metadata_alloc_many(blocks, count, bytes);
+}
+
+struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count)
+{
+        if (fails("pages_alloc_many") && --count == 0)
+                return NULL;
+        return __real_pages_alloc_many(order, node, count);
 }
 
 struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)

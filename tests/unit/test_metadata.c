@@ -57,6 +57,36 @@ static void test_zero_and_aligned(void **state)
         }
 }
 
+/* Of both, recycled ones and fresh ones, and all of them zero. */
+static void test_many(void **state)
+{
+        enum { MANY = 50, SIZE = 72 };
+        void *blocks[MANY];
+        void *chain = NULL;
+        size_t used = metadata_used_bytes();
+
+        (void)state;
+        assert_int_equal(metadata_alloc_many(blocks, MANY / 2, SIZE), MANY / 2);
+        for (int i = 0; i < MANY / 2; i++) {
+                memset(blocks[i], 0xff, SIZE);
+                *(void **)blocks[i] = chain;
+                chain = blocks[i];
+        }
+        metadata_free_chain(chain, SIZE);
+        assert_int_equal(metadata_used_bytes(), used);
+        assert_int_equal(metadata_alloc_many(blocks, MANY, SIZE), MANY);
+        assert_int_equal(metadata_used_bytes(), used + MANY * metadata_round(SIZE));
+        for (int i = 0; i < MANY; i++) {
+                assert_true(is_filled(blocks[i], metadata_round(SIZE), 0));
+                for (int j = 0; j < i; j++)
+                        assert_ptr_not_equal(blocks[i], blocks[j]);
+        }
+        for (int i = 0; i < MANY; i++)
+                metadata_free(blocks[i], SIZE);
+        metadata_free_chain(NULL, SIZE);
+        assert_int_equal(metadata_used_bytes(), used);
+}
+
 static void test_freed_blocks_serve_their_class(void **state)
 {
         size_t mapped;
@@ -167,6 +197,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_rounding),
                 cmocka_unit_test(test_zero_and_aligned),
+                cmocka_unit_test(test_many),
                 cmocka_unit_test(test_freed_blocks_serve_their_class),
                 cmocka_unit_test(test_limits),
                 cmocka_unit_test(test_refused_memory),

@@ -44,6 +44,14 @@ struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
         return no_pages ? NULL : __real_pages_alloc(order, node, zero);
 }
 
+struct page *__real_pages_alloc_many(unsigned int order, int node, unsigned int count);
+struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count);
+
+struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count)
+{
+        return no_pages ? NULL : __real_pages_alloc_many(order, node, count);
+}
+
 /*
  * With this variable the machine has two nodes, which the kernel calls 0 and 5: the heap may start
  * before main.

@@ -126,6 +126,51 @@ static void test_merging(void **state)
         assert_int_equal(zones[0].touched[ORDER_MAX].length + zones[0].clean[ORDER_MAX].length, 2);
 }
 
+/* Blocks taken at once are those that would come one after the other, and go back at once too. */
+static void test_many(void **state)
+{
+        struct page_counts counts;
+
+        (void)state;
+        for (unsigned int order = 0; order <= 3; order++) {
+                struct page *first = pages_alloc_many(order, NODE_ANY, 40);
+                unsigned int count = 0;
+
+                assert_non_null(first);
+                for (struct page *page = first; page; page = page_list_next(page)) {
+                        assert_int_equal(page->order, order);
+                        assert_int_equal(page_number(page) % order_pages(order), 0);
+                        assert_int_equal(page->kind, PAGE_UNUSED);
+                        memset(page_address(page), 0x5a, order_pages(order) << PAGE_SHIFT);
+                        count++;
+                }
+                assert_int_equal(count, 40);
+                pages_count(&counts);
+                assert_int_equal(counts.used_pages, 1 + 40 * order_pages(order));
+                pages_free_chain(page_number(first));
+                pages_count(&counts);
+                assert_int_equal(counts.used_pages, 1);
+                model_check_all();
+        }
+        pages_free_chain(0);
+}
+
+/* As many as there are, and none only if there is none. */
+static void test_many_but_not_so_many(void **state)
+{
+        struct page *first = pages_alloc_many(ORDER_MAX, NODE_ANY, UINT32_MAX);
+        size_t count = 0;
+
+        (void)state;
+        assert_non_null(first);
+        for (struct page *page = first; page; page = page_list_next(page))
+                count++;
+        assert_true(count > 0 && count <= HEAP_PAGES / CHUNK_PAGES);
+        assert_null(pages_alloc_many(ORDER_MAX, NODE_ANY, 2));
+        pages_free_chain(page_number(first));
+        model_check_all();
+}
+
 static void test_exact_gives_back_the_tail(void **state)
 {
         struct page_counts before, after;
@@ -720,6 +765,8 @@ int main(void)
                 cmocka_unit_test_setup(test_starts_empty, heap_start),
                 cmocka_unit_test_setup(test_orders, heap_start),
                 cmocka_unit_test_setup(test_merging, heap_start),
+                cmocka_unit_test_setup(test_many, heap_start),
+                cmocka_unit_test_setup(test_many_but_not_so_many, heap_start),
                 cmocka_unit_test_setup(test_exact_gives_back_the_tail, heap_start),
                 cmocka_unit_test_setup(test_zeroed, heap_start),
                 cmocka_unit_test_setup(test_resize, heap_start),

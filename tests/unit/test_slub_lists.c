@@ -21,18 +21,18 @@ enum { SLOTS = 4, SLABS_MAX = 64 };
 static struct kmem_cache *cache;
 static struct engine_slot slots[SLOTS];
 
-/* pages_alloc of this order and above fails; see the link arguments. */
+/* pages_alloc_many of this order and above fails; see the link arguments. */
 static unsigned int refused_order = ORDER_MAX + 1;
 
-struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
-struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
+struct page *__real_pages_alloc_many(unsigned int order, int node, unsigned int count);
+struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count);
 
-struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
+struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count)
 {
-        return order >= refused_order ? NULL : __real_pages_alloc(order, node, zero);
+        return order >= refused_order ? NULL : __real_pages_alloc_many(order, node, count);
 }
 
-/* The calls of metadata_alloc left until one fails; 0: none fails. */
+/* The calls of metadata_alloc and metadata_alloc_many left until one fails; 0: none fails. */
 static unsigned int metadata_calls;
 
 void *__real_metadata_alloc(size_t bytes);
@@ -43,6 +43,16 @@ void *__wrap_metadata_alloc(size_t bytes)
         if (metadata_calls && --metadata_calls == 0)
                 return NULL;
         return __real_metadata_alloc(bytes);
+}
+
+unsigned int __real_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
+unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
+
+unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes)
+{
+        if (metadata_calls && --metadata_calls == 0)
+                return 0;
+        return __real_metadata_alloc_many(blocks, count, bytes);
 }
 
 static struct walk_counts walk(void)
