@@ -4,6 +4,11 @@
  *
  * A class's cache is made when its first object is asked for. Until then its table entries are
  * pair offset 0, the pair that is always cold, so such requests take the slow path.
+ *
+ * Each class in use has a slab or more for every CPU, whatever is in it, and each object is up to the
+ * next class too large. In a small heap the first is more than the second, so malloc begins with two
+ * classes a doubling and gets all of them when the heap has grown. Objects keep the class that they
+ * came from, which the page map knows.
  */
 #define _GNU_SOURCE
 #include "api/heap.h"
@@ -13,12 +18,18 @@
 
 #include <string.h>
 
-enum { CLASSES_MAX = 96 };
+enum {
+        CLASSES_MAX = 96,
+        COARSE_HEAP_BYTES = 4 << 20, /* with more malloc has all classes */
+};
 
 static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
 static unsigned int class_count;
 static struct kmem_cache *class_caches[CLASSES_MAX];     /* release; written under cache_mutex */
 static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; same */
+
+/* Whether malloc has only some of the classes still; under cache_mutex, read without it. */
+static bool coarse;
 
 static void add_class(uint32_t size)
 {
@@ -52,6 +63,7 @@ void classes_init(void)
                 init_kernel();
         else
                 init_fine();
+        coarse = options.classes == CLASSES_AUTO;
         /* With locked slots this only saves the class search; the fast path finds no slot. */
         fast.malloc_limit = class_bytes_max();
         fast.heap_bytes = options.check == CHECK_SHEAF ? 0 : heap.accessible_bytes;
@@ -67,8 +79,14 @@ static size_t table_least(enum class_table table)
         return table == CLASS_MALLOC ? MALLOC_ALIGN : 1;
 }
 
+/* Whether requests of malloc may have this class now; those of kmalloc always may. */
+static bool malloc_has(unsigned int number)
+{
+        return !load_relaxed(&coarse) || class_is_coarse(class_sizes[number]);
+}
+
 /* The least class of @size bytes whose stride is a multiple of @align; class_count if none. */
-static unsigned int class_number(size_t size, size_t align)
+static unsigned int class_number(enum class_table table, size_t size, size_t align)
 {
         unsigned int low = 0;
         unsigned int high = class_count;
@@ -81,14 +99,15 @@ static unsigned int class_number(size_t size, size_t align)
                 else
                         high = middle;
         }
-        while (low < class_count && class_sizes[low] & (align - 1))
+        while (low < class_count &&
+               (class_sizes[low] & (align - 1) || (table == CLASS_MALLOC && !malloc_has(low))))
                 low++;
         return low;
 }
 
 static unsigned int class_of(enum class_table table, size_t size)
 {
-        return class_number(max_of(size, table_least(table)), 1);
+        return class_number(table, max_of(size, table_least(table)), 1);
 }
 
 size_t class_bytes(enum class_table table, size_t size)
@@ -98,21 +117,35 @@ size_t class_bytes(enum class_table table, size_t size)
         return number < class_count ? class_sizes[number] : 0;
 }
 
-/* Points the entries of the sizes that a class serves at its cache. */
+/*
+ * Points the entries of the sizes that a class serves at its cache: from its own size down to those
+ * of the next class below. malloc's least class also serves the sizes below its alignment.
+ */
 static void fill_table(enum class_table table, uint16_t *entries, unsigned int number)
 {
-        uint32_t from = number ? class_sizes[number - 1] : 0;
+        const uint32_t step = 1 << CLASS_STEP_SHIFT;
 
-        for (uint32_t size = from + 1; size <= class_sizes[number]; size++)
-                if (class_of(table, size) == number)
-                        store_release(&entries[(size - 1) >> CLASS_STEP_SHIFT],
-                                      (uint16_t)class_caches[number]->pair_offset);
-        /* malloc's least class also serves the classes below its alignment. */
-        if (table == CLASS_MALLOC && from < MALLOC_ALIGN)
-                for (uint32_t size = 1; size <= from; size++)
-                        if (class_of(table, size) == number)
-                                store_release(&entries[(size - 1) >> CLASS_STEP_SHIFT],
-                                              (uint16_t)class_caches[number]->pair_offset);
+        for (uint32_t size = class_sizes[number]; size && class_of(table, size) == number;
+             size -= step)
+                store_release(&entries[(size - 1) >> CLASS_STEP_SHIFT],
+                              (uint16_t)class_caches[number]->pair_offset);
+}
+
+/* From now on malloc has all classes; who reads an old entry gets an object that is larger. */
+static KMEM_COLD void refine(void)
+{
+        uint16_t *entries = front()->malloc_class;
+
+        lock_take(&cache_mutex);
+        if (coarse) {
+                store_relaxed(&coarse, false);
+                for (size_t i = 0; i < array_size(front()->malloc_class); i++)
+                        store_relaxed(&entries[i], 0);
+                for (unsigned int number = 0; number < class_count; number++)
+                        if (class_caches[number])
+                                fill_table(CLASS_MALLOC, entries, number);
+        }
+        lock_drop(&cache_mutex);
 }
 
 /* S8-24: powers of two print as 512, 1k, 2k; others in bytes unless they are whole KiB. */
@@ -206,15 +239,20 @@ static KMEM_COLD struct kmem_cache *cache_above(unsigned int number)
 
 struct kmem_cache *class_cache(enum class_table table, size_t size)
 {
-        unsigned int number = class_of(table, size);
-        struct kmem_cache *cache = cache_of_class(number);
+        unsigned int number;
+        struct kmem_cache *cache;
 
+        if (unlikely(load_relaxed(&coarse)) &&
+            load_relaxed(&heap.accessible_bytes) > COARSE_HEAP_BYTES)
+                refine();
+        number = class_of(table, size);
+        cache = cache_of_class(number);
         return likely(cache) ? cache : cache_above(number);
 }
 
 struct kmem_cache *class_cache_aligned(size_t size, size_t align)
 {
-        unsigned int number = class_number(max_of(size, (size_t)MALLOC_ALIGN), align);
+        unsigned int number = class_number(CLASS_MALLOC, max_of(size, (size_t)MALLOC_ALIGN), align);
 
         return number < class_count ? cache_of_class(number) : NULL;
 }

@@ -45,7 +45,7 @@ struct setting {
 
 static const struct setting settings[] = {
         {"slots", KIND_CHOICE, "auto rseq locked", 0, 0, PLACE(slots)},
-        {"classes", KIND_CHOICE, "fine kernel", 0, 0, PLACE(classes)},
+        {"classes", KIND_CHOICE, "auto fine kernel", 0, 0, PLACE(classes)},
         {"slab_merge", KIND_NUMBER, NULL, 0, 1, PLACE(slab_merge)},
         {"order_cpus", KIND_CHOICE, "usable online present possible", 0, 0, PLACE(order_cpus)},
         {"order_rule", KIND_CHOICE, "6.12 5.10", 0, 0, PLACE(order_rule)},

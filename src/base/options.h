@@ -13,7 +13,7 @@ enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
 enum registry_mode { REGISTRY_AUTO, REGISTRY_ON, REGISTRY_OFF };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
-enum size_classes { CLASSES_FINE, CLASSES_KERNEL };
+enum size_classes { CLASSES_AUTO, CLASSES_FINE, CLASSES_KERNEL };
 enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
 enum cpu_partial_defaults { DEFAULTS_LATER, DEFAULTS_SEED };
 enum freeze { FREEZE_DELAYED, FREEZE_EAGER };

@@ -31,21 +31,29 @@ struct lock cache_mutex;
 KMEM_SPARSE struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
-enum { STOCK_BYTES = 32 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
+enum { STOCK_BYTES = 128 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
+
+bool class_is_coarse(uint32_t size)
+{
+        return options.classes == CLASSES_AUTO && size >> __builtin_ctz(size) <= 3;
+}
 
 /*
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
  * of a power of two: 126 objects up to 256 bytes, 62 up to 512, 30 up to 1 KiB, 14 up to 2 KiB,
  * 6 up to 8 KiB, then 2. The kernel's numbers (S13-03) make bursts of 32 objects above 256 bytes miss.
+ * A class that stands for others (api/classes.c) gets as many requests as they all, and twice that.
  */
-static uint32_t default_capacity(uint32_t size)
+static uint32_t default_capacity(const struct kmem_cache *cache)
 {
-        uint32_t words = 1u << (fls((32u << 10) / size | 1) - 1);
+        bool for_others = cache->flags & SLAB_KMALLOC && class_is_coarse(cache->size);
+        uint32_t bytes = for_others ? 64u << 10 : 32u << 10;
+        uint32_t words = 1u << (fls(bytes / cache->size | 1) - 1);
 
         /* A few objects of more than 64 KiB would be megabytes at rest. */
-        if (size > 64u << 10)
+        if (cache->size > 64u << 10)
                 return 0;
-        return min_of(max_of(words, size <= 8192 ? 8u : 4u), 128u) - 2;
+        return min_of(max_of(words, cache->size <= 8192 ? 8u : 4u), for_others ? 256u : 128u) - 2;
 }
 
 /* Indexes of caches, and of the hidden pairs of closed ones; under cache_mutex. */
@@ -137,7 +145,7 @@ int percpu_setup(struct kmem_cache *cache)
         if (cache->engine->caching == CACHING_NONE || cache->debug) {
                 capacity = 0;
         } else if (cache->engine->caching == CACHING_SHEAVES) {
-                uint32_t usual = default_capacity(cache->size);
+                uint32_t usual = default_capacity(cache);
 
                 capacity = options_for_cache_or(cache->name, OPTION_SHEAF_CAPACITY, usual);
                 cache->sheaf_room = max_of(usual, (uint32_t)capacity);

@@ -12,6 +12,12 @@ extern KMEM_HIDDEN struct lock cache_mutex;
 /* All caches by index; NULL where none is. Written under cache_mutex. */
 extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
 
+/*
+ * Whether malloc takes this size class in place of others while the heap is small (api/classes.c):
+ * with classes=auto powers of two, and three times those.
+ */
+KMEM_HIDDEN bool class_is_coarse(uint32_t size);
+
 /* Gives a new cache its index, barn and limits; 0 or ENOMEM, ENOSPC. Under cache_mutex. */
 KMEM_HIDDEN int percpu_setup(struct kmem_cache *cache);
 /* Undoes percpu_setup; the sheaves must have been flushed. Under cache_mutex. */

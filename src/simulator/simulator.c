@@ -129,6 +129,22 @@ static bool watch_descriptors(void)
         return true;
 }
 
+/* Classes with sheaves of their own size, as figures that are compared were taken with. */
+static bool set_options(const char *wanted)
+{
+        static const char own[] = "classes=fine,";
+        size_t bytes = sizeof(own) + (wanted ? strlen(wanted) : 0);
+        char *text = malloc(bytes);
+        bool set;
+
+        if (!text)
+                return false;
+        stpcpy(stpcpy(text, own), wanted ? wanted : "");
+        set = !setenv("KMEM_OPTIONS", text, 1);
+        free(text);
+        return set;
+}
+
 KMEM_PUBLIC int sim_start(const struct sim_machine *given)
 {
         struct sim_machine wanted = with_defaults(given);
@@ -141,8 +157,7 @@ KMEM_PUBLIC int sim_start(const struct sim_machine *given)
         }
         if (!wrong) {
                 describe(&wanted);
-                if (wanted.options ? setenv("KMEM_OPTIONS", wanted.options, 1)
-                                   : unsetenv("KMEM_OPTIONS"))
+                if (!set_options(wanted.options))
                         wrong = "out of memory for the options";
                 else if (!heap_ready() || !watch_descriptors())
                         wrong = "no address space for the heap";

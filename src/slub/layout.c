@@ -36,7 +36,7 @@ enum { FINE_OBJECTS = 32 };
 /* A class of the finer table, which no kernel has. */
 static bool is_fine_class(const struct kmem_cache *cache)
 {
-        return cache->flags & SLAB_KMALLOC && options.classes == CLASSES_FINE;
+        return cache->flags & SLAB_KMALLOC && options.classes != CLASSES_KERNEL;
 }
 
 /* With the CPU count of this moment: a cache keeps the order it was made with (S3-11, S3-14). */

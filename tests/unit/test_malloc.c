@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -342,6 +343,103 @@ static void random_calls(void **state)
                 free(blocks[i].at);
 }
 
+/* As much as the class says: each power of two and three times each in a small heap, later all. */
+static void check_classes(bool coarse)
+{
+        for (size_t size = 1; size <= 4096; size++) {
+                void *block = malloc(size);
+                size_t usable = malloc_usable_size(block);
+                size_t odd = usable >> __builtin_ctzl(usable);
+
+                check(usable >= size);
+                check(coarse ? odd <= 3 : odd <= 15);
+                check(usable - size < (coarse ? size / 2 : size / 8) + 16);
+                free(block);
+        }
+}
+
+/*
+ * A heap that grows gets all classes, while others allocate; what came from the few is freed, resized
+ * and told from others as before.
+ */
+static void child_classes_grow(void)
+{
+        enum { EARLY = 200, FILL = 3000 };
+        static unsigned char *early[EARLY];
+        static void *fill[FILL];
+
+        check_classes(true);
+        for (unsigned int i = 0; i < EARLY; i++) {
+                early[i] = malloc(80);
+                check_equal(malloc_usable_size(early[i]), 96);
+                memset(early[i], (int)i, 96);
+        }
+        for (unsigned int i = 0; i < FILL; i++)
+                check(fill[i] = malloc(4096));
+        check_classes(false);
+        for (unsigned int i = 0; i < EARLY; i++) {
+                unsigned char *late = malloc(80);
+
+                check_equal(malloc_usable_size(late), 80);
+                check_equal(malloc_usable_size(early[i]), 96);
+                check(is_filled(early[i], (unsigned char)i, 96));
+                if (i % 2)
+                        check(realloc(early[i], 96) == early[i]);
+                free(early[i]);
+                free(late);
+        }
+        for (unsigned int i = 0; i < FILL; i++)
+                free(fill[i]);
+        check_classes(false);
+}
+
+static void child_classes_stay(void)
+{
+        check_classes(false);
+        check_equal(malloc_usable_size(malloc(80)), 80);
+}
+
+static void *changing_sizes(void *seed)
+{
+        enum { LIVE = 2000 };
+        unsigned char *blocks[LIVE] = {0};
+        size_t bytes[LIVE] = {0};
+        uint64_t random = (uint64_t)(uintptr_t)seed;
+
+        for (unsigned int step = 0; step < 20 * LIVE; step++) {
+                unsigned int i = (unsigned int)(random_step(&random) % LIVE);
+
+                check(is_filled(blocks[i], (unsigned char)i, bytes[i]));
+                free(blocks[i]);
+                bytes[i] = 1 + random_step(&random) % 4000;
+                check(blocks[i] = malloc(bytes[i]));
+                memset(blocks[i], (int)i, bytes[i]);
+        }
+        for (unsigned int i = 0; i < LIVE; i++)
+                free(blocks[i]);
+        return NULL;
+}
+
+static void child_classes_threads(void)
+{
+        pthread_t threads[4];
+
+        for (uintptr_t i = 0; i < 4; i++)
+                check_equal(pthread_create(&threads[i], NULL, changing_sizes, (void *)(i + 1)), 0);
+        for (unsigned int i = 0; i < 4; i++)
+                pthread_join(threads[i], NULL);
+        check_classes(false);
+}
+
+static void classes(void **state)
+{
+        child_passes("classes_grow", "classes=auto,engine=slub");
+        child_passes("classes_grow", "classes=auto,engine=slub,slots=locked");
+        child_passes("classes_stay", "classes=fine,engine=slub");
+        child_passes("classes_threads", "classes=auto,engine=slub");
+        child_passes("classes_threads", "classes=auto,engine=slub,slots=locked");
+}
+
 static void child_double_free(void)
 {
         void *block = malloc(hide(50));
@@ -393,6 +491,9 @@ int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
                 {"stats", child_stats},
+                {"classes_grow", child_classes_grow},
+                {"classes_stay", child_classes_stay},
+                {"classes_threads", child_classes_threads},
                 {"double_free", child_double_free},
                 {"not_ours", child_not_ours},
                 {"realloc_not_ours", child_realloc_not_ours},
@@ -411,6 +512,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(trim),
                 cmocka_unit_test(tuning),
                 cmocka_unit_test(stats),
+                cmocka_unit_test(classes),
                 cmocka_unit_test(random_calls),
                 cmocka_unit_test(misuse),
                 cmocka_unit_test(deepbind),

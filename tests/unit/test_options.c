@@ -108,8 +108,8 @@ static void every_option(void **state)
         shows("slots=auto", "slots=0");
         shows("slots=rseq", "slots=1");
         shows("slots=locked", "slots=2");
-        shows("classes=fine", "classes=0");
-        shows("classes=kernel", "classes=1");
+        shows("classes=fine", "classes=1");
+        shows("classes=kernel", "classes=2");
         shows("slab_merge=1", "slab_merge=1");
         shows("order_cpus=usable", "order_cpus=0");
         shows("order_cpus=online", "order_cpus=1");
@@ -162,7 +162,7 @@ static void every_option(void **state)
         shows("debug=FZ,kmalloc-*.debug=TAO,kmalloc-64.debug=P", "kmalloc-128.debug=112");
         shows("debug_abort=1", "debug_abort=1");
         shows("classes=kernel,check=sheaf", "check=1");
-        shows("classes=kernel,check=sheaf", "classes=1");
+        shows("classes=kernel,check=sheaf", "classes=2");
         shows_not("slots=locked,classes=kernel,engine=slub,slub_max_order=0", "kmem:");
         /* Of equals the last counts. */
         shows("purge_delay=5,purge_delay=6", "purge_delay=6");
@@ -184,7 +184,7 @@ static void bad_values(void **state)
         static const char *const rows[][2] = {
                 {"slots=fast", "option slots=fast: expected one of: auto rseq locked"},
                 {"slots=", "option slots=: expected one of"},
-                {"classes=Kernel", "option classes=Kernel: expected one of: fine kernel"},
+                {"classes=Kernel", "option classes=Kernel: expected one of: auto fine kernel"},
                 {"slab_merge=2", "option slab_merge=2: expected a number from 0 to 1"},
                 {"slab_merge=yes", "option slab_merge=yes: expected a number"},
                 {"slub_min_order=11", "option slub_min_order=11: expected a number from 0 to 10"},
@@ -339,7 +339,7 @@ static void files(void **state)
         write_file(path, "# a comment, with=commas\npurge_delay=9\n\nclasses=kernel,check=sheaf\n"
                          "# the end");
         shows(variable, "purge_delay=9");
-        shows(variable, "classes=1");
+        shows(variable, "classes=2");
         shows(variable, "check=1");
         shows_not(variable, "kmem:");
         write_file(path, "");
