@@ -66,7 +66,9 @@ class OptionSet:
 
 
 def run_round(trace: Path, arguments: Sequence[str], options: str) -> dict[str, Any]:
-    document, messages = run_tool(TOOL, trace, arguments, os.environ | {"KMEM_OPTIONS": options})
+    # The classes of the simulated machine, if nothing else is asked for.
+    environment = os.environ | {"KMEM_OPTIONS": f"classes=fine,{options}"}
+    document, messages = run_tool(TOOL, trace, arguments, environment)
     if messages:
         raise KmemError(f"replay: {messages[0].removeprefix('kmem: ')}")
     return document

@@ -15,8 +15,9 @@
  */
 struct batch {
         void **objects;
-        unsigned int room; /* entries still free, at the front */
-        uint32_t fresh;    /* new slabs that will all be used for it, page number of the first */
+        unsigned int count; /* of the array */
+        unsigned int room;  /* entries still free, at the front */
+        uint32_t fresh;     /* new slabs that will all be used for it, page number of the first */
 };
 
 /* Takes from the list at @index until it ends or the batch is full; the rest of the list. */
@@ -134,12 +135,19 @@ static void slot_install_fresh(struct kmem_cache *cache, struct engine_slot *slo
         slot_install_new(cache, slot, slab);
 }
 
-/* How many new slabs the batch empties, but at least one. */
+/* A batch that is half full is worth more than a new slab for the rest. */
+static bool batch_is_enough(const struct batch *batch)
+{
+        return batch->room * 2 <= batch->count;
+}
+
+/* How many new slabs that takes. It empties them all but, if it is one, the last. */
 static unsigned int fresh_wanted(const struct kmem_cache *cache, const struct batch *batch)
 {
-        unsigned int slabs = min_of(batch->room / cache->objects, (unsigned int)SLABS_AT_ONCE);
+        unsigned int twice = 2 * batch->room - batch->count;
+        unsigned int slabs = (twice + 2 * cache->objects - 1) / (2 * cache->objects);
 
-        return max_of(slabs, 1u);
+        return min_of(max_of(slabs, 1u), (unsigned int)SLABS_AT_ONCE);
 }
 
 /*
@@ -242,7 +250,7 @@ bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot, unsigne
 unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                        unsigned int count)
 {
-        struct batch batch = {.objects = objects, .room = count};
+        struct batch batch = {.objects = objects, .count = count, .room = count};
         unsigned int slow = 0;
         unsigned int taken;
 
@@ -254,9 +262,8 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
                         take_from_freelist(cache, slot, &batch);
                 else if (slot->slab && slot->carved < slab_objects(slot->slab))
                         take_by_carving(cache, slot, &batch);
-                /* A batch that is half full is worth more than a new slab for the rest. */
                 else if (slot_reload_locked(cache, slot, &batch, NODE_ANY,
-                                            batch.fresh || batch.room * 2 > count))
+                                            !batch_is_enough(&batch)))
                         slow++;
                 else
                         break;
@@ -281,7 +288,7 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
 void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node)
 {
         void *object = NULL;
-        struct batch batch = {.objects = &object, .room = 1};
+        struct batch batch = {.objects = &object, .count = 1, .room = 1};
         bool slow = false;
 
         if (unlikely(cache->debug))
