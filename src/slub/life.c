@@ -292,6 +292,8 @@ static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
                         page_list_add_head(&node->partial, slab);
                 }
         }
+        /* What was shown while slabs were in buckets is too few. */
+        node_show_partial_locked(node);
         lock_drop(&node->list_lock);
         slabs_discard(cache, empty);
 }

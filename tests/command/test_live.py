@@ -208,6 +208,21 @@ def test_figures_are_exact_at_rest(engine: str, sheaves: bool) -> None:
             assert mine.handed_out == 666
 
 
+def test_shrinking_shows_every_partial_slab() -> None:
+    """Slabs are sorted beside their list while empty ones leave it."""
+    with Program(
+        "--set", "mine.sheaf_capacity=0,mine.cpu_partial=0,mine.min_partial=100"
+    ) as program:
+        program.do("some = take(mine, 1000)")
+        program.do("give(mine, some[:200:3])")
+        program.do("give(mine, some[400:800])")
+        program.do("ctypes.CDLL(None).malloc_trim(0)")
+        assert_agrees(program)
+        with open_process(program.pid) as registry:
+            mine = next(cache for cache in registry.caches() if cache.name == "mine")
+        assert mine.total("partial") > 1
+
+
 def test_made_late_it_shows_what_was_before() -> None:
     """The registry is made in the middle of a program's work."""
     with Program("--set", "registry=auto") as program:

@@ -6,6 +6,7 @@
  *
  *   sites ROUNDS [wait]    wait: for a line on standard input before it begins
  *   sites paced ROUNDS
+ *   sites hoard MEGABYTES    keeps as much of two sites each, and does nothing else
  *
  * Sites take turns in the ways that mislead a profiler that looks where a cache refills: pairs between
  * the allocations of objects that stay, bursts of which little stays, and tables whose entries are
@@ -142,30 +143,43 @@ static void paced(long rounds)
         }
 }
 
+static void hoard(long megabytes)
+{
+        for (long bytes = 0; bytes < megabytes << 20; bytes += 4096) {
+                for (unsigned int i = 0; i < 16; i++)
+                        keep(site_burst());
+                keep(site_bulky());
+        }
+}
+
 int main(int argc, char **argv)
 {
         const struct site *sites[] = {&keeper, &pair,  &burst, &table, &mixed,
                                       &bulky,  &large, &small, &wide};
         bool pace = argc > 2 && strcmp(argv[1], "paced") == 0;
-        long rounds = argc > 1 ? strtol(argv[1 + pace], NULL, 10) : 0;
+        bool hoards = argc > 2 && strcmp(argv[1], "hoard") == 0;
+        long rounds = argc > 1 ? strtol(argv[1 + (pace || hoards)], NULL, 10) : 0;
         cpu_set_t cpus;
 
         if (rounds <= 0) {
-                fprintf(stderr, "usage: sites ROUNDS [wait] | sites paced ROUNDS\n");
+                fprintf(stderr, "usage: sites ROUNDS [wait] | sites paced ROUNDS | "
+                                "sites hoard MEGABYTES\n");
                 return 2;
         }
         /* On one CPU every run is the same. */
         CPU_ZERO(&cpus);
         CPU_SET((size_t)sched_getcpu(), &cpus);
         sched_setaffinity(0, sizeof(cpus), &cpus);
-        if (argc > 2 && !pace) {
+        if (argc > 2 && !pace && !hoards) {
                 printf("ready\n");
                 fflush(stdout);
                 getchar();
         }
         if (pace)
                 paced(rounds);
-        while (!pace && rounds--)
+        if (hoards)
+                hoard(rounds);
+        while (!pace && !hoards && rounds--)
                 one_round();
         for (size_t i = 0; i < sizeof(sites) / sizeof(*sites); i++)
                 printf("%s %ld %ld %ld\n", sites[i]->name, sites[i]->live,

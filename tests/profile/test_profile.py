@@ -98,6 +98,31 @@ def test_estimates() -> None:
     assert sum(one.samples for one in others) < 10
 
 
+def available_bytes() -> int:
+    text = Path("/proc/meminfo").read_text()
+    return 1024 * int(text.split("MemAvailable:")[1].split()[0])
+
+
+@pytest.mark.full
+def test_estimates_at_an_interval_of_a_megabyte() -> None:
+    """Where a sample is one of thousands of objects and costs a program next to nothing."""
+    hoard = 4300  # megabytes of each site
+    if available_bytes() < 3 * hoard << 20:
+        pytest.skip(f"needs {3 * hoard} MiB of free memory")
+    with sites(hoard, "profile_interval=1M,reclaim_thread=off", "hoard") as process:
+        expected = truth(process)
+        found = by_site(process.pid)
+    for name in ("site_burst", "site_bulky"):
+        live, size, _ = expected[name]
+        samples = sum(one.live_samples for one in found[name])
+        objects = sum(one.live_objects for one in found[name])
+        space = sum(one.live_size for one in found[name])
+        print(f"{name}: {live} objects, {samples} samples, estimate {objects:.0f}, {space} bytes")
+        assert samples >= ENOUGH
+        assert abs(objects - live) < BOUND * live
+        assert abs(space - size) < BOUND * size
+
+
 def test_pairs_are_seen() -> None:
     """What is freed at once shows in what was allocated, as much as what stays."""
     with sites(50000, "profile_interval=4096,reclaim_thread=off") as process:
