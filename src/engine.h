@@ -161,6 +161,7 @@ struct kmem_cache {
         uint32_t objects;    /* objects of a slab of that order */
         uint32_t min_order;  /* fallback when memory is short */
         uint32_t min_order_objects;
+        uint32_t slab_pages;  /* of each slab; 0: as many as its order says, aligned to its size */
         bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;  /* slabs on them are frozen */
@@ -204,6 +205,12 @@ struct kmem_cache {
 static inline size_t cache_record_bytes(void)
 {
         return offsetof(struct kmem_cache, node) + system_nodes() * sizeof(struct engine_node);
+}
+
+/* Pages of a slab with that order. */
+static inline size_t pages_of_slab(const struct kmem_cache *cache, unsigned int order)
+{
+        return cache->slab_pages ? cache->slab_pages : order_pages(order);
 }
 
 static inline uint32_t cache_index(const struct kmem_cache *cache)

@@ -93,6 +93,7 @@ int main(int argc, char **argv)
                 static_cast<table *>(table_new(&workload, workload.threads, sizeof(*tables)));
         worker sum;
 
+        workload_refuse_progress(&workload);
         worker_init(&sum, &workload, 0);
         sem_init(&tables_done, 0, 0);
         for (unsigned int i = 0; i < workload.threads; i++) {

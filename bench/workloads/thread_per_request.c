@@ -70,6 +70,7 @@ int main(int argc, char **argv)
         unsigned int number = 0;
         struct worker sum;
 
+        workload_refuse_progress(&workload);
         worker_init(&sum, &workload, 0);
         for (; number < nr_requests; number++) {
                 struct request *request = &requests[number % workload.threads];

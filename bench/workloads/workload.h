@@ -339,6 +339,13 @@ static inline void thread_start(const struct workload *workload, pthread_t *thre
         }
 }
 
+/* For programs whose threads' counts are not where workload_run has them. */
+static inline void workload_refuse_progress(const struct workload *workload)
+{
+        if (workload->progress)
+                workload_refuse(workload, "progress=", "another program, whose threads stay");
+}
+
 /* Room for the threads' counts in the file of that name. */
 static inline struct worker *workers_in_file(const struct workload *workload)
 {

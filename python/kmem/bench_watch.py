@@ -26,17 +26,16 @@ import numpy.typing as npt
 from rich.console import Console
 
 from kmem.figures import Ratio, median_of_ratios
-from kmem.registry import Registry, RegistryError, open_process
-from kmem.setup import LIBRARY, KmemError, build, write_json
+from kmem.registry import Registry
+from kmem.setup import KmemError, build, write_json
 from kmem.suite import WORKLOADS
-from kmem.timed import clean_environment
+from kmem.watched import is_running, watched
 
 ROUNDS_LEAST = 11
 POLLED = ("mixed", "pareto", "batch random", "pipeline")
 PARTS = ("median", "low", "high")  # of a ratio, in JSON
 ENOUGH = 0.95  # of the wanted polls; fewer are said
 WORKER = np.dtype({"names": ["made"], "formats": ["<u8"], "offsets": [24], "itemsize": 128})
-WARM_SECONDS = 1.0  # until the program is what it stays
 ENDLESS = 1000  # times the work of a few seconds
 
 
@@ -60,11 +59,6 @@ class Measured:
         return median_of_ratios(self.beside, self.alone)
 
 
-def is_running(process: int) -> bool:
-    """Leaves a child that has ended to be waited for."""
-    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-
 @dataclass(frozen=True)
 class Program:
     process: subprocess.Popen[bytes]
@@ -83,23 +77,8 @@ def running(name: str, cpu: int, seed: int) -> Iterator[Program]:
         counts = Path(directory) / "counts"
         # Two threads on its one CPU: objects pass from one to the other.
         command = [*workload.command(2, ENDLESS, seed), f"progress={counts}"]
-        process = subprocess.Popen(
-            ["/usr/bin/taskset", "--cpu-list", str(cpu), *command],
-            env=clean_environment() | {"LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": "registry=on"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            time.sleep(WARM_SECONDS)
-            if not is_running(process.pid):
-                raise KmemError(f"bench watch: {name} ended with status {process.wait()}")
-            with open_process(process.pid) as registry:
-                yield Program(process, registry, np.memmap(counts, WORKER, "r"))
-        except RegistryError as error:
-            raise KmemError(f"bench watch: {name}: {error}") from None
-        finally:
-            process.kill()
-            process.wait()
+        with watched(f"bench watch: {name}", command, cpu) as (process, registry):
+            yield Program(process, registry, np.memmap(counts, WORKER, "r"))
 
 
 def poll(registry: Registry, rate: float, seconds: float) -> float:

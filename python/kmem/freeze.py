@@ -145,15 +145,17 @@ def freeze_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
             for policy in POLICIES
         )
         before, after = mail_seconds(program.command)
-        mail_percent = 100 * (after - before) / before
-        by_allocator = 100 * (delayed["allocator_ns"] - eager["allocator_ns"]) / eager["busy_ns"]
+        mail_percent = round(100 * (after - before) / before, 2)
+        by_allocator = round(
+            100 * (delayed["allocator_ns"] - eager["allocator_ns"]) / eager["busy_ns"], 2
+        )
         elapsed = 100 * (delayed["elapsed_ns"] - eager["elapsed_ns"]) / eager["elapsed_ns"]
         rows.append(
             {
                 "command": program.command,
                 "mail_seconds": [before, after],
-                "mail_percent": round(mail_percent, 2),
-                "allocator_percent": round(by_allocator, 2),
+                "mail_percent": mail_percent,
+                "allocator_percent": by_allocator,
                 "elapsed_percent": round(elapsed, 2),
                 "verdict": judge(by_allocator, mail_percent),
                 "eager": eager,

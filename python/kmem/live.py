@@ -53,7 +53,7 @@ def table_row(cache: Cache) -> dict[str, int | str]:
         "num_objs": cache.objects,
         "objsize": cache["slab_size"],
         "objperslab": cache["objs_per_slab"],
-        "pagesperslab": 1 << min(cache["order"], 31),
+        "pagesperslab": cache.pages_per_slab,
         "limit": cache["limit"],
         "batchcount": cache["batchcount"],
         "sharedfactor": cache["shared"],

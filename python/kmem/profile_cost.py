@@ -9,7 +9,6 @@ Throughput is the pieces of work that the program does in a window, by its own c
 
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,12 +21,12 @@ import typer
 
 from kmem.figures import median_of_ratios
 from kmem.profile import set_value
-from kmem.registry import Registry, open_process
-from kmem.setup import LIBRARY, KmemError, build, write_json
+from kmem.registry import Registry
+from kmem.setup import KmemError, build, write_json
+from kmem.watched import watched
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
 ROUNDS_LEAST = 11
-WARM_SECONDS = 1.0
 SETTLE_SECONDS = 0.02  # after a change: marks are set at the next refills
 PROGRAM = """
 import json, mmap, sys
@@ -47,24 +46,14 @@ def running(cpu: int) -> Iterator[tuple[Registry, npt.NDArray[np.uint64]]]:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "count"
         file.write_bytes(bytes(8))
-        environment = {
-            "PATH": os.environ.get("PATH", ""),
-            "LD_PRELOAD": str(LIBRARY),
-            "KMEM_OPTIONS": "registry=on",
-            "PYTHONMALLOC": "malloc",
-            "PYTHONHASHSEED": "1",
-        }
-        python = [sys.executable, "-I", "-S", "-c", PROGRAM, str(file)]
-        process = subprocess.Popen(
-            ["/usr/bin/taskset", "--cpu-list", str(cpu), *python], env=environment
-        )
-        try:
-            time.sleep(WARM_SECONDS)
-            with open_process(process.pid, writable=True) as registry:
-                yield registry, np.memmap(file, np.uint64, "r")
-        finally:
-            process.kill()
-            process.wait()
+        with watched(
+            "bench profile: the program",
+            [sys.executable, "-I", "-S", "-c", PROGRAM, str(file)],
+            cpu,
+            environment={"PYTHONHASHSEED": "1"},
+            writable=True,
+        ) as (_, registry):
+            yield registry, np.memmap(file, np.uint64, "r")
 
 
 def one_window(

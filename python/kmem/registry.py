@@ -12,10 +12,10 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,21 @@ Offsets = npt.NDArray[np.int64]
 
 class RegistryError(KmemError):
     """Why a process's registry cannot be used."""
+
+
+Value = TypeVar("Value")
+
+
+class Fields(dict[str, Value]):
+    """Of one part, by name; the registry of another library may lack some."""
+
+    def __init__(self, path: Path, part: str, items: Iterable[tuple[str, Value]] = ()) -> None:
+        super().__init__(items)
+        self.path = path
+        self.part = part
+
+    def __missing__(self, name: str) -> Value:
+        raise RegistryError(f"{self.path}: no field {name} in part {self.part}")
 
 
 @dataclass(frozen=True)
@@ -91,8 +106,8 @@ class Cache:
     """A cache's record, its nodes, and the sums over its slots."""
 
     offset: int
-    fields: dict[str, int | str]
-    nodes: list[dict[str, int]]
+    fields: Fields[int | str]
+    nodes: list[Fields[int]]
     taken: int
     given: int
     slow_calls: int  # that found main empty or full; engine slub
@@ -117,8 +132,13 @@ class Cache:
         return max(self.taken - self.given + self.total("refused"), 0)
 
     @property
+    def pages_per_slab(self) -> int:
+        """An older library has powers of two only, and says the order."""
+        return int(self.fields.get("pages_per_slab", 1 << min(self["order"], 31)))
+
+    @property
     def slab_bytes(self) -> int:
-        return self.total("slabs") * (PAGE_BYTES << min(self["order"], 31))
+        return self.total("slabs") * self.pages_per_slab * PAGE_BYTES
 
     @property
     def objects(self) -> int:
@@ -201,7 +221,7 @@ class Registry:
         rows: npt.NDArray[np.void] = np.frombuffer(
             self.memory[offset : offset + count * FIELD.itemsize], FIELD
         )
-        self.parts: dict[str, dict[str, Place]] = {part: {} for part in PARTS}
+        self.parts: dict[str, Fields[Place]] = {part: Fields(self.path, part) for part in PARTS}
         for row in rows:
             if row["part"] < len(PARTS):
                 place = Place(*(int(row[name]) for name in ("offset", "bytes", "count", "value")))
@@ -210,17 +230,14 @@ class Registry:
         self.forms = {part: form_of(places) for part, places in self.parts.items()}
 
     def read(self, part: str, name: str, base: int = 0) -> int | str:
-        try:
-            place = self.parts[part][name]
-            at = base + place.offset
-            data = self.memory[at : at + place.size]
-            if len(data) != place.size:
-                raise RegistryError(f"{self.path}: field {name} lies behind the end")
-            if place.value:
-                return data.split(b"\0")[0].decode("utf-8", "backslashreplace")
-            return int.from_bytes(data, "little")
-        except KeyError:
-            raise RegistryError(f"{self.path}: no field {name} in part {part}") from None
+        place = self.parts[part][name]
+        at = base + place.offset
+        data = self.memory[at : at + place.size]
+        if len(data) != place.size:
+            raise RegistryError(f"{self.path}: field {name} lies behind the end")
+        if place.value:
+            return data.split(b"\0")[0].decode("utf-8", "backslashreplace")
+        return int.from_bytes(data, "little")
 
     def number(self, part: str, name: str, base: int = 0) -> int:
         value = self.read(part, name, base)
@@ -260,6 +277,8 @@ class Registry:
     def numbers(self, copy: bytes, part: str, bases: Offsets) -> npt.NDArray[np.void]:
         """All numbers of the parts at these places, a row each with a column for each field."""
         form = self.forms[part]
+        if not form.names:
+            raise RegistryError(f"{self.path}: no fields in part {part}")
         if bases.size and (int(bases.max()) + form.itemsize > len(copy) or (bases % 8).any()):
             raise RegistryError(f"{self.path}: a {part} lies behind the end")
         words = np.frombuffer(copy, "<u8", len(copy) // 8)
@@ -273,15 +292,21 @@ class Registry:
             raise RegistryError(f"{self.path}: no field {name} in part {part}")
         return rows[name].astype(np.uint64)
 
-    def dictionaries(self, copy: bytes, part: str, bases: Offsets) -> list[dict[str, int]]:
+    def dictionaries(self, copy: bytes, part: str, bases: Offsets) -> list[Fields[int]]:
         """The same, a dictionary for each part."""
         rows = self.numbers(copy, part, bases)
-        return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows.tolist()]
+        names = rows.dtype.names or ()
+        return [Fields(self.path, part, zip(names, row, strict=True)) for row in rows.tolist()]
 
     def text(self, copy: bytes, name: str, base: int) -> str:
         place = self.parts["cache"][name]
         text = copy[base + place.offset : base + place.offset + place.size].split(b"\0")[0]
         return text.decode("utf-8", "backslashreplace")
+
+    def with_texts(self, copy: bytes, row: Fields[int], base: int) -> Fields[int | str]:
+        fields = Fields[int | str](self.path, "cache", row.items())
+        fields.update({name: self.text(copy, name, base) for name in ("name", "engine")})
+        return fields
 
     def caches(self) -> list[Cache]:
         """All caches, newest first.
@@ -316,7 +341,7 @@ class Registry:
         found = [
             Cache(
                 offset=at,
-                fields=row | {name: self.text(copy, name, at) for name in ("name", "engine")},
+                fields=self.with_texts(copy, row, at),
                 nodes=nodes[number],
                 taken=taken.get(row["birth"], 0) + row["taken"],
                 given=given.get(row["birth"], 0) + own_given[number],
@@ -331,12 +356,10 @@ class Registry:
         ]
         return sorted(found, key=lambda cache: cache["birth"], reverse=True)
 
-    def nodes(
-        self, copy: bytes, places: Offsets, counts: Sequence[int]
-    ) -> list[list[dict[str, int]]]:
+    def nodes(self, copy: bytes, places: Offsets, counts: Sequence[int]) -> list[list[Fields[int]]]:
         """For each cache the figures of its nodes."""
         node = self.parts["cache"]["node"]
-        found: list[list[dict[str, int]]] = [[] for _ in counts]
+        found: list[list[Fields[int]]] = [[] for _ in counts]
         for number in range(min(max(counts, default=0), NODES_MOST)):
             having = [cache for cache, count in enumerate(counts) if count > number]
             bases = places[having] + node.offset + number * node.size

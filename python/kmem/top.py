@@ -61,7 +61,7 @@ ORDERS = {
     "l": Order("slabs", lambda cache, _: cache.total("slabs")),
     "v": Order("active slabs", lambda cache, _: table_row(cache)["active_slabs"]),
     "b": Order("objects per slab", lambda cache, _: cache["objs_per_slab"]),
-    "p": Order("pages per slab", lambda cache, _: cache["order"]),
+    "p": Order("pages per slab", lambda cache, _: cache.pages_per_slab),
     "n": Order("name", lambda cache, _: cache.name, falling=False),
 }
 

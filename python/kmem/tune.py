@@ -125,7 +125,13 @@ def ratios_of(
 @contextmanager
 def workers(scheduler: str | None) -> Iterator[Client]:
     """Those of a cluster, or threads of this process that each run one replay at a time."""
-    for name in ("distributed", "distributed.scheduler", "distributed.worker", "tornado"):
+    for name in (
+        "asyncio",
+        "distributed",
+        "distributed.scheduler",
+        "distributed.worker",
+        "tornado",
+    ):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if scheduler is None:
         with (
@@ -134,7 +140,7 @@ def workers(scheduler: str | None) -> Iterator[Client]:
                 n_workers=1,
                 threads_per_worker=len(os.sched_getaffinity(0)),
                 processes=False,
-                dashboard_address=None,
+                dashboard_address=":0",  # any that is free; None means the usual one
                 memory_limit=0,
             ) as cluster,
             Client(cluster) as client,

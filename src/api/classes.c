@@ -36,14 +36,17 @@ static void add_class(uint32_t size)
         class_sizes[class_count++] = size;
 }
 
-/* 16-byte steps to 128, then eight classes a doubling: at most 12.5% waste above 112 bytes. */
+/*
+ * 16-byte steps to 128, then eight classes a doubling: at most 12.5% waste above 112 bytes. Above 8 KiB
+ * four, whole pages but for two: pages are what such an object is rounded to anyway, or nearly.
+ */
 static void init_fine(void)
 {
         for (uint32_t size = 16; size <= 128; size += 16)
                 add_class(size);
         for (uint32_t base = 128; base < CLASS_BYTES_MAX; base *= 2)
-                for (uint32_t step = 1; step <= 8; step++)
-                        add_class(base + base / 8 * step);
+                for (uint32_t steps = base < 8192 ? 8 : 4, step = 1; step <= steps; step++)
+                        add_class(base + base / steps * step);
 }
 
 /* S8-23 */
@@ -131,11 +134,16 @@ static void fill_table(enum class_table table, uint16_t *entries, unsigned int n
                               (uint16_t)class_caches[number]->pair_offset);
 }
 
-/* From now on malloc has all classes; who reads an old entry gets an object that is larger. */
-static KMEM_COLD void refine(void)
+/*
+ * Once the heap has grown malloc has all classes. Against: threads that read the table meanwhile; an old
+ * entry gives them an object that is larger, and 0 the slow path.
+ */
+static KMEM_COLD void refine_if_grown(void)
 {
         uint16_t *entries = front()->malloc_class;
 
+        if (load_relaxed(&heap.accessible_bytes) <= COARSE_HEAP_BYTES)
+                return;
         lock_take(&cache_mutex);
         if (coarse) {
                 store_relaxed(&coarse, false);
@@ -239,12 +247,18 @@ static KMEM_COLD struct kmem_cache *cache_above(unsigned int number)
 
 struct kmem_cache *class_cache(enum class_table table, size_t size)
 {
-        unsigned int number;
+        const uint16_t *entries =
+                table == CLASS_MALLOC ? front()->malloc_class : front()->kmalloc_class;
         struct kmem_cache *cache;
+        unsigned int number;
+        uint16_t entry;
 
-        if (unlikely(load_relaxed(&coarse)) &&
-            load_relaxed(&heap.accessible_bytes) > COARSE_HEAP_BYTES)
-                refine();
+        if (unlikely(load_relaxed(&coarse)))
+                refine_if_grown();
+        /* Acquire: pairs with fill_table, which comes after the cache was made. */
+        entry = load_acquire(&entries[size ? (size - 1) >> CLASS_STEP_SHIFT : 0]);
+        if (likely(entry))
+                return load_relaxed(&caches_by_index[entry >> PAIR_SHIFT]);
         number = class_of(table, size);
         cache = cache_of_class(number);
         return likely(cache) ? cache : cache_above(number);
@@ -252,7 +266,10 @@ struct kmem_cache *class_cache(enum class_table table, size_t size)
 
 struct kmem_cache *class_cache_aligned(size_t size, size_t align)
 {
-        unsigned int number = class_number(CLASS_MALLOC, max_of(size, (size_t)MALLOC_ALIGN), align);
+        unsigned int number;
 
+        if (unlikely(load_relaxed(&coarse)))
+                refine_if_grown();
+        number = class_number(CLASS_MALLOC, max_of(size, (size_t)MALLOC_ALIGN), align);
         return number < class_count ? cache_of_class(number) : NULL;
 }

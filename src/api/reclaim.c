@@ -64,7 +64,7 @@ size_t heap_trim(size_t keep)
         size_t bytes;
 
         lock_take(&cache_mutex);
-        percpu_follow_cpus();
+        percpu_follow_cpus_seldom();
         bytes = caches_trim_locked();
         lock_drop(&cache_mutex);
         return bytes + pages_purge_all(keep);

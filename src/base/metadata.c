@@ -184,37 +184,45 @@ void *metadata_alloc(size_t bytes)
         return metadata_alloc_many(&block, 1, bytes) ? block : NULL;
 }
 
+static void recycle_locked(void **block, unsigned int class, size_t rounded)
+{
+        debug_check(lock_is_held(&metadata_lock));
+        *block = recycled[class];
+        recycled[class] = block;
+        add_owned(&used_bytes, -rounded);
+}
+
 void metadata_free_chain(void *first, size_t bytes)
 {
-        unsigned int class;
         size_t rounded;
+        unsigned int class = size_class(max_of(bytes, (size_t)1), &rounded);
 
-        if (!first)
-                return;
-        class = size_class(max_of(bytes, (size_t)1), &rounded);
+        check_or_die(rounded <= BLOCK_MAX);
         lock_take(&metadata_lock);
         while (first) {
                 void **block = first;
 
                 first = *block;
-                *block = recycled[class];
-                recycled[class] = block;
-                add_owned(&used_bytes, -rounded);
+                recycle_locked(block, class, rounded);
         }
         lock_drop(&metadata_lock);
 }
 
 void metadata_free(void *block, size_t bytes)
 {
-        size_t rounded = metadata_round(bytes);
+        size_t rounded;
+        unsigned int class;
 
         if (!block)
                 return;
+        class = size_class(max_of(bytes, (size_t)1), &rounded);
         /* Mapped alone, so the rest of the last system page is ours too (META-2). */
         if (rounded > BLOCK_MAX && !system_purge(block, round_up(rounded, system_page_bytes())))
                 memset(block, 0, rounded);
-        *(void **)block = NULL;
-        metadata_free_chain(block, bytes);
+
+        lock_take(&metadata_lock);
+        recycle_locked(block, class, rounded);
+        lock_drop(&metadata_lock);
 }
 
 size_t metadata_mapped_bytes(void)

@@ -20,7 +20,7 @@ KMEM_HIDDEN void *metadata_alloc(size_t bytes);
 KMEM_HIDDEN unsigned int metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
 /* @bytes must be what was asked for. NULL is allowed. */
 KMEM_HIDDEN void metadata_free(void *block, size_t bytes);
-/* The same of blocks of one size, linked through their first words, NULL after the last. */
+/* The same of blocks of one size up to 64 KiB, linked through their first words, NULL the last's. */
 KMEM_HIDDEN void metadata_free_chain(void *first, size_t bytes);
 KMEM_HIDDEN size_t metadata_round(size_t bytes);
 

@@ -162,6 +162,7 @@ struct registry_cache {
         uint32_t slab_size;
         uint32_t objs_per_slab;
         uint32_t order;
+        uint32_t pages_per_slab;
         uint32_t align;
         uint32_t usersize;
         uint32_t aliases;

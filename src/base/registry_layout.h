@@ -75,6 +75,7 @@ static const struct registry_field registry_fields[] = {
         CACHE_FIELD(slab_size),
         CACHE_FIELD(objs_per_slab),
         CACHE_FIELD(order),
+        CACHE_FIELD(pages_per_slab),
         CACHE_FIELD(align),
         CACHE_FIELD(usersize),
         CACHE_FIELD(aliases),

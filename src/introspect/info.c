@@ -89,7 +89,7 @@ static void look_locked(struct kmem_cache *cache, struct kmem_cache_info *info)
                 .flags = cache->flags,
                 .aliases = max_of(cache->references, 1u) - 1,
                 .objperslab = cache->objects,
-                .pagesperslab = 1u << cache->order,
+                .pagesperslab = (uint32_t)pages_of_slab(cache, cache->order),
                 .limit = totals.report.limit,
                 .batchcount = totals.report.batchcount,
                 .sharedfactor = totals.report.shared,

@@ -19,7 +19,7 @@ struct table_line {
         char name[CACHE_NAME_BYTES];
         uint32_t size;
         uint32_t objects;
-        uint32_t order;
+        uint32_t pages;
 };
 
 /* What would end the line becomes '!', as a slash in the name of a file does. */
@@ -53,7 +53,7 @@ static bool next_line(uint64_t *birth, struct table_line *line)
                 memcpy(line->name, cache->name, sizeof(line->name));
                 line->size = cache->size;
                 line->objects = cache->objects;
-                line->order = cache->order;
+                line->pages = (uint32_t)pages_of_slab(cache, cache->order);
                 cache_total(cache, &line->totals);
         }
         lock_drop(&cache_mutex);
@@ -100,11 +100,11 @@ void slabinfo_write(int file)
         while (next_line(&birth, &line))
                 message_print(
                         file,
-                        "%-17s %6lu %6lu %6u %4u %4d : tunables %4u %4u %4u : slabdata %6lu %6lu "
+                        "%-17s %6lu %6lu %6u %4u %4u : tunables %4u %4u %4u : slabdata %6lu %6lu "
                         "%6lu\n",
                         line.name, (unsigned long)active_objects(&line.totals.nodes),
                         (unsigned long)line.totals.nodes.objects, line.size, line.objects,
-                        1 << line.order, line.totals.report.limit, line.totals.report.batchcount,
+                        line.pages, line.totals.report.limit, line.totals.report.batchcount,
                         line.totals.report.shared,
                         (unsigned long)(line.totals.nodes.slabs - line.totals.report.free_slabs),
                         (unsigned long)line.totals.nodes.slabs,

@@ -9,7 +9,7 @@
  *           deferred_lock. So when the first one's is over, the blocks to free are a prefix.
  *
  * Against: readers hold addresses inside the pages and look at them, without any lock, until
- * they leave their read sections. Others take slabs from the buddy lists as soon as pages_free
+ * they leave their read sections. Others take slabs from the runs as soon as pages_free
  * has put them there. rcu_poll is what keeps the two apart; it is asked without the lock.
  */
 #include "page/deferred.h"

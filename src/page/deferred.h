@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Pages that RCU readers may still look at: they go back to the buddy lists after a grace period
+ * Pages that RCU readers may still look at: they go back to the runs after a grace period
  * (S1-59, S8-30). Freeing never waits; slow paths that come by later do the rest.
  */
 #ifndef KMEM_PAGE_DEFERRED_H

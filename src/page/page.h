@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Pages: the one reservation of the process, the page map, page descriptors and the buddy
- * allocator. Pages are 4 KiB (PAGE) and are named by page number, counted from the start of
+ * Pages: the one reservation of the process, the page map, page descriptors and the runs of free
+ * pages. Pages are 4 KiB (PAGE) and are named by page number, counted from the start of
  * the heap. Page 0 is never handed out, so page number 0 means "none" in links.
  *
  * Three tables run beside the heap and become accessible in step with it at the frontier:
  * page map (16 bits a page), descriptors (32 bytes a page), and the touched bitmap.
  *
  * Invariants:
- *  PAGE-1  A page belongs to exactly one of: a free buddy block, a block handed out, the room
+ *  PAGE-1  A page belongs to exactly one of: a run of free pages, a block handed out, the room
  *          beyond the frontier. Which NUMA node's it is follows from its place (zone.h).
  *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
  *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
@@ -24,7 +24,7 @@
 #include "base/lock.h"
 
 enum {
-        ORDER_MAX = 10, /* the largest buddy block, 4 MiB */
+        ORDER_MAX = 10, /* of slabs, 4 MiB; the heap grows by as much */
         CHUNK_PAGES = 1 << ORDER_MAX,
         /*
          * Accessible zeroed memory directly in front of the page map, from pages_init on. The
@@ -35,7 +35,8 @@ enum {
 
 enum page_kind {
         PAGE_UNUSED = 0, /* not the first page of anything */
-        PAGE_FREE,       /* first page of a free buddy block of `order` */
+        PAGE_FREE,       /* first page of a run of free pages */
+        PAGE_FREE_END,   /* last page of a run of more than one */
         PAGE_SLAB,       /* first page of a slab; the fields belong to the engine */
         PAGE_LARGE,      /* first page of a block of exactly `state` pages */
 };
@@ -46,16 +47,18 @@ enum page_kind {
  */
 struct page {
         uint64_t state; /* slub: head, inuse, objects, frozen, tag; slab: which objects are
-                               in use, or where that is kept; large: pages; free: unused */
+                               in use, or where that is kept; large: pages; free: how many of
+                               the run's were touched */
         void *table;    /* slub, slab: index table; free: time freed, ms */
         uint32_t next;  /* link of whichever one list the block is on, page number */
         uint32_t prev;  /* same; slabs on a CPU partial list: list length from here on */
         uint8_t kind;   /* enum page_kind; written under the zone lock or by the block's owner */
-        uint8_t order;  /* free and slab: buddy order */
+        uint8_t order;  /* slab: the smallest order that has its pages */
         uint8_t node;   /* NUMA node of a block handed out, by its place */
         uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
-                uint32_t slot; /* slob: index of the cache whose object has the block */
+                uint32_t length; /* free: pages of the run, in its first and its last page */
+                uint32_t slot;   /* slob: index of the cache whose object has the block */
                 struct {
                         uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
                                                        a CPU partial list, from here on; on a node
@@ -151,22 +154,23 @@ KMEM_HIDDEN bool pages_init(void);
  */
 KMEM_HIDDEN struct page *pages_alloc(unsigned int order, int node, bool *zero);
 /*
- * As many such blocks of one node, up to @count, as that has, linked through next; NULL only where
- * pages_alloc gives NULL.
+ * Up to @count blocks of @pages each, at most a chunk's, aligned to @align_pages (a power of two), as
+ * many as one node has, linked through next; NULL only where there is not one.
  */
-KMEM_HIDDEN struct page *pages_alloc_many(unsigned int order, int node, unsigned int count);
+KMEM_HIDDEN struct page *pages_alloc_many(size_t pages, size_t align_pages, int node,
+                                          unsigned int count);
 /*
  * As with NODE_ANY, but exactly @count pages (1 or more, beyond a chunk too), aligned to
- * @align_pages (a power of two, at most CHUNK_PAGES). The room up to the next power of two stays
- * free. NULL also where only the last quarter of the reservation is left, which is kept for slabs.
+ * @align_pages (a power of two, at most CHUNK_PAGES). NULL also where only the last quarter of the
+ * reservation is left, which is kept for slabs.
  */
 KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 /* As pages_alloc_exact, but the block reads as zero: only pages touched before are cleared. */
 KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
-/* The same of blocks of pages_alloc, linked through next. */
-KMEM_HIDDEN void pages_free_chain(uint32_t first);
+/* The same of blocks of @count pages each, linked through next, from page number @first on; 0: none. */
+KMEM_HIDDEN void pages_free_chain(uint32_t first, size_t count);
 /*
  * Changes a block of @count pages to @new_count in place. Shrinking always works; growing
  * works if the pages behind are free. The content of added pages is undefined.
@@ -191,7 +195,7 @@ KMEM_HIDDEN size_t pages_purge_all(size_t keep_bytes);
 
 struct page_counts {
         size_t accessible_pages;   /* below the frontier */
-        size_t free_pages;         /* in buddy lists */
+        size_t free_pages;         /* in runs */
         size_t free_touched_pages; /* of those, not known to be given back */
         size_t purged_pages;       /* cumulative */
         size_t used_pages;         /* accessible less free */

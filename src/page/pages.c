@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The calls of page.h: blocks, exact ranges and spans in and out of the zones' buddy lists.
+ * The calls of page.h: blocks and exact ranges in and out of the zones' runs.
  *
  * Memory that is being purged is off the lists for the length of a system call. A request
  * that finds nothing else waits for it, so a purge never makes an allocation fail; nor do
@@ -24,7 +24,7 @@ enum {
 /* What pages are wanted. */
 struct request {
         size_t count;
-        unsigned int order;        /* of the block that the pages are the beginning of */
+        size_t align;              /* pages, a power of two */
         unsigned int blocks;       /* how many such blocks of one zone, as far as there are */
         int node;                  /* or NODE_ANY */
         uint32_t limit;            /* the frontier does not grow beyond this page for them */
@@ -33,39 +33,11 @@ struct request {
                                       were, or NULL */
 };
 
-static uint32_t block_take_growing_locked(struct zone *zone, unsigned int order, uint32_t limit,
-                                          uint64_t *time_freed)
-{
-        uint32_t number = block_take_locked(zone, order, time_freed);
-
-        /* Twice at most: the first chunk of all holds no block of ORDER_MAX. */
-        while (number == 0 && zone_grow_locked(zone, limit))
-                number = block_take_locked(zone, order, time_freed);
-        return number;
-}
-
-/* Pages out of a block, or out of whole chunks. 0 if there are none. */
-static uint32_t range_find_locked(struct zone *zone, const struct request *request)
-{
-        unsigned int order = request->order;
-        size_t count = request->count;
-        uint64_t time_freed;
-        uint32_t first;
-
-        if (count > CHUNK_PAGES)
-                return span_take_locked(zone, count);
-        first = block_take_growing_locked(zone, order, request->limit, &time_freed);
-        if (first != 0 && count < order_pages(order))
-                range_add_locked(zone, first + (uint32_t)count, order_pages(order) - count,
-                                 time_freed);
-        return first;
-}
-
 /* NULL if the zone has none; then *in_limbo is set if it may have some after a purge. */
 static struct page *zone_alloc_locked(struct zone *zone, const struct request *request,
                                       bool *in_limbo)
 {
-        uint32_t first = range_find_locked(zone, request);
+        uint32_t first = range_find_locked(zone, request->count, request->align, request->limit);
         struct page *page;
 
         if (first == 0) {
@@ -80,7 +52,7 @@ static struct page *zone_alloc_locked(struct zone *zone, const struct request *r
         page = page_at(first);
         page->state = 0;
         page->table = NULL;
-        page->order = (uint8_t)request->order;
+        page->order = (uint8_t)get_order(request->count << PAGE_SHIFT);
         page->node = (uint8_t)zone->node;
         page->node_partial = 0;
         page->slot = 0;
@@ -184,20 +156,20 @@ static void report_unbound(unsigned int node)
                 system_node_number(node), zones[node].bind_error);
 }
 
-static struct page *blocks_alloc(unsigned int order, int node, unsigned int blocks, bool *zero)
+static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned int blocks,
+                                 bool *zero)
 {
         const struct request request = {
-                .count = order_pages(order),
-                .order = order,
+                .count = pages,
+                .align = align,
                 .blocks = blocks,
                 .node = node,
                 .limit = frontier.reserved,
                 .zero = zero,
         };
-
         struct page *page;
 
-        check_or_die(order <= ORDER_MAX);
+        check_or_die(pages != 0 && pages <= CHUNK_PAGES);
         check_or_die(node == NODE_ANY || (unsigned int)node < system_nodes());
         page = range_alloc(&request);
         if (page && node != NODE_ANY && unlikely(zones[node].bind_error))
@@ -207,22 +179,12 @@ static struct page *blocks_alloc(unsigned int order, int node, unsigned int bloc
 
 struct page *pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return blocks_alloc(order, node, 1, zero);
+        return blocks_alloc(order_pages(order), order_pages(order), node, 1, zero);
 }
 
-struct page *pages_alloc_many(unsigned int order, int node, unsigned int count)
+struct page *pages_alloc_many(size_t pages, size_t align_pages, int node, unsigned int count)
 {
-        return blocks_alloc(order, node, count, NULL);
-}
-
-/* Blocks are aligned to their size, so a larger block serves a larger alignment. */
-static unsigned int exact_order(size_t count, size_t align_pages)
-{
-        unsigned int order = count > 1 ? fls(count - 1) : 0;
-
-        check_or_die(is_power_of_two(align_pages) && align_pages <= CHUNK_PAGES);
-        order = max_of(order, fls(align_pages) - 1);
-        return min_of(order, (unsigned int)ORDER_MAX);
+        return blocks_alloc(pages, align_pages, node, count, NULL);
 }
 
 static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
@@ -230,7 +192,7 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
 {
         const struct request request = {
                 .count = count,
-                .order = exact_order(count, align_pages),
+                .align = align_pages,
                 .blocks = 1,
                 .node = NODE_ANY,
                 .limit = frontier.large_limit,
@@ -238,6 +200,7 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
                 .bits = bits,
         };
 
+        check_or_die(is_power_of_two(align_pages) && align_pages <= CHUNK_PAGES);
         return count == 0 || count > frontier.reserved ? NULL : range_alloc(&request);
 }
 
@@ -290,7 +253,7 @@ static bool range_free_locked(struct zone *zone, struct page *page, size_t count
         uint32_t first = page_number(page);
 
         check_unmapped(first, count);
-        check_or_die(load_relaxed(&page->kind) != PAGE_FREE);
+        check_or_die(!is_run_edge(page));
         store_relaxed(&page->kind, PAGE_UNUSED);
         range_add_locked(zone, first, count, now);
         return purge_check_wanted_locked(zone, count);
@@ -317,7 +280,7 @@ void pages_free(struct page *page, size_t count)
                 pages_purge_due();
 }
 
-void pages_free_chain(uint32_t first)
+void pages_free_chain(uint32_t first, size_t count)
 {
         uint64_t now = system_time_ms();
         struct zone *zone = NULL;
@@ -325,7 +288,6 @@ void pages_free_chain(uint32_t first)
 
         while (first) {
                 struct page *page = page_at(first);
-                size_t count = order_pages(page->order);
                 struct zone *home = zone_checked(first, count);
 
                 if (home != zone) {

@@ -2,12 +2,12 @@
 /*
  * Giving free pages back to the system, late and in runs.
  *
- * A block is taken off its list, purged without its zone's lock, and added again as clean, so other
+ * Pages are cut out of a run, purged without their zone's lock, and added again as clean, so other
  * threads allocate meanwhile. One thread purges at a time, whatever zone (purge_lock); for the
  * others pages_purge_due then has nothing to do.
  *
- * Time comes from freed blocks (zone.h). Lists are nearly sorted by it, the oldest at the
- * tail; where they are not, a block waits one delay longer.
+ * Time comes from freed pages (zone.h). Lists are nearly sorted by it, the oldest at the
+ * tail; where they are not, a run waits one delay longer.
  */
 #include "page/purge.h"
 
@@ -32,84 +32,71 @@ void purge_wait(void)
         lock_drop(&purge_lock);
 }
 
-/* Blocks below a system page hold no whole one. */
-static unsigned int least_order(void)
+/* Smaller runs hold no whole system page. */
+static size_t least_pages(void)
 {
-        return get_order(system_page_bytes());
-}
-
-/* The largest block that was free at @cutoff, with no more than @most touched pages. */
-static struct page *due_find_locked(const struct zone *zone, unsigned int order_min,
-                                    uint64_t cutoff, size_t most)
-{
-        for (unsigned int order = ORDER_MAX + 1; order-- > order_min;) {
-                uint32_t last = zone->touched[order].last;
-
-                if (last && block_time(page_at(last)) <= cutoff && page_at(last)->state <= most)
-                        return page_at(last);
-        }
-        return NULL;
+        return system_page_bytes() >> PAGE_SHIFT;
 }
 
 /*
- * Purges one free block; drops the zone's lock meanwhile. Returns how many touched pages it had. If
- * the system refuses (locked memory), the block is as if freed at @retry_time.
+ * Purges up to @most pages of a free run; drops the zone's lock meanwhile. Returns how many touched
+ * pages they had. If the system refuses (locked memory), or the run holds no whole page of the
+ * system, it is as if freed at @retry_time.
  */
-static size_t block_purge_locked(struct zone *zone, struct page *page, uint64_t retry_time)
+static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
+                               uint64_t retry_time)
 {
-        uint32_t number = page_number(page);
-        size_t pages = order_pages(page->order);
-        size_t touched = page->state;
+        uint64_t time_freed = run_time(run);
+        size_t pages, touched;
+        uint32_t first = run_cut_touched_locked(zone, run, most, &pages);
         bool purged;
 
-        zone_locked_check(zone);
-        block_remove_locked(zone, page);
+        if (first == 0) {
+                run_postpone_locked(zone, run, retry_time);
+                return 0;
+        }
+        touched = touched_count_locked(first, pages);
         zone->limbo_pages += pages;
         zone->limbo_touched_pages += touched;
         zone_drop_changed(zone);
 
-        purged = system_purge(page_address(page), pages << PAGE_SHIFT);
-        PROBE3(pages_purge, page_address(page), pages << PAGE_SHIFT, purged);
+        purged = system_purge(page_address(page_at(first)), pages << PAGE_SHIFT);
+        PROBE3(pages_purge, page_address(page_at(first)), pages << PAGE_SHIFT, purged);
 
         lock_take(&zone->lock);
         zone->limbo_pages -= pages;
         zone->limbo_touched_pages -= touched;
         if (purged) {
-                touched_clear_locked(number, pages);
+                touched_clear_locked(first, pages);
                 zone->purged_pages += touched;
         }
-        range_add_locked(zone, number, pages, retry_time);
+        run = range_add_locked(zone, first, pages, time_freed);
+        if (!purged)
+                run_postpone_locked(zone, run, retry_time);
         return purged ? touched : 0;
 }
 
-/* When the next block that is purged unasked will be due, UINT64_MAX if there is none. */
+/* When the next run that is purged unasked will be due, UINT64_MAX if there is none. */
 static uint64_t next_due_locked(const struct zone *zone, uint64_t delay)
 {
-        uint64_t next = UINT64_MAX;
+        uint64_t oldest = run_oldest_locked(zone);
 
-        for (unsigned int order = PURGE_ORDER; order <= ORDER_MAX; order++) {
-                uint32_t last = zone->touched[order].last;
-
-                if (last)
-                        next = min_of(next, block_time(page_at(last)) + delay);
-        }
-        return next;
+        return oldest == UINT64_MAX ? oldest : oldest + delay;
 }
 
-/* One pass over the blocks of 2^@order_min pages and more; returns how many pages it gave back. */
-static size_t zone_purge_due(struct zone *zone, uint64_t now, unsigned int order_min)
+/* One pass over the runs of @pages_min and more; returns how many pages it gave back. */
+static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min)
 {
         uint64_t delay = min_of(options.purge_delay, (uint64_t)UINT32_MAX);
-        struct page *page = NULL;
+        struct page *run = NULL;
         size_t purged = 0;
 
         if (now < delay || !lock_try(&purge_lock))
                 return 0;
         lock_take(&zone->lock);
-        while (purged < PASS_PAGES &&
-               (page = due_find_locked(zone, order_min, now - delay, SIZE_MAX)))
-                purged += block_purge_locked(zone, page, now + 1);
-        store_relaxed(&zone->purge_at, page ? now + 1 : next_due_locked(zone, delay));
+        while (purged < PASS_PAGES && (run = run_due_locked(zone, pages_min, now - delay)))
+                purged += run_purge_locked(zone, run, PASS_PAGES, now + 1);
+        store_relaxed(&zone->purge_at, run ? now + 1 : next_due_locked(zone, delay));
         zone_drop_changed(zone);
         lock_drop(&purge_lock);
         return purged;
@@ -129,7 +116,7 @@ void pages_purge_due(void)
         for (unsigned int node = 0; node < system_nodes(); node++)
                 if (now >= load_relaxed(&zones[node].purge_at))
                         zone_purge_due(&zones[node], now,
-                                       max_of(least_order(), (unsigned int)PURGE_ORDER));
+                                       max_of(least_pages(), (size_t)PURGE_PAGES));
         if (now >= huge_kept_due())
                 huge_kept_drop(now);
 }
@@ -143,7 +130,7 @@ size_t pages_purge_idle(void)
                 size_t pass;
 
                 do {
-                        pass = zone_purge_due(&zones[node], now, least_order());
+                        pass = zone_purge_due(&zones[node], now, least_pages());
                         bytes += pass << PAGE_SHIFT;
                 } while (pass >= PASS_PAGES);
         }
@@ -167,11 +154,11 @@ static size_t zone_purge_all_locked(struct zone *zone, size_t keep, uint64_t now
         size_t touched;
 
         while ((touched = free_touched_pages()) > keep) {
-                struct page *page = due_find_locked(zone, least_order(), now, touched - keep);
+                struct page *run = run_due_locked(zone, least_pages(), now);
 
-                if (!page)
+                if (!run)
                         break;
-                purged += block_purge_locked(zone, page, now + 1);
+                purged += run_purge_locked(zone, run, touched - keep, now + 1);
         }
         return purged;
 }

@@ -59,11 +59,6 @@ static size_t touched_bytes(size_t pages)
         return round_up((pages + 7) / 8, sizeof(uint64_t));
 }
 
-static size_t chunk_bytes(size_t pages)
-{
-        return round_up((pages / CHUNK_PAGES + 7) / 8, sizeof(uint64_t));
-}
-
 /* The zone of each chunk is written down only if there is a choice. */
 static size_t chunk_node_bytes(size_t pages)
 {
@@ -78,9 +73,7 @@ static size_t table_round(size_t bytes)
 static size_t all_tables_bytes(size_t pages)
 {
         return table_round(map_bytes(pages)) + table_round(descriptor_bytes(pages)) +
-               table_round(touched_bytes(pages)) +
-               system_nodes() * table_round(chunk_bytes(pages)) +
-               table_round(chunk_node_bytes(pages));
+               table_round(touched_bytes(pages)) + table_round(chunk_node_bytes(pages));
 }
 
 /* Also the room for aligning the start of the tables and of the heap. */
@@ -123,8 +116,6 @@ static uintptr_t lay_out_zones(uintptr_t start, size_t pages)
                 zones[node].node = node;
                 zones[node].chunks_most = chunks_most();
                 zones[node].purge_at = UINT64_MAX;
-                zones[node].free_chunks = (uint64_t *)start;
-                start += table_round(chunk_bytes(pages));
         }
         frontier.chunk_nodes = system_nodes() > 1 ? (uint8_t *)start : NULL;
         return start + table_round(chunk_node_bytes(pages));
@@ -186,14 +177,6 @@ static bool table_commit(void *table, size_t old_bytes, size_t new_bytes)
         return from >= to || system_commit((char *)table + from, to - from);
 }
 
-static bool zone_tables_commit(size_t old, size_t pages)
-{
-        for (unsigned int node = 0; node < system_nodes(); node++)
-                if (!table_commit(zones[node].free_chunks, chunk_bytes(old), chunk_bytes(pages)))
-                        return false;
-        return table_commit(frontier.chunk_nodes, chunk_node_bytes(old), chunk_node_bytes(pages));
-}
-
 static bool tables_commit_locked(size_t pages)
 {
         size_t old = frontier.table_pages;
@@ -202,7 +185,7 @@ static bool tables_commit_locked(size_t pages)
         if (!table_commit(heap.map, map_bytes(old), map_bytes(pages)) ||
             !table_commit(heap.pages, descriptor_bytes(old), descriptor_bytes(pages)) ||
             !table_commit(frontier.touched_bits, touched_bytes(old), touched_bytes(pages)) ||
-            !zone_tables_commit(old, pages))
+            !table_commit(frontier.chunk_nodes, chunk_node_bytes(old), chunk_node_bytes(pages)))
                 return false;
         frontier.table_pages = (uint32_t)pages;
         return true;
@@ -221,6 +204,7 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 {
         uint32_t old = frontier.pages;
         size_t pages = chunks * CHUNK_PAGES;
+        uint32_t aside;
         void *start = (void *)(heap.base + ((uintptr_t)old << PAGE_SHIFT));
 
         zone_locked_check(zone);
@@ -238,27 +222,20 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
         if (frontier.chunk_nodes)
                 memset(frontier.chunk_nodes + old / CHUNK_PAGES, (int)zone->node, chunks);
         zone->chunks += (uint32_t)chunks;
-        /* Pairs with range_is_free_locked, which asks for the zone of what lies below. */
+        /* Pairs with run_from, which asks for the zone of what lies below. */
         store_release(&frontier.pages, old + (uint32_t)pages);
         /* Whoever sees the new size may read map and descriptors: heap_contains. */
         store_release(&heap.accessible_bytes, (size_t)frontier.pages << PAGE_SHIFT);
-        for (uint32_t first = old; first < frontier.pages; first += CHUNK_PAGES) {
-                /* Page 0 is put aside for good, so that 0 can mean "none" in links. */
-                uint32_t aside = first == 0;
-
-                range_add_locked(zone, first + aside, CHUNK_PAGES - aside, 0);
-        }
+        /* Page 0 is put aside for good, so that 0 can mean "none" in links. */
+        aside = old == 0;
+        range_add_locked(zone, old + aside, pages - aside, 0);
         return true;
 }
 
-bool zone_grow_locked(struct zone *zone, uint32_t limit)
+bool zone_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 {
         size_t ahead = frontier.chunk_nodes ? 1 + zone->chunks / ZONE_STEP : 1;
-        bool grown;
 
-        lock_take(&frontier.lock);
-        grown = frontier_grow_locked(zone, ahead, limit) ||
-                (ahead > 1 && frontier_grow_locked(zone, 1, limit));
-        lock_drop(&frontier.lock);
-        return grown;
+        return (ahead > chunks && frontier_grow_locked(zone, ahead, limit)) ||
+               frontier_grow_locked(zone, chunks, limit);
 }

@@ -76,3 +76,19 @@ void touched_copy_locked(uint32_t first, size_t count, struct touched_bits *bits
         for (size_t i = 0; i * 64 < bits->shift + count; i++)
                 bits->word[i] = word[i];
 }
+
+uint32_t touched_first_locked(uint32_t first, size_t count)
+{
+        zone_locked_check(zone_of(first));
+        while (count != 0) {
+                struct cut cut = first_cut(first, count);
+                uint64_t bits = *cut.word & cut.mask;
+
+                if (bits)
+                        return (uint32_t)round_down(first, 64) + (uint32_t)__builtin_ctzll(bits);
+                first += (uint32_t)cut.pages;
+                count -= cut.pages;
+        }
+        check_or_die(false);
+        return 0;
+}

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the files of page/ share: the zones with their free lists, the frontier, and the steps
- * between reservation, buddy lists, spans and purging.
+ * What the files of page/ share: the zones with their free runs, the frontier, and the steps
+ * between reservation, runs and purging.
  *
- * A free block's descriptor: kind PAGE_FREE, order, state = pages of it that were touched,
- * table = when it was freed (ms). A block that was split carries its time on to the parts;
- * merged blocks keep the later time.
+ * A run's first descriptor: kind PAGE_FREE, length, state = pages of it that were touched, table = when
+ * it was freed (ms). A run that was cut carries its time on to the parts; one that grows has the time
+ * of the part with the most touched pages.
  *
  * ZONE-1  A chunk belongs to one zone from the growth of the frontier that made it accessible, for
- *         good; a free page is on a list of its chunk's zone, and a block or span has pages of
- *         one zone only. So a page's zone follows from its number.
+ *         good; a free page is in a run of its chunk's zone, and a run or block has pages of one
+ *         zone only. So a page's zone follows from its number.
  * ZONE-2  A request that may have pages of any zone fails only at a moment at which no zone could
  *         serve it (pages.c).
  *
@@ -25,13 +25,17 @@
 #include "page/page.h"
 
 enum {
-        PURGE_ORDER = 4, /* smaller free blocks are left to requests and the reclaim thread */
+        PURGE_PAGES = 16, /* smaller runs are left to requests and the reclaim thread */
+        BINS = 140,       /* of runs by length (runs.c) */
+        BIN_WORDS = (BINS + 63) / 64,
 };
 
+enum run_kind { RUN_TOUCHED, RUN_CLEAN, RUN_KINDS };
+
 /*
- * The pages of one NUMA node. Blocks with touched pages and blocks known to be zero are on lists
- * of their own. Touched ones are used first, the newest first, because their pages are there
- * already and probably in a cache; purging takes the oldest from the tail.
+ * The pages of one NUMA node. Runs with touched pages and runs known to be zero are on lists of their
+ * own. Of touched ones the newest are used first, because they are probably in a cache; purging
+ * takes the oldest from the tail.
  */
 struct zone {
         _Alignas(64) struct lock lock;
@@ -39,16 +43,15 @@ struct zone {
         uint32_t chunks;      /* that belong to it; written under both locks */
         uint32_t chunks_most; /* that may belong to it */
         int bind_error;       /* why its pages are not bound to the node, 0: they are */
-        struct page_list touched[ORDER_MAX + 1];
-        struct page_list clean[ORDER_MAX + 1];
-        uint64_t *free_chunks;     /* one bit a chunk: it is a free block of ORDER_MAX here */
+        uint64_t bins_used[RUN_KINDS][BIN_WORDS]; /* one bit a bin: it has runs */
+        struct page_list bins[BINS][RUN_KINDS];
         size_t free_pages;         /* on the lists */
         size_t free_touched_pages; /* of those, touched */
         size_t limbo_pages;        /* free, but off the lists while being purged */
         size_t limbo_touched_pages;
         size_t purged_pages;      /* cumulative */
-        size_t freed_since_check; /* pages freed since pages_free last looked for due blocks */
-        uint64_t purge_at;        /* ms; no block is due before; read without the lock */
+        size_t freed_since_check; /* pages freed since pages_free last looked for due runs */
+        uint64_t purge_at;        /* ms; no run is due before; read without the lock */
 };
 /* The first system_nodes() of them are there. */
 extern KMEM_HIDDEN struct zone zones[NODES_MAX];
@@ -58,7 +61,7 @@ struct frontier {
         struct lock lock;       /* protects what changes here */
         uint32_t pages;         /* made accessible, a multiple of CHUNK_PAGES; release */
         uint32_t reserved;      /* pages there is address space for, same */
-        uint32_t large_limit;   /* exact ranges and spans leave the frontier below, same */
+        uint32_t large_limit;   /* exact ranges leave the frontier below, same */
         uint32_t table_pages;   /* pages the tables are accessible for */
         uint64_t *touched_bits; /* one bit a page: handed out since it was last purged; under the
                                    lock of the page's zone */
@@ -102,18 +105,20 @@ static inline struct zone *zone_of(uint32_t number)
 }
 
 /*
- * reserve.c: makes @chunks more chunks accessible, as free blocks of @zone, but none beyond page
+ * reserve.c: makes @chunks more chunks accessible, as free pages of @zone, but none beyond page
  * @limit; false and no change if that, the zone's chunks_most or the system refuses.
  * frontier.lock is held too.
  */
 KMEM_HIDDEN bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
-/* One chunk or some, so that a zone's chunks do not alternate with others' all over the heap. */
-KMEM_HIDDEN bool zone_grow_locked(struct zone *zone, uint32_t limit);
+/* The same, with more chunks if there are zones, so that they do not alternate all over the heap. */
+KMEM_HIDDEN bool zone_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
 
 /* touched.c: ranges within one zone. */
 KMEM_HIDDEN size_t touched_count_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_set_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);
+/* The first one; there must be one. */
+KMEM_HIDDEN uint32_t touched_first_locked(uint32_t first, size_t count);
 
 /* A copy of the bits of a block below 32 MiB. */
 enum { BITS_PAGES = 8192 };
@@ -130,25 +135,49 @@ static inline bool touched_bit(const struct touched_bits *bits, size_t index)
         return (bits->word[index / 64] >> (index % 64)) & 1;
 }
 
-/* buddy.c: a block of 2^@order pages off the lists, or 0 if there is none without growing. */
-KMEM_HIDDEN uint32_t block_take_locked(struct zone *zone, unsigned int order, uint64_t *time_freed);
-/* Takes a given free block off its list. */
-KMEM_HIDDEN void block_remove_locked(struct zone *zone, struct page *page);
-/* Adds any range of free pages as blocks, merging each with its free neighbours. */
-KMEM_HIDDEN void range_add_locked(struct zone *zone, uint32_t first, size_t count,
-                                  uint64_t time_freed);
-
-/* span.c: @count pages in whole chunks, more than one; 0 if there is no room. */
-KMEM_HIDDEN uint32_t span_take_locked(struct zone *zone, size_t count);
+/*
+ * runs.c: takes @count pages side by side, aligned to @align (a power of two), for which the frontier
+ * is moved if it must, up to page @limit. Their first; 0 and no change if there are none.
+ */
+KMEM_HIDDEN uint32_t range_find_locked(struct zone *zone, size_t count, size_t align,
+                                       uint32_t limit);
 /*
  * Takes the free pages [first, end) right behind a block of the zone; false and no change if any
  * is used or another zone's.
  */
 KMEM_HIDDEN bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end);
+/* Adds any range of free pages of the zone to the runs; the one that has them now. */
+KMEM_HIDDEN struct page *range_add_locked(struct zone *zone, uint32_t first, size_t count,
+                                          uint64_t time_freed);
+/* For purging: a run of at least @pages_min with touched pages that was free at @cutoff, or NULL. */
+KMEM_HIDDEN struct page *run_due_locked(const struct zone *zone, size_t pages_min, uint64_t cutoff);
+/* When the oldest run was freed that is purged unasked, UINT64_MAX if there is none. */
+KMEM_HIDDEN uint64_t run_oldest_locked(const struct zone *zone);
+/* As if the run had been freed at that time. */
+KMEM_HIDDEN void run_postpone_locked(struct zone *zone, struct page *run, uint64_t time);
+/*
+ * Cuts up to @most pages out of a run, in whole system pages from the first touched one on; their
+ * first, and their number, or 0 if there is no whole system page.
+ */
+KMEM_HIDDEN uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, size_t most,
+                                            size_t *count);
 
-static inline uint64_t block_time(const struct page *page)
+static inline size_t pages_to_chunks(size_t pages)
 {
-        return (uint64_t)(uintptr_t)page->table;
+        return (pages + CHUNK_PAGES - 1) / CHUNK_PAGES;
+}
+
+/* Whether it is the first or the last page of a run. */
+static inline bool is_run_edge(const struct page *page)
+{
+        uint8_t kind = load_relaxed(&page->kind);
+
+        return kind == PAGE_FREE || kind == PAGE_FREE_END;
+}
+
+static inline uint64_t run_time(const struct page *run)
+{
+        return (uint64_t)(uintptr_t)run->table;
 }
 
 #endif

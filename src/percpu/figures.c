@@ -45,8 +45,7 @@ static void show_nodes(struct kmem_cache *cache)
         cache->engine->report(cache, &report);
         for (unsigned int node = 0; cache->engine == &slub_engine && node < system_nodes();
              node++) {
-                registry_show(&cache->figures->node[node].slabs, &cache->node[node].slabs);
-                registry_show(&cache->figures->node[node].objects, &cache->node[node].objects);
+                node_show_slabs(&cache->node[node]);
         }
 }
 
@@ -61,6 +60,7 @@ void figures_show_cache(struct kmem_cache *cache)
         store_relaxed(&figures->slab_size, cache->size);
         store_relaxed(&figures->objs_per_slab, cache->objects);
         store_relaxed(&figures->order, cache->order);
+        store_relaxed(&figures->pages_per_slab, (uint32_t)pages_of_slab(cache, cache->order));
         store_relaxed(&figures->align, cache->align);
         store_relaxed(&figures->usersize, cache->usersize);
         store_relaxed(&figures->aliases, max_of(cache->references, 1u) - 1);

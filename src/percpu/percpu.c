@@ -41,7 +41,7 @@ bool class_is_coarse(uint32_t size)
 /*
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
  * of a power of two: 126 objects up to 256 bytes, 62 up to 512, 30 up to 1 KiB, 14 up to 2 KiB,
- * 6 up to 8 KiB, then 2. The kernel's numbers (S13-03) make bursts of 32 objects above 256 bytes miss.
+ * 6 up to 32 KiB, then 2. The kernel's numbers (S13-03) make bursts of 32 objects above 256 bytes miss.
  * A class that stands for others (api/classes.c) gets as many requests as they all, and twice that.
  */
 static uint32_t default_capacity(const struct kmem_cache *cache)
@@ -53,7 +53,7 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
         /* A few objects of more than 64 KiB would be megabytes at rest. */
         if (cache->size > 64u << 10)
                 return 0;
-        return min_of(max_of(words, cache->size <= 8192 ? 8u : 4u), for_others ? 256u : 128u) - 2;
+        return min_of(max_of(words, cache->size <= 32768 ? 8u : 4u), for_others ? 256u : 128u) - 2;
 }
 
 /* Indexes of caches, and of the hidden pairs of closed ones; under cache_mutex. */

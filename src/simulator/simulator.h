@@ -82,7 +82,7 @@ enum sim_lock_kind {
         SIM_LOCK_BARN,     /* a cache's full and empty sheaves */
         SIM_LOCK_ALIEN,    /* engine slab: an alien array */
         SIM_LOCK_SLOB,     /* engine slob: everything */
-        SIM_LOCK_PAGE,     /* a node's buddy lists, and the frontier; the kernel's zone lock */
+        SIM_LOCK_PAGE,     /* a node's runs, and the frontier; the kernel's zone lock */
         SIM_LOCK_METADATA, /* the arena of tables and records, which the kernel has not */
         SIM_LOCK_OTHER,    /* set-up, drains, large blocks, grace periods, groups */
         SIM_LOCK_KINDS,

@@ -24,7 +24,7 @@
 #include "base/options.h"
 #include "slub/slab.h"
 
-/* Section 2.3: objects, by stride. */
+/* Section 2.3: objects, by stride. Slabs of an object or a few are full or empty, mostly. */
 static uint32_t default_objects(const struct kmem_cache *cache)
 {
         static const uint32_t defaults[][4] = {
@@ -38,7 +38,7 @@ static uint32_t default_objects(const struct kmem_cache *cache)
                            : cache->size >= 256     ? 2
                                                     : 3;
 
-        return defaults[which][row];
+        return cache->slab_pages ? 0 : defaults[which][row];
 }
 
 void slub_setup_cpu_partial(struct kmem_cache *cache)

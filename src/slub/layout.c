@@ -58,10 +58,44 @@ static unsigned int calculate_order(const struct kmem_cache *cache)
                                                : slub_order(cache->size, &rules);
 }
 
-/* S1-09 */
-static size_t default_min_partial(uint32_t size)
+/* The fewest objects whose pages have at most a 32nd to spare. */
+static bool lay_out_pages(struct kmem_cache *cache)
 {
-        return min_of(max_of((fls(size) - 1) / 2, 5u), 10u);
+        size_t objects = 0;
+        size_t bytes;
+
+        if (!is_fine_class(cache) || cache->debug || cache->size <= PAGE_SIZE)
+                return false;
+        do {
+                objects++;
+                bytes = round_up(objects * cache->size, PAGE_SIZE);
+        } while ((bytes - objects * cache->size) * 32 > bytes);
+        cache->slab_pages = (uint32_t)(bytes >> PAGE_SHIFT);
+        cache->order = cache->min_order = get_order(bytes);
+        cache->objects = cache->min_order_objects = (uint32_t)objects;
+        return true;
+}
+
+/* The kernel's: a power of two of pages. False if no order is large enough. */
+static bool lay_out_order(struct kmem_cache *cache)
+{
+        cache->order = calculate_order(cache);
+        if (cache->order > ORDER_MAX)
+                return false;
+        cache->objects = order_objects(cache->order, cache->size);
+        cache->min_order = get_order(cache->size);
+        cache->min_order_objects = order_objects(cache->min_order, cache->size);
+        return true;
+}
+
+enum { FEW_PARTIAL = 2 };
+
+/* S1-09; pages of slabs that hold an object or a few are sooner of use to other classes. */
+static size_t default_min_partial(const struct kmem_cache *cache)
+{
+        if (cache->slab_pages)
+                return FEW_PARTIAL;
+        return min_of(max_of((fls(cache->size) - 1) / 2, 5u), 10u);
 }
 
 static const uint32_t debug_flags_all =
@@ -99,15 +133,11 @@ int slub_setup(struct kmem_cache *cache)
                 cache->size = lay_out(cache);
         }
         cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
-        cache->order = calculate_order(cache);
-        if (cache->order > ORDER_MAX)
+        if (!lay_out_pages(cache) && !lay_out_order(cache))
                 return EINVAL;
-        cache->objects = order_objects(cache->order, cache->size);
-        cache->min_order = get_order(cache->size);
-        cache->min_order_objects = order_objects(cache->min_order, cache->size);
 
         cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
-                                                          default_min_partial(cache->size));
+                                                          default_min_partial(cache));
         slub_setup_cpu_partial(cache);
         cache->freeze_eagerly =
                 options_for_cache_or(cache->name, OPTION_FREEZE, FREEZE_DELAYED) == FREEZE_EAGER;

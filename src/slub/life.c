@@ -20,6 +20,7 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
                       uint32_t objects, void *table)
 {
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
+        size_t pages = pages_of_slab(cache, order);
 
         slab->table = table;
         slab->state = state_pack(state);
@@ -31,9 +32,11 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
                 debug_setup_slab(cache, slab, objects);
         }
         construct_objects(cache, slab, objects);
+        for (uint32_t page = 1; page < cache->slab_pages; page++)
+                store_relaxed(&slab[page].state, (uint64_t)page);
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
-        page_map_set(slab, order_pages(order), (uint16_t)cache->pair_offset);
-        PROBE4(slab_alloc, cache->name, page_address(slab), objects, order_bytes(order));
+        page_map_set(slab, pages, (uint16_t)cache->pair_offset);
+        PROBE4(slab_alloc, cache->name, page_address(slab), objects, pages << PAGE_SHIFT);
 }
 
 static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
@@ -45,7 +48,8 @@ static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order
 
         count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
         if (count)
-                first = pages_alloc_many(order, node, count);
+                first = pages_alloc_many(pages_of_slab(cache, order),
+                                         slab_align_pages(cache, order), node, count);
         for (struct page *slab = first; slab; slab = page_list_next(slab))
                 slab_make(cache, slab, order, objects, tables[made++]);
         if (first && !cache->debug)
@@ -74,7 +78,7 @@ struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count)
  */
 static void slab_unmake(struct kmem_cache *cache, struct page *slab, struct slab_state state)
 {
-        size_t pages = order_pages(slab->order);
+        size_t pages = pages_of_slab(cache, slab->order);
 
         check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
         PROBE4(slab_free, cache->name, page_address(slab), state.objects, pages << PAGE_SHIFT);
@@ -85,52 +89,57 @@ static void slab_unmake(struct kmem_cache *cache, struct page *slab, struct slab
         store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
 }
 
-static void pages_free_chain_deferred(uint32_t chain)
+/* Readers may still look at the objects of a type-safe slab, so its pages wait for a grace period (S1-59). */
+static void free_slabs_pages(struct kmem_cache *cache, uint32_t chain, size_t count)
 {
+        if (!(cache->flags & SLAB_TYPESAFE_BY_RCU)) {
+                pages_free_chain(chain, count);
+                return;
+        }
         while (chain) {
-                struct page *slab = page_at(chain);
+                struct page *page = page_at(chain);
 
-                chain = slab->next;
-                pages_free_deferred(slab, order_pages(slab->order));
+                chain = page->next;
+                pages_free_deferred(page, count);
         }
 }
 
-/*
- * Slabs of one node and size at a time, so that each lock is taken once for all of them. Readers may
- * still look at the objects of a type-safe slab, so its pages wait for a grace period (S1-59).
- */
+/* The first slabs of a chain that are of one node and order, under one hold of each lock; the rest. */
+static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
+{
+        struct engine_node *node = slab_node(cache, page_at(chain));
+        uint32_t objects = slab_objects(page_at(chain));
+        unsigned int order = page_at(chain)->order;
+        uint32_t pages = 0;
+        int64_t count = 0;
+        void *tables = NULL;
+
+        while (chain) {
+                struct page *slab = page_at(chain);
+                struct slab_state state = state_unpack(load_acquire(&slab->state));
+
+                if (slab_node(cache, slab) != node || slab->order != order)
+                        break;
+                chain = slab->next;
+                slab_unmake(cache, slab, state);
+                *(void **)slab->table = tables;
+                tables = slab->table;
+                slab->table = NULL;
+                slab->next = pages;
+                pages = page_number(slab);
+                count++;
+        }
+        if (!cache->debug)
+                node_count_slabs(node, -count, -count * objects);
+        metadata_free_chain(tables, slab_table_bytes(objects));
+        free_slabs_pages(cache, pages, pages_of_slab(cache, order));
+        return chain;
+}
+
 void slabs_discard(struct kmem_cache *cache, uint32_t chain)
 {
-        while (chain) {
-                struct engine_node *node = slab_node(cache, page_at(chain));
-                uint32_t objects = slab_objects(page_at(chain));
-                uint32_t pages = 0;
-                int64_t count = 0;
-                void *tables = NULL;
-
-                while (chain) {
-                        struct page *slab = page_at(chain);
-                        struct slab_state state = state_unpack(load_acquire(&slab->state));
-
-                        if (slab_node(cache, slab) != node || state.objects != objects)
-                                break;
-                        chain = slab->next;
-                        slab_unmake(cache, slab, state);
-                        *(void **)slab->table = tables;
-                        tables = slab->table;
-                        slab->table = NULL;
-                        slab->next = pages;
-                        pages = page_number(slab);
-                        count++;
-                }
-                if (!cache->debug)
-                        node_count_slabs(node, -count, -count * objects);
-                metadata_free_chain(tables, slab_table_bytes(objects));
-                if (!(cache->flags & SLAB_TYPESAFE_BY_RCU))
-                        pages_free_chain(pages);
-                else
-                        pages_free_chain_deferred(pages);
-        }
+        while (chain)
+                chain = slabs_discard_alike(cache, chain);
 }
 
 /*

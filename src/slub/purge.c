@@ -51,7 +51,7 @@ static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *sla
 {
         struct slab_state state = state_unpack(load_acquire(&slab->state));
         size_t page_bytes = system_page_bytes();
-        size_t pages = (order_pages(slab->order) << PAGE_SHIFT) / page_bytes;
+        size_t pages = (pages_of_slab(cache, slab->order) << PAGE_SHIFT) / page_bytes;
         struct page_bits used = {0};
         size_t purged = 0;
 

@@ -85,6 +85,30 @@ static inline void *slab_object(const struct kmem_cache *cache, const struct pag
 }
 
 /*
+ * What slabs are aligned to, in pages. Objects are aligned to the largest power of two that divides
+ * their stride, whatever slab they are in.
+ */
+static inline size_t slab_align_pages(const struct kmem_cache *cache, unsigned int order)
+{
+        return cache->slab_pages
+                       ? max_of((size_t)(cache->size & -cache->size) >> PAGE_SHIFT, (size_t)1)
+                       : order_pages(order);
+}
+
+/* The slab that a page belongs to, of a cache with slabs of slab_pages. */
+static inline struct page *slab_of_page(const struct kmem_cache *cache, struct page *page)
+{
+        size_t distance;
+
+        /* Acquire: what is said of the pages was written before the kind (slab_make). */
+        if (load_acquire(&page->kind) == PAGE_SLAB)
+                return page;
+        distance = load_relaxed(&page->state);
+        /* Another's by now, if the pointer is a bad one. */
+        return likely(distance < cache->slab_pages) ? page - distance : page;
+}
+
+/*
  * The slab that holds an address of this cache's pages. Slabs are aligned to their size, and a
  * cache has slabs of at most two orders: a descriptor that says "slab of the preferred order" at
  * the aligned page covers the address, otherwise the slab has the fallback order.
@@ -92,9 +116,12 @@ static inline void *slab_object(const struct kmem_cache *cache, const struct pag
 static inline struct page *slab_of(const struct kmem_cache *cache, const void *address)
 {
         uint32_t number = address_page(address);
-        struct page *slab = page_at(number & ~(uint32_t)(order_pages(cache->order) - 1));
+        struct page *slab;
 
-        /* Acquire: the order is the one that was written before the kind (slab_new_order). */
+        if (cache->slab_pages)
+                return slab_of_page(cache, page_at(number));
+        slab = page_at(number & ~(uint32_t)(order_pages(cache->order) - 1));
+        /* Acquire: the order is the one that was written before the kind (slab_make). */
         if (likely(load_acquire(&slab->kind) == PAGE_SLAB && slab->order == cache->order))
                 return slab;
         return page_at(number & ~(uint32_t)(order_pages(cache->min_order) - 1));

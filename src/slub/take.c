@@ -141,7 +141,7 @@ static bool batch_is_enough(const struct batch *batch)
         return batch->room * 2 <= batch->count;
 }
 
-/* How many new slabs that takes. It empties them all but, if it is one, the last. */
+/* How many new slabs that takes. The batch empties them all, but of a single one some may be left. */
 static unsigned int fresh_wanted(const struct kmem_cache *cache, const struct batch *batch)
 {
         unsigned int twice = 2 * batch->room - batch->count;

@@ -151,3 +151,15 @@ def test_wrong_arguments(argument: str, expected: str) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == f"batches: {argument}: expected {expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("server", "server: progress=: expected another program, whose threads stay\n"),
+        ("mixed", "mixed: progress=/no/such/file: No such file or directory\n"),
+    ],
+)
+def test_counts_that_cannot_be_kept(program: str, error: str) -> None:
+    done = run([str(PROGRAMS / program), "progress=/no/such/file"])
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error)

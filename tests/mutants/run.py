@@ -40,7 +40,8 @@ FLAGS = [
 
 WALKERS = ["unit/walker.c", "unit/walk_slab.c", "unit/slob_walk.c"]
 
-ZONE_WRAPS = ["bind", "commit", "current_node", "map", "near_node", "purge", "remap", "time_ms"]
+PAGE_WRAPS = ["commit", "map", "purge", "remap", "time_ms"]
+ZONE_WRAPS = [*PAGE_WRAPS, "bind", "current_node", "near_node"]
 
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
@@ -48,6 +49,11 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "test_debug": (
         ["unit/test_debug.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
+    ),
+    "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_page": (
+        ["unit/test_page.c", "unit/page_model.c", "unit/system_wrap.c"],
+        ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],
     ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_profile": (["unit/test_profile.c", "unit/child.c", *WALKERS], ["-lcmocka"]),

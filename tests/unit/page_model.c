@@ -19,7 +19,7 @@ bool heap_renew(size_t reserve)
         return pages_init();
 }
 
-static uint8_t is_listed[MODEL_PAGES]; /* page is in a listed free block */
+static uint8_t is_listed[MODEL_PAGES]; /* page is in a listed run */
 
 /* First and last word of the page carry owner and page number. */
 static uint64_t *page_words(uint32_t number)
@@ -82,65 +82,76 @@ static bool bit_of(const uint64_t *bits, size_t index)
         return (bits[index / 64] >> (index % 64)) & 1;
 }
 
-/* One free block: its descriptor, its pages and its neighbourhood. */
-static size_t check_block(const struct zone *zone, struct page *page, unsigned int order,
-                          bool touched_list)
+/* A page that belongs to no run of the zone, or lies beyond. */
+static void check_no_neighbour(const struct zone *zone, uint32_t number)
+{
+        assert_true(number == 0 || number >= frontier.pages || zone_of(number) != zone ||
+                    model_owner[number] != 0);
+}
+
+/* Whether runs of that length belong in the bin: one length each below 32, four bins a doubling above. */
+static bool bin_has(unsigned int bin, size_t length)
+{
+        unsigned int shift;
+
+        if (bin < 32)
+                return length == bin;
+        shift = (bin - 32) / 4 + 3;
+        return length >> shift == 4 + bin % 4;
+}
+
+/* One run: its descriptors, its pages and its neighbourhood. */
+static size_t check_run(const struct zone *zone, struct page *page, unsigned int bin,
+                        enum run_kind kind)
 {
         uint32_t first = page_number(page);
+        uint32_t end = first + page->length;
         size_t touched = 0;
 
         assert_int_equal(page->kind, PAGE_FREE);
-        assert_int_equal(page->order, order);
-        assert_int_equal(first % order_pages(order), 0);
-        assert_true(first + order_pages(order) <= frontier.pages);
-        assert_ptr_equal(zone_of(first), zone);
-        for (uint32_t number = first; number < first + order_pages(order); number++) {
+        assert_true(bin_has(bin, page->length));
+        assert_true(end <= frontier.pages);
+        for (uint32_t number = first; number < end; number++) {
+                assert_ptr_equal(zone_of(number), zone);
                 assert_int_equal(model_owner[number], 0);
                 assert_int_equal(is_listed[number], 0);
                 is_listed[number] = 1;
                 if (number != first)
-                        assert_int_equal(page_at(number)->kind, PAGE_UNUSED);
+                        assert_int_equal(page_at(number)->kind,
+                                         number == end - 1 ? PAGE_FREE_END : PAGE_UNUSED);
                 if (bit_of(frontier.touched_bits, number))
                         touched++;
                 else
                         assert_true(range_is_zero(page_words(number), PAGE_SIZE));
         }
+        assert_int_equal(page_at(end - 1)->length, page->length);
         assert_int_equal(page->state, touched);
-        assert_int_equal(touched != 0, touched_list);
-        if (order < ORDER_MAX) {
-                struct page *buddy = page_at(first ^ (uint32_t)order_pages(order));
-
-                assert_false(buddy->kind == PAGE_FREE && buddy->order == order);
-        } else {
-                assert_true(bit_of(zone->free_chunks, first / CHUNK_PAGES));
-        }
+        assert_int_equal(touched != 0, kind == RUN_TOUCHED);
+        check_no_neighbour(zone, first - 1);
+        check_no_neighbour(zone, end);
         return touched;
 }
 
-static size_t check_list(const struct zone *zone, const struct page_list *list, unsigned int order,
-                         bool touched_list, size_t *touched)
+/* The pages of a list. */
+static size_t check_list(const struct zone *zone, unsigned int bin, enum run_kind kind,
+                         size_t *touched)
 {
+        const struct page_list *list = &zone->bins[bin][kind];
         size_t length = 0;
+        size_t pages = 0;
         uint32_t prev = 0;
 
         for (struct page *page = page_list_first(list); page; page = page_list_next(page)) {
                 assert_int_equal(page->prev, prev);
-                *touched += check_block(zone, page, order, touched_list);
+                *touched += check_run(zone, page, bin, kind);
                 prev = page_number(page);
+                pages += page->length;
                 length++;
         }
         assert_int_equal(list->last, prev);
         assert_int_equal(list->length, length);
-        return length;
-}
-
-static size_t free_chunks_count(const struct zone *zone)
-{
-        size_t count = 0;
-
-        for (uint32_t chunk = 0; chunk < frontier.pages / CHUNK_PAGES; chunk++)
-                count += bit_of(zone->free_chunks, chunk);
-        return count;
+        assert_int_equal(bit_of(zone->bins_used[kind], bin), length != 0);
+        return pages;
 }
 
 /* Lists, bits and counters of one zone. */
@@ -152,14 +163,9 @@ static void check_zone(const struct zone *zone)
         size_t used_pages = 0;
         uint32_t chunks = 0;
 
-        for (unsigned int order = 0; order <= ORDER_MAX; order++) {
-                size_t length = check_list(zone, &zone->touched[order], order, true, &touched);
-
-                length += check_list(zone, &zone->clean[order], order, false, &touched);
-                free_pages += length * order_pages(order);
-                if (order == ORDER_MAX)
-                        assert_int_equal(free_chunks_count(zone), length);
-        }
+        for (unsigned int bin = 0; bin < BINS; bin++)
+                for (enum run_kind kind = RUN_TOUCHED; kind < RUN_KINDS; kind++)
+                        free_pages += check_list(zone, bin, kind, &touched);
         for (uint32_t number = 0; number < frontier.pages; number++)
                 if (zone_of(number) == zone) {
                         /* Page 0 is put aside. */

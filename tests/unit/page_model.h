@@ -24,8 +24,8 @@ void model_drop(struct page *page, size_t count, uint32_t owner);
 bool range_is_zero(const void *start, size_t bytes);
 
 /*
- * PAGE-1 to PAGE-4, ZONE-1, BUDDY-1 to BUDDY-3 and the counters of each zone; pages of no owner
- * must be free.
+ * PAGE-1 to PAGE-4, ZONE-1, RUN-1 to RUN-3 and the counters of each zone; pages of no owner must be
+ * free.
  */
 void model_check_all(void);
 

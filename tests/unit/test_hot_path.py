@@ -148,10 +148,10 @@ def relative_relocations(library: Path) -> dict[int, int]:
 
 
 def test_descriptors(library: Path, instructions: dict[int, str]) -> None:
-    """Version 0, no flags, a sequence inside .text, and an abort address behind the signature."""
+    """Version 0, no flags, a sequence inside code, and an abort address behind the signature."""
     base, content = read_section(library, "__rseq_cs")
     failure_base, failure = read_section(library, "__rseq_failure")
-    text_base, text = read_section(library, ".text")
+    codes = [read_section(library, name) for name in (".text", ".text.last")]
     relocations = relative_relocations(library)
     assert len(content) % 32 == 0
     assert len(content) // 32 >= 4
@@ -160,7 +160,7 @@ def test_descriptors(library: Path, instructions: dict[int, str]) -> None:
         start = relocations[base + at + 8]
         abort = relocations[base + at + 24]
         assert (version, flags) == (0, 0)
-        assert text_base <= start < text_base + len(text)
+        assert any(code_base <= start < code_base + len(code) for code_base, code in codes)
         assert 0 < length < 512
         assert start in instructions
         assert start + length in instructions

@@ -408,13 +408,21 @@ static void locked_records(void **state)
         child_passes("locked_records", "slots=locked");
 }
 
-/* Trimming looks at the machine as well, and so does shrinking any cache. */
+/* Trimming looks at the machine as well, and so does shrinking any cache; every 100 ms at most. */
 static void trim_and_shrink(void **state)
 {
         cache = create(64);
         use_cpus(first_cpus(3));
+        add_relaxed(&now_ms, 100);
         heap_trim(0);
         check_equal(system_cpus(CPUS_USABLE), 3);
+        use_cpus(first_cpus(2));
+        add_relaxed(&now_ms, 99);
+        heap_trim(0);
+        check_equal(system_cpus(CPUS_USABLE), 3);
+        add_relaxed(&now_ms, 1);
+        heap_trim(0);
+        check_equal(system_cpus(CPUS_USABLE), 2);
         use_cpus(first_cpus(POSSIBLE));
         add_relaxed(&now_ms, 100);
         kmem_cache_shrink(cache);

@@ -49,7 +49,7 @@ static size_t model_class(size_t size)
                 return 0;
         while (size > base * 2)
                 base *= 2;
-        return round_up(size - base, base / 8) + base;
+        return round_up(size - base, base < 8192 ? base / 8 : base / 4) + base;
 }
 
 static size_t model_align(size_t size, size_t usable)

@@ -393,6 +393,17 @@ static void child_classes_grow(void)
         check_classes(false);
 }
 
+/* Also by calls that name an alignment. */
+static void child_classes_aligned(void)
+{
+        enum { FILL = 3000 };
+
+        check_equal(malloc_usable_size(memalign(16, 80)), 96);
+        for (unsigned int i = 0; i < FILL; i++)
+                check(memalign(64, 4096));
+        check_equal(malloc_usable_size(memalign(16, 80)), 80);
+}
+
 static void child_classes_stay(void)
 {
         check_classes(false);
@@ -435,6 +446,7 @@ static void classes(void **state)
 {
         child_passes("classes_grow", "classes=auto,engine=slub");
         child_passes("classes_grow", "classes=auto,engine=slub,slots=locked");
+        child_passes("classes_aligned", "classes=auto,engine=slub");
         child_passes("classes_stay", "classes=fine,engine=slub");
         child_passes("classes_threads", "classes=auto,engine=slub");
         child_passes("classes_threads", "classes=auto,engine=slub,slots=locked");
@@ -492,6 +504,7 @@ int main(int argc, char **argv)
         static const struct child_case children[] = {
                 {"stats", child_stats},
                 {"classes_grow", child_classes_grow},
+                {"classes_aligned", child_classes_aligned},
                 {"classes_stay", child_classes_stay},
                 {"classes_threads", child_classes_threads},
                 {"double_free", child_double_free},

@@ -44,12 +44,12 @@ struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
         return no_pages ? NULL : __real_pages_alloc(order, node, zero);
 }
 
-struct page *__real_pages_alloc_many(unsigned int order, int node, unsigned int count);
-struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count);
+struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
 
-struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count)
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count)
 {
-        return no_pages ? NULL : __real_pages_alloc_many(order, node, count);
+        return no_pages ? NULL : __real_pages_alloc_many(pages, align, node, count);
 }
 
 /*

@@ -102,7 +102,7 @@ static void test_orders(void **state)
         }
 }
 
-/* Blocks freed in any order merge back to whole chunks. */
+/* Blocks freed in any order merge back to one run. */
 static void test_merging(void **state)
 {
         enum { COUNT = 2 * CHUNK_PAGES };
@@ -122,8 +122,9 @@ static void test_merging(void **state)
         model_check_all();
         pages_count(&counts);
         assert_int_equal(counts.used_pages, 1);
-        /* Three chunks were needed; only the first, which holds page 0, is not whole. */
-        assert_int_equal(zones[0].touched[ORDER_MAX].length + zones[0].clean[ORDER_MAX].length, 2);
+        /* Three chunks were needed, and are one run but for page 0. */
+        assert_int_equal(page_at(1)->kind, PAGE_FREE);
+        assert_int_equal(page_at(1)->length, 3 * CHUNK_PAGES - 1);
 }
 
 /* Blocks taken at once are those that would come one after the other, and go back at once too. */
@@ -132,33 +133,34 @@ static void test_many(void **state)
         struct page_counts counts;
 
         (void)state;
-        for (unsigned int order = 0; order <= 3; order++) {
-                struct page *first = pages_alloc_many(order, NODE_ANY, 40);
+        for (size_t pages = 1; pages <= 9; pages++) {
+                size_t align = pages & -pages;
+                struct page *first = pages_alloc_many(pages, align, NODE_ANY, 40);
                 unsigned int count = 0;
 
                 assert_non_null(first);
                 for (struct page *page = first; page; page = page_list_next(page)) {
-                        assert_int_equal(page->order, order);
-                        assert_int_equal(page_number(page) % order_pages(order), 0);
+                        assert_int_equal(page->order, get_order(pages << PAGE_SHIFT));
+                        assert_int_equal(page_number(page) % align, 0);
                         assert_int_equal(page->kind, PAGE_UNUSED);
-                        memset(page_address(page), 0x5a, order_pages(order) << PAGE_SHIFT);
+                        memset(page_address(page), 0x5a, pages << PAGE_SHIFT);
                         count++;
                 }
                 assert_int_equal(count, 40);
                 pages_count(&counts);
-                assert_int_equal(counts.used_pages, 1 + 40 * order_pages(order));
-                pages_free_chain(page_number(first));
+                assert_int_equal(counts.used_pages, 1 + 40 * pages);
+                pages_free_chain(page_number(first), pages);
                 pages_count(&counts);
                 assert_int_equal(counts.used_pages, 1);
                 model_check_all();
         }
-        pages_free_chain(0);
+        pages_free_chain(0, 1);
 }
 
 /* As many as there are, and none only if there is none. */
 static void test_many_but_not_so_many(void **state)
 {
-        struct page *first = pages_alloc_many(ORDER_MAX, NODE_ANY, UINT32_MAX);
+        struct page *first = pages_alloc_many(CHUNK_PAGES, CHUNK_PAGES, NODE_ANY, UINT32_MAX);
         size_t count = 0;
 
         (void)state;
@@ -166,8 +168,8 @@ static void test_many_but_not_so_many(void **state)
         for (struct page *page = first; page; page = page_list_next(page))
                 count++;
         assert_true(count > 0 && count <= HEAP_PAGES / CHUNK_PAGES);
-        assert_null(pages_alloc_many(ORDER_MAX, NODE_ANY, 2));
-        pages_free_chain(page_number(first));
+        assert_null(pages_alloc_many(CHUNK_PAGES, CHUNK_PAGES, NODE_ANY, 2));
+        pages_free_chain(page_number(first), CHUNK_PAGES);
         model_check_all();
 }
 
@@ -268,8 +270,8 @@ static void test_resize(void **state)
         model_check_all();
 }
 
-/* A hole of two chunks between used ones serves a span of two, and not one of three. */
-static void test_spans_fill_holes(void **state)
+/* A hole of two chunks between used ones serves a block of less, and not one of more. */
+static void test_blocks_fill_holes(void **state)
 {
         struct page *chunk[8];
         struct page *span, *longer;
@@ -293,14 +295,18 @@ static void test_spans_fill_holes(void **state)
         model_check_all();
 }
 
-/* A free chunk at the frontier becomes the beginning of a longer span. */
-static void test_span_from_the_frontier(void **state)
+/* Free pages at the frontier become the beginning of a longer block. */
+static void test_block_from_the_frontier(void **state)
 {
-        struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
+        struct page *first = pages_alloc_exact(CHUNK_PAGES - 1, 1, NULL);
+        struct page *chunk = pages_alloc_exact(CHUNK_PAGES, 1, NULL);
         uint32_t pages = frontier.pages;
         struct page *span;
 
         (void)state;
+        model_take(first, CHUNK_PAGES - 1, 2);
+        assert_ptr_equal(first, page_at(1));
+        assert_int_equal(pages, 2 * CHUNK_PAGES);
         pages_free(chunk, CHUNK_PAGES);
         span = pages_alloc_exact(4 * CHUNK_PAGES, 1, NULL);
         assert_ptr_equal(span, chunk);
@@ -309,7 +315,7 @@ static void test_span_from_the_frontier(void **state)
         model_check_all();
 }
 
-/* Half of each chunk used: no span fits, everything up to half a chunk does. */
+/* Half of each chunk used: nothing larger than the other halves fits, but they do. */
 static void test_fragmented_chunks(void **state)
 {
         enum { HALVES = 2 * (HEAP_PAGES / CHUNK_PAGES) - 2 };
@@ -351,6 +357,134 @@ static void test_last_quarter_is_for_slabs(void **state)
         while ((page = pages_alloc(0, NODE_ANY, NULL)))
                 model_take(page, 1, 3);
         assert_int_equal(frontier.pages, HEAP_PAGES);
+        model_check_all();
+}
+
+/* A block has the shortest run that has room for it, wherever its borders are. */
+static void test_best_fit(void **state)
+{
+        struct page *all = pages_alloc_exact(1000, 1, NULL);
+        struct page *page;
+
+        (void)state;
+        model_take(all, 1000, 1);
+        /* Runs of 7, 13, 50 and 40 pages. */
+        static const size_t holes[][2] = {{101, 7}, {203, 13}, {310, 50}, {405, 40}};
+        for (size_t i = 0; i < array_size(holes); i++) {
+                model_drop(all + holes[i][0], holes[i][1], 1);
+                pages_free(all + holes[i][0], holes[i][1]);
+        }
+        model_check_all();
+        assert_ptr_equal(page = pages_alloc_exact(8, 1, NULL), all + 203);
+        model_take(page, 8, 2);
+        assert_ptr_equal(page = pages_alloc_exact(37, 1, NULL), all + 405);
+        model_take(page, 37, 2);
+        assert_ptr_equal(page = pages_alloc_exact(7, 1, NULL), all + 101);
+        model_take(page, 7, 2);
+        /* Only one of them has so many in a row from a multiple of 16 on. */
+        page = pages_alloc_exact(20, 16, NULL);
+        assert_true(page >= all + 310 && page < all + 360);
+        assert_int_equal(page_number(page) % 16, 0);
+        model_take(page, 20, 2);
+        model_check_all();
+        /* Both sides of what was cut out of it are free still, and join again. */
+        model_drop(page, 20, 2);
+        pages_free(page, 20);
+        assert_ptr_equal(pages_alloc_exact(50, 1, NULL), all + 310);
+        model_take(all + 310, 50, 2);
+        model_check_all();
+}
+
+/* Not only the first runs of a bin are looked at where the heap cannot grow. */
+static void test_run_behind_shorter_ones(void **state)
+{
+        enum { SHORT = 33, LONG = 36, RUNS = 40 };
+        struct page *all = pages_alloc_exact(CHUNK_PAGES - 1, 1, NULL);
+        struct page *more = pages_alloc_exact(CHUNK_PAGES, 1, NULL);
+        struct page *page;
+
+        (void)state;
+        model_take(all, CHUNK_PAGES - 1, 1);
+        model_take(more, CHUNK_PAGES, 1);
+        model_drop(all, LONG, 1);
+        pages_free(all, LONG);
+        for (size_t i = 1; i <= RUNS; i++) {
+                model_drop(all + i * (LONG + 1), SHORT, 1);
+                pages_free(all + i * (LONG + 1), SHORT);
+        }
+        system_wrap.calls_left[CALL_COMMIT] = 0;
+        assert_null(pages_alloc_exact(LONG + 1, 1, NULL));
+        assert_ptr_equal(page = pages_alloc_exact(SHORT + 1, 1, NULL), all);
+        model_take(page, SHORT + 1, 2);
+        assert_null(pages_alloc_exact(SHORT + 1, 1, NULL));
+        model_check_all();
+}
+
+/* Pages that were touched are used before others; a run with too few of them only if it is shorter. */
+static void test_touched_first(void **state)
+{
+        struct page *all = pages_alloc_exact(300, 1, NULL);
+        struct page *page;
+        bool zero;
+
+        (void)state;
+        model_take(all, 300, 1);
+        for (size_t i = 10; i < 300; i += 100) {
+                model_drop(all + i, 50, 1);
+                pages_free(all + i, 50);
+        }
+        pages_purge_all(0);
+        model_drop(all + 270, 9, 1);
+        pages_free(all + 270, 9);
+        model_check_all();
+        assert_ptr_equal(page = pages_alloc_exact(5, 1, &zero), all + 270);
+        assert_false(zero);
+        model_take(page, 5, 1);
+        page = pages_alloc_exact(5, 1, &zero);
+        assert_true(zero);
+        model_take(page, 5, 1);
+        model_check_all();
+}
+
+/* A run that loses and gets back a few pages all the time is purged for all that. */
+static void test_purge_of_a_run_in_use(void **state)
+{
+        enum { RUN = 2000 };
+        struct page *all = pages_alloc_exact(RUN, 1, NULL);
+
+        (void)state;
+        pages_free(all, RUN);
+        for (int ms = 0; ms < 101; ms++) {
+                struct page *page = pages_alloc_exact(3, 1, NULL);
+
+                system_wrap.now_ms++;
+                pages_free(page, 3);
+        }
+        pages_purge_due();
+        assert_int_equal(zones[0].free_touched_pages, 0);
+        model_check_all();
+}
+
+/* One call to the system is for 32 MiB at most, and what is behind them is there meanwhile. */
+static void test_purge_in_passes(void **state)
+{
+        enum { PASS = 8192, RUN = 3 * PASS - 100 };
+        struct page *all = pages_alloc_exact(RUN, 1, NULL);
+        size_t calls = system_wrap.calls_made[CALL_PURGE];
+
+        (void)state;
+        pages_free(all, RUN);
+        system_wrap.now_ms += 100;
+        pages_purge_due();
+        assert_int_equal(zones[0].free_touched_pages, RUN - PASS);
+        model_check_all();
+        for (int pass = 0; pass < 2; pass++) {
+                system_wrap.now_ms++;
+                pages_purge_due();
+        }
+        assert_int_equal(zones[0].free_touched_pages, 0);
+        assert_int_equal(system_wrap.calls_made[CALL_PURGE] - calls, 3);
+        assert_int_equal(zones[0].purged_pages, RUN);
         model_check_all();
 }
 
@@ -557,13 +691,13 @@ static void test_purge_all_gives_memory_back(void **state)
 static void test_purge_waits_for_the_delay(void **state)
 {
         struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
-        struct page *small = pages_alloc_exact(PURGE_ORDER, 1, NULL);
+        struct page *small = pages_alloc_exact(4, 1, NULL);
         struct page *again;
         bool zero;
 
         (void)state;
         pages_free(chunk, CHUNK_PAGES);
-        pages_free(small, PURGE_ORDER);
+        pages_free(small, 4);
         system_wrap.now_ms += 99;
         pages_purge_due();
         assert_int_equal(zones[0].purged_pages, 0);
@@ -585,12 +719,12 @@ static void test_purge_waits_for_the_delay(void **state)
 static void test_purge_at_once(void **state)
 {
         struct page *chunk = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
-        struct page *run = pages_alloc(PURGE_ORDER, NODE_ANY, NULL);
+        struct page *run = pages_alloc_exact(PURGE_PAGES, 1, NULL);
 
         (void)state;
         options.purge_delay = 0;
-        pages_free(run, order_pages(PURGE_ORDER));
-        assert_int_equal(zones[0].purged_pages, order_pages(PURGE_ORDER));
+        pages_free(run, PURGE_PAGES);
+        assert_int_equal(zones[0].purged_pages, PURGE_PAGES);
         pages_free(chunk, CHUNK_PAGES);
         assert_int_equal(zones[0].free_touched_pages, 0);
         model_check_all();
@@ -770,10 +904,15 @@ int main(void)
                 cmocka_unit_test_setup(test_exact_gives_back_the_tail, heap_start),
                 cmocka_unit_test_setup(test_zeroed, heap_start),
                 cmocka_unit_test_setup(test_resize, heap_start),
-                cmocka_unit_test_setup(test_spans_fill_holes, heap_start),
-                cmocka_unit_test_setup(test_span_from_the_frontier, heap_start),
+                cmocka_unit_test_setup(test_blocks_fill_holes, heap_start),
+                cmocka_unit_test_setup(test_block_from_the_frontier, heap_start),
                 cmocka_unit_test_setup(test_fragmented_chunks, heap_start),
                 cmocka_unit_test_setup(test_last_quarter_is_for_slabs, heap_start),
+                cmocka_unit_test_setup(test_best_fit, heap_start),
+                cmocka_unit_test_setup(test_run_behind_shorter_ones, heap_start),
+                cmocka_unit_test_setup(test_touched_first, heap_start),
+                cmocka_unit_test_setup(test_purge_of_a_run_in_use, heap_start),
+                cmocka_unit_test_setup(test_purge_in_passes, heap_start),
                 cmocka_unit_test_setup(test_mappings_stay_few, heap_start),
                 cmocka_unit_test_setup(test_map, heap_start),
                 cmocka_unit_test_setup(test_random, heap_start),

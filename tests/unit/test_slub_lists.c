@@ -24,12 +24,14 @@ static struct engine_slot slots[SLOTS];
 /* pages_alloc_many of this order and above fails; see the link arguments. */
 static unsigned int refused_order = ORDER_MAX + 1;
 
-struct page *__real_pages_alloc_many(unsigned int order, int node, unsigned int count);
-struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count);
+struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
 
-struct page *__wrap_pages_alloc_many(unsigned int order, int node, unsigned int count)
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count)
 {
-        return order >= refused_order ? NULL : __real_pages_alloc_many(order, node, count);
+        return pages >= order_pages(refused_order)
+                       ? NULL
+                       : __real_pages_alloc_many(pages, align, node, count);
 }
 
 /* The calls of metadata_alloc and metadata_alloc_many left until one fails; 0: none fails. */

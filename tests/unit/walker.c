@@ -158,8 +158,11 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         ensure(state.objects ==
                        (slab->order == cache->order ? cache->objects : cache->min_order_objects),
                slab);
-        for (size_t page = 0; page < order_pages(slab->order); page++)
+        ensure(page_number(slab) % slab_align_pages(cache, slab->order) == 0, slab);
+        for (size_t page = 0; page < pages_of_slab(cache, slab->order); page++) {
                 ensure(heap.map[page_number(slab) + page] == cache->pair_offset, slab);
+                ensure(slab_of(cache, page_address(slab + page)) == slab, slab);
+        }
         ensure(state.inuse + listed == state.objects, slab); /* S1-70 */
         ensure(state.frozen == (place == PLACE_CPU ||
                                 (place == PLACE_CPU_PARTIAL && cache->freeze_eagerly)),
@@ -185,7 +188,7 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         entries = in_use_entries(slab, state.objects, carved);
         ensure(entries == expected_in_use, slab); /* SLUB-3 */
         counts->slabs++;
-        counts->slab_pages += order_pages(slab->order);
+        counts->slab_pages += pages_of_slab(cache, slab->order);
         counts->inuse += expected_in_use;
         counts->cpu_slabs += place == PLACE_CPU;
         counts->cpu_partial += place == PLACE_CPU_PARTIAL;
@@ -317,7 +320,7 @@ void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
                 }
                 owner = caches_by_index[heap.map[number] >> PAIR_SHIFT];
                 ensure(owner != NULL, page);
-                number += (uint32_t)order_pages(page->order) - 1;
+                number += (uint32_t)pages_of_slab(owner, page->order) - 1;
                 if (owner->engine->shared)
                         continue; /* slob's pages are no slabs of a cache */
                 if (owner->engine == &slub_engine) {

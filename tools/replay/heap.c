@@ -106,7 +106,8 @@ static void add_cache(const struct kmem_cache *cache, const struct cache_figures
                       struct heap_figures *sum)
 {
         const struct cache_totals *totals = &figures->totals;
-        uint64_t slab_bytes = totals->nodes.slabs * order_bytes(cache->order);
+        uint64_t slab_bytes = totals->nodes.slabs * pages_of_slab(cache, cache->order)
+                              << PAGE_SHIFT;
         uint64_t free_objects = totals->nodes.objects - totals->inuse;
 
         if (cache->engine->shared)
@@ -149,7 +150,7 @@ static void print_cache(const struct kmem_cache *cache, const struct cache_figur
         /* As a slab table counts: objects that no list of a node has (S9-11). */
         print_number("active", nodes->objects - nodes->listed_free, ", ");
         print_number("slabs", nodes->slabs, ", ");
-        print_number("pages", nodes->slabs << cache->order, ", \"states\": {");
+        print_number("pages", nodes->slabs * pages_of_slab(cache, cache->order), ", \"states\": {");
         print_states(&figures->states);
         printf("}}");
 }
