@@ -149,7 +149,7 @@ def assert_agrees(program: Program, *, engine: str = "slub") -> None:
     """What is read from outside of cache mine is what the program itself says, at rest."""
     names = ["slab_size", "object_size", "order", "align", "min_partial", "cpu_partial"]
     if engine != "slob":
-        names += ["slabs", "objects", "partial"]
+        names += ["slabs", "total_objects", "partial"]
     deadline = time.monotonic() + DEADLINE
     while True:
         mine = mine_of(program.pid)
@@ -163,7 +163,7 @@ def assert_agrees(program: Program, *, engine: str = "slub") -> None:
         assert time.monotonic() < deadline, "it never came to rest"
     ours = {
         "slabs": mine.total("slabs"),
-        "objects": mine.total("total_objects"),
+        "total_objects": mine.total("objects"),
         "partial": mine.total("partial"),
     }
     assert {name: ours.get(name, mine.fields.get(name)) for name in names} == {
@@ -575,7 +575,7 @@ def test_two_writers_at_once(program: Program) -> None:
     while any(thread.is_alive() for thread in threads):
         for name in names:
             mine = mine_of(program.pid)
-                assert mine[name] % 1000 == 0 or mine[name] < 1000
+            assert mine[name] % 1000 == 0 or mine[name] < 1000
     for thread in threads:
         thread.join()
     for name in names:
