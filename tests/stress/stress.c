@@ -16,6 +16,7 @@
 #include "checked.h"
 #include "crowd.h"
 
+#include "api/reclaim.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "unit/walker.h"
@@ -357,7 +358,7 @@ static void check_rest(uint64_t inuse_before)
         struct walk_counts walked;
         struct list *node;
 
-        malloc_trim(0);
+        heap_trim(0);
         walk_heap(NULL, &walked);
         heap_total(&totals);
         if (totals.objects_inuse != inuse_before)

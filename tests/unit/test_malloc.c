@@ -256,6 +256,12 @@ static void mallinfo_counts(void **state)
         check(mallinfo().uordblks > 0);
 }
 
+/* As long as malloc_trim rests at most. */
+static void rest_from_trims(void)
+{
+        usleep(10000);
+}
+
 static void trim(void **state)
 {
         enum { COUNT = 20000 };
@@ -266,10 +272,33 @@ static void trim(void **state)
                 memset(blocks[i] = malloc(500), 1, 500);
         for (unsigned int i = 0; i < COUNT; i++)
                 free(blocks[i]);
+        rest_from_trims();
         malloc_trim(0);
         info = mallinfo2();
         check_equal(info.keepcost, 0);
+        rest_from_trims();
         check_equal(malloc_trim(0), 0); /* nothing is left to give back */
+}
+
+/* Page by page as fast as it goes: most calls do nothing, and the next one after a rest does it all. */
+static void trim_in_a_loop(void **state)
+{
+        enum { CALLS = 1000 };
+        unsigned int trimmed = 0;
+
+        rest_from_trims();
+        for (unsigned int i = 0; i < CALLS; i++) {
+                char *block = malloc(100000);
+
+                block[0] = 1;
+                free(block);
+                trimmed += (unsigned int)malloc_trim(0);
+        }
+        check(trimmed >= 1 && trimmed < CALLS);
+        free(memset(malloc(100000), 1, 100000));
+        rest_from_trims();
+        check_equal(malloc_trim(0), 1);
+        check_equal(mallinfo2().keepcost, 0);
 }
 
 static void tuning(void **state)
@@ -523,6 +552,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(mallinfo_counts),
                 cmocka_unit_test(trim),
+                cmocka_unit_test(trim_in_a_loop),
                 cmocka_unit_test(tuning),
                 cmocka_unit_test(stats),
                 cmocka_unit_test(classes),
