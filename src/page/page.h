@@ -169,8 +169,8 @@ KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, boo
 KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
-/* The same of blocks of @count pages each, linked through next, from page number @first on; 0: none. */
-KMEM_HIDDEN void pages_free_chain(uint32_t first, size_t count);
+/* The same of blocks of @count pages each, linked through next, page number of the first; 0: none. */
+KMEM_HIDDEN void pages_free_chain(uint32_t chain, size_t count);
 /*
  * Changes a block of @count pages to @new_count in place. Shrinking always works; growing
  * works if the pages behind are free. The content of added pages is undefined.

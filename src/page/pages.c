@@ -33,23 +33,17 @@ struct request {
                                       were, or NULL */
 };
 
-/* NULL if the zone has none; then *in_limbo is set if it may have some after a purge. */
-static struct page *zone_alloc_locked(struct zone *zone, const struct request *request,
-                                      bool *in_limbo)
+/* Free pages of a zone, on no list any more, become a block. */
+static struct page *block_make_locked(struct zone *zone, const struct request *request,
+                                      uint32_t first)
 {
-        uint32_t first = range_find_locked(zone, request->count, request->align, request->limit);
-        struct page *page;
+        struct page *page = page_at(first);
 
-        if (first == 0) {
-                *in_limbo |= zone->limbo_pages != 0;
-                return NULL;
-        }
         if (request->zero)
                 *request->zero = touched_count_locked(first, request->count) == 0;
         if (request->bits)
                 touched_copy_locked(first, request->count, request->bits);
         touched_set_locked(first, request->count);
-        page = page_at(first);
         page->state = 0;
         page->table = NULL;
         page->order = (uint8_t)get_order(request->count << PAGE_SHIFT);
@@ -61,20 +55,36 @@ static struct page *zone_alloc_locked(struct zone *zone, const struct request *r
         return page;
 }
 
-/* The blocks of a request, linked through next. */
-static struct page *zone_alloc_blocks_locked(struct zone *zone, const struct request *request,
-                                             bool *in_limbo)
+/*
+ * The blocks of a request, linked through next; NULL if the zone has none, and then *in_limbo is set if
+ * it may have some after a purge.
+ */
+static struct page *zone_alloc_locked(struct zone *zone, const struct request *request,
+                                      bool *in_limbo)
 {
-        struct page *first = zone_alloc_locked(zone, request, in_limbo);
-        struct page *last = first;
+        unsigned int left = request->blocks;
+        struct page *first = NULL;
+        struct page *last = NULL;
 
-        for (unsigned int block = 1; last && block < request->blocks; block++) {
-                struct page *next = zone_alloc_locked(zone, request, in_limbo);
+        while (left) {
+                unsigned int found = left;
+                uint32_t next = range_find_locked(zone, request->count, request->align,
+                                                  request->limit, &found);
 
-                if (next)
-                        last->next = page_number(next);
-                last = next;
+                if (next == 0)
+                        break;
+                left -= found;
+                for (; found; found--, next += (uint32_t)request->count) {
+                        struct page *page = block_make_locked(zone, request, next);
+
+                        if (last)
+                                last->next = next;
+                        else
+                                first = page;
+                        last = page;
+                }
         }
+        *in_limbo |= !first && zone->limbo_pages != 0;
         return first;
 }
 
@@ -88,7 +98,7 @@ static struct page *zones_alloc(const struct request *request, unsigned int home
                 struct zone *zone = &zones[system_near_node(home, step)];
 
                 lock_take(&zone->lock);
-                page = zone_alloc_blocks_locked(zone, request, in_limbo);
+                page = zone_alloc_locked(zone, request, in_limbo);
                 zone_drop_changed(zone);
         }
         return page;
@@ -108,8 +118,7 @@ static struct page *zones_alloc_locking_all(const struct request *request, unsig
         for (unsigned int node = 0; node < count; node++)
                 lock_take(&zones[node].lock);
         for (unsigned int step = 0; !page && step < count; step++)
-                page = zone_alloc_blocks_locked(&zones[system_near_node(home, step)], request,
-                                                in_limbo);
+                page = zone_alloc_locked(&zones[system_near_node(home, step)], request, in_limbo);
         for (unsigned int node = count; node-- > 0;)
                 zone_drop_changed(&zones[node]);
         return page;
@@ -247,14 +256,17 @@ static bool purge_check_wanted_locked(struct zone *zone, size_t count)
         return true;
 }
 
-/* Pages that are handed out go back to their zone; whether to look for blocks that are due. */
-static bool range_free_locked(struct zone *zone, struct page *page, size_t count, uint64_t now)
+/* A block is none any more. */
+static void block_end(struct page *page, size_t count)
 {
-        uint32_t first = page_number(page);
-
-        check_unmapped(first, count);
+        check_unmapped(page_number(page), count);
         check_or_die(!is_run_edge(page));
         store_relaxed(&page->kind, PAGE_UNUSED);
+}
+
+/* Pages that were handed out go back to their zone; whether to look for blocks that are due. */
+static bool range_free_locked(struct zone *zone, uint32_t first, size_t count, uint64_t now)
+{
         range_add_locked(zone, first, count, now);
         return purge_check_wanted_locked(zone, count);
 }
@@ -273,22 +285,44 @@ void pages_free(struct page *page, size_t count)
         struct zone *zone = zone_checked(page_number(page), count);
         bool look;
 
+        block_end(page, count);
         lock_take(&zone->lock);
-        look = range_free_locked(zone, page, count, now);
+        look = range_free_locked(zone, page_number(page), count, now);
         zone_drop_changed(zone);
         if (look)
                 pages_purge_due();
 }
 
-void pages_free_chain(uint32_t first, size_t count)
+/* Takes off a chain the blocks from its first on that lie side by side in either direction. */
+static uint32_t chain_take_range(uint32_t *chain, size_t count, const struct zone *zone,
+                                 size_t *pages)
+{
+        uint32_t first = *chain;
+
+        *pages = 0;
+        do {
+                struct page *page = page_at(*chain);
+
+                first = min_of(first, *chain);
+                *pages += count;
+                *chain = page->next;
+                page->next = 0;
+                block_end(page, count);
+        } while (*chain && (*chain == first + *pages || *chain + count == first) &&
+                 zone_checked(*chain, count) == zone);
+        return first;
+}
+
+void pages_free_chain(uint32_t chain, size_t count)
 {
         uint64_t now = system_time_ms();
         struct zone *zone = NULL;
         bool look = false;
 
-        while (first) {
-                struct page *page = page_at(first);
-                struct zone *home = zone_checked(first, count);
+        while (chain) {
+                struct zone *home = zone_checked(chain, count);
+                uint32_t first;
+                size_t pages;
 
                 if (home != zone) {
                         if (zone)
@@ -296,9 +330,8 @@ void pages_free_chain(uint32_t first, size_t count)
                         zone = home;
                         lock_take(&zone->lock);
                 }
-                first = page->next;
-                page->next = 0;
-                look |= range_free_locked(zone, page, count, now);
+                first = chain_take_range(&chain, count, zone, &pages);
+                look |= range_free_locked(zone, first, pages, now);
         }
         if (zone)
                 zone_drop_changed(zone);

@@ -265,10 +265,12 @@ static bool grow_for_locked(struct zone *zone, size_t count, size_t align, uint3
         return grown;
 }
 
-uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32_t limit)
+uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32_t limit,
+                           unsigned int *blocks)
 {
         struct page *run;
         uint32_t first;
+        size_t room;
 
         zone_locked_check(zone);
         run = run_choose(zone, count, align, LOOKED_AT);
@@ -281,7 +283,10 @@ uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32
         if (!run)
                 return 0;
         first = (uint32_t)round_up((size_t)page_number(run), align);
-        run_cut_locked(zone, run, first, count);
+        room = page_number(run) + (size_t)run->length - first;
+        /* The rest of the run would be the shortest for the next block, too. */
+        *blocks = count % align ? 1 : (unsigned int)min_of((size_t)*blocks, room / count);
+        run_cut_locked(zone, run, first, *blocks * count);
         return first;
 }
 

@@ -137,10 +137,12 @@ static inline bool touched_bit(const struct touched_bits *bits, size_t index)
 
 /*
  * runs.c: takes @count pages side by side, aligned to @align (a power of two), for which the frontier
- * is moved if it must, up to page @limit. Their first; 0 and no change if there are none.
+ * is moved if it must, up to page @limit; and as many times that as the run has room for side by
+ * side, *@blocks times at most, which becomes the number. The first page; 0 and no change if there
+ * are none.
  */
 KMEM_HIDDEN uint32_t range_find_locked(struct zone *zone, size_t count, size_t align,
-                                       uint32_t limit);
+                                       uint32_t limit, unsigned int *blocks);
 /*
  * Takes the free pages [first, end) right behind a block of the zone; false and no change if any
  * is used or another zone's.

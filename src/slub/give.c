@@ -119,10 +119,11 @@ static enum slub_transition push_transition(struct slab_state before, bool node_
         return node_partial ? FREE_TO_NODE : FREE_TO_PARTIAL;
 }
 
-/* Slabs that frees have made partial, on their way to the slot's list in the same order. */
+/* Slabs that are no longer full, on their way. */
 struct joining {
-        uint32_t first;
+        uint32_t first; /* made partial, to the slot's list in the same order */
         uint32_t last;
+        uint32_t emptied; /* to be discarded */
 };
 
 static void joining_add(struct joining *joining, struct page *slab)
@@ -139,7 +140,8 @@ static void joining_add(struct joining *joining, struct page *slab)
 
 /*
  * Pushes a chain onto its slab's free list and moves the slab where that leads (S1-31). If that is
- * the slot's CPU partial list it goes to @joining: until it is on a list frees leave it alone.
+ * the slot's CPU partial list it goes to @joining: until it is on a list frees leave it alone. So does
+ * one that is to go.
  */
 static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
                             const struct chain *chain, struct joining *joining)
@@ -152,6 +154,7 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
         struct slab_state after;
         enum slab_stage stage;
         bool to_partial;
+        bool emptied;
         bool locked;
         bool node_partial;
 
@@ -169,10 +172,18 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
                 if (to_partial)
                         after.frozen = cache->freeze_eagerly;
                 /*
+                 * A chain of all objects of a full slab: with the swap it is ours alone. If it is not
+                 * one of those to be kept (S1-35), whose number may be stale, no list sees it.
+                 */
+                emptied = cache->slab_pages && stage == STAGE_FULL && !to_partial &&
+                          after.inuse == 0 &&
+                          load_relaxed(&node->partial.length) >= load_relaxed(&cache->min_partial);
+                /*
                  * The lock is needed if the slab may have to leave or join a node list. It is
                  * taken before the swap: afterwards the slab could be gone.
                  */
-                locked = !before.frozen && !to_partial && (stage == STAGE_FULL || after.inuse == 0);
+                locked = !before.frozen && !to_partial && !emptied &&
+                         (stage == STAGE_FULL || after.inuse == 0);
                 if (locked)
                         node_lock(node, &cost);
                 /* Under the lock exact (S1-33), else only for the counters. */
@@ -189,11 +200,16 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
                                    &cost);
                 return;
         }
-        count_cost(slot, push_transition(before, node_partial), &cost);
+        count_cost(slot, emptied ? FULL_TO_NODE : push_transition(before, node_partial), &cost);
         if (before.frozen)
                 count_event(slot, FREE_FROZEN);
         if (to_partial)
                 joining_add(joining, slab);
+        if (emptied) {
+                count_event(slot, FREE_SLAB);
+                slab->next = joining->emptied;
+                joining->emptied = page_number(slab);
+        }
 }
 
 /*
@@ -321,6 +337,7 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
         }
         if (joining.first)
                 slot_put_partial(cache, slot, joining.first);
+        slabs_discard(cache, joining.emptied);
         slot_count_given(slot, given);
         pages_release_deferred();
 }

@@ -90,11 +90,14 @@ static bool lay_out_order(struct kmem_cache *cache)
 
 enum { FEW_PARTIAL = 2 };
 
-/* S1-09; pages of slabs that hold an object or a few are sooner of use to other classes. */
+/*
+ * S1-09; pages of slabs that hold an object or a few are sooner of use to other classes. Without a slab
+ * to keep, those of one object never see a list.
+ */
 static size_t default_min_partial(const struct kmem_cache *cache)
 {
         if (cache->slab_pages)
-                return FEW_PARTIAL;
+                return cache->objects > 1 ? FEW_PARTIAL : 0;
         return min_of(max_of((fls(cache->size) - 1) / 2, 5u), 10u);
 }
 

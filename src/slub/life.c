@@ -15,6 +15,12 @@ static void construct_objects(struct kmem_cache *cache, struct page *slab, uint3
                 cache->ctor(slab_object(cache, slab, index));
 }
 
+/* Whether the table lies in the descriptor of the slab's second page, which is otherwise of no use. */
+static bool table_is_inside(const struct kmem_cache *cache, uint32_t objects)
+{
+        return cache->slab_pages > 1 && slab_table_bytes(objects) <= sizeof(void *);
+}
+
 /* Pages become a slab, which free finds by the page map from then on. */
 static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int order,
                       uint32_t objects, void *table)
@@ -22,7 +28,7 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
         size_t pages = pages_of_slab(cache, order);
 
-        slab->table = table;
+        slab->table = table ? table : &slab[1].table;
         slab->state = state_pack(state);
         slab->node_partial = 0;
         slab->prev = 0;
@@ -42,11 +48,13 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
 static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
                                     int node, unsigned int count)
 {
-        void *tables[SLABS_AT_ONCE];
+        void *tables[SLABS_AT_ONCE] = {NULL};
+        bool inside = table_is_inside(cache, objects);
         struct page *first = NULL;
         unsigned int made = 0;
 
-        count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
+        if (!inside)
+                count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
         if (count)
                 first = pages_alloc_many(pages_of_slab(cache, order),
                                          slab_align_pages(cache, order), node, count);
@@ -54,7 +62,7 @@ static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order
                 slab_make(cache, slab, order, objects, tables[made++]);
         if (first && !cache->debug)
                 node_count_slabs(slab_node(cache, first), made, (int64_t)made * objects);
-        while (count > made)
+        while (!inside && count > made)
                 metadata_free(tables[--count], slab_table_bytes(objects));
         return first;
 }
@@ -110,6 +118,7 @@ static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
         struct engine_node *node = slab_node(cache, page_at(chain));
         uint32_t objects = slab_objects(page_at(chain));
         unsigned int order = page_at(chain)->order;
+        bool inside = table_is_inside(cache, objects);
         uint32_t pages = 0;
         int64_t count = 0;
         void *tables = NULL;
@@ -122,8 +131,10 @@ static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
                         break;
                 chain = slab->next;
                 slab_unmake(cache, slab, state);
-                *(void **)slab->table = tables;
-                tables = slab->table;
+                if (!inside) {
+                        *(void **)slab->table = tables;
+                        tables = slab->table;
+                }
                 slab->table = NULL;
                 slab->next = pages;
                 pages = page_number(slab);
@@ -131,7 +142,8 @@ static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
         }
         if (!cache->debug)
                 node_count_slabs(node, -count, -count * objects);
-        metadata_free_chain(tables, slab_table_bytes(objects));
+        if (!inside)
+                metadata_free_chain(tables, slab_table_bytes(objects));
         free_slabs_pages(cache, pages, pages_of_slab(cache, order));
         return chain;
 }

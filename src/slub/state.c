@@ -19,7 +19,7 @@ static const char *const stage_names[SLAB_STAGES] = {
 
 /* The stages that may follow each, as bits. */
 static const uint8_t next_stages[SLAB_STAGES] = {
-        [STAGE_NEW] = 1 << STAGE_CPU,
+        [STAGE_NEW] = 1 << STAGE_CPU | 1 << STAGE_FULL,
         [STAGE_CPU] = 1 << STAGE_CPU | 1 << STAGE_FULL | 1 << STAGE_TRANSIT,
         [STAGE_CPU_PARTIAL] = 1 << STAGE_CPU | 1 << STAGE_TRANSIT,
         [STAGE_NODE_PARTIAL] = 1 << STAGE_TRANSIT,

@@ -22,6 +22,7 @@
  *
  *   from         to           tags      swaps d/e, of these under list_lock; where
  *   NEW          CPU          T8        plain stores; take.c slot_install_new
+ *   NEW          FULL         none      plain stores; take.c take_whole, slabs of exact pages
  *   CPU          CPU          T2        1/1, 0/0; take.c slab_take_list
  *   CPU          FULL         T3, T18   1/1, 0/0; slab_take_list, life.c slab_deactivate
  *   CPU          TRANSIT      T17, T18  1/1, 0/1 (0 if it is freed then); slab_deactivate

@@ -124,15 +124,41 @@ static void slot_install_new(struct kmem_cache *cache, struct engine_slot *slot,
         count_cost(slot, NEW_TO_CPU, &cost);
 }
 
-/* The next of the batch's new slabs becomes the CPU slab. */
-static void slot_install_fresh(struct kmem_cache *cache, struct engine_slot *slot,
-                               struct batch *batch)
+static struct page *next_fresh(struct batch *batch)
 {
         struct page *slab = page_at(batch->fresh);
 
         batch->fresh = slab->next;
         slab->next = 0;
-        slot_install_new(cache, slot, slab);
+        return slab;
+}
+
+/*
+ * New slabs of exact pages of which the batch has room for every object are FULL at once: slabs of
+ * an object or a few would hardly be seen as CPU slabs. Nobody else can see them yet.
+ */
+static void take_whole(struct kmem_cache *cache, struct engine_slot *slot, struct batch *batch)
+{
+        while (batch->fresh && cache->slab_pages && cache->objects <= batch->room) {
+                struct page *slab = next_fresh(batch);
+                struct slab_state state = state_unpack(slab->state);
+
+                for (uint32_t index = 0; index < state.objects; index++) {
+                        slab_set_next(slab, state.objects, index, INDEX_IN_USE);
+                        batch->objects[--batch->room] = slab_object(cache, slab, index);
+                }
+                state.inuse = state.objects;
+                store_relaxed(&slab->state, state_pack(state));
+                slab_enter(cache, slab, STAGE_NEW, STAGE_FULL);
+                count_event(slot, ALLOC_SLAB);
+        }
+}
+
+/* The next of the batch's new slabs becomes the CPU slab. */
+static void slot_install_fresh(struct kmem_cache *cache, struct engine_slot *slot,
+                               struct batch *batch)
+{
+        slot_install_new(cache, slot, next_fresh(batch));
 }
 
 /* A batch that is half full is worth more than a new slab for the rest. */
@@ -178,7 +204,9 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
                 slab_deactivate(cache, slot);
         }
         batch->fresh = page_number(slab);
-        slot_install_fresh(cache, slot, batch);
+        take_whole(cache, slot, batch);
+        if (batch->fresh)
+                slot_install_fresh(cache, slot, batch);
         return true;
 }
 

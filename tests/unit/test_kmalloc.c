@@ -3,6 +3,7 @@
  * The kmalloc family in both tables of size classes.
  */
 #include "engines.h"
+#include "random.h"
 #include "walker.h"
 
 #include "introspect/totals.h"
@@ -466,6 +467,38 @@ static void exhausted(void **state)
         child_aborts("exhausted", NULL, "kmalloc(35184372088832): out of memory, gfp=");
 }
 
+/* Sizes of which a slab has one object or a few: slabs come full, and go with their last object. */
+static void few_to_a_slab(void **state)
+{
+        enum { COUNT = 200 };
+        static void *objects[COUNT];
+        static const size_t sizes[] = {4500, 5000, 7000, 8192, 10000, 16384, 30000, 32768};
+        struct walk_counts counts;
+        struct random random = {1};
+
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                size_t bytes = sizes[i];
+
+                for (size_t k = 0; k < COUNT; k++) {
+                        objects[k] = kmalloc(bytes, GFP_KERNEL);
+                        memset(objects[k], (int)k, bytes);
+                }
+                walk_heap(NULL, &counts);
+                check(counts.slab_pages + counts.large_pages >= COUNT * bytes >> PAGE_SHIFT);
+                for (size_t left = COUNT; left; left--) {
+                        size_t chosen = random_below(&random, left);
+                        int value = *(unsigned char *)objects[chosen];
+
+                        check(is_filled(objects[chosen], value, bytes));
+                        kfree(objects[chosen]);
+                        objects[chosen] = objects[left - 1];
+                        if (left == COUNT / 2)
+                                walk_heap(NULL, &counts);
+                }
+                walk_heap(NULL, &counts);
+        }
+}
+
 /* The heap is intact after all of this. */
 static void walk_at_end(void **state)
 {
@@ -498,7 +531,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(bad_pointers),     cmocka_unit_test(bad_pointer_aborts),
                 cmocka_unit_test(double_kfree),     cmocka_unit_test(no_index),
                 cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
-                cmocka_unit_test(walk_at_end),
+                cmocka_unit_test(few_to_a_slab),    cmocka_unit_test(walk_at_end),
         };
 
         child_main(argc, argv, children, array_size(children));

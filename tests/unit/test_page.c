@@ -127,10 +127,26 @@ static void test_merging(void **state)
         assert_int_equal(page_at(1)->length, 3 * CHUNK_PAGES - 1);
 }
 
+/* Two chains of the blocks of one, each of them turned round. */
+static void chain_split(struct page *first, struct random *random, uint32_t *parts)
+{
+        parts[0] = parts[1] = 0;
+        while (first) {
+                struct page *page = first;
+                size_t part = random_below(random, 2);
+
+                first = page_list_next(page);
+                page->next = parts[part];
+                parts[part] = page_number(page);
+        }
+}
+
 /* Blocks taken at once are those that would come one after the other, and go back at once too. */
 static void test_many(void **state)
 {
+        struct random random = {1};
         struct page_counts counts;
+        uint32_t parts[2];
 
         (void)state;
         for (size_t pages = 1; pages <= 9; pages++) {
@@ -149,7 +165,11 @@ static void test_many(void **state)
                 assert_int_equal(count, 40);
                 pages_count(&counts);
                 assert_int_equal(counts.used_pages, 1 + 40 * pages);
-                pages_free_chain(page_number(first), pages);
+                chain_split(first, &random, parts);
+                pages_free_chain(parts[0], pages);
+                for (struct page *page = page_at(parts[1]); page; page = page_list_next(page))
+                        assert_int_equal(page->kind, PAGE_UNUSED);
+                pages_free_chain(parts[1], pages);
                 pages_count(&counts);
                 assert_int_equal(counts.used_pages, 1);
                 model_check_all();
