@@ -48,9 +48,9 @@ def running(cpu: int) -> Iterator[tuple[Registry, npt.NDArray[np.uint64]]]:
         file.write_bytes(bytes(8))
         with watched(
             "bench profile: the program",
-            [sys.executable, "-I", "-S", "-c", PROGRAM, str(file)],
+            [sys.executable, "-s", "-S", "-c", PROGRAM, str(file)],
             cpu,
-            environment={"PYTHONHASHSEED": "1"},
+            environment={"PYTHONHASHSEED": "1", "PYTHONMALLOC": "malloc"},
             writable=True,
         ) as (_, registry):
             yield registry, np.memmap(file, np.uint64, "r")
