@@ -53,23 +53,31 @@ static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slo
                 slot->freelist = take_list(batch, cache, slab, false, slot->freelist);
 }
 
-/* From the uncarved room of the CPU slab: ascending, as a kernel's new slab (S4-30). */
-static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, struct batch *batch)
+/* Objects of the slab that nobody has had yet, ascending, as a kernel's new slab (S4-30). */
+static void take_new(struct batch *batch, const struct kmem_cache *cache, struct page *slab,
+                     uint32_t first, uint32_t count)
 {
-        struct page *slab = slot->slab;
         void *table = slab->table;
-        uint32_t objects = slab_objects(slab);
-        uint32_t count = min_of(objects - slot->carved, batch->room);
-        char *object = slab_object(cache, slab, slot->carved);
+        bool narrow = is_narrow(slab_objects(slab));
+        char *object = slab_object(cache, slab, first);
         void **place = batch->objects + batch->room;
         uint32_t size = cache->size;
 
-        for (uint32_t index = slot->carved; index < slot->carved + count; index++)
-                table_set_next(table, is_narrow(objects), index, INDEX_IN_USE);
+        for (uint32_t index = first; index < first + count; index++)
+                table_set_next(table, narrow, index, INDEX_IN_USE);
         for (uint32_t i = 0; i < count; i++, object += size)
                 *--place = object;
-        slot->carved += count;
         batch->room -= count;
+}
+
+/* From the uncarved room of the CPU slab. */
+static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, struct batch *batch)
+{
+        struct page *slab = slot->slab;
+        uint32_t count = min_of(slab_objects(slab) - slot->carved, batch->room);
+
+        take_new(batch, cache, slab, slot->carved, count);
+        slot->carved += count;
 }
 
 /*
@@ -143,10 +151,7 @@ static void take_whole(struct kmem_cache *cache, struct engine_slot *slot, struc
                 struct page *slab = next_fresh(batch);
                 struct slab_state state = state_unpack(slab->state);
 
-                for (uint32_t index = 0; index < state.objects; index++) {
-                        slab_set_next(slab, state.objects, index, INDEX_IN_USE);
-                        batch->objects[--batch->room] = slab_object(cache, slab, index);
-                }
+                take_new(batch, cache, slab, 0, state.objects);
                 state.inuse = state.objects;
                 store_relaxed(&slab->state, state_pack(state));
                 slab_enter(cache, slab, STAGE_NEW, STAGE_FULL);
