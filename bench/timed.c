@@ -69,6 +69,9 @@ int main(int argc, char **argv)
                 fprintf(stderr, "usage: timed [-p LIBRARY] FILE PROGRAM [ARGUMENTS]\n");
                 return 2;
         }
+        /* Before the clock starts: writes after a fork copy pages, which no run without LIBRARY pays. */
+        if (library)
+                setenv("LD_PRELOAD", library, 1);
         start = now_ns();
         child = fork();
         if (child < 0) {
@@ -76,8 +79,6 @@ int main(int argc, char **argv)
                 return 125;
         }
         if (child == 0) {
-                if (library)
-                        setenv("LD_PRELOAD", library, 1);
                 execvp(argv[2], argv + 2);
                 fprintf(stderr, "timed: %s: %s\n", argv[2], strerror(errno));
                 _exit(127);

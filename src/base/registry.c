@@ -44,8 +44,8 @@ enum {
         SIZES = 16, /* records of up to so many units are used again */
 };
 
-static struct registry_head no_registry = {.asked = 1};
-static uint32_t no_seen;
+static KMEM_SPARSE struct registry_head no_registry;
+static uint32_t no_seen = 1; /* other than what no_registry asks: the first slow path comes here */
 struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;
 uint32_t registry_generation;

@@ -22,16 +22,15 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
+/* What callers see who come before system_init; of CPUs they see one. */
 static struct {
         size_t page_bytes;
         size_t memory_bytes;
-        struct cpus cpus;
 } machine = {
-        /* What callers see who come before system_init. */
         .page_bytes = 4096,
         .memory_bytes = (size_t)1 << 30,
-        .cpus.counts = {1, 1, 1, 1},
 };
+static struct cpus cpus;
 
 /* The real NUMA nodes if there are several, else all zero, and never touched. */
 static struct nodes nodes;
@@ -45,7 +44,7 @@ void system_init(void)
                 machine.page_bytes = page_bytes;
         if (!system_call_failed(system_call(SYS_sysinfo, (long)&info, 0, 0)))
                 machine.memory_bytes = (size_t)info.totalram * max_of(info.mem_unit, 1u);
-        cpus_read(&machine.cpus);
+        cpus_read(&cpus);
 }
 
 size_t system_page_bytes(void)
@@ -77,7 +76,7 @@ uint64_t system_time_ns(void)
 
 unsigned int system_cpus(enum cpu_count which)
 {
-        return load_relaxed(&machine.cpus.counts[which]);
+        return max_of(load_relaxed(&cpus.counts[which]), 1u);
 }
 
 bool system_cpus_reread(void)
@@ -88,18 +87,17 @@ bool system_cpus_reread(void)
         cpus_read(&now);
         left = now.counts[CPUS_USABLE] < system_cpus(CPUS_USABLE);
         for (unsigned int which = 0; which < CPUS_POSSIBLE; which++)
-                store_relaxed(&machine.cpus.counts[which], now.counts[which]);
+                store_relaxed(&cpus.counts[which], now.counts[which]);
         for (unsigned int word = 0; word < CPU_MASK_WORDS; word++) {
-                left |= (machine.cpus.mask[word] & ~now.mask[word]) != 0;
-                store_relaxed(&machine.cpus.mask[word], now.mask[word]);
+                left |= (cpus.mask[word] & ~now.mask[word]) != 0;
+                store_relaxed(&cpus.mask[word], now.mask[word]);
         }
         return left;
 }
 
 bool system_cpu_is_usable(unsigned int cpu)
 {
-        return cpu / 64 >= CPU_MASK_WORDS ||
-               load_relaxed(&machine.cpus.mask[cpu / 64]) >> cpu % 64 & 1;
+        return cpu / 64 >= CPU_MASK_WORDS || load_relaxed(&cpus.mask[cpu / 64]) >> cpu % 64 & 1;
 }
 
 unsigned int system_current_cpu(void)
