@@ -318,9 +318,13 @@ struct engine {
         void *(*take_on_node)(struct kmem_cache *cache, struct engine_slot *slot, int node);
         /* The node of an object that the caller holds. */
         int (*node_of)(const struct kmem_cache *cache, const void *object);
-        /* Takes objects back. Wrong ones are reported and left out. @objects is clobbered. */
+        /*
+         * Takes objects back. Wrong ones are reported and left out; those of other caches are not
+         * among them, or with finds_foreign go to object_give_to_own. @objects is clobbered.
+         */
         void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                      unsigned int count);
+        bool finds_foreign; /* but not with debug */
         /*
          * Only where kmalloc and malloc get blocks of exact sizes, else NULL: memory for @size
          * bytes (not 0), counted as an object of @cache, the cache of a size class. @align is a
@@ -395,5 +399,10 @@ KMEM_HIDDEN uint32_t engine_align(const struct kmem_cache *cache);
 /* Reports an object that cannot be given back, as option bad_free says. */
 KMEM_HIDDEN void engine_bad_free(const struct kmem_cache *cache, const void *object,
                                  const char *wrong);
+/*
+ * percpu/stock.c: an object that was freed to @cache, but in the page map is another cache's, goes to
+ * that one, with a message (S8-42). No lock may be held.
+ */
+KMEM_HIDDEN void object_give_to_own(struct kmem_cache *cache, void *object);
 
 #endif

@@ -74,7 +74,7 @@ static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct 
         lock_drop(&record->engine.lock);
         if (back)
                 return;
-        sheaf_give(cache, slot, record, array);
+        sheaf_give(cache, record, array);
         sheaf_free(cache, array);
 }
 
@@ -172,7 +172,7 @@ static unsigned int take_private_locked(struct kmem_cache *cache, struct slot_ca
 static void objects_flush(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                           void **objects, unsigned int count)
 {
-        unsigned int kept = objects_keep_own(cache, slot, objects, count);
+        unsigned int kept = objects_keep_own(cache, objects, count);
 
         PROBE3(drain, cache->name, kept, cache->size);
         if (kept)
@@ -245,7 +245,7 @@ static void reap_array(struct kmem_cache *cache, struct slot *slot, struct slot_
 
                 if (!pulled)
                         return;
-                objects_give(cache, slot, record, objects, pulled);
+                objects_give(cache, record, objects, pulled);
                 count -= pulled;
         }
 }
@@ -344,7 +344,7 @@ void array_free(struct kmem_cache *cache, struct slot *slot, struct slot_cache *
                 unsigned int put = put_some(cache, slot, record, objects, count);
 
                 if (unlikely(!put)) {
-                        objects_give(cache, slot, record, objects, count);
+                        objects_give(cache, record, objects, count);
                         return;
                 }
                 objects += put;

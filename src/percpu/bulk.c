@@ -121,7 +121,7 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
                 sheaf = NULL;
         }
         if (!sheaf) {
-                objects_give(cache, slot, record, objects, count);
+                objects_give(cache, record, objects, count);
                 return;
         }
         memcpy(sheaf->object, objects, count * sizeof(*objects));

@@ -147,7 +147,7 @@ static void empty_sheaf(struct kmem_cache *cache, struct slot *slot, struct slot
 {
         if (sheaf_is_cold(sheaf))
                 return;
-        sheaf_give(cache, slot, record, sheaf);
+        sheaf_give(cache, record, sheaf);
         sheaf_free(cache, sheaf);
 }
 

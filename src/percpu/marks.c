@@ -141,7 +141,7 @@ bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
         if (likely(main->size < main->capacity))
                 main->object[main->size++] = object;
         else
-                objects_give(cache, slot, record, &object, 1);
+                objects_give(cache, record, &object, 1);
         if (!slot_replace(slot, sheaf_offset(cache), &no_sheaves, &new_pair)) {
                 put_away(cache, slot, record, main);
                 put_away(cache, slot, record, spare);
@@ -157,7 +157,7 @@ static void push_mark(struct kmem_cache *cache, struct slot *slot, struct slot_c
                 void *newest = sheaf->object[--sheaf->size];
 
                 if (!slots_are_rseq() || rseq_push(sheaf_offset(cache), newest) != PUSH_DONE)
-                        objects_give(cache, slot, record, &newest, 1);
+                        objects_give(cache, record, &newest, 1);
         }
         store_release(&marks_made, true);
         sheaf->object[sheaf->size++] = NULL;

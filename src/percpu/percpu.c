@@ -265,7 +265,7 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
                 if (worth && (stock_put(cache, slot, record, sheaf) ||
                               barn_put_full(barn_here(cache), sheaf)))
                         return;
-                sheaf_give(cache, slot, record, sheaf);
+                sheaf_give(cache, record, sheaf);
         }
         barn_put_empty(cache, sheaf);
 }
@@ -312,7 +312,7 @@ static struct sheaf *drain_spare(struct kmem_cache *cache, struct slot *slot,
             !barn_has_room(barn_here(cache)))
                 sheaf = take_spare(cache, slot, pair);
         if (sheaf) {
-                sheaf_give(cache, slot, record, sheaf);
+                sheaf_give(cache, record, sheaf);
                 if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity))
                         return sheaf;
                 barn_put_empty(cache, sheaf);
@@ -443,7 +443,7 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
         record = slot_record(&slot, cache);
         percpu_after_fork();
         if (object)
-                objects_give(cache, slot, record, &object, 1);
+                objects_give(cache, record, &object, 1);
         object = cache->engine->take_on_node(cache, &record->engine, node);
         return object || only ? object : percpu_alloc(cache);
 }
@@ -465,7 +465,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         percpu_after_fork();
         reclaim_ask();
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
-                objects_give(cache, slot, record, &object, 1);
+                objects_give(cache, record, &object, 1);
                 return true;
         }
         pushed = push_again(cache, object);
@@ -489,7 +489,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         }
         sheaf = drain_spare(cache, slot, record, &pair);
         if (unlikely(!sheaf)) {
-                objects_give(cache, slot, record, &object, 1);
+                objects_give(cache, record, &object, 1);
                 return true;
         }
         sheaf->object[0] = object;
@@ -499,7 +499,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 return true;
         sheaf->size = 0;
         barn_put_empty(cache, sheaf);
-        objects_give(cache, slot, record, &object, 1);
+        objects_give(cache, record, &object, 1);
         return true;
 }
 

@@ -53,10 +53,10 @@ bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *r
         return room;
 }
 
-/* S8-42: an object freed to the wrong cache goes to its own. */
-static void give_to_own_cache(struct kmem_cache *cache, struct slot *slot, void *object)
+void object_give_to_own(struct kmem_cache *cache, void *object)
 {
         struct kmem_cache *own = caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT];
+        struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(&slot, own);
 
         message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,
@@ -83,8 +83,7 @@ static unsigned int count_mapped(void *const *objects, unsigned int count, uint1
         return count;
 }
 
-unsigned int objects_keep_own(struct kmem_cache *cache, struct slot *slot, void **objects,
-                              unsigned int count)
+unsigned int objects_keep_own(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         const struct kmem_cache *mapped = cache->engine->shared ? cache->engine->shared : cache;
         unsigned int kept = count_mapped(objects, count, (uint16_t)mapped->pair_offset);
@@ -97,26 +96,25 @@ unsigned int objects_keep_own(struct kmem_cache *cache, struct slot *slot, void 
                 if (likely(offset == mapped->pair_offset || !offset))
                         objects[kept++] = objects[i];
                 else
-                        give_to_own_cache(cache, slot, objects[i]);
+                        object_give_to_own(cache, objects[i]);
         }
         return kept;
 }
 
-void objects_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                  void **objects, unsigned int count)
+void objects_give(struct kmem_cache *cache, struct slot_cache *record, void **objects,
+                  unsigned int count)
 {
-        unsigned int kept = objects_keep_own(cache, slot, objects, count);
-
-        if (kept)
-                cache->engine->give(cache, &record->engine, objects, kept);
+        if (!cache->engine->finds_foreign || cache->debug)
+                count = objects_keep_own(cache, objects, count);
+        if (count)
+                cache->engine->give(cache, &record->engine, objects, count);
 }
 
-void sheaf_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                struct sheaf *sheaf)
+void sheaf_give(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         if (marks_exist())
                 marks_drop(sheaf);
         PROBE3(drain, cache->name, sheaf->size, cache->size);
-        objects_give(cache, slot, record, sheaf->object, sheaf->size);
+        objects_give(cache, record, sheaf->object, sheaf->size);
         sheaf->size = 0;
 }

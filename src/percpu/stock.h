@@ -18,13 +18,13 @@ KMEM_HIDDEN bool stock_put(struct kmem_cache *cache, struct slot *slot, struct s
  * Gives objects of other caches to their own, with a message each. What is left is
  * objects[0 .. result). No lock may be held.
  */
-KMEM_HIDDEN unsigned int objects_keep_own(struct kmem_cache *cache, struct slot *slot,
-                                          void **objects, unsigned int count);
+KMEM_HIDDEN unsigned int objects_keep_own(struct kmem_cache *cache, void **objects,
+                                          unsigned int count);
 /* Gives objects to the back end; those of another cache go to that one, with a message. */
-KMEM_HIDDEN void objects_give(struct kmem_cache *cache, struct slot *slot,
-                              struct slot_cache *record, void **objects, unsigned int count);
+KMEM_HIDDEN void objects_give(struct kmem_cache *cache, struct slot_cache *record, void **objects,
+                              unsigned int count);
 /* Empties a sheaf that belongs to the caller into the back end. */
-KMEM_HIDDEN void sheaf_give(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+KMEM_HIDDEN void sheaf_give(struct kmem_cache *cache, struct slot_cache *record,
                             struct sheaf *sheaf);
 
 /* percpu.c: what refill and drain share with the bulk calls */

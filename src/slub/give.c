@@ -24,17 +24,23 @@ struct chain {
 
 /*
  * The slab and index of an object that is given back, checked: one of ours, start of an object,
- * of the right cache, not free already. Wrong ones are reported and left alone: NULL.
+ * of the right cache, not free already. Wrong ones are left alone, or go to their own cache if they
+ * have one: NULL.
  */
 static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_t *index)
 {
+        uint16_t entry = heap_contains(object) ? load_relaxed(&heap.map[address_page(object)]) : 0;
         struct page *slab = NULL;
         const char *wrong = NULL;
 
         *index = INDEX_END;
-        if (!heap_contains(object) || heap.map[address_page(object)] != cache->pair_offset)
+        if (unlikely(entry != cache->pair_offset)) {
+                if (entry) {
+                        object_give_to_own(cache, object);
+                        return NULL;
+                }
                 wrong = "is not an object of this cache";
-        if (!wrong) {
+        } else {
                 slab = slab_of(cache, object);
                 *index = slab_index(cache, slab, slab_objects(slab), object);
                 if (*index == INDEX_END)

@@ -65,6 +65,7 @@ const struct engine slub_engine = {
         .take_on_node = slub_take_on_node,
         .node_of = slub_node_of,
         .give = slub_give,
+        .finds_foreign = true,
         .flush_slot = slub_flush_slot,
         .shrink = slub_shrink,
         .purge = slub_purge,

@@ -670,7 +670,7 @@ static void check_old_sheaf(struct kmem_cache *cache)
         EXPECT_NUMBER("counted", "objects_inuse", 0);
         check(stock_take(cache, slot, record) == full);
         check_equal(slot->stock_bytes, stocked);
-        sheaf_give(cache, slot, record, full);
+        sheaf_give(cache, record, full);
         barn_put_empty(cache, full);
         empty = barn_take_empty(cache);
         check_equal(empty->capacity, 9);
