@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-        TRIM_REST = 2, /* times as long as a trim took there is none */
+        TRIM_REST = 4, /* times as long as a trim took there is none */
         TRIM_REST_MAX_NS = 10000000,
 };
 
@@ -24,7 +24,7 @@ enum {
  * Empties all sheaves, frees empty slabs and gives free pages back, but for @keep bytes of them.
  * Returns 1 if memory went back to the system, else 0.
  *
- * A program that calls this all the time gets a third of its time's worth of it: within twice as
+ * A program that calls this all the time gets a fifth of its time's worth of it: within four times as
  * long as the last call took, 10 ms at most, it does nothing and returns 0.
  */
 KMEM_PUBLIC int malloc_trim(size_t keep)
