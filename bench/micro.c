@@ -13,6 +13,8 @@
  *  - `X_remote/S`: one thread allocates, another frees; the pointers go through
  *    a ring. Time until the last is free / REMOTE. The threads run on two CPUs,
  *    if there are as many; the cost of the ring is inside.
+ *  - `call_pair/S`: two calls of functions that do nothing, in the same loop: what
+ *    of every pair above is not the allocator's.
  * X is malloc (malloc and free), kmalloc (kmalloc and kfree), kmem_cache
  * (kmem_cache_alloc and kmem_cache_free of a cache of that size), kmem_inline
  * (the same inlined, kmem-inline.h) or kmem_view (inlined, with a view of the
@@ -68,16 +70,31 @@ static struct {
         typeof(kmem_cache_create) *cache_create;
         typeof(kmem_cache_alloc) *cache_alloc;
         typeof(kmem_cache_free) *cache_free;
+        typeof(kmem_cache_alloc) *take_nothing;
+        typeof(kmem_cache_free) *give_nothing;
 } calls;
+
+static __attribute__((noinline)) void *take_nothing(struct kmem_cache *cache, gfp_t flags)
+{
+        keep(cache);
+        (void)flags;
+        return cache;
+}
+
+static __attribute__((noinline)) void give_nothing(struct kmem_cache *cache, void *object)
+{
+        keep(object);
+        (void)cache;
+}
 
 static struct kmem_cache *caches[sizeof(sizes) / sizeof(sizes[0])];
 
-enum family { MALLOC, KMALLOC, KMEM_CACHE, KMEM_INLINE, KMEM_VIEW };
+enum family { MALLOC, KMALLOC, KMEM_CACHE, KMEM_INLINE, KMEM_VIEW, NOTHING };
 
 struct object_source {
         enum family family;
         unsigned int bytes;
-        struct kmem_cache *cache; /* the last three */
+        struct kmem_cache *cache; /* from KMEM_CACHE on */
 };
 
 /*
@@ -91,6 +108,8 @@ static inline __attribute__((always_inline)) void *take(const struct object_sour
                 return calls.malloc(source->bytes);
         if (family == KMALLOC)
                 return calls.kmalloc(source->bytes, GFP_KERNEL);
+        if (family == NOTHING)
+                return calls.take_nothing(source->cache, GFP_KERNEL);
         return calls.cache_alloc(source->cache, GFP_KERNEL);
 }
 
@@ -101,6 +120,8 @@ static inline __attribute__((always_inline)) void give(const struct object_sourc
                 calls.free(object);
         else if (family == KMALLOC)
                 calls.kfree(object);
+        else if (family == NOTHING)
+                calls.give_nothing(source->cache, object);
         else
                 calls.cache_free(source->cache, object);
 }
@@ -156,6 +177,9 @@ static void run_pairs(const struct object_source *source, unsigned int count)
                 break;
         case KMEM_VIEW:
                 view_pairs(source->cache, count);
+                break;
+        case NOTHING:
+                pairs_of(source, NOTHING, count);
                 break;
         }
 }
@@ -305,6 +329,7 @@ static const struct test tests[] = {
         {"kmem_inline_pair_empty", KMEM_INLINE, PAIRS_IN_ROW, true},
         {"kmem_inline_pair", KMEM_INLINE, PAIRS_IN_ROW, false},
         {"kmem_view_pair", KMEM_VIEW, PAIRS_IN_ROW, false},
+        {"call_pair", NOTHING, PAIRS_IN_ROW, true},
 };
 
 static double local_sample(const struct test *test, const struct object_source *source)
@@ -359,6 +384,8 @@ static void run_round(void)
 
 static void look_up_calls(void)
 {
+        calls.take_nothing = take_nothing;
+        calls.give_nothing = give_nothing;
         calls.malloc = malloc;
         calls.free = free;
         calls.kmalloc = dlsym(RTLD_DEFAULT, "kmalloc");

@@ -26,6 +26,7 @@ AGAINST_BEST = (
     ("kmem_cache_pair/64", "malloc_pair/64"),
     ("kmem_inline_pair/64", "malloc_pair/64"),
     ("kmem_view_pair/64", "malloc_pair/64"),
+    ("call_pair/64", "malloc_pair/64"),
     ("malloc_remote/64", "malloc_remote/64"),
     ("kmem_cache_remote/64", "malloc_remote/64"),
 )
