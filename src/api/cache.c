@@ -415,7 +415,7 @@ static KMEM_NOINLINE void *alloc_with_flags(struct kmem_cache *cache, void *obje
         return object;
 }
 
-KMEM_PUBLIC void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
+KMEM_FAST_CALL void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
 {
         void *object = percpu_alloc_fast(cache->pair_offset);
 
@@ -459,7 +459,7 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
         block_free_at(object, "kmem_cache_free", site);
 }
 
-KMEM_PUBLIC void kmem_cache_free(struct kmem_cache *cache, void *object)
+KMEM_FAST_CALL void kmem_cache_free(struct kmem_cache *cache, void *object)
 {
         if (unlikely((uintptr_t)object - fast.heap_base >= fast.heap_bytes) ||
             unlikely(!percpu_free_fast(cache->pair_offset, object)))

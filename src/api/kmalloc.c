@@ -51,7 +51,7 @@ static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t f
         return object;
 }
 
-KMEM_PUBLIC void *kmalloc(size_t size, gfp_t flags)
+KMEM_FAST_CALL void *kmalloc(size_t size, gfp_t flags)
 {
         if (likely(size - 1 < fast.malloc_limit)) {
                 uint32_t offset = front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT];
@@ -85,7 +85,7 @@ KMEM_PUBLIC void *kcalloc(size_t count, size_t size, gfp_t flags)
         return kmalloc_array(count, size, flags | __GFP_ZERO);
 }
 
-KMEM_PUBLIC void kfree(const void *block)
+KMEM_FAST_CALL void kfree(const void *block)
 {
         block_free((void *)block, "kfree");
 }

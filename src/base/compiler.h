@@ -16,6 +16,11 @@
 #define KMEM_PUBLIC __attribute__((visibility("default")))
 #define KMEM_NOINLINE __attribute__((noinline))
 #define KMEM_COLD __attribute__((noinline, cold))
+/*
+ * For calls whose hit is a few tens of instructions: they begin on a line of the cache, so that a hit
+ * is fetched in two lines and not in three, which is a tenth of its time.
+ */
+#define KMEM_FAST_CALL __attribute__((visibility("default"), aligned(64)))
 #define KMEM_ALWAYS_INLINE inline __attribute__((always_inline))
 /*
  * For large variables of which a process uses the first part, or nothing: they lie behind the small

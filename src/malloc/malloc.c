@@ -52,7 +52,7 @@ KMEM_NOINLINE void *malloc_slow(size_t size)
         return malloc_slow_at(size, CALL_SITE);
 }
 
-KMEM_PUBLIC void *malloc(size_t size)
+KMEM_FAST_CALL void *malloc(size_t size)
 {
         void *object = malloc_fast(size);
 
@@ -66,12 +66,12 @@ static void *malloc_at(size_t size, const void *site)
         return likely(object) ? object : malloc_slow_at(size, site);
 }
 
-KMEM_PUBLIC void free(void *block)
+KMEM_FAST_CALL void free(void *block)
 {
         block_free(block, "free");
 }
 
-KMEM_PUBLIC void *calloc(size_t count, size_t size)
+KMEM_FAST_CALL void *calloc(size_t count, size_t size)
 {
         size_t bytes;
         void *object;

@@ -102,7 +102,7 @@ static void *new_aligned_nothrow(size_t size, size_t align, const void *tag, con
 
 /* A mangled name is declared through its assembler name, the function gets a readable one. */
 #define OPERATOR(type, name, mangled, ...)                                                         \
-        KMEM_PUBLIC type name(__VA_ARGS__) __asm__(mangled);                                       \
+        KMEM_FAST_CALL type name(__VA_ARGS__) __asm__(mangled);                                    \
         type name(__VA_ARGS__)
 
 #define OPERATOR_NEW(name, mangled, nothrow_mangled)                                               \
