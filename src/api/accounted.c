@@ -170,8 +170,9 @@ void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
 /* Before the block may become somebody else's; 0: it is no sample. */
 static uint32_t take_sample(const void *block)
 {
-        if (unlikely(load_relaxed(&sample_large_blocks)))
-                figures_poll();
+        if (likely(!load_relaxed(&sample_large_blocks)))
+                return 0;
+        figures_poll();
         return sample_large_take(block);
 }
 

@@ -355,8 +355,6 @@ uint32_t sample_large_take(const void *block)
         uint32_t *link;
         uint32_t entry;
 
-        if (likely(!load_relaxed(&sample_large_blocks)))
-                return 0;
         lock_take(&sample_lock);
         link = bucket_of(block);
         while (*link && samples[*link].address != (uintptr_t)block)
