@@ -3,26 +3,18 @@
 
 import json
 import os
-import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from test_run import KMEM
+from kmem_command import kmem
 
 from kmem.profile_cost import running
 
 pytestmark = pytest.mark.alone
 
-
-def profile(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [KMEM, "bench", "profile", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+profile = partial(kmem, "bench", "profile")
 
 
 def test_the_programs_objects_are_on_malloc() -> None:

@@ -4,27 +4,18 @@
 import json
 import os
 import signal
-import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kmem_command import kmem
 
 from kmem.bench_watch import POLLED, Measured, percent, running
 
-KMEM = Path(__file__).resolve().parents[2] / "kmem"
-
 pytestmark = pytest.mark.alone
 
-
-def watch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [KMEM, "bench", "watch", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+watch = partial(kmem, "bench", "watch")
 
 
 def test_watched_is_set_against_a_reader_of_another() -> None:

@@ -9,29 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kmem_command import ROOT, kmem
 
-ROOT = Path(__file__).resolve().parents[2]
-KMEM = ROOT / "kmem"
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
 BULK = ROOT / "build" / "bench" / "bulk"
 
 BULKS = [1, 2, 3, 4, 8, 16, 30, 32, 34, 48, 64, 128, 158, 250]
 WAYS = ("fallback", "cache_bulk", "kfree_bulk")
-
-
-def kmem(
-    *arguments: str | Path, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if k != "KMEM_OPTIONS"}
-    return subprocess.run(
-        [KMEM, *arguments],
-        env=inherited | (environment or {}),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def test_help_names_the_commands() -> None:

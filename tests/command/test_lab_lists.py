@@ -4,23 +4,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kmem_command import kmem
 
-ROOT = Path(__file__).resolve().parents[2]
-KMEM = ROOT / "kmem"
-
-
-def lists(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [KMEM, "lab", "lists", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+lists = partial(kmem, "lab", "lists")
 
 
 def test_table_has_the_figures_of_the_json(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@
 
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kmem_command import ROOT, kmem
 
-ROOT = Path(__file__).resolve().parents[2]
-KMEM = ROOT / "kmem"
 TOOL = ROOT / "build" / "tools" / "order"
 
 # Cache, size, current and patched objects and pages, online CPUs (spec section 3.6, part B).
@@ -29,15 +29,7 @@ MAIL = [
     ("kmalloc-4k", 4096, [32, 2], [16, 1], 1),
 ]
 
-
-def order(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [KMEM, "lab", "order", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+order = partial(kmem, "lab", "order")
 
 
 @pytest.mark.parametrize("rule", [(), ("--order-rule", "5.10"), ("--order-rule", "6.12")])

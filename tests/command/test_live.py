@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_run import KMEM, LIBRARY
+from kmem_command import KMEM, kmem
+from test_run import LIBRARY
 
 from kmem.registry import Cache, RegistryError, files, open_process, start_time
 from kmem.slabinfo import parse_slabinfo
@@ -105,12 +106,6 @@ class Program:
 def program() -> Iterator[Program]:
     with Program() as running:
         yield running
-
-
-def kmem(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [KMEM, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
 
 
 def value(*arguments: object) -> str:

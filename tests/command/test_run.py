@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from kmem_command import KMEM, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-KMEM = ROOT / "kmem"
 LIBRARY = ROOT / "build" / "src" / "libkmem-malloc.so"
 
 Result = subprocess.CompletedProcess[bytes]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kmem_command import KMEM, ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
-from test_run import KMEM, ROOT
 
 from kmem.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
 from kmem.registry import Cache

@@ -2,25 +2,16 @@
 """`kmem bench start`: runs that take turns, medians over glibc's, bad arguments."""
 
 import json
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kmem_command import kmem
 
 from kmem.start_up import as_rows
 from kmem.timed import Sample
 
-KMEM = Path(__file__).resolve().parents[2] / "kmem"
-
-
-def start(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [KMEM, "bench", "start", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+start = partial(kmem, "bench", "start")
 
 
 def run(seconds: float, peak_kib: int) -> Sample:

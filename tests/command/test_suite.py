@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kmem_command import kmem
 from rich.console import Console
 
 from kmem import crates, peers
@@ -22,21 +24,9 @@ from kmem.setup import KmemError
 from kmem.suite_report import Report, as_document, as_html, notes
 from kmem.timed import RunError, Sample, Watch, busy_seconds, is_foreign, timed_run
 
-ROOT = Path(__file__).resolve().parents[2]
-KMEM = ROOT / "kmem"
 OTHER = Allocator("other", None)
 
-
-def suite(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if k != "KMEM_OPTIONS"}
-    return subprocess.run(
-        [KMEM, "bench", "suite", *arguments],
-        env=inherited,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+suite = partial(kmem, "bench", "suite", timeout=500)
 
 
 def ignore(_: str) -> None:

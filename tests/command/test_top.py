@@ -235,7 +235,7 @@ def test_on_a_real_terminal(program: Program) -> None:
 
     pid, terminal = pty.fork()
     if pid == 0:
-        from test_run import KMEM
+        from kmem_command import KMEM
 
         os.environ.update(TERM="xterm", COLUMNS="80", LINES="24")
         os.execv(KMEM, [str(KMEM), "top", str(program.pid)])

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kmem_command import KMEM, ROOT
 from test_live import value, wait_until
-from test_run import KMEM, ROOT
 from test_serve import Server, serve
 from test_top import play, rows, screen, shown
 from textual.pilot import Pilot
