@@ -31,7 +31,7 @@ struct lock cache_mutex;
 KMEM_SPARSE struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
-enum { STOCK_BYTES = 128 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
+enum { STOCK_BYTES = 256 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
 
 bool class_is_coarse(uint32_t size)
 {
