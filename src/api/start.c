@@ -12,6 +12,8 @@
 #include "introspect/profile.h"
 #include "introspect/requests.h"
 
+#include <stdlib.h>
+
 void heap_started(void)
 {
         fork_init();
@@ -31,7 +33,7 @@ void heap_started(void)
 __attribute__((constructor(101))) static void start_early(void)
 {
         fork_init();
-        if (options_are_given() && heap_ready() &&
+        if (getenv("KMEM_OPTIONS") && heap_ready() &&
             (options_given(OPTION_DEBUG) || options.profile_interval))
                 stack_prepare();
 }

@@ -371,44 +371,24 @@ static size_t read_file(const char *path, char *text, size_t bytes)
         return got < 0 ? SIZE_MAX : used;
 }
 
-static const char variable[] = "KMEM_OPTIONS=";
-
-static bool names_variable(const char *entry)
-{
-        return strncmp(entry, variable, sizeof(variable) - 1) == 0;
-}
-
-/* Not getenv: every process comes here at its start, and few read that part of libc. */
-static const char *find_variable(void)
-{
-        for (char **entry = environ; *entry; entry++)
-                if (names_variable(*entry))
-                        return *entry + sizeof(variable) - 1;
-        return NULL;
-}
-
-bool options_are_given(void)
-{
-        return environ && find_variable();
-}
-
 /*
  * The variable's text, also before libc has set environ up: then from /proc. False if it is not
  * set or too long.
  */
 static bool read_variable(char *text)
 {
+        static const char name[] = "KMEM_OPTIONS=";
         static KMEM_SPARSE char block[64 << 10];
         const char *found = NULL;
 
         if (environ) {
-                found = find_variable();
+                found = getenv("KMEM_OPTIONS");
         } else {
                 size_t used = read_file("/proc/self/environ", block, sizeof(block));
 
                 for (size_t at = 0; used != SIZE_MAX && at < used; at += strlen(block + at) + 1)
-                        if (names_variable(block + at))
-                                found = block + at + sizeof(variable) - 1;
+                        if (strncmp(block + at, name, sizeof(name) - 1) == 0)
+                                found = block + at + sizeof(name) - 1;
         }
         if (!found)
                 return false;

@@ -169,8 +169,8 @@ static unsigned int take_private_locked(struct kmem_cache *cache, struct slot_ca
         return taken;
 }
 
-static void objects_flush(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                          void **objects, unsigned int count)
+static void objects_flush(struct kmem_cache *cache, struct slot_cache *record, void **objects,
+                          unsigned int count)
 {
         unsigned int kept = objects_keep_own(cache, objects, count);
 
@@ -327,7 +327,7 @@ static unsigned int put_some(struct kmem_cache *cache, struct slot *slot, struct
         array->size += count;
         put_back_locked(cache, slot, record, array);
         while (pulled) {
-                objects_flush(cache, slot, record, oldest, pulled);
+                objects_flush(cache, record, oldest, pulled);
                 flushed -= pulled;
                 pulled = flushed ? shed_chunk(cache, slot, record, oldest,
                                               min_of(flushed, (unsigned int)CHUNK))

@@ -55,7 +55,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         if (!sheaf) {
                 taken = cache->engine->take(cache, &record->engine, objects, count);
                 if (is_profiling())
-                        marks_decide(cache, slot, record, objects, taken);
+                        marks_decide(cache, record, objects, taken);
         } else {
                 taken = min_of(sheaf->size, count);
                 sheaf->size -= taken;

@@ -142,8 +142,7 @@ static void detach_own(struct kmem_cache *cache)
                 record->drained = pair;
 }
 
-static void empty_sheaf(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                        struct sheaf *sheaf)
+static void empty_sheaf(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         if (sheaf_is_cold(sheaf))
                 return;
@@ -159,11 +158,11 @@ static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct
 
         if (!record)
                 return;
-        empty_sheaf(cache, slot, record, record->drained.main);
-        empty_sheaf(cache, slot, record, spare_of(&record->drained));
+        empty_sheaf(cache, record, record->drained.main);
+        empty_sheaf(cache, record, spare_of(&record->drained));
         record->drained = cold_pair;
         while ((sheaf = stock_take(cache, slot, record)))
-                empty_sheaf(cache, slot, record, sheaf);
+                empty_sheaf(cache, record, sheaf);
         cache->engine->flush_slot(cache, &record->engine);
 }
 
@@ -196,7 +195,7 @@ static void empty_shared(struct kmem_cache *cache)
 
         for (unsigned int node = 0; node < system_nodes(); node++)
                 while ((sheaf = barn_take_any(&cache->barn[node])))
-                        empty_sheaf(cache, &shared_slot, record, sheaf);
+                        empty_sheaf(cache, record, sheaf);
         empty_slot(&shared_slot, cache, NULL);
 }
 
@@ -253,7 +252,7 @@ void percpu_drain_surplus(struct kmem_cache *cache)
         lock_take(&drain_mutex);
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 while ((sheaf = barn_take_surplus(&cache->barn[node]))) {
-                        empty_sheaf(cache, &shared_slot, record, sheaf);
+                        empty_sheaf(cache, record, sheaf);
                         record->quiet = true;
                 }
                 barn_mark_low(&cache->barn[node]);

@@ -34,8 +34,8 @@ static uint32_t gap_of(const struct kmem_cache *cache)
         return interval && can_sample(cache) ? draw_gap(cache->object_size, interval) : UINT32_MAX;
 }
 
-void marks_decide(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                  void **objects, unsigned int count)
+void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **objects,
+                  unsigned int count)
 {
         /* Slices have to begin, also where nothing is ever drained. */
         if (load_relaxed(&profile_slices))
@@ -150,8 +150,7 @@ bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
 }
 
 /* Puts a mark on top of a private sheaf; of a full one the newest object goes to the new main. */
-static void push_mark(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                      struct sheaf *sheaf)
+static void push_mark(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         if (sheaf->size == sheaf->capacity) {
                 void *newest = sheaf->object[--sheaf->size];
@@ -195,7 +194,7 @@ static bool put_mark(struct kmem_cache *cache)
                         rest = pair.main;
                 }
         }
-        push_mark(cache, slot, record, top);
+        push_mark(cache, record, top);
         new_pair = (struct pair){.main = empty, .spare = marked(top)};
         if (!slot_replace(slot, sheaf_offset(cache), &alone, &new_pair))
                 put_away(cache, slot, record, top);

@@ -36,8 +36,8 @@ static inline bool marks_exist(void)
  * Decides about objects that have just left the back end; those that are to be samples go back, and are
  * NULL then. @slot is that of @record, or NULL.
  */
-KMEM_HIDDEN void marks_decide(struct kmem_cache *cache, struct slot *slot,
-                              struct slot_cache *record, void **objects, unsigned int count);
+KMEM_HIDDEN void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **objects,
+                              unsigned int count);
 /* The same for one that would go straight to the program: a sample in its place, or NULL. */
 KMEM_HIDDEN void *marks_alloc_one(struct kmem_cache *cache);
 /* A sample in the place of a mark; NULL if none can be had: then any object has to serve. */

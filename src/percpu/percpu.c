@@ -233,7 +233,7 @@ static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, s
         PROBE3(refill, cache->name, sheaf->size, cache->size);
         if (sheaf->size) {
                 if (is_profiling())
-                        marks_decide(cache, NULL, record, sheaf->object, sheaf->size);
+                        marks_decide(cache, record, sheaf->object, sheaf->size);
                 return sheaf;
         }
         barn_put_empty(cache, sheaf);

@@ -11,16 +11,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import kmem_command
 import pytest
-from kmem_command import KMEM, kmem
+from kmem_command import KMEM
 from test_run import LIBRARY
 
 from kmem.registry import Cache, RegistryError, files, open_process, start_time
 from kmem.slabinfo import parse_slabinfo
 
 pytestmark = pytest.mark.alone
+
+kmem = partial(kmem_command.kmem, timeout=60)
 
 # Runs what it reads, line by line, and answers with a line. Makes caches by the library's calls.
 SERVER = r"""
