@@ -44,7 +44,7 @@ enum {
         SIZES = 16, /* records of up to so many units are used again */
 };
 
-static KMEM_SPARSE struct registry_head no_registry;
+KMEM_SPARSE struct registry_head no_registry;
 static uint32_t no_seen = 1; /* other than what no_registry asks: the first slow path comes here */
 struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;

@@ -199,6 +199,7 @@ struct registry_cache {
 extern KMEM_HIDDEN struct registry_head *registry;
 /* The value of registry->asked up to which all was done; the kernel clears it in children. */
 extern KMEM_HIDDEN uint32_t *registry_seen;
+extern KMEM_HIDDEN struct registry_head no_registry; /* what registry is before it is made */
 /* Grows each time that a registry is left: figures from before are another process's. */
 extern KMEM_HIDDEN uint32_t registry_generation;
 /* Honours requests; called on slow paths where no lock of the heap is held behind cache_mutex. */
@@ -227,12 +228,14 @@ KMEM_HIDDEN void registry_publish(void *record, enum registry_record kind, size_
 KMEM_HIDDEN void registry_close(void);
 
 /*
- * The head for figures that are shown outside of slow paths of caches: NULL in a child that has
- * not left its parent's registry yet (REG-2).
+ * The head for figures that are shown outside of slow paths of caches: NULL before it is made, and in
+ * a child that has not left its parent's registry yet (REG-2).
  */
 static inline struct registry_head *registry_head_shown(void)
 {
-        return load_relaxed(registry_seen) ? load_acquire(&registry) : NULL;
+        struct registry_head *head = load_acquire(&registry);
+
+        return head != &no_registry && load_relaxed(registry_seen) ? head : NULL;
 }
 
 /* Between a change and the look for a pointer to figures; lock-prefixed instructions are fences. */

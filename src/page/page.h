@@ -46,10 +46,12 @@ enum page_kind {
  * slab is said in slub/slab.h and slab/slab.h, for the slabs of each engine.
  */
 struct page {
-        uint64_t state; /* slub: head, inuse, objects, frozen, tag; slab: which objects are
-                               in use, or where that is kept; large: pages; free: how many of
-                               the run's were touched */
-        void *table;    /* slub, slab: index table; free: time freed, ms */
+        uint64_t state; /* slub: head, inuse, objects, frozen, tag, and behind the first page of
+                               exact pages the distance from it; slab: which objects are in use,
+                               or where that is kept; large: pages; free: how many of the run's
+                               were touched */
+        void *table;    /* slub, slab: index table, of exact pages perhaps the second page's
+                               table itself; free: time freed, ms */
         uint32_t next;  /* link of whichever one list the block is on, page number */
         uint32_t prev;  /* same; slabs on a CPU partial list: list length from here on */
         uint8_t kind;   /* enum page_kind; written under the zone lock or by the block's owner */

@@ -40,8 +40,8 @@ static size_t least_pages(void)
 
 /*
  * Purges up to @most pages of a free run; drops the zone's lock meanwhile. Returns how many touched
- * pages they had. If the system refuses (locked memory), or the run holds no whole page of the
- * system, it is as if freed at @retry_time.
+ * pages they had. If the system refuses (locked memory), or the run holds no touched page of the
+ * system whole, it is as if freed at @retry_time.
  */
 static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
                                uint64_t retry_time)

@@ -2,10 +2,9 @@
 /*
  * The reservation and its frontier. One mapping without access holds
  *
- *   front | page map | descriptors | touched bits | chunk tables | up to 4 MiB | heap
+ *   front | page map | descriptors | touched bits | chunk nodes | up to 4 MiB | heap
  *
- * (chunk tables: bits of each zone's free chunks, and, where there are several, each chunk's zone)
- * and becomes accessible from the low end of each part: the heap a chunk at a time, the
+ * (chunk nodes: each chunk's zone, where there are several) and becomes accessible from the low end of each part: the heap a chunk at a time, the
  * tables in larger steps ahead of it. Neighbouring ranges of equal access merge into one
  * mapping, so their number stays constant however far the heap grows.
  *
@@ -43,7 +42,7 @@ static const size_t HEAP_BYTES_FLOOR = (size_t)16 * CHUNK_PAGES << PAGE_SHIFT;
 static const size_t HEAP_BYTES_LEAST = (size_t)2 * CHUNK_PAGES
                                        << PAGE_SHIFT; /* under an address space limit */
 
-/* Bytes of each table for a number of pages. A chunk bit is 1 bit for 1,024 pages. */
+/* Bytes of each table for a number of pages. */
 static size_t map_bytes(size_t pages)
 {
         return pages * sizeof(uint16_t);

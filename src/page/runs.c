@@ -355,15 +355,17 @@ uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, size_t most
 {
         size_t system_pages = system_page_bytes() >> PAGE_SHIFT;
         size_t end = round_down(page_number(run) + (size_t)run->length, system_pages);
-        size_t first = page_number(run);
+        size_t first = round_up((size_t)page_number(run), system_pages);
 
-        if (run->state != run->length)
-                first = touched_first_locked((uint32_t)first, run->length);
-        first = round_down(first, system_pages);
-        if (first < page_number(run))
-                first += system_pages;
         if (first >= end || most < system_pages)
                 return 0;
+        if (run->state != run->length) {
+                /* They may be at its ends, in system pages that others have a part of. */
+                if (!touched_count_locked((uint32_t)first, end - first))
+                        return 0;
+                first = round_down(touched_first_locked((uint32_t)first, end - first),
+                                   system_pages);
+        }
         *count = min_of(end - first, round_down(most, system_pages));
         run_cut_locked(zone, run, (uint32_t)first, *count);
         return (uint32_t)first;

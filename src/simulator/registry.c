@@ -4,7 +4,7 @@
  */
 #include "base/registry.h"
 
-static struct registry_head no_registry;
+struct registry_head no_registry;
 static uint32_t no_seen;
 struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;

@@ -13,11 +13,13 @@ void *__real_system_map(size_t bytes);
 void *__real_system_remap(void *start, size_t old_bytes, size_t new_bytes);
 bool __real_system_commit(void *start, size_t bytes);
 bool __real_system_purge(void *start, size_t bytes);
+size_t __real_system_page_bytes(void);
 void *__wrap_system_map(size_t bytes);
 void *__wrap_system_remap(void *start, size_t old_bytes, size_t new_bytes);
 bool __wrap_system_commit(void *start, size_t bytes);
 bool __wrap_system_purge(void *start, size_t bytes);
 uint64_t __wrap_system_time_ms(void);
+size_t __wrap_system_page_bytes(void);
 
 void system_wrap_allow_all(void)
 {
@@ -59,4 +61,9 @@ bool __wrap_system_purge(void *start, size_t bytes)
 uint64_t __wrap_system_time_ms(void)
 {
         return load_relaxed(&system_wrap.now_ms);
+}
+
+size_t __wrap_system_page_bytes(void)
+{
+        return system_wrap.page_bytes ? system_wrap.page_bytes : __real_system_page_bytes();
 }

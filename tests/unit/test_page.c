@@ -36,6 +36,7 @@ static int heap_start(void **state)
 {
         (void)state;
         system_wrap_allow_all();
+        system_wrap.page_bytes = 0;
         options.purge_delay = 100;
         return heap_renew(HEAP_BYTES) ? 0 : -1;
 }
@@ -788,6 +789,52 @@ static void test_refused_purge(void **state)
         model_check_all();
 }
 
+/* Touched pages in system pages that others have a part of stay, and purging ends all the same. */
+static void test_purge_in_larger_system_pages(void **state)
+{
+        enum { SYSTEM_PAGES = 16, PAGES = 40 };
+        struct page *neighbour = pages_alloc_exact(2, 1, NULL);
+        struct page *block = pages_alloc_exact(4, 1, NULL);
+        void *start;
+
+        (void)state;
+        model_take(neighbour, 2, 1);
+        system_wrap.page_bytes = SYSTEM_PAGES * PAGE_SIZE;
+        assert_int_equal(page_number(block), page_number(neighbour) + 2);
+        pages_free(block, 4);
+        assert_int_equal(pages_purge_all(0), 0);
+        assert_int_equal(zones[0].free_touched_pages, 4);
+        system_wrap.now_ms += 200;
+        pages_purge_idle();
+        model_check_all();
+
+        block = pages_alloc_exact(PAGES, 1, NULL);
+        assert_int_equal(page_number(block), page_number(neighbour) + 2);
+        start = page_address(block);
+        memset(start, 1, PAGES * PAGE_SIZE);
+        pages_free(block, PAGES);
+        assert_int_equal(pages_purge_all(0),
+                         (page_number(block) + PAGES - SYSTEM_PAGES) * PAGE_SIZE);
+        assert_int_equal(zones[0].free_touched_pages, SYSTEM_PAGES - page_number(block));
+        assert_int_equal(pages_purge_all(0), 0);
+        system_wrap.page_bytes = 0;
+        assert_int_equal(resident_pages(start, PAGES * PAGE_SIZE),
+                         SYSTEM_PAGES - page_number(block));
+        model_check_all();
+}
+
+/* Before there is a registry nobody would read the figures. */
+static void test_no_figures_without_a_registry(void **state)
+{
+        struct page *page = pages_alloc_exact(3, 1, NULL);
+
+        (void)state;
+        pages_free(page, 3);
+        assert_null(registry_head_shown());
+        assert_int_equal(no_registry.zone[0].used_pages, 0);
+        assert_int_equal(no_registry.zone[0].free_pages, 0);
+}
+
 /*
  * Threads that together want exactly all chunks there are, while another purges all the
  * time: a chunk that is being purged must never make an allocation fail.
@@ -944,6 +991,8 @@ int main(void)
                 cmocka_unit_test_setup(test_purge_at_once, heap_start),
                 cmocka_unit_test_setup(test_frees_purge, heap_start),
                 cmocka_unit_test_setup(test_refused_purge, heap_start),
+                cmocka_unit_test_setup(test_purge_in_larger_system_pages, heap_start),
+                cmocka_unit_test_setup(test_no_figures_without_a_registry, heap_start),
                 cmocka_unit_test_setup(test_purging_never_refuses, heap_start),
                 cmocka_unit_test_setup(test_address_space_limit, heap_start),
                 cmocka_unit_test_setup(test_data_limit, heap_start),
