@@ -34,7 +34,7 @@ static inline bool marks_exist(void)
 
 /*
  * Decides about objects that have just left the back end; those that are to be samples go back, and are
- * NULL then. @slot is that of @record, or NULL.
+ * NULL then.
  */
 KMEM_HIDDEN void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **objects,
                               unsigned int count);

@@ -279,6 +279,12 @@ static bool keep_pages(struct sample *sample)
         return keep;
 }
 
+static void give_pages(uint32_t entry)
+{
+        system_purge((void *)place_of(entry), PLACE_BYTES);
+        samples[entry].wide = false;
+}
+
 /* Marks the entry as nobody's sample; false if it was that already. */
 static bool claim(struct sample *sample, const void *address)
 {
@@ -304,10 +310,8 @@ bool sample_free(void *address, struct kmem_cache **cache)
         *cache = load_acquire(&caches_by_index[sample->index]);
         if (*cache && (*cache)->birth != sample->birth)
                 *cache = NULL;
-        if (sample->wide && !keep_pages(sample)) {
-                system_purge((void *)place_of(entry), PLACE_BYTES);
-                sample->wide = false;
-        }
+        if (sample->wide && !keep_pages(sample))
+                give_pages(entry);
         give_entry(entry);
         return true;
 }
@@ -342,6 +346,9 @@ void sample_large(const void *block, size_t bytes)
         if (!entry)
                 return;
         sample = &samples[entry];
+        /* It lies elsewhere, and pages that are kept here would be kept for as long as it lives. */
+        if (sample->wide)
+                give_pages(entry);
         sample->birth = 0;
         sample->index = 0;
         describe(sample, bytes);

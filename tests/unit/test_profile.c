@@ -231,6 +231,26 @@ static void large_objects_child(void)
         kmem_cache_free_bulk(larger, 100, objects);
 }
 
+/* Large blocks that are samples lie elsewhere: their places do not keep pages of objects that were here. */
+static void large_blocks_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("large", SAMPLE_BYTES_MAX, 0, 0, NULL);
+
+        for (unsigned int i = 0; i < 200; i++) {
+                void *object = kmem_cache_alloc(cache, GFP_KERNEL);
+
+                check(object);
+                memset(object, 0x5a, SAMPLE_BYTES_MAX);
+                kmem_cache_free(cache, object);
+                check(objects[i] = kmalloc(100000, GFP_KERNEL));
+        }
+        check(load_relaxed(&sample_large_blocks) > 190);
+        check(resident_pages() < 20 * SAMPLE_BYTES_MAX / PAGE_SIZE);
+        for (unsigned int i = 0; i < 200; i++)
+                kfree(objects[i]);
+        check_equal(load_relaxed(&sample_large_blocks), 0);
+}
+
 static void *other_thread(void *unused)
 {
         for (unsigned int i = 0; i < OBJECTS; i++)
@@ -306,6 +326,7 @@ static const struct child_case children[] = {
         {"gone cache", gone_cache_child},
         {"closed", closed_child},
         {"large objects", large_objects_child},
+        {"large blocks", large_blocks_child},
         {"threads", threads_child},
         {"fork", fork_child},
         {"stopped", stopped_child},
@@ -359,6 +380,7 @@ static void test_closed(void **state)
 static void test_large_objects(void **state)
 {
         child_passes("large objects", FINE);
+        child_passes("large blocks", FINE);
 }
 
 static void test_threads(void **state)
