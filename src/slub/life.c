@@ -28,7 +28,11 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
         size_t pages = pages_of_slab(cache, order);
 
-        slab->table = table ? table : &slab[1].table;
+        if (!table) {
+                table = &slab[1].table;
+                slab[1].table = NULL;
+        }
+        slab->table = table;
         slab->state = state_pack(state);
         slab->node_partial = 0;
         slab->prev = 0;

@@ -25,18 +25,20 @@ struct page_bits {
         uint64_t word[PAGE_WORDS];
 };
 
-/* Marks the pages that an object lies in which somebody holds. */
-static void find_used_pages(const struct kmem_cache *cache, const struct page *slab,
+/* Marks the pages, counted from @skip bytes into the slab, that an object lies in which somebody holds. */
+static void find_used_pages(const struct kmem_cache *cache, const struct page *slab, size_t skip,
                             size_t page_bytes, struct page_bits *used)
 {
         uint32_t objects = slab_objects(slab);
         size_t offset = 0;
 
         for (uint32_t index = 0; index < objects; index++, offset += cache->size) {
-                if (slab_next(slab, objects, index) != INDEX_IN_USE)
+                size_t last = offset + cache->size - 1;
+
+                if (last < skip || slab_next(slab, objects, index) != INDEX_IN_USE)
                         continue;
-                for (size_t page = offset / page_bytes;
-                     page <= (offset + cache->size - 1) / page_bytes; page++)
+                for (size_t page = (max_of(offset, skip) - skip) / page_bytes;
+                     page <= (last - skip) / page_bytes; page++)
                         used->word[page / 64] |= (uint64_t)1 << (page % 64);
         }
 }
@@ -51,7 +53,11 @@ static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *sla
 {
         struct slab_state state = state_unpack(load_acquire(&slab->state));
         size_t page_bytes = system_page_bytes();
-        size_t pages = (pages_of_slab(cache, slab->order) << PAGE_SHIFT) / page_bytes;
+        uintptr_t start = (uintptr_t)page_address(slab);
+        uintptr_t end_of_slab = start + (pages_of_slab(cache, slab->order) << PAGE_SHIFT);
+        /* A slab of exact pages may begin inside a larger page of the system. */
+        char *whole = (char *)round_up(start, page_bytes);
+        size_t pages = (end_of_slab - min_of((uintptr_t)whole, end_of_slab)) / page_bytes;
         struct page_bits used = {0};
         size_t purged = 0;
 
@@ -63,13 +69,13 @@ static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *sla
         if ((size_t)(state.objects - state.inuse) * cache->size + cache->size < page_bytes ||
             pages == 0)
                 return 0;
-        find_used_pages(cache, slab, page_bytes, &used);
+        find_used_pages(cache, slab, (uintptr_t)whole - start, page_bytes, &used);
         for (size_t first = 0, end; first < pages; first = end + 1) {
                 for (end = first; end < pages && !page_is_used(&used, end); end++)
                         ;
                 /* Refused (locked memory): not asked again before the slab changes. */
-                if (end > first && system_purge((char *)page_address(slab) + first * page_bytes,
-                                                (end - first) * page_bytes))
+                if (end > first &&
+                    system_purge(whole + first * page_bytes, (end - first) * page_bytes))
                         purged += (end - first) * page_bytes;
         }
         return purged;

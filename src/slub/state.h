@@ -18,7 +18,8 @@
  * lists of a CPU partial slab alone is said by the absence of node_partial, which they sample under
  * list_lock (S1-11, S1-33). With freeze=eager frozen itself says so, and so it is set and cleared
  * under list_lock whenever a slab leaves or joins a node list (S1-41, S1-52, S1-55); there is no
- * unfrozen slab with free objects off the node lists then but under list_lock.
+ * unfrozen slab with free objects off the node lists then but under list_lock, or all free and on its
+ * way out.
  *
  *   from         to           tags      swaps d/e, of these under list_lock; where
  *   NEW          CPU          T8        plain stores; take.c slot_install_new
@@ -30,7 +31,8 @@
  *   CPU PARTIAL  TRANSIT      T5, T16, T19  0/1, 0/1; partial.c node_put_chain
  *   NODE PARTIAL TRANSIT      T6, T7    0/1, 0/1; partial.c slab_leave_node
  *                             T13, T20  a free's swap, or none; give.c, life.c
- *   FULL         TRANSIT      T14, T15  1/1, T15 under list_lock; give.c slab_push_chain
+ *   FULL         TRANSIT      T14, T15  1/1, T15 under list_lock unless all of its objects come
+ *                                       back at once and it goes; give.c slab_push_chain
  *   TRANSIT      CPU          T6        1/0, 0/0; slab_take_list, or nothing left to do
  *   TRANSIT      CPU PARTIAL  T7, T14   none; accounting.c partial_list_add
  *   TRANSIT      NODE PARTIAL T5, T15 - T17, T19  none; node_add_partial_locked

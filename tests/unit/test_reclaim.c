@@ -59,6 +59,16 @@ void *__wrap_system_reserve(size_t bytes)
         return no_address_space ? NULL : __real_system_reserve(bytes);
 }
 
+static size_t larger_page_bytes; /* 0: this machine's */
+
+size_t __real_system_page_bytes(void);
+size_t __wrap_system_page_bytes(void);
+
+size_t __wrap_system_page_bytes(void)
+{
+        return larger_page_bytes ? larger_page_bytes : __real_system_page_bytes();
+}
+
 static bool is_resident(const void *page)
 {
         unsigned char present = 0;
@@ -125,12 +135,13 @@ static void free_all(void)
 
 /*
  * A page is resident exactly if an object lies in it; but for those behind the last object of a
- * full slab, which is on no list.
+ * full slab, which is on no list, and those that do not lie in one slab. Returns how many are not.
  */
-static void check_pages(unsigned int size)
+static size_t check_pages(unsigned int size)
 {
         size_t page_bytes = system_page_bytes();
         uint8_t *held = calloc(heap.accessible_bytes / page_bytes, 1);
+        size_t gone = 0;
 
         for (unsigned int i = 0; i < MANY; i++)
                 if (objects[i])
@@ -141,13 +152,19 @@ static void check_pages(unsigned int size)
         for (size_t page = 0; page < heap.accessible_bytes / page_bytes; page++) {
                 char *address = (char *)heap.base + page * page_bytes;
                 const struct page *slab = slab_of(cache, address);
+                char *start = page_address(slab);
                 size_t used = (size_t)slab_objects(slab) * cache->size;
 
                 if (load_relaxed(&heap.map[address_page(address)]) == cache->pair_offset &&
-                    address < (char *)page_address(slab) + used)
+                    address >= start && address < start + used &&
+                    address + page_bytes <=
+                            start + (pages_of_slab(cache, slab->order) << PAGE_SHIFT)) {
                         check(is_resident(address) == held[page]);
+                        gone += !held[page];
+                }
         }
         free(held);
+        return gone;
 }
 
 /* Every size: what is held keeps its content, all other pages go, and come back with new objects. */
@@ -175,6 +192,32 @@ static void purge_child(void)
                 check_contents(sizes[i]);
                 free_all();
         }
+}
+
+/* Slabs of exact pages begin anywhere in a larger page of the system. */
+static void purge_larger_pages_child(void)
+{
+        static const unsigned int sizes[] = {5000, 7000, 10000, 14000};
+        uint64_t random = 17;
+        size_t gone = 0;
+
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                for (unsigned int j = 0; j < MANY; j++) {
+                        check((objects[j] = kmalloc(sizes[i], GFP_KERNEL)) != NULL);
+                        memset(objects[j], (int)(j % 255 + 1), sizes[i]);
+                }
+                cache = caches_by_index[heap.map[address_page(objects[0])] >> PAIR_SHIFT];
+                check(cache->slab_pages != 0);
+                larger_page_bytes = 4 * PAGE_SIZE;
+                free_some(90, &random);
+                settle();
+                purge(7);
+                check_contents(sizes[i]);
+                gone += check_pages(sizes[i]);
+                larger_page_bytes = 0;
+                free_some(100, &random);
+        }
+        check(gone != 0);
 }
 
 /* PURGE-2: not asked again until something changes. */
@@ -643,6 +686,7 @@ static void purges_inside_slabs(void **state)
         child_passes("purge", "engine=slub,reclaim_thread=off,freeze=eager,sheaf_capacity=0");
         child_passes("purge", "engine=slub,reclaim_thread=off,slub_min_order=3,numa_fake=2");
         child_passes("purge", "engine=slub,reclaim_thread=off,slub_max_order=0");
+        child_passes("purge larger pages", "engine=slub,reclaim_thread=off");
 }
 
 static void purges_a_slab_once(void **state)
@@ -744,6 +788,7 @@ int main(int argc, char **argv)
 {
         const struct child_case children[] = {
                 {"purge", purge_child},
+                {"purge larger pages", purge_larger_pages_child},
                 {"purge once", purge_once_child},
                 {"purge not", purge_not_child},
                 {"list changes", purge_while_list_changes_child},
