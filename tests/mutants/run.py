@@ -40,7 +40,7 @@ FLAGS = [
 
 WALKERS = ["unit/walker.c", "unit/walk_slab.c", "unit/slob_walk.c"]
 
-PAGE_WRAPS = ["commit", "map", "purge", "remap", "time_ms"]
+PAGE_WRAPS = ["commit", "map", "page_bytes", "purge", "remap", "time_ms"]
 ZONE_WRAPS = [*PAGE_WRAPS, "bind", "current_node", "near_node"]
 
 # What a program consists of besides the library: sources under tests/, link arguments.
@@ -64,7 +64,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "test_reclaim": (
         ["unit/test_reclaim.c", "unit/child.c", *WALKERS],
-        ["-lcmocka", "-Wl,--wrap=system_time_ms", "-Wl,--wrap=system_reserve"],
+        [
+            "-lcmocka",
+            *(f"-Wl,--wrap=system_{call}" for call in ("time_ms", "reserve", "page_bytes")),
+        ],
     ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
