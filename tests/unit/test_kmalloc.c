@@ -468,7 +468,7 @@ static void exhausted(void **state)
 }
 
 /* Sizes of which a slab has one object or a few: slabs come full, and go with their last object. */
-static void few_to_a_slab(void **state)
+static void child_few_to_a_slab(void)
 {
         enum { COUNT = 200 };
         static void *objects[COUNT];
@@ -498,6 +498,15 @@ static void few_to_a_slab(void **state)
         }
 }
 
+static void few_to_a_slab(void **state)
+{
+        child_few_to_a_slab();
+        child_passes("few", "");
+        child_passes("few", "cpu_partial=30");
+        child_passes("few", "cpu_partial=30,freeze=eager");
+        child_passes("few", "sheaf_capacity=0");
+}
+
 /* The heap is intact after all of this. */
 static void walk_at_end(void **state)
 {
@@ -520,6 +529,7 @@ int main(int argc, char **argv)
                 {"no_index", child_no_index},
                 {"interior", child_interior},
                 {"exhausted", child_exhausted},
+                {"few", child_few_to_a_slab},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_size),       cmocka_unit_test(size_zero),

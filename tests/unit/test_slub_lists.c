@@ -7,6 +7,7 @@
 #include "child.h"
 #include "walker.h"
 
+#include "base/metadata.h"
 #include "base/options.h"
 #include "page/deferred.h"
 #include "percpu/percpu.h"
@@ -21,8 +22,9 @@ enum { SLOTS = 4, SLABS_MAX = 64 };
 static struct kmem_cache *cache;
 static struct engine_slot slots[SLOTS];
 
-/* pages_alloc_many of this order and above fails; see the link arguments. */
+/* pages_alloc_many of this order and above fails, and gives so many at most; see the link arguments. */
 static unsigned int refused_order = ORDER_MAX + 1;
+static unsigned int blocks_at_once = UINT32_MAX;
 
 struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
 struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
@@ -31,7 +33,7 @@ struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsig
 {
         return pages >= order_pages(refused_order)
                        ? NULL
-                       : __real_pages_alloc_many(pages, align, node, count);
+                       : __real_pages_alloc_many(pages, align, node, min_of(count, blocks_at_once));
 }
 
 /* The calls of metadata_alloc and metadata_alloc_many left until one fails; 0: none fails. */
@@ -72,15 +74,21 @@ static void set_limit(uint32_t cpu_partial_slabs)
         cache->has_cpu_partial = cpu_partial_slabs > 0;
 }
 
-static void begin(uint32_t size, uint32_t cpu_partial_slabs, size_t least_partial)
+static void begin_with(void (*ctor)(void *), uint32_t size, uint32_t cpu_partial_slabs,
+                       size_t least_partial)
 {
-        cache = kmem_cache_create("lists", size, 0, 0, NULL);
+        cache = kmem_cache_create("lists", size, 0, 0, ctor);
         check(cache != NULL);
         set_limit(cpu_partial_slabs);
         cache->min_partial = least_partial;
         for (unsigned int i = 0; i < SLOTS; i++)
                 slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT};
         walk_own_slots(cache, slots, SLOTS);
+}
+
+static void begin(uint32_t size, uint32_t cpu_partial_slabs, size_t least_partial)
+{
+        begin_with(NULL, size, cpu_partial_slabs, least_partial);
 }
 
 /* All objects must have been given back. */
@@ -572,6 +580,25 @@ static void no_memory(void **state)
         end();
 }
 
+/* Of slabs that could not be made the tables go back. */
+static void fewer_slabs(void **state)
+{
+        void *objects[100];
+        unsigned int count;
+        size_t before;
+
+        begin(512, 4, 5);
+        before = metadata_used_bytes();
+        blocks_at_once = 1;
+        count = cache->engine->take(cache, &slots[0], objects, 100);
+        check(count >= 50);
+        blocks_at_once = UINT32_MAX;
+        check_equal(metadata_used_bytes() - before,
+                    walk().slabs * metadata_round(slab_table_bytes(cache->objects)));
+        give(0, objects, count);
+        end();
+}
+
 /* Each call for metadata fails in turn, from creation to destruction. */
 static void no_metadata(void **state)
 {
@@ -641,6 +668,35 @@ static void constructors(void **state)
         }
         refused_order = ORDER_MAX + 1;
         kmem_cache_destroy(cache);
+}
+
+static void *taken_within;
+
+static void construct_and_take(void *object)
+{
+        static bool within;
+
+        *(uint64_t *)object = 0xc0de;
+        if (!within && !taken_within) {
+                within = true;
+                check_equal(cache->engine->take(cache, &slots[0], &taken_within, 1), 1);
+                within = false;
+        }
+}
+
+/* A constructor that allocates brings the slot a CPU slab while one is made: both are there then. */
+static void constructor_that_allocates(void **state)
+{
+        void *object;
+
+        taken_within = NULL;
+        begin_with(construct_and_take, 700, 4, 5);
+        take(0, &object, 1);
+        check(taken_within && slab_at(taken_within) != slab_at(object));
+        check_equal(walk().slabs, 2);
+        give(0, &object, 1);
+        give(0, &taken_within, 1);
+        end();
 }
 
 /* S8-30, S1-59: slabs of a type-safe cache go at once, their pages when no reader is left. */
@@ -759,7 +815,9 @@ int main(int argc, char **argv)
                 cmocka_unit_test(fallback_order),
                 cmocka_unit_test(no_memory),
                 cmocka_unit_test(no_metadata),
+                cmocka_unit_test(fewer_slabs),
                 cmocka_unit_test(constructors),
+                cmocka_unit_test(constructor_that_allocates),
                 cmocka_unit_test(typesafe_pages_outlive_slabs),
                 cmocka_unit_test(bad_frees),
                 cmocka_unit_test(double_free_aborts),

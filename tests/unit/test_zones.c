@@ -479,6 +479,31 @@ static void test_mappings_stay_few(void **state)
         assert_true(mappings_count() < before + 80);
 }
 
+/* Blocks of one chain may be of several zones: each gets its own back. */
+static void chain_of_all_zones(unsigned int nodes)
+{
+        uint32_t chain = 0;
+
+        start(nodes, 0);
+        for (unsigned int i = 0; i < 40; i++) {
+                struct page *page = alloc_checked(0, (int)(i % nodes));
+
+                assert_non_null(page);
+                page->next = chain;
+                chain = page_number(page);
+        }
+        pages_free_chain(chain, 1);
+        model_check_all();
+        for (unsigned int node = 0; node < nodes; node++)
+                assert_int_equal(used_pages(node), zone_of(0)->node == node);
+}
+
+static void test_chains(void **state)
+{
+        (void)state;
+        each_machine(chain_of_all_zones);
+}
+
 /* ---- Threads ------------------------------------------------------------------------------ */
 
 /*
@@ -632,6 +657,7 @@ int main(void)
                 cmocka_unit_test(test_purging),
                 cmocka_unit_test(test_binding),
                 cmocka_unit_test(test_mappings_stay_few),
+                cmocka_unit_test(test_chains),
                 cmocka_unit_test(test_none_is_refused),
                 cmocka_unit_test(test_free_chunk_that_moves),
                 cmocka_unit_test(test_growing_together),
