@@ -99,8 +99,13 @@ static void *alloc_aligned(size_t size, size_t align)
                 cache = class_cache_aligned(max_of(size, (size_t)1), align);
         if (cache && cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, max_of(size, (size_t)1), align, 0);
-        if (cache)
-                return with_request(cache, object_alloc(cache, &refused), size);
+        if (cache) {
+                void *object = object_alloc(cache, &refused);
+
+                if (unlikely(!object && !refused && size >= MAPPED_ALONE_BYTES))
+                        return accounted_large_alloc(size, PAGE_SIZE, 0);
+                return with_request(cache, object, size);
+        }
         return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), 0);
 }
 

@@ -271,7 +271,7 @@ static bool map_region(void)
         if (cleared && !region)
                 system_unmap(cleared, system_page_bytes());
         used = REGISTRY_HEAD_BYTES;
-        accessible = FIRST_BYTES;
+        accessible = round_up((size_t)FIRST_BYTES, system_page_bytes());
         return region != NULL;
 }
 

@@ -145,14 +145,19 @@ static void *aligned_alloc_at(size_t align, size_t size, const void *site)
         return malloc_aligned(align, size, site);
 }
 
-/* C11 and POSIX want a power of two; glibc 2.36 rounds others up, newer ones refuse them. */
+/* C11 and POSIX want a power of two; glibc 2.36 rounds others up, newer ones refuse them, as we do. */
 KMEM_PUBLIC void *aligned_alloc(size_t align, size_t size)
 {
         return aligned_alloc_at(align, size, CALL_SITE);
 }
 
+/* Others than powers of two are rounded up, as by glibc. */
 KMEM_PUBLIC void *memalign(size_t align, size_t size)
 {
+        if (align <= MALLOC_ALIGN_BYTES)
+                align = MALLOC_ALIGN_BYTES;
+        else if (align <= SIZE_MAX / 2 + 1)
+                align = (size_t)1 << fls(align - 1);
         return aligned_alloc_at(align, size, CALL_SITE);
 }
 

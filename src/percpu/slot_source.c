@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { RSEQ_FLAG_UNREGISTER = 1 };
+
 #ifndef AT_RSEQ_FEATURE_SIZE
 #define AT_RSEQ_FEATURE_SIZE 27
 #endif
@@ -289,6 +291,23 @@ void slots_refuse_this_thread(void)
 {
         own_area.padding = OUR_THREAD;
         this_area()->cpu_id = -1;
+}
+
+void slots_register_borrowed_area(bool child)
+{
+        bool of_libc = &__rseq_size && __rseq_size > 0;
+        char *area = of_libc ? (char *)thread_pointer() + __rseq_offset : (char *)&own_area;
+        long bytes = (long)round_up(max_of(of_libc ? (size_t)__rseq_size : 0, sizeof(own_area)),
+                                    sizeof(own_area));
+        int saved_errno = errno;
+
+        /* Nor was the thread whose it is. */
+        if (load_relaxed(&((struct rseq_area *)area)->cpu_id) < 0)
+                return;
+        if (child ||
+            syscall(SYS_rseq, area, bytes, RSEQ_FLAG_UNREGISTER, RSEQ_SIGNATURE_VALUE) == 0)
+                syscall(SYS_rseq, area, bytes, 0, RSEQ_SIGNATURE_VALUE);
+        errno = saved_errno;
 }
 
 bool slots_thread_is_ours(void)

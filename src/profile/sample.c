@@ -279,10 +279,11 @@ static bool keep_pages(struct sample *sample)
         return keep;
 }
 
+/* Where a system page is larger than a place it keeps what it has. */
 static void give_pages(uint32_t entry)
 {
-        system_purge((void *)place_of(entry), PLACE_BYTES);
-        samples[entry].wide = false;
+        if (system_page_bytes() <= PLACE_BYTES)
+                samples[entry].wide = !system_purge((void *)place_of(entry), PLACE_BYTES);
 }
 
 /* Marks the entry as nobody's sample; false if it was that already. */

@@ -80,6 +80,12 @@ def test_child_of_vfork_allocates(dropin: DropIn, build: Build) -> None:
     expect_ok(dropin.run([program], minimum=200))
 
 
+@everywhere
+def test_children_of_vfork_allocate_beside_threads(dropin: DropIn, build: Build) -> None:
+    program = build("vfork_beside_threads", "vfork_beside_threads.c", flags=THREADS)
+    expect_ok(dropin.run([program], minimum=200))
+
+
 def test_fork_before_the_heap_starts(plain: Plain, build: Build, library: Path) -> None:
     """Without options, which start it with the process."""
     program = build("fork_first", "fork_first.c", flags=THREADS)

@@ -115,7 +115,7 @@ static void errors(void **state)
         check(aligned_alloc(hide(24), 100) == NULL);
         check_equal(errno, EINVAL);
         errno = 0;
-        check(memalign(hide(3), 100) == NULL);
+        check(memalign(hide(SIZE_MAX / 2 + 2), 100) == NULL);
         check_equal(errno, EINVAL);
         errno = 0;
         check(aligned_alloc(hide(0), 100) == NULL);
@@ -185,6 +185,10 @@ static void aligned(void **state)
                         check(is_filled(blocks[2], 0x11, size));
                         free(blocks[2]);
                 }
+        /* Odd alignments are glibc's next power of two. */
+        check_equal((uintptr_t)memalign(hide(24), 100) % 32, 0);
+        check_equal((uintptr_t)memalign(hide(3), 100) % 16, 0);
+        check(memalign(hide(0), 100) != NULL);
         check_equal((uintptr_t)valloc(10) % 4096, 0);
         check(malloc_usable_size(pvalloc(hide(1))) >= 4096);
         check(malloc_usable_size(pvalloc(hide(4097))) >= 8192);
@@ -483,6 +487,33 @@ static void classes(void **state)
         child_passes("classes_threads", "classes=auto,engine=slub,slots=locked");
 }
 
+/* What the reservation has no room for lies outside it, aligned or not. */
+static void child_beyond_the_reservation(void)
+{
+        enum { BLOCKS = 5000, BYTES = 3000 };
+        unsigned int outside = 0;
+
+        for (unsigned int i = 0; i < BLOCKS; i++)
+                check(malloc(hide(BYTES)) != NULL);
+        for (size_t align = 32; align <= PAGE_SIZE; align *= 2) {
+                void *block = aligned_alloc(align, hide(BYTES));
+
+                check(block != NULL);
+                check_equal((uintptr_t)block % align, 0);
+                memset(block, 0x33, BYTES);
+                outside += !heap_contains(block);
+                free(block);
+        }
+        check(outside > 0);
+}
+
+static void beyond_the_reservation(void **state)
+{
+        child_passes("beyond", "engine=slub,reserve=8M");
+        child_passes("beyond", "engine=slub,reserve=8M,slots=locked");
+        child_passes("beyond", "engine=slab,reserve=8M");
+}
+
 static void child_double_free(void)
 {
         void *block = malloc(hide(50));
@@ -538,6 +569,7 @@ int main(int argc, char **argv)
                 {"classes_aligned", child_classes_aligned},
                 {"classes_stay", child_classes_stay},
                 {"classes_threads", child_classes_threads},
+                {"beyond", child_beyond_the_reservation},
                 {"double_free", child_double_free},
                 {"not_ours", child_not_ours},
                 {"realloc_not_ours", child_realloc_not_ours},
@@ -551,6 +583,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(zeroed),
                 cmocka_unit_test(aligned),
                 cmocka_unit_test(realloc_rules),
+                cmocka_unit_test(beyond_the_reservation),
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(mallinfo_counts),
                 cmocka_unit_test(trim),
