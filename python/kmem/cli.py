@@ -70,7 +70,7 @@ Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted."
 def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
     """Said before the work whose result it is for, not after."""
     if file is not None:
-        folder = file.absolute().parent
+        folder = file.parent
         error = 0
         if not folder.is_dir():
             error = errno.ENOENT
@@ -795,8 +795,19 @@ def calibrate(
 def start() -> int:
     """Run the command line; errors for the user are one line."""
     try:
-        app(prog_name="kmem")
+        try:
+            app(prog_name="kmem")
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()
     except KmemError as error:
         print(f"kmem: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.filename is not None or error.errno == errno.EPIPE:
+            raise
+        # What is left in its buffer cannot be written at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"kmem: standard output: {error.strerror}", file=sys.stderr)
         return 1
     return 0

@@ -16,7 +16,11 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise KmemError(f"costs {file}: {error}") from None
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    table = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    try:
+        rows = list(table)
+    except csv.Error as error:
+        raise KmemError(f"costs {file}: {error}") from None
     costs = {}
     for row in rows:
         try:

@@ -196,6 +196,9 @@ def most(cache: Cache, name: str) -> int:
     return cache[f"{name}_most"]
 
 
+DIGITS_MOST = 20  # of the largest 64-bit number
+
+
 def check_value(cache: Cache, name: str, value: str) -> int:
     limit = most(cache, name)
     where = f"{cache.name}/{name}"
@@ -203,7 +206,8 @@ def check_value(cache: Cache, name: str, value: str) -> int:
     if cache.fields["engine"] == "slab" and name == "sheaf_capacity":
         least = limit
     expected = f"{least}" if least == limit else f"a number from {least} to {limit}"
-    if not (value.isascii() and value.isdecimal()) or not least <= int(value) <= limit:
+    is_number = value.isascii() and value.isdecimal() and len(value) <= DIGITS_MOST
+    if not is_number or not least <= int(value) <= limit:
         raise KmemError(f"{where}: {value!r}; expected {expected}; nothing changed")
     if name == "failslab" and cache["aliases"]:
         raise KmemError(f"{where}: the cache has aliases and cannot be marked; nothing changed")

@@ -2,6 +2,8 @@
 """kmem profile: a sampling heap profile of a running process (docs/profiles.md)."""
 
 import contextlib
+import os
+import signal
 import struct
 import time
 from collections.abc import Iterator
@@ -123,6 +125,11 @@ def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
             registry.ask(0, name, str(before))
 
 
+def enough(*_: object) -> None:
+    """What ends the command ends the wait: the program must not be left sampling."""
+    raise KeyboardInterrupt
+
+
 def wait(registry: Registry, seconds: float) -> None:
     """Until the time is over, the process ends, or the user has had enough."""
     deadline = time.monotonic() + seconds
@@ -163,14 +170,18 @@ def check(interval: int, outputs: list[Path]) -> None:
     for path in outputs:
         if not path.name.endswith((".pb.gz", ".svg")):
             raise KmemError(f"-o {path}: expected a name that ends with .pb.gz or .svg")
-        if not path.absolute().parent.is_dir():
+        if not path.parent.is_dir():
             raise KmemError(f"-o {path}: {path.parent} is no directory")
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise KmemError(f"-o {path}: cannot be written")
 
 
 def profile(
     process: int, *, seconds: float, interval: int, slices: int, outputs: list[Path], view: str
 ) -> None:
     check(interval, outputs)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, enough)
     with (
         open_process(process, writable=True) as registry,
         changed(registry, "profile_interval", interval),

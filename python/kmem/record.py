@@ -34,7 +34,13 @@ def say(text: str) -> None:
 
 def run_tool(tool: Path, *arguments: str | Path) -> dict[str, Any]:
     """The tool's document."""
-    done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [tool, *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",  # names of programs are bytes
+        check=False,
+    )
     if done.returncode != 0:
         lines = done.stderr.splitlines() or [f"{tool.name} ended with status {done.returncode}"]
         raise KmemError(lines[-1].removeprefix("kmem: "))
@@ -54,7 +60,7 @@ def work_folder(out: Path) -> Iterator[Path]:
 def check_out(out: Path) -> None:
     if out.is_dir():
         raise KmemError(f"record: {out}: is a directory; expected a file to write")
-    if not os.access(out if out.exists() else out.resolve().parent, os.W_OK):
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
         raise KmemError(f"record: {out}: cannot be written")
 
 

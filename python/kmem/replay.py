@@ -44,7 +44,12 @@ def run_tool(
 ) -> tuple[dict[str, Any], list[str]]:
     """The document of a tool that replays, and its lines for people."""
     done = subprocess.run(
-        [tool, trace, *arguments], capture_output=True, text=True, check=False, env=environment
+        [tool, trace, *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",  # names of files are bytes
+        check=False,
+        env=environment,
     )
     lines = done.stderr.splitlines()
     if done.returncode != 0:

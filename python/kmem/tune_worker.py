@@ -40,7 +40,9 @@ def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            return subprocess.run(command, capture_output=True, text=True, check=False)
+            return subprocess.run(
+                command, capture_output=True, text=True, errors="replace", check=False
+            )
         except OSError as error:
             if error.errno != errno.ETXTBSY or time.monotonic() > deadline:
                 raise

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LEVEL = 9 };
@@ -216,18 +217,23 @@ struct trace_writer *trace_writer_open(const char *path, uint32_t cpus, uint32_t
 bool trace_writer_close(struct trace_writer *writer, uint64_t objects, struct trace_error *error)
 {
         struct end_block end = {.header = {BLOCK_END, 0}, .objects = objects};
+        struct stat status;
+        bool is_file;
         bool whole;
 
         write_records(writer);
         end.records = writer->records;
         write_frame(writer, &end, sizeof(end));
+        is_file = fstat(fileno(writer->file), &status) == 0 && S_ISREG(status.st_mode);
         if (fclose(writer->file))
                 fail(writer, "cannot write", strerror(errno));
         writer->file = NULL;
         whole = !writer->failed;
         if (!whole) {
                 *error = writer->error;
-                unlink(writer->path);
+                /* A device is not ours to remove. */
+                if (is_file)
+                        unlink(writer->path);
         }
         writer_free(writer);
         return whole;

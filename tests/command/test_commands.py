@@ -5,6 +5,8 @@ import json
 import os
 import platform
 import re
+import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -24,6 +26,61 @@ def test_help_names_the_commands() -> None:
     assert result.returncode == 0
     for command in ("run", "bench", "demo", "lab"):
         assert command in result.stdout
+
+
+def test_modules_of_the_current_directory_are_not_run(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('not ours')")
+    (tmp_path / "kmem.py").write_text("raise SystemExit('not ours')")
+    done = subprocess.run(
+        [ROOT / "kmem", "--version"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "kmem 0.1.0\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["run", "--help"], ["--help"], ["ps"]], ids=" ".join)
+def test_output_that_cannot_be_written_is_said(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [ROOT / "kmem", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert re.fullmatch(r"kmem: standard output.*", done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+
+
+def test_a_device_that_takes_no_trace_stays(tmp_path: Path) -> None:
+    device = tmp_path / "full"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+        device.open("wb").close()
+    except PermissionError:
+        pytest.skip("this user cannot make devices")
+    done = kmem("record", "program", "--out", device, "--", "true")
+    assert done.returncode == 1
+    assert "cannot write" in done.stderr
+    assert device.exists()
+
+
+def test_names_may_be_any_bytes(tmp_path: Path) -> None:
+    program = os.fsencode(tmp_path) + b"/\xff\xfe"
+    shutil.copy("/bin/true", program)
+    out = tmp_path / "out.ktrace"
+    done = subprocess.run(
+        [ROOT / "kmem", "record", "program", "--out", out, "--", program],
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert out.exists()
+    done = subprocess.run(
+        [ROOT / "kmem", "replay", program + b"x"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
 
 
 def test_version() -> None:

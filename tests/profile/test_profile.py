@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 import subprocess
 import time
 from collections import defaultdict
@@ -233,6 +234,34 @@ def texts(message: bytes) -> list[str]:
     return [bytes(value).decode() for field, value in fields(message) if field == 6]
 
 
+def wait_until_off(process: int) -> None:
+    deadline = time.monotonic() + 20
+    with open_process(process) as registry:
+        while registry.number("head", "profile_interval"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+    """What ends the command leaves no sampling behind, and what was seen until then."""
+    picture = tmp_path / "heap.svg"
+    with sites(1000000, "registry=on") as process:
+        time.sleep(0.2)
+        arguments = [KMEM, "profile", str(process.pid), "--seconds", "600", "-o", picture]
+        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as command:
+            with open_process(process.pid) as registry:
+                deadline = time.monotonic() + 60
+                while not registry.number("head", "profile_interval"):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+            time.sleep(0.5)
+            command.send_signal(number)
+            assert command.wait(60) == 0
+        wait_until_off(process.pid)
+    assert picture.exists()
+
+
 def test_attached(tmp_path: Path) -> None:
     """To a running process, without a restart: both kinds of file, and it is off afterwards."""
     packed, picture = tmp_path / "heap.pb.gz", tmp_path / "heap.svg"
@@ -244,11 +273,7 @@ def test_attached(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert "stacks" in done.stdout
-        deadline = time.monotonic() + 20
-        with open_process(process.pid) as registry:
-            while registry.number("head", "profile_interval"):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+        wait_until_off(process.pid)
     message = gzip.decompress(packed.read_bytes())
     names = texts(message)
     assert names[0] == ""
