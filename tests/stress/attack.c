@@ -290,8 +290,11 @@ static void check_rest(void)
                         release(post[i], 0);
                         kmem_cache_free(cache, post[i]);
                 }
+        /* The reclaim thread, which slices need, empties sheaves otherwise while we look. */
+        lock_take(&cache_mutex);
         walk_heap(cache, &counts);
         cache_total(cache, &totals);
+        lock_drop(&cache_mutex);
         if (totals.inuse)
                 fail("%lu objects are lost", (unsigned long)totals.inuse);
         if (totals.resting != counts.inuse)
@@ -299,7 +302,9 @@ static void check_rest(void)
                      (unsigned long)totals.resting);
         if (kmem_cache_shrink(cache))
                 fail("slabs remain after all is free");
+        lock_take(&cache_mutex);
         walk_heap(cache, &counts);
+        lock_drop(&cache_mutex);
         kmem_cache_destroy(cache);
 }
 
