@@ -305,16 +305,20 @@ static bool bad_alignment(size_t alignment)
 
 void *memalign(size_t alignment, size_t bytes)
 {
+        size_t power = 16;
+
+        while (power < alignment && power <= SIZE_MAX / 4)
+                power *= 2;
+        return take_aligned(power, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
         if (bad_alignment(alignment)) {
                 errno = EINVAL;
                 return NULL;
         }
         return take_aligned(alignment, bytes);
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-        return memalign(alignment, bytes);
 }
 
 int posix_memalign(void **result, size_t alignment, size_t bytes)
