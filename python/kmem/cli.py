@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from kmem.allocators import Engine
-from kmem.setup import KmemError, need_extra
+from kmem.setup import KmemError, need_extra, why_not_written
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -69,17 +69,8 @@ Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted."
 
 def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
     """Said before the work whose result it is for, not after."""
-    if file is not None:
-        folder = file.parent
-        error = 0
-        if not folder.is_dir():
-            error = errno.ENOENT
-        elif file.is_dir():
-            error = errno.EISDIR
-        elif not os.access(file if file.exists() else folder, os.W_OK):
-            error = errno.EACCES
-        if error:
-            raise KmemError(f"{parameter.opts[0]} {file}: {os.strerror(error)}")
+    if file is not None and (reason := why_not_written(file)):
+        raise KmemError(f"{parameter.opts[0]} {file}: {reason}")
     return file
 
 

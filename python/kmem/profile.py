@@ -2,7 +2,6 @@
 """kmem profile: a sampling heap profile of a running process (docs/profiles.md)."""
 
 import contextlib
-import os
 import signal
 import struct
 import time
@@ -15,7 +14,7 @@ import typer
 from kmem.flame import draw
 from kmem.pprof import Row, encode, write
 from kmem.registry import RECORD_STACK, Registry, RegistryError, alive, open_process
-from kmem.setup import KmemError
+from kmem.setup import KmemError, end_as_by_ctrl_c, why_not_written
 from kmem.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
@@ -125,11 +124,6 @@ def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
             registry.ask(0, name, str(before))
 
 
-def enough(*_: object) -> None:
-    """What ends the command ends the wait: the program must not be left sampling."""
-    raise KeyboardInterrupt
-
-
 def wait(registry: Registry, seconds: float) -> None:
     """Until the time is over, the process ends, or the user has had enough."""
     deadline = time.monotonic() + seconds
@@ -172,16 +166,16 @@ def check(interval: int, outputs: list[Path]) -> None:
             raise KmemError(f"-o {path}: expected a name that ends with .pb.gz or .svg")
         if not path.parent.is_dir():
             raise KmemError(f"-o {path}: {path.parent} is no directory")
-        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise KmemError(f"-o {path}: cannot be written")
+        if reason := why_not_written(path):
+            raise KmemError(f"-o {path}: {reason}")
 
 
 def profile(
     process: int, *, seconds: float, interval: int, slices: int, outputs: list[Path], view: str
 ) -> None:
     check(interval, outputs)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, enough)
+    # Else the program would be left sampling.
+    end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     with (
         open_process(process, writable=True) as registry,
         changed(registry, "profile_interval", interval),

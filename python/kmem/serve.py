@@ -27,7 +27,7 @@ from kmem.live import WRITABLE, check_value
 from kmem.metrics import ProcessesCollector
 from kmem.registry import open_process
 from kmem.sampler import Sampler
-from kmem.setup import KmemError
+from kmem.setup import KmemError, end_as_by_ctrl_c
 
 ADDRESS = "127.0.0.1"
 BODY_MOST_BYTES = 4096
@@ -208,10 +208,7 @@ def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
         raise KmemError(f"serve: port {port}: {error.strerror}; --port 0 takes any") from None
     service.hosts = {f"{name}:{server.server_port}" for name in (ADDRESS, "localhost")}
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+    end_as_by_ctrl_c(signal.SIGTERM)
     sampler.start()
     try:
         address = f"http://{ADDRESS}:{server.server_port}/"

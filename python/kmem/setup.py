@@ -2,8 +2,10 @@
 """Where the parts of the tree are, and making sure that they are there."""
 
 import csv
+import errno
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -15,6 +17,28 @@ MAIL = Path(__file__).parent / "mail"  # the tables of mails that figures are co
 
 class KmemError(Exception):
     """A one-line reason for the user; the command prints it and fails."""
+
+
+def why_not_written(file: Path) -> str | None:
+    """The reason why FILE cannot be written, as far as is known before; None if it can be."""
+    if not file.parent.is_dir():
+        return os.strerror(errno.ENOENT)
+    if file.is_dir():
+        return os.strerror(errno.EISDIR)
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        return os.strerror(errno.EACCES)
+    return None
+
+
+def end_as_by_ctrl_c(*numbers: signal.Signals) -> None:
+    """So signals end the command from now on, but those that it was told to ignore (nohup)."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 def build() -> None:

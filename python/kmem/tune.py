@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import cloudpickle
@@ -30,7 +29,7 @@ from rich.table import Table
 from kmem import tune_worker
 from kmem.costs import ASSUMED, read_costs
 from kmem.replay import TOOLS, add_derived, tool_arguments
-from kmem.setup import KmemError, build, write_json
+from kmem.setup import KmemError, build, end_as_by_ctrl_c, write_json
 from kmem.trace import read_trace
 from kmem.tune_space import BY_ENGINE, COMMON, FIRST, entries, line
 from kmem.tune_study import Asked, Study, Trial, ask, best, pareto, score
@@ -383,10 +382,6 @@ def make_search(
     )
 
 
-def end_by_signal(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def tune(
     traces: Sequence[Path],
     *,
@@ -413,7 +408,7 @@ def tune(
         costs=read_costs(costs_file or ASSUMED),
     )
     study = Study(study_file, search.name())
-    signal.signal(signal.SIGTERM, end_by_signal)
+    end_as_by_ctrl_c(signal.SIGTERM)
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("trials"),

@@ -50,6 +50,12 @@ static void *object_alloc(struct kmem_cache *cache, bool *refused)
                                       : percpu_alloc(cache);
 }
 
+/* What does not fit the reservation any more may find room outside it. */
+static bool may_lie_outside(const void *object, bool refused, size_t size)
+{
+        return unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES;
+}
+
 static void *alloc_by_size(enum class_table table, size_t size, bool zero)
 {
         struct kmem_cache *cache;
@@ -65,8 +71,7 @@ static void *alloc_by_size(enum class_table table, size_t size, bool zero)
                 return accounted_alloc_bytes(cache, size, exact_align(table),
                                              zero ? __GFP_ZERO : 0);
         object = object_alloc(cache, &refused);
-        /* What does not fit the reservation any more may find room outside it. */
-        if (unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES)
+        if (may_lie_outside(object, refused, size))
                 return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
         /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
         if (object && zero)
@@ -102,7 +107,7 @@ static void *alloc_aligned(size_t size, size_t align)
         if (cache) {
                 void *object = object_alloc(cache, &refused);
 
-                if (unlikely(!object && !refused && size >= MAPPED_ALONE_BYTES))
+                if (may_lie_outside(object, refused, size))
                         return accounted_large_alloc(size, PAGE_SIZE, 0);
                 return with_request(cache, object, size);
         }
@@ -133,8 +138,7 @@ static void *alloc_accounted(size_t size, gfp_t flags)
         if (cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, size, exact_align(CLASS_KMALLOC), flags);
         object = accounted_alloc(cache, flags, NODE_ANY, &refused);
-        /* What does not fit the reservation any more may find room outside it. */
-        if (unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES)
+        if (may_lie_outside(object, refused, size))
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         if (object && flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);

@@ -66,9 +66,10 @@ pid_t vfork_in_child(void)
 
 pid_t vfork_in_parent(long result)
 {
+        if (result < 0) {
+                errno = (int)-result;
+                return -1;
+        }
         slots_register_borrowed_area(false);
-        if (result >= 0)
-                return (pid_t)result;
-        errno = (int)-result;
-        return -1;
+        return (pid_t)result;
 }

@@ -46,6 +46,11 @@ static _Thread_local struct rseq_area own_area
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
+static bool libc_registers(void)
+{
+        return &__rseq_size && __rseq_size > 0;
+}
+
 static intptr_t own_area_offset(void)
 {
         return (intptr_t)((char *)&own_area - (char *)thread_pointer());
@@ -95,7 +100,7 @@ static bool rseq_init(void)
 {
         if (!pair_store_is_whole())
                 return false;
-        if (&__rseq_size && __rseq_size > 0) {
+        if (libc_registers()) {
                 fast.rseq = __rseq_offset;
                 if (this_area()->cpu_id < 0)
                         return false;
@@ -295,14 +300,17 @@ void slots_refuse_this_thread(void)
 
 void slots_register_borrowed_area(bool child)
 {
-        bool of_libc = &__rseq_size && __rseq_size > 0;
-        char *area = of_libc ? (char *)thread_pointer() + __rseq_offset : (char *)&own_area;
-        long bytes = (long)round_up(max_of(of_libc ? (size_t)__rseq_size : 0, sizeof(own_area)),
-                                    sizeof(own_area));
+        struct rseq_area *area = &own_area;
+        size_t bytes = sizeof(own_area);
         int saved_errno = errno;
 
+        /* Not by fast.rseq: the heap may not have started. */
+        if (libc_registers()) {
+                area = (struct rseq_area *)((char *)thread_pointer() + __rseq_offset);
+                bytes = round_up(max_of((size_t)__rseq_size, bytes), bytes);
+        }
         /* Nor was the thread whose it is. */
-        if (load_relaxed(&((struct rseq_area *)area)->cpu_id) < 0)
+        if (load_relaxed(&area->cpu_id) < 0)
                 return;
         if (child ||
             syscall(SYS_rseq, area, bytes, RSEQ_FLAG_UNREGISTER, RSEQ_SIGNATURE_VALUE) == 0)

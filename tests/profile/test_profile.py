@@ -242,24 +242,43 @@ def wait_until_off(process: int) -> None:
             time.sleep(0.01)
 
 
+def profiling(process: int, picture: Path, *wrapper: str) -> subprocess.Popen[bytes]:
+    """The command, which samples by now and would for ten minutes."""
+    arguments = [*wrapper, KMEM, "profile", str(process), "--seconds", "600", "-o", picture]
+    command = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    with open_process(process) as registry:
+        deadline = time.monotonic() + 60
+        while not registry.number("head", "profile_interval"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    time.sleep(0.5)
+    return command
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
     """What ends the command leaves no sampling behind, and what was seen until then."""
     picture = tmp_path / "heap.svg"
     with sites(1000000, "registry=on") as process:
         time.sleep(0.2)
-        arguments = [KMEM, "profile", str(process.pid), "--seconds", "600", "-o", picture]
-        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as command:
-            with open_process(process.pid) as registry:
-                deadline = time.monotonic() + 60
-                while not registry.number("head", "profile_interval"):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.01)
-            time.sleep(0.5)
+        with profiling(process.pid, picture) as command:
             command.send_signal(number)
             assert command.wait(60) == 0
         wait_until_off(process.pid)
     assert picture.exists()
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+    """As under nohup."""
+    with sites(1000000, "registry=on") as process:
+        time.sleep(0.2)
+        wrapper = ("env", "--ignore-signal=HUP")
+        with profiling(process.pid, tmp_path / "heap.svg", *wrapper) as command:
+            command.send_signal(signal.SIGHUP)
+            with pytest.raises(subprocess.TimeoutExpired):
+                command.wait(2)
+            command.send_signal(signal.SIGTERM)
+            assert command.wait(60) == 0
 
 
 def test_attached(tmp_path: Path) -> None:
