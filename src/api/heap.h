@@ -134,13 +134,18 @@ KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, g
 /* Reports a pointer that cannot be freed, as option bad_free says. */
 KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
 
-/* The fast half of every free by pointer. */
-static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
+/* The fast half of every free by pointer; false if the slow one is needed. @bytes: fast.heap_bytes or 0. */
+static KMEM_ALWAYS_INLINE bool block_free_fast(void *block, size_t bytes)
 {
         uintptr_t offset = (uintptr_t)block - fast.heap_base;
 
-        if (unlikely(offset >= fast.heap_bytes) ||
-            unlikely(!percpu_free_fast(fast.map[offset >> PAGE_SHIFT], block)))
+        return likely(offset < bytes) &&
+               likely(percpu_free_fast(fast.map[offset >> PAGE_SHIFT], block));
+}
+
+static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
+{
+        if (unlikely(!block_free_fast(block, fast.heap_bytes)))
                 block_free_slow(block, call);
 }
 

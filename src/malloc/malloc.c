@@ -54,14 +54,14 @@ KMEM_NOINLINE void *malloc_slow(size_t size)
 
 KMEM_FAST_CALL void *malloc(size_t size)
 {
-        void *object = malloc_fast(size);
+        void *object = malloc_fast(size, fast.malloc_limit);
 
         return likely(object) ? object : malloc_slow(size);
 }
 
 static void *malloc_at(size_t size, const void *site)
 {
-        void *object = malloc_fast(size);
+        void *object = malloc_fast(size, fast.malloc_limit);
 
         return likely(object) ? object : malloc_slow_at(size, site);
 }
@@ -78,7 +78,7 @@ KMEM_FAST_CALL void *calloc(size_t count, size_t size)
 
         if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
                 return out_of_memory();
-        object = malloc_fast(bytes);
+        object = malloc_fast(bytes, fast.malloc_limit);
         if (likely(object))
                 return memset(object, 0, bytes);
         return malloc_general(bytes, true, CALL_SITE);

@@ -9,10 +9,10 @@
 
 enum { MALLOC_ALIGN_BYTES = 16 };
 
-/* Size 0 wraps around and takes the slow path with everything that has no class. */
-static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size)
+/* Size 0 wraps around and takes the slow path with everything above @limit, fast.malloc_limit or 0. */
+static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
 {
-        if (unlikely(size - 1 >= fast.malloc_limit))
+        if (unlikely(size - 1 >= limit))
                 return NULL;
         return percpu_alloc_fast(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
 }
@@ -20,11 +20,13 @@ static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size)
 /* Where the program called is whom these return to: they are reached by a jump, or given it. */
 KMEM_HIDDEN void *malloc_slow(size_t size);
 KMEM_HIDDEN void *malloc_slow_at(size_t size, const void *site);
-/*
- * The next definition of a symbol after this library's, or NULL. Only the shared library has the
- * function; elsewhere its address is NULL.
- */
-extern KMEM_HIDDEN void *next_symbol(const char *name) __attribute__((weak));
+/* The C++ operators that others call. */
+struct operators {
+        void *(*plain_new)(size_t size);
+        void (*plain_delete)(void *object);
+        void (*array_delete)(void *object);
+};
+extern KMEM_HIDDEN const struct operators operators_used;
 /* @align: a power of two. NULL with ENOMEM. */
 KMEM_HIDDEN void *malloc_aligned(size_t align, size_t size, const void *site);
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * C++ operator new and delete, under their mangled names, so that the library needs no C++
- * runtime. Failure calls the new-handler and then throws std::bad_alloc through two functions of
- * the program's own runtime, found as weak symbols; without a runtime there is nobody to catch,
- * and the process stops with a message.
+ * The C++ operators that programs call most, under their mangled names, so that the library needs no
+ * C++ runtime. All others are left to the program's runtime, whose nothrow forms call these and whose
+ * aligned ones call aligned_alloc and free. Failure calls the new-handler and then throws
+ * std::bad_alloc through two functions of that runtime, found as weak symbols.
+ *
+ * A program may replace some of them, and the standard says which one the others call then: a sized
+ * delete the plain one, an array's new that of one object.
  */
 #include "malloc/malloc.h"
 
 #include "base/message.h"
 #include "record/record.h"
-
-#include <errno.h>
 
 typedef void (*new_handler)(void);
 
@@ -18,6 +19,41 @@ typedef void (*new_handler)(void);
 extern new_handler cxx_get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
         __attribute__((weak));
 extern void cxx_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+
+/* A mangled name is declared through its assembler name, the function gets a readable one. */
+#define OPERATOR(type, name, mangled, ...)                                                         \
+        KMEM_FAST_CALL type name(__VA_ARGS__) __asm__(mangled);                                    \
+        type name(__VA_ARGS__)
+
+/* One that others call has a name besides that is always this library's. */
+#define OPERATOR_CALLED(type, name, mangled, argument)                                             \
+        KMEM_PUBLIC type operator_##name(argument) __asm__(mangled)                                \
+                __attribute__((alias("own_" #name)));                                              \
+        __attribute__((aligned(CACHE_LINE))) type own_##name(argument)
+
+KMEM_HIDDEN void *own_plain_new(size_t size);
+KMEM_HIDDEN void own_plain_delete(void *object);
+KMEM_HIDDEN void own_array_delete(void *object);
+
+/*
+ * What the fast paths of the operators that call those read in place of fast.malloc_limit and
+ * fast.heap_bytes: zero until the first slow path, and for good where one is replaced.
+ */
+static struct {
+        size_t malloc_limit;
+        size_t heap_bytes;
+} unless_replaced;
+
+static bool one_is_replaced(void)
+{
+        if (operators_used.plain_new != own_plain_new ||
+            operators_used.plain_delete != own_plain_delete ||
+            operators_used.array_delete != own_array_delete)
+                return true;
+        store_relaxed(&unless_replaced.malloc_limit, fast.malloc_limit);
+        store_relaxed(&unless_replaced.heap_bytes, fast.heap_bytes);
+        return false;
+}
 
 /*
  * After a failed try: true if the handler may have made room, false if there is none. A handler
@@ -41,9 +77,8 @@ static KMEM_COLD void *throw_bad_alloc(size_t size)
                       size);
 }
 
-static KMEM_NOINLINE void *new_slow(size_t size)
+static void *new_at(size_t size, const void *site)
 {
-        const void *site = CALL_SITE;
         void *object;
 
         while (!(object = malloc_slow_at(size, site)))
@@ -52,121 +87,69 @@ static KMEM_NOINLINE void *new_slow(size_t size)
         return object;
 }
 
-/*
- * A handler may throw, and a nothrow operator must turn that into NULL, which C cannot. The
- * runtime's own operator can: it calls the throwing one, which is ours, and catches. @mangled is
- * its name; without it, or without a handler, there is nothing to call or to catch.
- */
-static bool runtime_operator(const char *mangled, void **found)
+static KMEM_NOINLINE void *new_slow(size_t size)
 {
-        *found = &next_symbol ? next_symbol(mangled) : NULL;
-        return *found && &cxx_get_new_handler && cxx_get_new_handler();
+        return new_at(size, CALL_SITE);
 }
 
-static KMEM_NOINLINE void *new_nothrow_slow(size_t size, const void *tag)
+static KMEM_NOINLINE void *array_new_slow(size_t size)
 {
-        void *object = malloc_slow_at(size, CALL_SITE);
-        union {
-                void *address;
-                void *(*call)(size_t, const void *);
-        } runtime;
-
-        if (likely(object) || !runtime_operator("_ZnwmRKSt9nothrow_t", &runtime.address))
-                return object;
-        return runtime.call(size, tag);
+        return one_is_replaced() ? operators_used.plain_new(size) : new_at(size, CALL_SITE);
 }
 
-static void *new_aligned(size_t size, size_t align, const void *site)
+OPERATOR_CALLED(void *, plain_new, "_Znwm", size_t size)
 {
-        void *object;
+        void *object = malloc_fast(size, fast.malloc_limit);
 
-        while (!(object = malloc_aligned(align, size, site)))
-                if (!handler_called())
-                        return throw_bad_alloc(size);
-        return object;
+        return likely(object) ? object : new_slow(size);
 }
 
-static void *new_aligned_nothrow(size_t size, size_t align, const void *tag, const void *site)
+OPERATOR(void *, array_new, "_Znam", size_t size)
 {
-        void *object = malloc_aligned(align, size, site);
-        union {
-                void *address;
-                void *(*call)(size_t, size_t, const void *);
-        } runtime;
+        void *object = malloc_fast(size, unless_replaced.malloc_limit);
 
-        if (likely(object) ||
-            !runtime_operator("_ZnwmSt11align_val_tRKSt9nothrow_t", &runtime.address))
-                return object;
-        return runtime.call(size, align, tag);
+        return likely(object) ? object : array_new_slow(size);
 }
 
-/* A mangled name is declared through its assembler name, the function gets a readable one. */
-#define OPERATOR(type, name, mangled, ...)                                                         \
-        KMEM_FAST_CALL type name(__VA_ARGS__) __asm__(mangled);                                    \
-        type name(__VA_ARGS__)
+/* Reached by jumps only, so the slow half sees where the program called. */
+static KMEM_NOINLINE void delete_as_plain(void *object)
+{
+        if (one_is_replaced())
+                operators_used.plain_delete(object);
+        else
+                block_free_slow(object, "operator delete");
+}
 
-#define OPERATOR_NEW(name, mangled, nothrow_mangled)                                               \
-        OPERATOR(void *, name, mangled, size_t size)                                               \
-        {                                                                                          \
-                void *object = malloc_fast(size);                                                  \
-                return likely(object) ? object : new_slow(size);                                   \
-        }                                                                                          \
-        OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, const void *tag)            \
-        {                                                                                          \
-                void *object = malloc_fast(size);                                                  \
-                return likely(object) ? object : new_nothrow_slow(size, tag);                      \
-        }
+static KMEM_NOINLINE void delete_as_array(void *object)
+{
+        if (one_is_replaced())
+                operators_used.array_delete(object);
+        else
+                block_free_slow(object, "operator delete");
+}
 
-#define OPERATOR_NEW_ALIGNED(name, mangled, nothrow_mangled)                                       \
-        OPERATOR(void *, name, mangled, size_t size, size_t align)                                 \
-        {                                                                                          \
-                return new_aligned(size, align, CALL_SITE);                                        \
-        }                                                                                          \
-        OPERATOR(void *, name##_nothrow, nothrow_mangled, size_t size, size_t align,               \
-                 const void *tag)                                                                  \
-        {                                                                                          \
-                return new_aligned_nothrow(size, align, tag, CALL_SITE);                           \
-        }
+OPERATOR_CALLED(void, plain_delete, "_ZdlPv", void *object)
+{
+        block_free(object, "operator delete");
+}
 
-/* Sizes and alignments of a delete are not needed: the page map knows. */
-#define OPERATOR_DELETE(name, mangled)                                                             \
-        OPERATOR(void, name, mangled, void *object)                                                \
-        {                                                                                          \
-                block_free(object, "operator delete");                                             \
-        }
+OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)
+{
+        if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
+                delete_as_plain(object);
+}
 
-#define OPERATOR_DELETE_WITH(name, mangled)                                                        \
-        OPERATOR(void, name, mangled, void *object, size_t ignored)                                \
-        {                                                                                          \
-                (void)ignored;                                                                     \
-                block_free(object, "operator delete");                                             \
-        }
+/* Sizes are not needed: the page map knows. */
+OPERATOR(void, sized_delete, "_ZdlPvm", void *object, size_t size)
+{
+        (void)size;
+        if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
+                delete_as_plain(object);
+}
 
-#define OPERATOR_DELETE_WITH_TWO(name, mangled)                                                    \
-        OPERATOR(void, name, mangled, void *object, size_t ignored, size_t ignored_too)            \
-        {                                                                                          \
-                (void)ignored;                                                                     \
-                (void)ignored_too;                                                                 \
-                block_free(object, "operator delete");                                             \
-        }
-
-OPERATOR_NEW(operator_new, "_Znwm", "_ZnwmRKSt9nothrow_t")
-OPERATOR_NEW(operator_new_array, "_Znam", "_ZnamRKSt9nothrow_t")
-OPERATOR_NEW_ALIGNED(operator_new_aligned, "_ZnwmSt11align_val_t",
-                     "_ZnwmSt11align_val_tRKSt9nothrow_t")
-OPERATOR_NEW_ALIGNED(operator_new_array_aligned, "_ZnamSt11align_val_t",
-                     "_ZnamSt11align_val_tRKSt9nothrow_t")
-
-OPERATOR_DELETE(operator_delete, "_ZdlPv")
-OPERATOR_DELETE(operator_delete_array, "_ZdaPv")
-OPERATOR_DELETE_WITH(operator_delete_sized, "_ZdlPvm")
-OPERATOR_DELETE_WITH(operator_delete_array_sized, "_ZdaPvm")
-OPERATOR_DELETE_WITH(operator_delete_nothrow, "_ZdlPvRKSt9nothrow_t")
-OPERATOR_DELETE_WITH(operator_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t")
-OPERATOR_DELETE_WITH(operator_delete_aligned, "_ZdlPvSt11align_val_t")
-OPERATOR_DELETE_WITH(operator_delete_array_aligned, "_ZdaPvSt11align_val_t")
-OPERATOR_DELETE_WITH_TWO(operator_delete_sized_aligned, "_ZdlPvmSt11align_val_t")
-OPERATOR_DELETE_WITH_TWO(operator_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t")
-OPERATOR_DELETE_WITH_TWO(operator_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t")
-OPERATOR_DELETE_WITH_TWO(operator_delete_array_aligned_nothrow,
-                         "_ZdaPvSt11align_val_tRKSt9nothrow_t")
+OPERATOR(void, array_sized_delete, "_ZdaPvm", void *object, size_t size)
+{
+        (void)size;
+        if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
+                delete_as_array(object);
+}

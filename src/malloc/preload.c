@@ -16,14 +16,9 @@
 typedef void *(*dlopen_function)(const char *, int);
 static dlopen_function real_dlopen;
 
-void *next_symbol(const char *name)
-{
-        return dlsym(RTLD_NEXT, name);
-}
-
 static KMEM_NOINLINE dlopen_function find_dlopen(void)
 {
-        dlopen_function found = (dlopen_function)next_symbol("dlopen");
+        dlopen_function found = (dlopen_function)dlsym(RTLD_NEXT, "dlopen");
 
         store_relaxed(&real_dlopen, found);
         return found;

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from dropin import DEFAULT, LIMITED, LOCKED, SLAB, SLOB, UNREGISTERED, DropIn
 from settings import under
 
@@ -24,4 +25,14 @@ def test_c_symbols(dropin: DropIn, build: Build) -> None:
 def test_cpp_operators(dropin: DropIn, build: Build) -> None:
     program = build("operators", "operators.cpp", flags=("-pthread",))
     finished = dropin.run([program], minimum=3_000)
+    assert (finished.stdout, finished.stderr) == ("ok\n", "")
+
+
+@pytest.mark.parametrize("replaced", ["SINGLE", "ARRAY"])
+@everywhere
+def test_replaced_operators(dropin: DropIn, build: Build, replaced: str) -> None:
+    """Operators that a program does not replace call those that it does."""
+    name = f"replaced_operators_{replaced}"
+    program = build(name, "replaced_operators.cpp", flags=(f"-DREPLACE_{replaced}",))
+    finished = dropin.run([program], minimum=100)
     assert (finished.stdout, finished.stderr) == ("ok\n", "")
