@@ -330,12 +330,12 @@ def replay(
         )
         return
     for name, given in (
-        ("compare", compare),
+        ("compare", compare or None),
         ("rounds", rounds),
-        ("touch", touch),
+        ("touch", touch or None),
         ("window", window),
     ):
-        if given:
+        if given is not None:
             raise KmemError(f"replay: --{name} needs --real-time")
     from kmem.replay import show_replay
 

@@ -2,6 +2,7 @@
 """kmem profile: a sampling heap profile of a running process (docs/profiles.md)."""
 
 import contextlib
+import fcntl
 import signal
 import struct
 import time
@@ -109,6 +110,19 @@ def set_value(registry: Registry, name: str, value: int) -> None:
 
 
 @contextlib.contextmanager
+def only_one(registry: Registry) -> Iterator[None]:
+    """Two at a time would each put back what the other had set. The lock ends with the command."""
+    try:
+        fcntl.lockf(registry.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except BlockingIOError:
+        process = registry.number("head", "process")
+        raise RegistryError(
+            f"process {process} is being profiled; expected one at a time"
+        ) from None
+    yield
+
+
+@contextlib.contextmanager
 def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
     """So it is inside; afterwards it is as it was before."""
     if name not in registry.parts["head"]:
@@ -178,6 +192,7 @@ def profile(
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     with (
         open_process(process, writable=True) as registry,
+        only_one(registry),
         changed(registry, "profile_interval", interval),
         changed(registry, "profile_slices", slices) if slices else contextlib.nullcontext(),
     ):

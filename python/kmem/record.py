@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kmem.setup import BUILD, ROOT, KmemError, build, need_packages
+from kmem.setup import BUILD, ROOT, KmemError, build, end_as_by_ctrl_c, need_packages
 from kmem.slabinfo import SlabinfoError, parse_slabinfo
 
 PROGRAM_TOOL = BUILD / "tools" / "record-program"
@@ -64,18 +64,26 @@ def check_out(out: Path) -> None:
         raise KmemError(f"record: {out}: cannot be written")
 
 
-@contextmanager
-def interrupts_for_the_program() -> Iterator[None]:
-    """Ctrl-C ends the program; what it did until then becomes a trace."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def reset_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
+    """Ctrl-C reaches the program too, others are passed on; what it did until then is recorded."""
+
+    def pass_on(number: int, _: object) -> None:
+        child.send_signal(number)
+
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    child = subprocess.Popen(arguments, preexec_fn=reset_interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, pass_on)
+    try:
+        return child.wait()
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
 
 
 def shown(counts: dict[str, Any]) -> str:
@@ -130,6 +138,7 @@ def record_program(
     command: Sequence[str], out: Path, options: Sequence[str], *, every: bool
 ) -> int:
     """The program's exit status, as a shell has it."""
+    end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     build()
     if not PROGRAM_TOOL.exists():
         raise KmemError("record: traces need libzstd; install libzstd-dev and run make build")
@@ -142,12 +151,9 @@ def record_program(
                 " characters"
             )
         chosen = [argument for text in options for argument in ("--set", text)]
-        with interrupts_for_the_program():
-            status = subprocess.run(
-                [ROOT / "kmem", "run", "--set", f"record={raw}", *chosen, "--", *command],
-                preexec_fn=reset_interrupt,
-                check=False,
-            ).returncode
+        status = run_with_its_signals(
+            [ROOT / "kmem", "run", "--set", f"record={raw}", *chosen, "--", *command]
+        )
         if status in (125, 126, 127) and not raw.exists():
             return status
         write_traces(raw, out, command, every=every)
@@ -213,19 +219,18 @@ def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buff
         )
     if os.geteuid() != 0:
         raise KmemError("record kernel: only root may read tracefs")
+    end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     check_out(out)
     kernel_tool()
     what = shlex.join(command) if command else f"{seconds:g} s"
     system = os.uname()
     source = f"kmem record kernel: {system.sysname} {system.release} {system.machine}: {what}"
-    with work_folder(out) as folder, interrupts_for_the_program():
+    with work_folder(out) as folder:
         # The command's streams are its own, so the report is a file.
-        done = subprocess.run(
-            [KERNEL_TOOL, out, folder, str(seconds or 0), str(buffer_kib), source, *command],
-            preexec_fn=reset_interrupt,
-            check=False,
+        status = run_with_its_signals(
+            [KERNEL_TOOL, out, folder, str(seconds or 0), str(buffer_kib), source, *command]
         )
-        if done.returncode != 0:
+        if status != 0:
             raise SystemExit(1)  # it has said why
         growth = table_growth(folder)
         counts = json.loads((folder / "report").read_text())

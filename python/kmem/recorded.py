@@ -70,7 +70,10 @@ def read_table(file: Path) -> dict[str, CacheLine]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise KmemError(f"replay: --slabinfo {file}: {error}") from None
-    return {cache.name: cache for cache in parse_slabinfo(text)}
+    table = {cache.name: cache for cache in parse_slabinfo(text)}
+    if not any(map(pages, table.values())):
+        raise KmemError(f"replay: --slabinfo {file}: no cache in it has a slab")
+    return table
 
 
 def pages(cache: CacheLine) -> int:

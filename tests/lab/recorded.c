@@ -95,6 +95,14 @@ static void forks(void)
         waitpid(child, NULL, 0);
 }
 
+/* Until a signal ends it. */
+static void waits(void)
+{
+        calls();
+        if (write(STDOUT_FILENO, "waits\n", 6) == 6)
+                pause();
+}
+
 static void many(void)
 {
         for (int i = 0; i < MANY; i++)
@@ -117,6 +125,8 @@ int main(int argc, char **argv)
                 calls(), raise(SIGKILL);
         else if (strcmp(argv[1], "exits") == 0)
                 calls(), _exit(3);
+        else if (strcmp(argv[1], "waits") == 0)
+                waits();
         else if (strcmp(argv[1], "execs") == 0)
                 many(), execl(argv[0], argv[0], "calls", NULL);
         else

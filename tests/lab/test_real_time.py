@@ -251,6 +251,7 @@ def test_one_set() -> None:
         (["--touch"], "--touch"),
         (["--rounds", "3"], "--rounds"),
         (["--window", "3"], "--window"),
+        (["--window", "0"], "--window"),
     ],
 )
 def test_bad_input_is_named(arguments: list[str], named: str) -> None:

@@ -142,6 +142,22 @@ def test_nothing_is_lost_without_an_orderly_end(
     assert "were lost" not in errors
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on(program: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """What the program did until then becomes a trace, and nothing else is left."""
+    out = tmp_path / "one.ktrace"
+    command = [KMEM, "record", "program", "--out", out, "--", program, "waits"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as recording:
+        assert recording.stdout is not None
+        assert recording.stdout.readline() == "waits\n"
+        recording.send_signal(number)
+        assert recording.wait(60) == 128 + number
+    assert list(tmp_path.iterdir()) == [out]
+    trace = tr.read_trace(out)
+    assert_whole(trace)
+    assert asked(trace.records, tr.FREE) == EXPECTED_FREES
+
+
 def test_exec_begins_a_new_heap(program: Path, tmp_path: Path) -> None:
     trace, errors = record_program(tmp_path, program, "execs")
     assert_whole(trace)
@@ -314,6 +330,19 @@ def test_kernel(tmp_path: Path) -> None:
     assert trace.records["time"].is_sorted()
     replayed = subprocess.run([REPLAY, out], capture_output=True, timeout=120, check=False)
     assert replayed.returncode == 0
+    assert not [p for p in Path("/sys/kernel/tracing/instances").iterdir() if "kmem-" in p.name]
+
+
+def test_kernel_passes_signals_on(tmp_path: Path) -> None:
+    need_tracefs()
+    out = tmp_path / "k"
+    command = [KMEM, "record", "kernel", "--out", out, "--", "sh", "-c", "echo out; exec sleep 600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as recording:
+        assert recording.stdout is not None
+        assert recording.stdout.readline() == "out\n"
+        recording.send_signal(signal.SIGTERM)
+        assert recording.wait(60) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == [out]
     assert not [p for p in Path("/sys/kernel/tracing/instances").iterdir() if "kmem-" in p.name]
 
 

@@ -17,6 +17,7 @@ from traces import event, random_traces, trace_of
 from kmem import trace as tr
 from kmem.costs import modelled_ns, read_costs
 from kmem.setup import KmemError
+from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "build" / "tools" / "replay"
@@ -362,7 +363,9 @@ def test_slabinfo_of_nothing_known(tmp_path: Path) -> None:
     trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
     wrong = tmp_path / "slabinfo"
     wrong.write_text("no table\n")
-    for file in (wrong, tmp_path / "missing"):
+    empty = tmp_path / "empty"
+    empty.write_text(f"{VERSION_LINE}\n{HEADER_LINE}\n")
+    for file in (wrong, empty, tmp_path / "missing"):
         done = kmem(trace, "--slabinfo", file)
         assert (done.returncode, done.stdout) == (1, "")
         assert len(done.stderr.splitlines()) == 1

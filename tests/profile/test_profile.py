@@ -268,6 +268,23 @@ def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
     assert picture.exists()
 
 
+def test_one_at_a_time(tmp_path: Path) -> None:
+    with sites(1000000, "registry=on") as process:
+        time.sleep(0.2)
+        with profiling(process.pid, tmp_path / "first.svg") as first:
+            second = tmp_path / "second.svg"
+            arguments = [KMEM, "profile", str(process.pid), "--seconds", "0.1", "-o", second]
+            refused = subprocess.run(arguments, capture_output=True, text=True, check=False)
+            assert refused.returncode == 1
+            expected = f"kmem: process {process.pid} is being profiled; expected one at a time\n"
+            assert refused.stderr == expected
+            first.terminate()
+            assert first.wait(60) == 0
+        assert not second.exists()
+        assert subprocess.run(arguments, check=False).returncode == 0
+        assert second.exists()
+
+
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     """As under nohup."""
     with sites(1000000, "registry=on") as process:

@@ -41,7 +41,8 @@ struct reader {
 
 static struct tracefs_instance *instance;
 static volatile sig_atomic_t interrupted;
-static bool stopping; /* by the main thread, read by the readers */
+static volatile sig_atomic_t command_process; /* 0: none runs */
+static bool stopping;                         /* by the main thread, read by the readers */
 
 /* Also on the way out after an error: an instance would go on filling its buffers. */
 static void remove_instance(void)
@@ -54,10 +55,22 @@ static void remove_instance(void)
         instance = NULL;
 }
 
+/* Ctrl-C goes to the command by itself, others end it. */
 static void on_signal(int number)
 {
-        (void)number;
         interrupted = 1;
+        if (number != SIGINT && command_process > 0)
+                kill(command_process, number);
+}
+
+static void handle(int number)
+{
+        struct sigaction action = {.sa_handler = on_signal};
+        struct sigaction before;
+
+        /* As nohup leaves it. */
+        if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+                sigaction(number, &action, NULL);
 }
 
 /* Bytes of events in a page, however few: the kernel hands out whole pages. */
@@ -233,7 +246,7 @@ static double now_seconds(void)
         return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Returns the command's exit status as a shell has it; an interrupt goes to the command too. */
+/* Returns the command's exit status as a shell has it. */
 static int run_command(char **command)
 {
         int status = 0;
@@ -241,6 +254,7 @@ static int run_command(char **command)
 
         if (child < 0)
                 die("fork: %s", strerror(errno));
+        command_process = child;
         if (child == 0) {
                 execvp(*command, command);
                 fprintf(stderr, "%s: %s\n", *command, strerror(errno));
@@ -248,6 +262,7 @@ static int run_command(char **command)
         }
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
                 ;
+        command_process = 0;
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -270,7 +285,6 @@ int main(int argc, char **argv)
         long found = sysconf(_SC_NPROCESSORS_CONF);
         unsigned int cpus = found < 1 ? 1 : (unsigned int)found;
         struct reader *readers = calloc(cpus, sizeof(*readers));
-        struct sigaction action = {.sa_handler = on_signal};
         struct kernel_source source = {.cpus = cpus};
         double started;
         int status = 0;
@@ -282,8 +296,9 @@ int main(int argc, char **argv)
         source.path = argv[1];
         source.folder = argv[2];
         source.text = argv[5];
-        sigaction(SIGINT, &action, NULL);
-        sigaction(SIGTERM, &action, NULL);
+        handle(SIGINT);
+        handle(SIGTERM);
+        handle(SIGHUP);
         prepare(argv[4]);
         start_readers(readers, cpus, source.folder);
         source.page_bytes = (size_t)tracefs_cpu_read_size(readers[0].cpu);
