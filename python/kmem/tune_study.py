@@ -52,9 +52,12 @@ class Study:
 
     def __init__(self, file: Path, name: str) -> None:
         self.file = file
+        if set("?%") & set(str(file)):
+            raise KmemError(f"tune: --study {file}: expected a name without ? and %")
         try:
             self.study = optuna.create_study(
-                storage=optuna.storages.RDBStorage(f"sqlite:///{file}"),
+                # From the root, where no name means anything but a file.
+                storage=optuna.storages.RDBStorage(f"sqlite:///{file.absolute()}"),
                 study_name=name,
                 directions=["minimize", "minimize"],
                 load_if_exists=True,

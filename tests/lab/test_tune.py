@@ -366,6 +366,7 @@ def test_asked_again_is_the_same() -> None:
         (["--costs", "/no/such/file"], "/no/such/file"),
         (["--json", "/no/such/file"], "/no/such/file"),
         (["--study", "/no/such/file"], "/no/such/file"),
+        (["--study", "/tmp/study?mode=ro"], "expected a name without ? and %"),
         (["--study", str(BOOT)], BOOT.name),
         (["--scheduler", "nonsense"], "nonsense"),
         (["/no/such/trace"], "/no/such/trace"),
