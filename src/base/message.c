@@ -51,7 +51,7 @@ void message_fatal(const char *format, ...)
         abort();
 }
 
-void message_print(int file, const char *format, ...)
+int message_print(int file, const char *format, ...)
 {
         char line[256];
         size_t written = 0;
@@ -67,8 +67,11 @@ void message_print(int file, const char *format, ...)
         while (written < length) {
                 long result = system_write(file, line + written, length - written);
 
+                if (result == -EINTR)
+                        continue;
                 if (result <= 0)
-                        return;
+                        return result < 0 ? (int)-result : EIO;
                 written += (size_t)result;
         }
+        return 0;
 }

@@ -13,9 +13,9 @@ KMEM_HIDDEN void message(const char *format, ...) KMEM_PRINTF(1, 2);
 
 /*
  * Prints to any file, without prefix and newline; what does not fit 255 characters is cut off.
- * For tables and reports. The same conversions.
+ * For tables and reports. The same conversions. 0 or an errno.
  */
-KMEM_HIDDEN void message_print(int file, const char *format, ...) KMEM_PRINTF(2, 3);
+KMEM_HIDDEN int message_print(int file, const char *format, ...) KMEM_PRINTF(2, 3);
 
 /* Prints one line and aborts. */
 KMEM_HIDDEN void message_fatal(const char *format, ...) KMEM_PRINTF(1, 2)

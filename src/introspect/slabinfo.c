@@ -86,7 +86,7 @@ static void print_groups(int file)
                 print_group(file, &group, parent);
 }
 
-void slabinfo_write(int file)
+int slabinfo_write(int file)
 {
         struct heap_totals totals;
         struct table_line line = {.name = ""};
@@ -118,8 +118,9 @@ void slabinfo_write(int file)
                       totals.pages.free_touched_pages);
         slob_report(file);
         print_groups(file);
-        /* Last, so that readers see that the table is whole. */
-        message_print(file, "# objects handed out: %lu\n", (unsigned long)totals.objects_taken);
+        /* Last, so that readers see that the table is whole. On a full disk this fails, too. */
+        return message_print(file, "# objects handed out: %lu\n",
+                             (unsigned long)totals.objects_taken);
 }
 
 /*
@@ -151,15 +152,14 @@ int slabinfo_begin(const char *path)
 int slabinfo_end(const char *path)
 {
         int file;
+        int error;
 
-        if (is_standard_error(path)) {
-                slabinfo_write(early_stderr >= 0 ? early_stderr : STDERR_FILENO);
-                return 0;
-        }
+        if (is_standard_error(path))
+                return slabinfo_write(early_stderr >= 0 ? early_stderr : STDERR_FILENO);
         file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         if (file < 0)
                 return errno;
-        slabinfo_write(file);
+        error = slabinfo_write(file);
         close(file);
-        return 0;
+        return error;
 }

@@ -11,8 +11,8 @@
 
 #include "base/compiler.h"
 
-/* Writes the table to a file descriptor. Allocates nothing. */
-KMEM_HIDDEN void slabinfo_write(int file);
+/* Writes the table to a file descriptor. Allocates nothing. 0 or an errno. */
+KMEM_HIDDEN int slabinfo_write(int file);
 /*
  * For introspect/at_exit.c: look whether a file can be written, "-" for standard error, and write
  * the table to it. Both return 0 or an errno.

@@ -171,6 +171,11 @@ def test_slabinfo_dash_is_standard_error() -> None:
     assert value == f"slabinfo=-,slabinfo_pid={pid}"
 
 
+def test_slabinfo_on_a_full_disk_is_said() -> None:
+    result = kmem_run("--slabinfo", "/dev/full", "--", sys.executable, "-c", "pass")
+    assert_error(result, 0, "slabinfo: cannot write /dev/full: error 28")
+
+
 def test_slabinfo_with_pid_is_for_children_too(tmp_path: Path) -> None:
     value, _ = options_seen("--slabinfo", tmp_path / "table.%p")
     assert value == f"slabinfo={tmp_path}/table.%p"
