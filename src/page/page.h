@@ -55,7 +55,7 @@ struct page {
         uint32_t next;  /* link of whichever one list the block is on, page number */
         uint32_t prev;  /* same; slabs on a CPU partial list: list length from here on */
         uint8_t kind;   /* enum page_kind; written under the zone lock or by the block's owner */
-        uint8_t order;  /* slab: the smallest order that has its pages */
+        uint8_t order;  /* of the block, rounded up; slub: ORDER_EXACT of a slab of exact pages */
         uint8_t node;   /* NUMA node of a block handed out, by its place */
         uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {

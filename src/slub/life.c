@@ -36,6 +36,8 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
         slab->state = state_pack(state);
         slab->node_partial = 0;
         slab->prev = 0;
+        if (cache->slab_pages)
+                slab->order = ORDER_EXACT;
         if (cache->debug) {
                 state.head = 0;
                 slab->state = state_pack(state);

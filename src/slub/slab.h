@@ -108,10 +108,14 @@ static inline struct page *slab_of_page(const struct kmem_cache *cache, struct p
         return likely(distance < cache->slab_pages) ? page - distance : page;
 }
 
+/* What no cache prefers: slabs of exact pages are shorter than the order that would have them. */
+enum { ORDER_EXACT = UINT8_MAX };
+
 /*
  * The slab that holds an address of this cache's pages. Slabs are aligned to their size, and a
  * cache has slabs of at most two orders: a descriptor that says "slab of the preferred order" at
- * the aligned page covers the address, otherwise the slab has the fallback order.
+ * the aligned page covers the address, whosever slab that is, otherwise the slab has the fallback
+ * order. A slab of another cache there that covers less must not say so (ORDER_EXACT).
  */
 static inline struct page *slab_of(const struct kmem_cache *cache, const void *address)
 {

@@ -272,6 +272,43 @@ static void options_reach_layout(void **state)
                                 "probe.cpu_partial=40");
 }
 
+/*
+ * Slabs of exact pages leave holes that are shorter than the slabs that another cache prefers, and
+ * lie where such a slab would begin. What that cache puts into a hole is not theirs.
+ */
+static void child_exact_slabs(void)
+{
+        static void *blocks[1000], *objects[1 << 16]; /* 20 MB; what does not fit lies elsewhere */
+        struct kmem_cache *cache = kmem_cache_create("fallback", 3000, 0, SLAB_NO_MERGE, NULL);
+        size_t made = 0;
+
+        check(cache && cache->order > cache->min_order);
+        for (size_t i = 0; i < array_size(blocks); i++)
+                check(blocks[i] = kmalloc(5 * PAGE_SIZE, GFP_KERNEL));
+        for (size_t i = 0; i < array_size(blocks); i += 2)
+                kfree(blocks[i]);
+        while (made < array_size(objects) &&
+               (objects[made] = kmem_cache_alloc(cache, GFP_KERNEL | __GFP_NOWARN)))
+                made++;
+        check(made && made < array_size(objects));
+        for (size_t i = 0; i < made; i++) {
+                const struct page *slab = slab_of(cache, objects[i]);
+
+                check_equal(fast.map[slab - heap.pages], cache->pair_offset);
+                check(slub_is_object(cache, objects[i]));
+                kmem_cache_free(cache, objects[i]);
+        }
+        check_equal(kmem_cache_shrink(cache), 0);
+        for (size_t i = 1; i < array_size(blocks); i += 2)
+                kfree(blocks[i]);
+        kmem_cache_destroy(cache);
+}
+
+static void exact_slabs_beside_fallback_orders(void **state)
+{
+        child_passes("exact_slabs", "engine=slub,reserve=8M");
+}
+
 static void child_max_order(void)
 {
         check_equal(options.slub_max_order, 5); /* S3-02: setting min above max raises max */
@@ -309,7 +346,7 @@ int main(int argc, char **argv)
         static const struct child_case children[] = {
                 {"options", child_options},       {"rule_6_12", child_rule_6_12},
                 {"rule_5_10", child_rule_5_10},   {"max_order", child_max_order},
-                {"order_cpus", child_order_cpus},
+                {"order_cpus", child_order_cpus}, {"exact_slabs", child_exact_slabs},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(order_table),
@@ -326,6 +363,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(options_reach_layout),
                 cmocka_unit_test(min_order_raises_max),
                 cmocka_unit_test(order_cpus),
+                cmocka_unit_test(exact_slabs_beside_fallback_orders),
         };
 
         if (!heap_ready()) /* reads the options */
