@@ -82,7 +82,8 @@ struct kmem_view {
 /*
  * A field of the layout, or of the cache, that never changes once there is a cache. The compiler is
  * told so: the statements are not volatile and have no memory as an operand, so that it may keep
- * what it has loaded.
+ * what it has loaded. It may not load it before there is a cache, when all is zero: the layout's
+ * address has the cache as an operand.
  */
 #define KMEM_LOAD_(value, instruction, from, offset)                                               \
         __asm__(instruction " %c[at](%[base]), %[to]"                                              \
@@ -106,7 +107,9 @@ static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struc
                 const struct kmem_inline_layout *layout;
 
                 /* By the table of addresses: an executable must not have a copy of the object. */
-                __asm__("movq kmem_inline_layout_1@GOTPCREL(%%rip), %[to]" : [to] "=r"(layout));
+                __asm__("movq kmem_inline_layout_1@GOTPCREL(%%rip), %[to]"
+                        : [to] "=r"(layout)
+                        : "r"(cache));
                 KMEM_LOAD_LAYOUT_(map);
                 KMEM_LOAD_LAYOUT_(rseq);
                 KMEM_LOAD_LAYOUT_(slot_field);

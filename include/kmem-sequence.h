@@ -112,6 +112,13 @@ enum kmem_push {
         [count_at] "i"(KMEM_SHEAF_SIZE)
 
 /*
+ * Behind a sequence whose output is used, on each way out of it. gcc before 12.4 and 13.3 may copy
+ * an output for code that follows before the statement has stored it (its bug 113921); not across
+ * another statement.
+ */
+#define KMEM_OUTPUTS_STORED __asm__ volatile("")
+
+/*
  * Pop the newest object of the slot's main sheaf; NULL if it is empty, cold, or the thread has
  * no slot.
  * Reads: slot, main, size, object[size - 1].  Commits: the store of size - 1.
@@ -136,10 +143,12 @@ kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint6
                               : [offset] "r"(pair_offset), KMEM_RSEQ_OPERANDS(map, rseq, slot_field)
                               : "memory", "cc"
                               : slow);
+        KMEM_OUTPUTS_STORED;
         if (!object)
                 __builtin_unreachable();
         return object;
 slow:
+        KMEM_OUTPUTS_STORED;
         return NULL;
 }
 

@@ -127,8 +127,10 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_pop_bulk(uint64_t pair_offset, void 
                                 [offset] "r"(pair_offset), RSEQ_OPERANDS
                               : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3"
                               : slow);
+        KMEM_OUTPUTS_STORED;
         return (unsigned int)taken;
 slow:
+        KMEM_OUTPUTS_STORED;
         return 0;
 }
 
@@ -186,8 +188,10 @@ static KMEM_ALWAYS_INLINE unsigned int rseq_push_bulk(uint64_t pair_offset, void
                                 [outside] "m"(heap.outside), RSEQ_OPERANDS
                               : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5"
                               : slow);
+        KMEM_OUTPUTS_STORED;
         return (unsigned int)taken;
 slow:
+        KMEM_OUTPUTS_STORED;
         return 0;
 }
 

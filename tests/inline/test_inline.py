@@ -82,9 +82,11 @@ def compile_source(
 def run(
     program: Path, *arguments: str | Path, options: str = ""
 ) -> subprocess.CompletedProcess[str]:
+    # An option, and be it empty, starts the heap with the library and not with the first cache.
+    environment = {name: value for name, value in os.environ.items() if name != "KMEM_OPTIONS"}
     return subprocess.run(
         [program, *arguments],
-        env=os.environ | {"KMEM_OPTIONS": options},
+        env=environment | ({"KMEM_OPTIONS": options} if options else {}),
         capture_output=True,
         text=True,
         timeout=100,
@@ -114,7 +116,7 @@ def matrix() -> list[object]:
 
 
 @pytest.mark.parametrize(("family", "way"), matrix())
-@pytest.mark.parametrize("source", ["inlined.c", "typed.cpp"])
+@pytest.mark.parametrize("source", ["inlined.c", "typed.cpp", "first_use.c", "first_use.cpp"])
 def test_program(family: str, way: str, source: str, tmp_path: Path) -> None:
     program = compile_source(family, source, tmp_path / "program", WAYS[way])
     for options in OPTIONS if way == "O2" else ("",):
