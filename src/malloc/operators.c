@@ -3,7 +3,8 @@
  * The C++ operators that programs call most, under their mangled names, so that the library needs no
  * C++ runtime. All others are left to the program's runtime, whose nothrow forms call these and whose
  * aligned ones call aligned_alloc and free. Failure calls the new-handler and then throws
- * std::bad_alloc through two functions of that runtime, found as weak symbols.
+ * std::bad_alloc through two functions of that runtime, found as weak symbols. Static programs have
+ * all of their runtime's, which call malloc.
  *
  * A program may replace some of them, and the standard says which one the others call then: a sized
  * delete the plain one, an array's new that of one object.

@@ -174,6 +174,29 @@ def test_one_heap_a_process(dropin: DropIn, build: Build, library: Path) -> None
     expect_ok(dropin.run([program, LIBRARIES / "libkmem.so"], minimum=50))
 
 
+@pytest.mark.parametrize(
+    "names", [("libkmem.so", "libkmem-malloc.so"), ("libkmem-malloc.so", "libkmem.so")]
+)
+def test_one_heap_whichever_library_is_first(
+    plain: Plain, build: Build, library: Path, names: tuple[str, ...]
+) -> None:
+    program = build("one_heap", "one_heap.c", flags=HEADERS)
+    preload = ":".join(str(LIBRARIES / name) for name in names)
+    finished = plain.run([program, LIBRARIES / "libkmem.so"], environment={"LD_PRELOAD": preload})
+    expect_ok(finished)
+
+
+def test_static_cpp_program(plain: Plain, build: Build, library: Path) -> None:
+    """Its operators are the runtime's, which call malloc and throw what can be caught."""
+    program = build(
+        "static_operators",
+        "operators.cpp",
+        flags=("-static", *THREADS),
+        libraries=(str(LIBRARIES / "libkmem.a"),),
+    )
+    expect_ok(plain.run([program]))
+
+
 @pytest.mark.parametrize("options", ["", "slots=locked"])
 def test_static_program(
     plain: Plain, build: Build, library: Path, tmp_path: Path, options: str
