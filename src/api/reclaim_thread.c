@@ -28,6 +28,7 @@
 #include "base/event.h"
 #include "base/options.h"
 #include "base/rcu.h"
+#include "base/stack.h"
 #include "page/reclaim.h"
 #include "profile/sample.h"
 #include "profile/slice.h"
@@ -66,6 +67,7 @@ static int thread_run(void *argument)
         uint64_t idle_ms = options.purge_delay + 2 * LOOK_MS;
 
         slots_refuse_this_thread();
+        stack_refuse_this_thread();
         system_name_thread("kmem-reclaim");
         /* The starter says so after it has started us; nobody relieves us before. */
         while (load_acquire(&current) != index)

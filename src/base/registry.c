@@ -282,14 +282,20 @@ static void unmap_region(void)
         region = NULL;
 }
 
-/* Figures that a child goes on writing where its parent's were. */
+static long map_anonymous(int sharing)
+{
+        return system_call6(SYS_mmap, (long)region, (long)accessible, PROT_READ | PROT_WRITE,
+                            sharing | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+/*
+ * Figures that a child goes on writing where its parent's were. Private memory counts against
+ * RLIMIT_DATA; in a child that may have no more of that its own children's figures are added to it.
+ */
 static void map_own_memory(void)
 {
-        long result = system_call6(SYS_mmap, (long)region, (long)accessible, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-
         /* Without memory for a few pages nothing else would go on either. */
-        check_or_die(!refused(result));
+        check_or_die(!refused(map_anonymous(MAP_PRIVATE)) || !refused(map_anonymous(MAP_SHARED)));
 }
 
 static bool never(void)

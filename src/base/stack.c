@@ -19,7 +19,7 @@ extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
 extern const char etext[] __attribute__((visibility("hidden")));
 
 static uint32_t prepared;
-/* What the walk calls may allocate, and so come here again. */
+/* What the walk calls may allocate, and so come here again. For good in a thread that is refused. */
 static _Thread_local bool capturing __attribute__((tls_model("initial-exec")));
 
 void stack_prepare(void)
@@ -34,6 +34,16 @@ void stack_prepare(void)
         capturing = false;
         store_release(&prepared, 1);
         errno = saved_errno;
+}
+
+void stack_refuse_this_thread(void)
+{
+        capturing = true;
+}
+
+bool stack_is_refused(void)
+{
+        return capturing;
 }
 
 static bool is_near(uintptr_t address)

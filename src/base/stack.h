@@ -16,6 +16,13 @@ enum { STACK_FRAMES = 16 }; /* as many as the kernel keeps (S4-10) */
 KMEM_HIDDEN void stack_prepare(void);
 
 /*
+ * For threads that libc does not know (base/bare_thread.h): neither it nor the dynamic linker may be
+ * asked there. No stack is captured, and who writes names writes addresses.
+ */
+KMEM_HIDDEN void stack_refuse_this_thread(void);
+KMEM_HIDDEN bool stack_is_refused(void);
+
+/*
  * Return addresses, the caller of the library first, without frames of the library itself (a
  * static program's are all kept, as nothing tells them apart). Returns how many, 0 if that cannot
  * be known here. Takes no lock of ours; none may be held, because the C library may take its own.

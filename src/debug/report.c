@@ -280,7 +280,7 @@ static void write_all(const char *text, size_t bytes)
         }
 }
 
-/* Without memory for the names the addresses are written, each behind a dot. */
+/* Without memory for the names, or who to ask, the addresses are written, each behind a dot. */
 static void write_marked(struct debug_report *report)
 {
         for (size_t i = 0; i < report->used; i++)
@@ -291,8 +291,8 @@ static void write_marked(struct debug_report *report)
 
 static void write_report(struct debug_report *report)
 {
-        size_t bytes = symbols_resolve(report->text, NULL, 0) + 1;
-        char *named = metadata_alloc(bytes);
+        size_t bytes = stack_is_refused() ? 0 : symbols_resolve(report->text, NULL, 0) + 1;
+        char *named = bytes ? metadata_alloc(bytes) : NULL;
 
         if (!named) {
                 write_marked(report);

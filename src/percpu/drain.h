@@ -13,11 +13,12 @@ extern KMEM_HIDDEN bool slots_orphaned;
 
 KMEM_HIDDEN void collect_orphans(void);
 
+/* A child leaves its parent's registry before it changes a figure. */
 static inline void percpu_after_fork(void)
 {
+        figures_poll();
         if (unlikely(load_relaxed(&slots_orphaned)))
                 collect_orphans();
-        figures_poll();
 }
 
 /*

@@ -486,6 +486,27 @@ static int await_thread(void)
         return id;
 }
 
+/*
+ * A debug cache with tracks, whose objects the thread frees after their grace period, and whose slabs
+ * it gives back: libc, which knows no such thread, must not be asked who called.
+ */
+static void debug_frees_child(void)
+{
+        static void *blocks[1000];
+        char inuse[KMEM_ATTR_BYTES];
+
+        for (size_t i = 0; i < array_size(blocks); i++)
+                check(blocks[i] = kmalloc(200, GFP_KERNEL));
+        for (size_t i = 0; i < array_size(blocks); i++)
+                kfree_rcu(blocks[i]);
+        do {
+                await_thread();
+                nap();
+                check(kmem_attr_read("kmalloc-208", "objects_inuse", inuse, sizeof(inuse)) > 0 ||
+                      kmem_attr_read("kmalloc-256", "objects_inuse", inuse, sizeof(inuse)) > 0);
+        } while (atoi(inuse) > 0);
+}
+
 static void thread_comes_and_goes_child(void)
 {
         await_thread();
@@ -732,6 +753,11 @@ static void thread_comes_and_goes(void **state)
         child_passes("thread comes and goes", "reclaim_thread=on,slots=locked");
 }
 
+static void frees_debug_objects(void **state)
+{
+        child_passes("debug frees", "reclaim_thread=on,engine=slub,debug=FZPU");
+}
+
 static void runs_no_handlers(void **state)
 {
         child_passes("signals", "reclaim_thread=on");
@@ -796,6 +822,7 @@ int main(int argc, char **argv)
                 {"look spares users", look_spares_users_child},
                 {"barn", barn_child},
                 {"thread comes and goes", thread_comes_and_goes_child},
+                {"debug frees", debug_frees_child},
                 {"signals", signals_child},
                 {"no thread", no_thread_child},
                 {"auto", auto_child},
@@ -818,6 +845,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(looks_spare_users),
                 cmocka_unit_test(looks_empty_barns_to_low_water),
                 cmocka_unit_test(thread_comes_and_goes),
+                cmocka_unit_test(frees_debug_objects),
                 cmocka_unit_test(runs_no_handlers),
                 cmocka_unit_test(no_thread_unless_wanted),
                 cmocka_unit_test(refusals),

@@ -152,12 +152,11 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         uint32_t listed = list_length(cache, slab, state.objects, state.head);
         uint32_t expected_in_use = state.inuse;
         uint32_t carved = state.objects;
+        bool preferred = slab->order == (cache->slab_pages ? ORDER_EXACT : cache->order);
         uint32_t entries;
 
-        ensure(slab->order == cache->order || slab->order == cache->min_order, slab);
-        ensure(state.objects ==
-                       (slab->order == cache->order ? cache->objects : cache->min_order_objects),
-               slab);
+        ensure(preferred || (!cache->slab_pages && slab->order == cache->min_order), slab);
+        ensure(state.objects == (preferred ? cache->objects : cache->min_order_objects), slab);
         ensure(page_number(slab) % slab_align_pages(cache, slab->order) == 0, slab);
         for (size_t page = 0; page < pages_of_slab(cache, slab->order); page++) {
                 ensure(heap.map[page_number(slab) + page] == cache->pair_offset, slab);

@@ -159,3 +159,8 @@ unsigned int stack_capture(uintptr_t frames[STACK_FRAMES])
 {
         return 0;
 }
+
+bool stack_is_refused(void)
+{
+        return false;
+}
