@@ -290,12 +290,20 @@ private:
 namespace detail {
 
 // The one cache for objects of a size and alignment in this process, made when it is first needed and
-// never ended: static containers may outlive everything else. Shared by all libraries that are
-// compiled with default visibility. Throws as object_cache does; the next call tries again.
-template <std::size_t bytes, std::size_t align>
-[[gnu::visibility("default")]] inline kmem_cache *cache_for()
-{
-        static kmem_cache *const cache = [] {
+// never ended: static containers may outlive everything else. Shared by all libraries, because their
+// allocators are equal: a struct, because g++ hides a function template's static where it is told to
+// hide symbols and inline functions by default, whatever the template's own visibility.
+template <std::size_t bytes, std::size_t align> struct [[gnu::visibility("default")]] shared_cache {
+        // Throws as object_cache does; the next call tries again.
+        static kmem_cache *get()
+        {
+                static kmem_cache *const cache = make();
+
+                return cache;
+        }
+
+        static kmem_cache *make()
+        {
                 char name[48];
 
                 std::snprintf(name, sizeof(name), "cxx-%zu-%zu", bytes, align);
@@ -304,10 +312,8 @@ template <std::size_t bytes, std::size_t align>
                 if (!made)
                         throw_errno("kmem::allocator");
                 return made;
-        }();
-
-        return cache;
-}
+        }
+};
 
 } // namespace detail
 
@@ -322,10 +328,10 @@ template <class T> class allocator {
 
         static kmem_cache *cache()
         {
-                return detail::cache_for<
+                return detail::shared_cache<
                         (sizeof(T) + detail::least_align - 1) / detail::least_align *
                                 detail::least_align,
-                        alignof(T) < detail::least_align ? detail::least_align : alignof(T)>();
+                        alignof(T) < detail::least_align ? detail::least_align : alignof(T)>::get();
         }
 
 public:

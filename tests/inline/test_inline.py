@@ -163,6 +163,21 @@ def test_typed_cache_reports_leftovers(tmp_path: Path) -> None:
     assert "left behind: Slab cache still has objects: 1 in 1 slabs, leaked" in done.stderr
 
 
+@pytest.mark.parametrize("family", ["gcc", "clang"])
+def test_hidden_libraries_share_caches(family: str, tmp_path: Path) -> None:
+    """A list that one library fills and the other clears."""
+    hidden = ("-O2", "-fvisibility=hidden", "-fvisibility-inlines-hidden")
+    libraries: list[str] = []
+    for part in ("FILLS", "CLEARS"):
+        out = tmp_path / f"lib{part}.so"
+        libraries.append(str(out))
+        compile_source(family, "hidden.cpp", out, (*hidden, "-fPIC", "-shared", f"-D{part}"))
+    # The program's own text comes first on the command line, and needs no library before it.
+    flags = (*hidden, "-Wl,--no-as-needed", *libraries)
+    done = run(compile_source(family, "hidden.cpp", tmp_path / "program", flags))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "shared\n", "")
+
+
 @ON_X86_64
 @pytest.mark.parametrize("family", ["gcc", "clang"])
 @pytest.mark.parametrize("way", ["-O0", "-O2"])
