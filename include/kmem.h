@@ -17,6 +17,9 @@
 
 #ifdef __cplusplus
 extern "C" {
+/* As in C, a function may have a struct's name; g++ warns that it hides the constructors. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 #endif
 
 #define KMEM_VERSION "0.1.0"
@@ -846,6 +849,7 @@ int kmem_cache_info(struct kmem_cache *cache, struct kmem_cache_info *info);
 int kmem_cache_next(uint64_t *position, struct kmem_cache_info *info);
 
 #ifdef __cplusplus
+#pragma GCC diagnostic pop
 } /* extern "C" */
 
 /* The args form of kmem_cache_create, selected by its third argument. */

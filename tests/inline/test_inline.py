@@ -23,7 +23,8 @@ INCLUDE = ROOT / "include"
 LIBRARIES = ROOT / "build" / "src"
 SYMBOL = "kmem_inline_layout_1"
 
-WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-Wno-unused-parameter")
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+WARNINGS += ("-Wno-unused-parameter",)
 WAYS = {
     "O0": ("-O0", "-g"),
     "O2": ("-O2",),
