@@ -861,7 +861,7 @@ static inline struct kmem_cache *kmem_cache_create(const char *name, unsigned in
 }
 #else
 #define kmem_cache_create(name, size, third, ...)                                                  \
-        _Generic((third),                                                                          \
+        __extension__ _Generic((third),                                                            \
                 struct kmem_cache_args *: kmem_cache_create_args,                                  \
                 const struct kmem_cache_args *: kmem_cache_create_args,                            \
                 void *: kmem_cache_create_args,                                                    \

@@ -5,7 +5,12 @@
 
 int header_compiles(void);
 
+/* What the macros stand for is strict C, too. */
 int header_compiles(void)
 {
-        return ZERO_OR_NULL_PTR(ZERO_SIZE_PTR);
+        struct kmem_cache *five = kmem_cache_create("five", 8, 0, 0, NULL);
+        struct kmem_cache *four = kmem_cache_create("four", 8, NULL, 0);
+
+        kfree_rcu(kmem_cache_alloc(five, GFP_KERNEL));
+        return four && ZERO_OR_NULL_PTR(ZERO_SIZE_PTR);
 }
