@@ -177,6 +177,8 @@ private:
 // not outlive it. Not copyable; after a move the source may only be destroyed or assigned to.
 template <class T> class object_cache {
         static_assert(std::is_object_v<T> && !std::is_array_v<T>, "a cache is of single objects");
+        static_assert(std::is_same_v<T, std::remove_cv_t<T>>,
+                      "a cache is of objects that are neither const nor volatile");
         static_assert(alignof(T) <= detail::page_bytes, "objects are aligned to a page at most");
         static_assert(sizeof(T) <= std::numeric_limits<unsigned int>::max());
 

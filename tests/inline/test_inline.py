@@ -164,6 +164,20 @@ def test_typed_cache_reports_leftovers(tmp_path: Path) -> None:
     assert "left behind: Slab cache still has objects: 1 in 1 slabs, leaked" in done.stderr
 
 
+@pytest.mark.parametrize("qualifier", ["const", "volatile"])
+def test_cache_of_qualified_objects(qualifier: str, tmp_path: Path) -> None:
+    """Refused in words; the other messages would speak of a conversion to void *."""
+    (tmp_path / "main.cpp").write_text(
+        "#include <kmem.hpp>\n"
+        f'int main() {{ kmem::object_cache<{qualifier} int> c("c"); c.destroy(c.create(1)); }}\n'
+    )
+    command: list[str | Path] = [compiler_for("gcc", "main.cpp"), "-std=c++17", "-I", INCLUDE]
+    command += ["-fsyntax-only", tmp_path / "main.cpp"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "objects that are neither const nor volatile" in done.stderr
+
+
 @pytest.mark.parametrize("family", ["gcc", "clang"])
 def test_hidden_libraries_share_caches(family: str, tmp_path: Path) -> None:
     """A list that one library fills and the other clears."""
