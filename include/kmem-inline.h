@@ -16,9 +16,10 @@
  *
  * Shared libraries: code with restartable sequences must stay in memory, because the kernel reads
  * the descriptor of a thread's last sequence at a later interrupt and ends the process if it is
- * gone. A shared library that includes this header (compiled with -fPIC) therefore asks the
- * library, when it is loaded, to be kept: dlclose does not unload it any more, as if it had been
- * linked with -z nodelete. Where that fails one line on standard error says so.
+ * gone. A shared library that includes this header therefore asks libkmem, when it is loaded, to be
+ * kept: dlclose does not unload it any more, as if it had been linked with -z nodelete. Where that
+ * fails one line on standard error says so. (Compiled with -fno-pic it does not ask; such code is
+ * not for shared libraries.)
  *
  * A program must run with a library of the layout that it was compiled for; otherwise it does not
  * link, or does not start: "undefined symbol: kmem_inline_layout_1".
@@ -44,12 +45,15 @@ extern "C" {
  * @address: anything in it
  *
  * This header calls it, unless KMEM_INLINE_NODELETE is defined, for libraries linked with
- * -z nodelete. The program itself, and static ones, stay anyway.
+ * -z nodelete. The program itself stays anyway, and the call returns at once.
  */
 void kmem_inline_keep_loaded(const void *address);
 
-#if KMEM_INLINES && defined(__PIC__) && !defined(__PIE__) && !defined(KMEM_INLINE_NODELETE)
-/* One for each shared library; every file that includes this has a constructor, the first acts. */
+#if KMEM_INLINES && defined(__PIC__) && !defined(KMEM_INLINE_NODELETE)
+/*
+ * One for each library or program; every file that includes this has a constructor, the first acts.
+ * Also in what is compiled with -fPIE, as compilers do unasked: it can be linked with -shared, too.
+ */
 __attribute__((weak, visibility("hidden"))) char kmem_inline_kept_;
 
 __attribute__((constructor, used)) static void kmem_inline_keep_(void)

@@ -195,13 +195,40 @@ def test_hidden_libraries_share_caches(family: str, tmp_path: Path) -> None:
 
 @ON_X86_64
 @pytest.mark.parametrize("family", ["gcc", "clang"])
-@pytest.mark.parametrize("way", ["-O0", "-O2"])
-def test_library_stays_loaded(family: str, way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [("-O0", "-fPIC"), ("-O2", "-fPIC"), ("-O2", "-fPIE")])
+def test_library_stays_loaded(family: str, way: tuple[str, str], tmp_path: Path) -> None:
     """A library that was closed: its descriptors are still there when the kernel looks."""
-    plugin = compile_source(family, "plugin.c", tmp_path / "plugin.so", (way, "-fPIC", "-shared"))
-    host = compile_source(family, "plugin_host.c", tmp_path / "host", (way,))
+    plugin = compile_source(family, "plugin.c", tmp_path / "plugin.so", (*way, "-shared"))
+    host = compile_source(family, "plugin_host.c", tmp_path / "host", way)
     done = run(host, plugin)
     assert (done.returncode, done.stdout, done.stderr) == (0, "kept\n", "")
+
+
+@ON_X86_64
+@pytest.mark.parametrize("way", [("-fPIE", "-pie"), ("-fPIC", "-no-pie"), ("-fno-pie", "-no-pie")])
+def test_program_is_known_without_search(way: tuple[str, str], tmp_path: Path) -> None:
+    """What the program itself asks does not search its symbols; a dladdr1 of its own would say."""
+    (tmp_path / "main.c").write_text(
+        "#include <kmem-inline.h>\n"
+        "#include <stdio.h>\n"
+        "static char data, zeroed[100000];\n"
+        'int dladdr1(void) { return puts("searched"), 0; }\n'
+        "int main(void)\n"
+        "{\n"
+        "        kmem_inline_keep_loaded(&data);\n"
+        "        kmem_inline_keep_loaded(zeroed + sizeof(zeroed) - 1);\n"
+        "        kmem_inline_keep_loaded((void *)main);\n"
+        '        puts("of the library:");\n'
+        "        fflush(stdout);\n"
+        "        kmem_inline_keep_loaded((void *)stdout);\n"
+        "        return 0;\n"
+        "}\n"
+    )
+    command: list[str | Path] = ["gcc", *way, "-I", INCLUDE, tmp_path / "main.c"]
+    command += ["-o", tmp_path / "main", "-L", LIBRARIES, "-lkmem", f"-Wl,-rpath,{LIBRARIES}"]
+    subprocess.run(command, check=True)
+    done = run(tmp_path / "main")
+    assert (done.stdout, done.stderr) == ("of the library:\nsearched\n", "")
 
 
 def renamed_headers(folder: Path) -> Path:
@@ -225,7 +252,9 @@ def test_other_layout_does_not_link(tmp_path: Path) -> None:
 def test_other_layout_does_not_start(tmp_path: Path) -> None:
     """Linked when the library had the other layout, which a stub with its name stands for."""
     (tmp_path / "stub.c").write_text(
-        "char kmem_inline_layout_999[64];\nvoid kmem_cache_alloc(void) {}\n"
+        "char kmem_inline_layout_999[64];\n"
+        "void kmem_cache_alloc(void) {}\n"
+        "void kmem_inline_keep_loaded(void) {}\n"
     )
     (tmp_path / "main.c").write_text(
         "#include <kmem-inline.h>\n"
