@@ -4,9 +4,9 @@
  *
  * This directory lets kernel sources that use the slab interface compile unchanged, in C. It
  * stands in front of the system's headers of the same names. Those that libc and user programs
- * include too (types.h, errno.h, kernel.h) give the kernel's names only to kernel code: to
- * files that begin with a <linux/...> header, or that include any header which only the
- * kernel has.
+ * include too (errno.h, kernel.h, module.h, sched.h, string.h, types.h) give the kernel's names
+ * only to kernel code: to files that begin with a <linux/...> header, or that include any header
+ * which only the kernel has.
  */
 #ifndef KMEM_LINUX_COMPILER_H
 #define KMEM_LINUX_COMPILER_H

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Modules linked into a program. module_init and module_exit put a record into a section of the
+ * The system's <linux/module.h>, with the flags of finit_module, and for kernel code modules that
+ * are linked into a program. module_init and module_exit put a record into a section of the
  * program; its main function calls kmem_modules_init and kmem_modules_exit once.
  */
-#ifndef KMEM_LINUX_MODULE_H
+#if !defined(KMEM_KERNEL_HEADERS) && (defined(__KERNEL__) || !defined(_FEATURES_H))
+#define KMEM_KERNEL_HEADERS 1
+#endif
+
+#include_next <linux/module.h>
+
+#if defined(KMEM_KERNEL_HEADERS) && !defined(KMEM_LINUX_MODULE_H) && !defined(__cplusplus)
 #define KMEM_LINUX_MODULE_H
 
 #include <linux/compiler.h>

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* libc's <string.h> and the kernel's additions; kstrdup and its kind are in kmem.h. */
-#ifndef KMEM_LINUX_STRING_H
+/*
+ * The system's <linux/string.h>, which is libc's <string.h>, and for kernel code the kernel's
+ * additions; kstrdup and its kind are in kmem.h.
+ */
+#if !defined(KMEM_KERNEL_HEADERS) && (defined(__KERNEL__) || !defined(_FEATURES_H))
+#define KMEM_KERNEL_HEADERS 1
+#endif
+
+#include_next <linux/string.h>
+
+#if defined(KMEM_KERNEL_HEADERS) && !defined(KMEM_LINUX_STRING_H) && !defined(__cplusplus)
 #define KMEM_LINUX_STRING_H
 
 #include <linux/compiler.h>

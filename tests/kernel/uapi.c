@@ -7,14 +7,17 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/sysinfo.h>
 
 #include <linux/errno.h>
 #include <linux/futex.h>
 #include <linux/input.h>
 #include <linux/kernel.h>
+#include <linux/module.h>
 #include <linux/perf_event.h>
 #include <linux/sched.h>
+#include <linux/string.h>
 #include <linux/types.h>
 
 #include "kmem.h"
@@ -35,6 +38,11 @@ static int container_of(int a)
         return a;
 }
 
+static size_t strscpy(const char *text)
+{
+        return strlen(text);
+}
+
 int main(void)
 {
         struct sysinfo info;
@@ -43,6 +51,8 @@ int main(void)
         u64 one = 1;
         u8 block = kmalloc(10, GFP_KERNEL);
 
+        if (MODULE_INIT_IGNORE_VERMAGIC == 0 || strscpy("user") != 4)
+                return 1;
         kfree_rcu(block);
         kfree_rcu_barrier();
         return sysinfo(&info) || min(own.own, (int)number) != container_of((int)one);
