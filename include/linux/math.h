@@ -13,11 +13,31 @@
 #define PTR_ALIGN(pointer, unit) ((__typeof__(pointer))ALIGN((unsigned long)(pointer), (unit)))
 #define IS_ALIGNED(value, unit) (((value) & ((__typeof__(value))(unit)-1)) == 0)
 
-/* To multiples of anything. */
+/* To multiples of anything. DIV_ROUND_UP is constant for constants; the others evaluate once. */
 #define DIV_ROUND_UP(value, unit) (((value) + (unit)-1) / (unit))
-#define DIV_ROUND_CLOSEST(value, unit) (((value) + (unit) / 2) / (unit))
-#define rounddown(value, unit) ((value) - (value) % (unit))
-#define roundup(value, unit) (DIV_ROUND_UP(value, unit) * (unit))
+#define rounddown(value, unit)                                                                     \
+        ({                                                                                         \
+                __typeof__(value) kmem_value_ = (value);                                           \
+                                                                                                   \
+                kmem_value_ - kmem_value_ % (unit);                                                \
+        })
+#define roundup(value, unit)                                                                       \
+        ({                                                                                         \
+                __typeof__(unit) kmem_unit_ = (unit);                                              \
+                                                                                                   \
+                ((value) + (kmem_unit_ - 1)) / kmem_unit_ *kmem_unit_;                             \
+        })
+/* Halves away from 0. Signs count only if both types have one: -1 of the others is above 0. */
+#define DIV_ROUND_CLOSEST(value, unit)                                                             \
+        ({                                                                                         \
+                __typeof__(value) kmem_value_ = (value);                                           \
+                __typeof__(unit) kmem_unit_ = (unit);                                              \
+                                                                                                   \
+                ((__typeof__(value))-1 > 0 || (__typeof__(unit))-1 > 0 ||                          \
+                 (kmem_value_ > 0) == (kmem_unit_ > 0))                                            \
+                        ? (kmem_value_ + kmem_unit_ / 2) / kmem_unit_                              \
+                        : (kmem_value_ - kmem_unit_ / 2) / kmem_unit_;                             \
+        })
 
 #define do_div(value, divisor)                                                                     \
         ({                                                                                         \

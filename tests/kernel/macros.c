@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Macros of include/linux/ whose results, constness and evaluation kernel code relies on. */
+#include <linux/kernel.h>
+
+static unsigned int failures;
+static unsigned int evaluated;
+
+static unsigned int once(unsigned int value)
+{
+        evaluated++;
+        return value;
+}
+
+#define CHECK(condition)                                                                           \
+        do {                                                                                       \
+                if (!(condition)) {                                                                \
+                        pr_err("%s:%d: %s\n", __FILE__, __LINE__, #condition);                     \
+                        failures++;                                                                \
+                }                                                                                  \
+        } while (0)
+/* And that each argument is evaluated once. */
+#define CHECK_ONCE(expression, count, expected)                                                    \
+        do {                                                                                       \
+                evaluated = 0;                                                                     \
+                CHECK((expression) == (expected));                                                 \
+                CHECK(evaluated == (count));                                                       \
+        } while (0)
+
+/* Powers of constants size arrays outside of functions. */
+static char up[roundup_pow_of_two(100)];
+static char up_of_one[roundup_pow_of_two(1)];
+static char up_of_power[roundup_pow_of_two(64)];
+static char down[rounddown_pow_of_two(100)];
+static char order[order_base_2(5)];
+static char logarithm[ilog2(1ull << 40)];
+
+static void check_powers(void)
+{
+        CHECK(sizeof(up) == 128 && sizeof(up_of_one) == 1 && sizeof(up_of_power) == 64);
+        CHECK(sizeof(down) == 64 && sizeof(order) == 3 && sizeof(logarithm) == 40);
+        CHECK(order_base_2(0) == 0 && order_base_2(1) == 0 && order_base_2(2) == 1);
+        CHECK_ONCE(roundup_pow_of_two(once(100)), 1, 128);
+        CHECK_ONCE(roundup_pow_of_two(once(1)), 1, 1);
+        CHECK_ONCE(rounddown_pow_of_two(once(100)), 1, 64);
+        CHECK_ONCE(order_base_2(once(5)), 1, 3);
+}
+
+static void check_division(void)
+{
+        CHECK(DIV_ROUND_CLOSEST(7, 2) == 4);
+        CHECK(DIV_ROUND_CLOSEST(-7, 2) == -4);
+        CHECK(DIV_ROUND_CLOSEST(7, -2) == -4);
+        CHECK(DIV_ROUND_CLOSEST(-7, -2) == 4);
+        CHECK(DIV_ROUND_CLOSEST(-5, 3) == -2);
+        CHECK(DIV_ROUND_CLOSEST(4000000000u, 3u) == 1333333333u);
+        CHECK_ONCE(DIV_ROUND_CLOSEST(once(7), once(2)), 2, 4);
+        CHECK_ONCE(roundup(once(9), once(8)), 2, 16);
+        CHECK_ONCE(rounddown(once(9), once(8)), 2, 8);
+        CHECK(roundup(16, 8) == 16 && roundup(10, 3) == 12 && rounddown(10, 3) == 9);
+}
+
+int main(void)
+{
+        check_powers();
+        check_division();
+        return failures != 0;
+}
