@@ -165,7 +165,8 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
 {
         struct kmem_cache *cache;
 
-        if (size == 0 || size > KMALLOC_MAX_SIZE || !heap_ready())
+        /* Also the last sizes that may be asked for, whose whole pages are too much. */
+        if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;
         if (size > class_bytes_max())
                 return round_up(size, PAGE_SIZE);

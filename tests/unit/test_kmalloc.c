@@ -141,6 +141,10 @@ static void overflow(void **state)
         check_equal(errno, ENOMEM);
         check(kmalloc(SIZE_MAX - half / half, __GFP_NOWARN) == NULL);
         check_equal(kmalloc_size_roundup(most), most);
+        check_equal(kmalloc_size_roundup(most - 1), most - 1);
+        check_equal(kmalloc_size_roundup(most - PAGE_SIZE), most - PAGE_SIZE);
+        check_equal(kmalloc_size_roundup(most - PAGE_SIZE + 1), most - PAGE_SIZE + 1);
+        check_equal(kmalloc_size_roundup(most - PAGE_SIZE - 1), most - PAGE_SIZE);
 }
 
 /* S8-26 */
