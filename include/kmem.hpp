@@ -50,7 +50,7 @@ inline bool is_aligned(const void *address, std::size_t align) noexcept
         return (reinterpret_cast<std::uintptr_t>(address) & (align - 1)) == 0;
 }
 
-// A block of pages aligned to its size, for alignments beyond a page.
+// A block of pages aligned to its size, for alignments beyond a page; nullptr above 4 MiB.
 inline void *allocate_pages(std::size_t bytes, std::size_t align) noexcept
 {
         unsigned int order = 0;
@@ -323,7 +323,9 @@ template <std::size_t bytes, std::size_t align> struct [[gnu::visibility("defaul
 //
 // Single objects, such as the nodes of lists, maps and sets, come from a cache for objects of their
 // size, rounded up to 8, and alignment; those of equal size share it. Arrays, and objects of more
-// than half a page, come from kmalloc. All allocators are equal. Throws std::bad_alloc.
+// than half a page, come from kmalloc; those aligned beyond a page from kmem_pages_alloc, which has
+// blocks up to 4 MiB: std::allocator is for larger ones. All allocators are equal. Throws
+// std::bad_alloc.
 template <class T> class allocator {
         static constexpr bool has_cache =
                 sizeof(T) <= detail::page_bytes / 2 && alignof(T) <= detail::page_bytes;
@@ -418,7 +420,8 @@ class block_resource final : public std::pmr::memory_resource {
 
 // resource - a memory resource for std::pmr: blocks of kmalloc
 //
-// Never ends, as std::pmr::new_delete_resource(). Alignments up to 4 MiB; throws std::bad_alloc.
+// Never ends, as std::pmr::new_delete_resource(). Blocks aligned beyond a page, and alignments, up to
+// 4 MiB; throws std::bad_alloc.
 [[gnu::visibility("default")]] inline std::pmr::memory_resource *resource() noexcept
 {
         alignas(detail::block_resource) static unsigned char room[sizeof(detail::block_resource)];

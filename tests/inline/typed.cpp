@@ -222,6 +222,10 @@ static void check_resource()
         CHECK(!resource->is_equal(*std::pmr::new_delete_resource()));
         CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(too_large - 100, 8); }));
         CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(too_large / 2, 8192); }));
+        // What is aligned beyond a page ends at 4 MiB.
+        resource->deallocate(resource->allocate(4194304, 8192), 4194304, 8192);
+        CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(4194305, 8192); }));
+        CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(1, 8388608); }));
 }
 
 int main(int argc, char **)
