@@ -41,6 +41,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define KMEM_INLINE_NODELETE /* linked with no libkmem: it is opened */
 #include <kmem-inline.h>
 
 /* Under other allocators nothing of ours is there, and the inlined tests do not run. */

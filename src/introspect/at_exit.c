@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
 #include "introspect/at_exit.h"
 
 #include "api/heap.h"
@@ -9,8 +10,10 @@
 #include "record/record.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* One thing that an option asks for. */
 static const struct exit_report {
@@ -110,6 +113,36 @@ static void end(const struct exit_report *report)
                 say_why(report, path, error);
 }
 
+static void write_reports(void)
+{
+        for (size_t i = 0; i < array_size(reports); i++)
+                if (is_ours(&reports[i]))
+                        end(&reports[i]);
+        if (is_recording())
+                record_maps();
+}
+
+/* What cannot be written must not change how the program ends: by a limit of files, or a closed pipe. */
+static void write_without_signals(void)
+{
+        const struct timespec at_once = {0};
+        sigset_t ours, before, pending;
+
+        sigemptyset(&ours);
+        sigaddset(&ours, SIGXFSZ);
+        sigaddset(&ours, SIGPIPE);
+        sigpending(&pending);
+        if (sigismember(&pending, SIGXFSZ))
+                sigdelset(&ours, SIGXFSZ);
+        if (sigismember(&pending, SIGPIPE))
+                sigdelset(&ours, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &ours, &before);
+        write_reports();
+        while (sigtimedwait(&ours, NULL, &at_once) > 0)
+                ;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 void at_exit_write(void)
 {
         static uint32_t done;
@@ -118,11 +151,7 @@ void at_exit_write(void)
         if (!at_exit_is_wanted() || load_relaxed(&writer) != system_process_id() ||
             add_relaxed(&done, 1) > 1)
                 return;
-        for (size_t i = 0; i < array_size(reports); i++)
-                if (is_ours(&reports[i]))
-                        end(&reports[i]);
-        if (is_recording())
-                record_maps();
+        write_without_signals();
         errno = saved_errno;
 }
 

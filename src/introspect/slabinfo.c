@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* One line of the table, taken under the lock and written without it: writing may block. */
@@ -125,23 +126,37 @@ int slabinfo_write(int file)
 
 /*
  * Standard error as it was at the start: many programs close theirs before they end. 100 is
- * above the numbers that shells hand to programs.
+ * above the numbers that shells hand to programs. A program that closes all it does not know may
+ * have a file of its own there at the end, which the table must not get into.
  */
 static int early_stderr = -1;
+static struct stat first_stderr;
 
 static bool is_standard_error(const char *path)
 {
         return strcmp(path, "-") == 0;
 }
 
+static bool is_still_standard_error(int file)
+{
+        struct stat now;
+
+        return fstat(file, &now) == 0 && now.st_dev == first_stderr.st_dev &&
+               now.st_ino == first_stderr.st_ino;
+}
+
 int slabinfo_begin(const char *path)
 {
+        struct stat found;
         int file;
 
         if (is_standard_error(path)) {
                 early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
-                return 0;
+                return fstat(STDERR_FILENO, &first_stderr) == 0 ? 0 : errno;
         }
+        /* Who reads from a pipe would take our look for the end. */
+        if (stat(path, &found) == 0 && S_ISFIFO(found.st_mode))
+                return 0;
         file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         if (file < 0)
                 return errno;
@@ -154,11 +169,17 @@ int slabinfo_end(const char *path)
         int file;
         int error;
 
-        if (is_standard_error(path))
-                return slabinfo_write(early_stderr >= 0 ? early_stderr : STDERR_FILENO);
-        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        if (is_standard_error(path)) {
+                if (is_still_standard_error(early_stderr))
+                        return slabinfo_write(early_stderr);
+                /* If it is not, there is nobody to tell. */
+                return is_still_standard_error(STDERR_FILENO) ? slabinfo_write(STDERR_FILENO) : 0;
+        }
+        /* A pipe that nobody reads must not keep the program from its end. */
+        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
         if (file < 0)
                 return errno;
+        fcntl(file, F_SETFL, O_WRONLY);
         error = slabinfo_write(file);
         close(file);
         return error;

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,42 @@ def test_slabinfo_dash_is_standard_error() -> None:
 def test_slabinfo_on_a_full_disk_is_said() -> None:
     result = kmem_run("--slabinfo", "/dev/full", "--", sys.executable, "-c", "pass")
     assert_error(result, 0, "slabinfo: cannot write /dev/full: error 28")
+
+
+def test_slabinfo_beyond_a_limit_leaves_the_exit_code(tmp_path: Path) -> None:
+    result = shell("ulimit -f 0; exit 3", "--slabinfo", str(tmp_path / "table"))
+    assert_error(result, 3, "slabinfo: cannot write", "error 27")
+
+
+REUSES_DESCRIPTORS = """
+import os
+os.closerange(2, 300)
+for number in range(200):
+    os.open(f"file{number}", os.O_CREAT | os.O_RDWR)
+"""
+
+
+def test_slabinfo_dash_spares_files_of_the_program(tmp_path: Path) -> None:
+    """Whatever has the descriptors of standard error by then."""
+    program = (sys.executable, "-c", REUSES_DESCRIPTORS)
+    result = kmem_run("--slabinfo", "-", "--", *program, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert len(list(tmp_path.iterdir())) == 200
+    assert not any(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_slabinfo_into_a_pipe(tmp_path: Path) -> None:
+    """Nobody reads: said; somebody does: gets all of it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    arguments = ("--slabinfo", pipe, "--", sys.executable, "-c", "pass")
+    assert_error(kmem_run(*arguments), 0, "slabinfo: cannot write", "error 6")
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        time.sleep(0.5)
+        assert kmem_run(*arguments).returncode == 0
+        table, _ = reader.communicate(timeout=60)
+    assert table.startswith(b"slabinfo - version: 2.1")
+    assert b"# objects handed out: " in table
 
 
 def test_slabinfo_with_pid_is_for_children_too(tmp_path: Path) -> None:
