@@ -82,14 +82,19 @@ def find_cache(registry: Registry, name: str) -> Cache:
 def show_processes(*, as_json: bool) -> None:
     rows: list[dict[str, int | str]] = []
     for process in processes():
-        caches = process.registry.caches()
+        try:
+            caches = process.registry.caches()
+            release = process.registry.read("head", "release")
+        except RegistryError:
+            # One that cannot be read does not hide the others.
+            continue
         rows.append(
             {
                 "pid": process.process,
                 "command": process.command,
                 "caches": len(caches),
                 "slab_kib": sum(cache.slab_bytes for cache in caches) >> 10,
-                "release": process.registry.read("head", "release"),
+                "release": release,
             }
         )
     seen = {row["pid"] for row in rows}

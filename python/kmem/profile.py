@@ -92,8 +92,10 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
                 read("slice_bytes"),
             )
         frames = min(read("frames"), place.count)
-        stack = struct.unpack_from(f"<{frames}Q", registry.memory, at + place.offset)
-        found[stack] = Counts(*all_, *freed, *slices)
+        addresses = registry.content(at + place.offset, 8 * frames)
+        if len(addresses) != 8 * frames:
+            raise RegistryError(f"{registry.path}: a stack lies behind the end")
+        found[struct.unpack(f"<{frames}Q", addresses)] = Counts(*all_, *freed, *slices)
     return found
 
 

@@ -3,13 +3,18 @@
 
 A registry is a file that its process keeps mapped and writes as it works. It describes its own
 layout, so only the first words of its head and the description's form are known here.
+
+Root reads those of other users, who may put there what they like: nothing here waits for them
+without limit. The file is read and written, not mapped, as one that is cut off while it is read
+would be a signal, not an error. Words are whole all the same: each lies at a multiple of its size,
+and the kernel's copy is no other than the one from a mapping.
 """
 
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
+import stat
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +45,9 @@ RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
 REQUEST_PENDING, REQUEST_DONE = 1, 2
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 NODES_MOST = 64  # more are no figures of ours
+
+FILE_MOST_BYTES = 256 << 20  # the library makes 16 MiB; a copy of more is not for the asking
+LOCK_SECONDS = 5.0  # in which other readers have made their requests
 
 COPIES = 100  # until two in a row have the same records
 
@@ -179,27 +187,27 @@ class Heap:
 
 
 class Registry:
-    """One registry, mapped."""
+    """One registry, open."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         self.path = path
-        self.file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW)
+        # O_NONBLOCK: a FIFO would wait for its other end.
+        flags = os.O_NOFOLLOW | os.O_NONBLOCK
+        self.file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | flags)
         try:
             self.status = os.fstat(self.file)
-            if self.status.st_size < START.size:
-                raise RegistryError(f"{path}: too short for a registry")
-            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            self.memory = mmap.mmap(self.file, self.status.st_size, access=access)
+            if not stat.S_ISREG(self.status.st_mode):
+                raise RegistryError(f"{path}: not a regular file")
+            if self.status.st_uid != path.parent.lstat().st_uid:
+                raise RegistryError(f"{path}: not a file of the user whose folder it is in")
+            if self.status.st_size > FILE_MOST_BYTES:
+                raise RegistryError(f"{path}: too long for a registry")
             self.read_layout()
-        except ValueError as error:
-            os.close(self.file)
-            raise RegistryError(f"{path}: {error}") from None
         except BaseException:
             os.close(self.file)
             raise
 
     def close(self) -> None:
-        self.memory.close()
         os.close(self.file)
 
     def __enter__(self) -> Self:
@@ -208,19 +216,28 @@ class Registry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def content(self, at: int, size: int) -> bytes:
+        """What stands there; less than `size` bytes behind the end."""
+        return os.pread(self.file, size, at)
+
     def read_layout(self) -> None:
-        magic, version, head_bytes, offset, count = START.unpack_from(self.memory)
+        start = self.content(0, START.size)
+        if len(start) < START.size:
+            raise RegistryError(f"{self.path}: too short for a registry")
+        magic, version, head_bytes, offset, count = START.unpack(start)
         if magic != MAGIC or version == 0:
             raise RegistryError(f"{self.path}: not a registry, or one that is being made")
         if version > VERSION:
             raise RegistryError(
                 f"{self.path}: version {version}; this command knows up to {VERSION}"
             )
-        if offset + count * FIELD.itemsize > min(head_bytes, len(self.memory)):
+        length = count * FIELD.itemsize
+        description = b""
+        if offset + length <= min(head_bytes, self.status.st_size):
+            description = self.content(offset, length)
+        if len(description) != length:
             raise RegistryError(f"{self.path}: the description of its fields is cut off")
-        rows: npt.NDArray[np.void] = np.frombuffer(
-            self.memory[offset : offset + count * FIELD.itemsize], FIELD
-        )
+        rows: npt.NDArray[np.void] = np.frombuffer(description, FIELD)
         self.parts: dict[str, Fields[Place]] = {part: Fields(self.path, part) for part in PARTS}
         for row in rows:
             if row["part"] < len(PARTS):
@@ -232,7 +249,7 @@ class Registry:
     def read(self, part: str, name: str, base: int = 0) -> int | str:
         place = self.parts[part][name]
         at = base + place.offset
-        data = self.memory[at : at + place.size]
+        data = self.content(at, place.size)
         if len(data) != place.size:
             raise RegistryError(f"{self.path}: field {name} lies behind the end")
         if place.value:
@@ -252,11 +269,12 @@ class Registry:
             value = value.ljust(place.size, b"\0")
         else:
             value = value.to_bytes(place.size, "little")
-        self.memory[at : at + place.size] = value
+        os.pwrite(self.file, value, at)
 
     def copy(self) -> bytes:
         """The head and the records as they are now, each word whole, but not all of one moment."""
-        return self.memory[: min(self.number("head", "used_bytes"), len(self.memory)) & ~7]
+        used = min(self.number("head", "used_bytes"), self.status.st_size)
+        return self.content(0, used & ~7)
 
     def records(self, copy: bytes) -> dict[int, list[int]]:
         """Where the records of each kind are."""
@@ -398,7 +416,19 @@ class Registry:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise RegistryError(
+                        f"{self.path}: another process keeps the file locked; expected it to be"
+                        f" free within {LOCK_SECONDS:g} s; nothing was asked"
+                    ) from None
+            # Short: those that come back at once must not always be there first.
+            time.sleep(0.001)
         try:
             yield
         finally:
@@ -557,18 +587,24 @@ def sweep(path: Path, process: int) -> bool:
 def open_process(process: int, *, writable: bool = False) -> Registry:
     """The registry of a process; RegistryError says in one line why there is none."""
     found = [path for path, number in files() if number == process]
+    refusal = None
     for path in found:
         try:
             registry = Registry(path, writable=writable)
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise RegistryError(f"process {process}: {path}: {error.strerror}") from None
+            refusal = f"process {process}: {path}: {error.strerror}"
+            continue
+        except RegistryError as error:
+            # Another user may have put it there; the process's own may come yet.
+            refusal = str(error)
+            continue
         if alive(registry):
             return registry
         registry.close()
         sweep(path, process)
-    raise RegistryError(why_not(process))
+    raise RegistryError(refusal or why_not(process))
 
 
 def why_not(process: int) -> str:

@@ -127,7 +127,7 @@ def read_processes() -> list[Figures]:
 
 
 class Watched:
-    """A process that is read again and again, through one mapping of its registry."""
+    """A process that is read again and again, through one registry that stays open."""
 
     def __init__(self, process: int) -> None:
         self.process = process

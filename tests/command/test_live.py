@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem ps`, `info`, `attr` and `trim`: running processes, seen and steered from outside."""
 
+import fcntl
 import json
 import os
 import platform
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import pytest
 from kmem_command import KMEM
 from test_run import LIBRARY
 
-from kmem.registry import Cache, RegistryError, files, open_process, start_time
+from kmem.registry import Cache, RegistryError, files, open_process, own_namespace, start_time
 from kmem.slabinfo import parse_slabinfo
 
 pytestmark = pytest.mark.alone
@@ -376,6 +378,72 @@ def test_newer_version_and_garbage(program: Program) -> None:
             file.write(old)
             file.flush()
     assert kmem("info", program.pid, "mine").returncode == 0
+
+
+@pytest.fixture
+def beside(program: Program) -> Iterator[Path]:
+    """A name in the folder of registries that a registry of this process would have."""
+    path = file_of(program.pid)
+    assert path is not None
+    other = path.with_name(f"{own_namespace()}.{os.getpid()}")
+    yield other
+    other.unlink(missing_ok=True)
+
+
+def test_a_fifo_is_no_registry(program: Program, beside: Path) -> None:
+    """Nobody has its other end open."""
+    os.mkfifo(beside, 0o600)
+    assert_refused(kmem("info", os.getpid(), timeout=30), str(beside), "regular file")
+    assert str(program.pid) in value("ps")
+
+
+def test_a_file_of_another_user_is_no_registry(program: Program, beside: Path) -> None:
+    needs_root()
+    path = file_of(program.pid)
+    assert path is not None
+    shutil.copyfile(path, beside)
+    os.chown(beside, 65534, 65534)
+    assert_refused(kmem("info", os.getpid()), str(beside), "user")
+
+
+CUT_OFF = """
+import os, sys
+from pathlib import Path
+from kmem.registry import Registry, RegistryError
+with Registry(Path(sys.argv[1]), writable=True) as registry:
+    for length in (32768, 12352, 12288, 3000, 0):
+        os.truncate(sys.argv[1], length)
+        try:
+            registry.caches()
+            registry.ask(0, "trim")
+        except RegistryError as error:
+            print(error)
+"""
+
+
+def test_a_file_that_is_cut_off_while_it_is_read(program: Program, beside: Path) -> None:
+    """An error and no signal."""
+    path = file_of(program.pid)
+    assert path is not None
+    shutil.copyfile(path, beside)
+    result = subprocess.run(
+        [sys.executable, "-c", CUT_OFF, beside],
+        env=os.environ | {"PYTHONPATH": str(kmem_command.ROOT / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "behind the end" in result.stdout
+
+
+def test_a_locked_file_is_not_waited_for(program: Program) -> None:
+    path = file_of(program.pid)
+    assert path is not None
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert_refused(kmem("trim", program.pid, timeout=30), str(path), "locked")
+    assert value("trim", program.pid).startswith("pending: ")
 
 
 def test_a_description_that_ends_early(program: Program) -> None:
