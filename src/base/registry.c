@@ -364,16 +364,23 @@ static uint32_t *free_link(uint32_t offset)
         return (uint32_t *)(void *)(region + offset + sizeof(struct registry_record_head));
 }
 
+/* Whether a record of that size may lie there, if it is free. */
+static bool may_lie_at(uint32_t offset, size_t units)
+{
+        return offset >= REGISTRY_HEAD_BYTES && offset % UNIT == 0 && offset < used &&
+               units * UNIT <= used - offset;
+}
+
 static void *take_freed_locked(size_t units)
 {
         uint32_t offset = units <= SIZES ? freed[units] : 0;
+        uint32_t next;
 
         if (!offset)
                 return NULL;
-        freed[units] = *free_link(offset);
-        /* REG-1: a link that somebody has written over ends the list. */
-        if (freed[units] % UNIT || freed[units] >= used)
-                freed[units] = 0;
+        /* REG-1: a link that somebody has written over ends the list. Read once: it may change. */
+        next = load_relaxed(free_link(offset));
+        freed[units] = may_lie_at(next, units) ? next : 0;
         return region + offset;
 }
 

@@ -21,7 +21,16 @@ import pytest
 from kmem_command import KMEM
 from test_run import LIBRARY
 
-from kmem.registry import Cache, RegistryError, files, open_process, own_namespace, start_time
+from kmem.registry import (
+    RECORD_CACHE,
+    RECORD_HEAD,
+    Cache,
+    RegistryError,
+    files,
+    open_process,
+    own_namespace,
+    start_time,
+)
 from kmem.slabinfo import parse_slabinfo
 
 pytestmark = pytest.mark.alone
@@ -678,6 +687,32 @@ def test_caches_come_and_go(program: Program) -> None:
             assert not any(c.name.startswith("short") for c in registry.caches())
             assert registry.number("head", "missing") == 0
             assert registry.number("head", "used_bytes") < 512 << 10
+
+
+@pytest.mark.parametrize("place", ["in the head", "over the end"])
+def test_links_that_lead_out_of_the_records(program: Program, place: str) -> None:
+    """Of free records, written over from outside: no record is made where they point to."""
+    program.do("some = [create(b'short%d' % i, 64) for i in range(4)]")
+    program.do("[kmem.kmem_cache_destroy(c) for c in some[1:3]]")
+    with open_process(program.pid, writable=True) as registry:
+        release = registry.read("head", "release")
+        copy = registry.copy()
+        of_cache = registry.records(copy)[RECORD_CACHE][0]
+        _, bytes_of_cache = RECORD_HEAD.unpack_from(copy, of_cache)
+        link = 64 if place == "in the head" else len(copy) - 64
+        at = registry.number("head", "head_bytes")
+        links = 0
+        while at + RECORD_HEAD.size <= len(copy):
+            kind, length = RECORD_HEAD.unpack_from(copy, at)
+            if (kind, length) == (0, bytes_of_cache):
+                os.pwrite(registry.file, link.to_bytes(4, "little"), at + RECORD_HEAD.size)
+                links += 1
+            at += length or 64
+        assert links >= 2
+        names = [f"new{number}" for number in range(4)]
+        program.do(f"more = [create(name.encode(), 64) for name in {names}]")
+        assert {*names, "short0", "short3"} <= {cache.name for cache in registry.caches()}
+        assert registry.read("head", "release") == release
 
 
 @pytest.mark.parametrize("engine", FLAGS)
