@@ -108,7 +108,9 @@ static long open_directory(const char *path, uint32_t user)
         long directory = system_call(SYS_openat, AT_FDCWD, (long)path, flags);
 
         if (refused(directory)) {
-                system_call(SYS_mkdirat, AT_FDCWD, (long)path, 0700);
+                /* Whatever the program's umask is: the folder is of all the user's programs. */
+                if (!refused(system_call(SYS_mkdirat, AT_FDCWD, (long)path, 0700)))
+                        system_call(SYS_fchmodat, AT_FDCWD, (long)path, 0700);
                 directory = system_call(SYS_openat, AT_FDCWD, (long)path, flags);
         }
         if (refused(directory))
@@ -182,6 +184,8 @@ static bool make_file(const char *before, const char *after, const char *name, u
                 return false;
         file = create(directory, name);
         if (!refused(file)) {
+                /* The umask again; without it the file is there all the same, for root. */
+                system_call(SYS_fchmod, file, 0600, 0);
                 done = set_size(file, bytes) && map_file(file, bytes);
                 if (!done)
                         system_call(SYS_unlinkat, directory, (long)name, 0);

@@ -593,6 +593,27 @@ def test_dropped_privileges(program: Program) -> None:
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_umask_that_forbids_everything(program: Program) -> None:
+    """The user's folder may be used by the user's other programs, and the file by readers."""
+    needs_root()
+    user = 64000 + os.getpid() % 1000
+    folder = Path(f"/dev/shm/kmem-{user}")
+    program.do("os.umask(0o777)")
+    program.do(f"os.setgid({user})")
+    program.do(f"os.setuid({user})")
+    child = int(program.do("os.fork() or (take(mine, 5000), time.sleep(60), os._exit(0))"))
+    try:
+        wait_until(lambda: file_of(child) is not None)
+        path = file_of(child)
+        assert path is not None
+        assert path.parent == folder
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.kill(child, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def test_chroot(program: Program, tmp_path: Path) -> None:
     needs_root()
     program.do(f"os.chroot('{tmp_path}')")
