@@ -356,6 +356,7 @@ static void parse_text(char *text)
         }
 }
 
+/* How many bytes there were: @bytes if text and end do not fit, SIZE_MAX if it cannot be read. */
 static size_t read_file(const char *path, char *text, size_t bytes)
 {
         size_t used = 0;
@@ -363,11 +364,11 @@ static size_t read_file(const char *path, char *text, size_t bytes)
         int file = open(path, O_RDONLY | O_CLOEXEC);
 
         if (file >= 0) {
-                while ((got = read(file, text + used, bytes - 1 - used)) > 0)
+                while ((got = read(file, text + used, bytes - used)) > 0)
                         used += (size_t)got;
                 close(file);
         }
-        text[used] = '\0';
+        text[min_of(used, bytes - 1)] = '\0';
         return got < 0 ? SIZE_MAX : used;
 }
 
@@ -400,6 +401,20 @@ static bool read_variable(char *text)
         return true;
 }
 
+/* All or nothing: a file that was cut off might end inside of a value. */
+static void read_options_file(const char *path, char *text)
+{
+        size_t used = read_file(path, text, TEXT_BYTES);
+
+        if (used == SIZE_MAX)
+                message("KMEM_OPTIONS=@%s: cannot read this file", path);
+        if (used == TEXT_BYTES)
+                message("KMEM_OPTIONS=@%s: expected at most %d characters in this file; ignored",
+                        path, TEXT_BYTES - 1);
+        if (used >= TEXT_BYTES)
+                text[0] = '\0';
+}
+
 void options_init(void)
 {
         static KMEM_SPARSE char text[TEXT_BYTES];
@@ -411,8 +426,7 @@ void options_init(void)
                         static KMEM_SPARSE char path[TEXT_BYTES];
 
                         strcpy(path, text + 1);
-                        if (read_file(path, text, sizeof(text)) == SIZE_MAX)
-                                message("KMEM_OPTIONS=@%s: cannot read this file", path);
+                        read_options_file(path, text);
                 }
                 parse_text(text);
         }

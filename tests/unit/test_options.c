@@ -331,6 +331,7 @@ static void files(void **state)
 {
         char path[] = "/tmp/kmem-options-XXXXXX";
         char variable[64] = "@";
+        char long_text[4097];
         int file = mkstemp(path);
 
         assert_true(file >= 0);
@@ -346,6 +347,18 @@ static void files(void **state)
         shows(variable, DEFAULTS);
         write_file(path, "purge_delay=3");
         shows(variable, "purge_delay=3");
+        memset(long_text, '#', sizeof(long_text));
+        memcpy(long_text, "purge_delay=4\n", 14);
+        long_text[4095] = '\0';
+        write_file(path, long_text);
+        shows(variable, "purge_delay=4");
+        shows_not(variable, "kmem:");
+        /* One more, and nothing of it counts. */
+        long_text[4095] = '#';
+        long_text[4096] = '\0';
+        write_file(path, long_text);
+        shows(variable, "expected at most 4095 characters in this file; ignored");
+        shows(variable, DEFAULTS);
         unlink(path);
         shows(variable, "cannot read this file");
         shows(variable, DEFAULTS);
