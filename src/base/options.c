@@ -29,7 +29,15 @@ struct options options = {
         .slob_breaks = {.count = 2, .sizes = {256, 1024}},
 };
 
-enum kind { KIND_CHOICE, KIND_NUMBER, KIND_SIZE, KIND_SIZES, KIND_TEXT, KIND_LETTERS };
+enum kind {
+        KIND_CHOICE,
+        KIND_NUMBER,
+        KIND_SIZE,
+        KIND_SIZE_OR_NONE, /* 0 besides those from least to most */
+        KIND_SIZES,
+        KIND_TEXT,
+        KIND_LETTERS,
+};
 
 struct setting {
         const char *name;
@@ -69,7 +77,8 @@ static const struct setting settings[] = {
         {"record", KIND_TEXT, NULL, 0, 0, PLACE(record)},
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},
-        {"profile_interval", KIND_SIZE, NULL, 0, (uint64_t)1 << 40, PLACE(profile_interval)},
+        {"profile_interval", KIND_SIZE_OR_NONE, NULL, 1024, (uint64_t)1 << 40,
+         PLACE(profile_interval)},
         {"profile_slices", KIND_NUMBER, NULL, 0, 50, PLACE(profile_slices)},
         {"slabinfo", KIND_TEXT, NULL, 0, 0, PLACE(slabinfo)},
         {"slabinfo_pid", KIND_NUMBER, NULL, 0, UINT32_MAX, PLACE(slabinfo_pid)},
@@ -171,6 +180,9 @@ static bool parse_letters(const struct setting *setting, const char *text, uint6
 /* Parses a value; on failure says what was expected. */
 static bool parse_value(const struct setting *setting, const char *text, uint64_t *value)
 {
+        bool or_none = setting->kind == KIND_SIZE_OR_NONE;
+        bool size = setting->kind == KIND_SIZE || or_none;
+
         if (setting->kind == KIND_LETTERS) {
                 if (parse_letters(setting, text, value))
                         return true;
@@ -189,10 +201,15 @@ static bool parse_value(const struct setting *setting, const char *text, uint64_
                         setting->choices);
                 return false;
         }
-        if (parse_number(text, setting->kind == KIND_SIZE, value) && *value >= setting->least &&
-            *value <= setting->most)
+        if (parse_number(text, size, value) && *value <= setting->most &&
+            (*value >= setting->least || (or_none && !*value)))
                 return true;
-        if (setting->kind == KIND_SIZE)
+        if (or_none)
+                message("option %s=%s: expected 0, or %lu to %lu bytes, with K, M, G or T if "
+                        "wanted; the default stays",
+                        setting->name, text, (unsigned long)setting->least,
+                        (unsigned long)setting->most);
+        else if (size)
                 message("option %s=%s: expected bytes, with K, M, G or T if wanted; "
                         "the default stays",
                         setting->name, text);

@@ -205,6 +205,10 @@ static void bad_values(void **state)
                 {"bad_free=maybe", "expected one of: abort ignore libc"},
                 {"check=all", "expected one of: drain sheaf"},
                 {"slabinfo_pid=4294967296", "expected a number"},
+                {"profile_interval=1", "option profile_interval=1: expected 0, or 1024 to "},
+                {"profile_interval=1023", "expected 0, or 1024 to 1099511627776 bytes"},
+                {"profile_interval=2T", "expected 0, or 1024 to "},
+                {"profile_interval=often", "expected 0, or 1024 to "},
                 {"attrs_pid=-1", "expected a number from 0 to 4294967295"},
         };
 
@@ -221,6 +225,7 @@ static void bad_values(void **state)
         shows("stats=2", "expected a number from 0 to 1");
         shows("debug=FX", "option debug=FX: expected letters of FZPUTAO, or - for none");
         shows_not("debug=FX", "other.debug");
+        shows_not("profile_interval=0,profile_interval=1K,profile_interval=1T", "kmem:");
         shows("debug_abort=2", "option debug_abort=2: expected a number from 0 to 1");
         /* A bad one does not spoil its neighbours. */
         shows("purge_delay=7,slots=fast,bad_free=ignore", "purge_delay=7");
