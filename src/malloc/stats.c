@@ -86,12 +86,31 @@ KMEM_PUBLIC struct mallinfo mallinfo(void)
         return info;
 }
 
+/* A name is any text. XML has no control characters but three; as in the slab table they become '!'. */
+static void escape(const char *name, char *escaped)
+{
+        for (; *name; name++) {
+                if (*name == '<')
+                        escaped = stpcpy(escaped, "&lt;");
+                else if (*name == '>')
+                        escaped = stpcpy(escaped, "&gt;");
+                else if (*name == '&')
+                        escaped = stpcpy(escaped, "&amp;");
+                else if (*name == '"')
+                        escaped = stpcpy(escaped, "&quot;");
+                else
+                        *escaped++ = (unsigned char)*name < ' ' || *name == 0x7f ? '!' : *name;
+        }
+        *escaped = '\0';
+}
+
 static void print_sizes(FILE *stream)
 {
         for (uint32_t index = 1; index < slots_index_end(); index++) {
                 struct cache_totals totals;
                 struct kmem_cache *cache;
                 char name[CACHE_NAME_BYTES];
+                char escaped[sizeof("&quot;") * CACHE_NAME_BYTES];
                 uint32_t size = 0;
 
                 /* Printing may allocate, so it is not done under the lock. */
@@ -103,11 +122,12 @@ static void print_sizes(FILE *stream)
                         cache_total(cache, &totals);
                 }
                 lock_drop(&cache_mutex);
-                if (size)
-                        fprintf(stream,
-                                "  <size name=\"%s\" bytes=\"%u\" inuse=\"%lu\" total=\"%lu\"/>\n",
-                                name, size, (unsigned long)totals.inuse,
-                                (unsigned long)totals.nodes.objects);
+                if (!size)
+                        continue;
+                escape(name, escaped);
+                fprintf(stream, "  <size name=\"%s\" bytes=\"%u\" inuse=\"%lu\" total=\"%lu\"/>\n",
+                        escaped, size, (unsigned long)totals.inuse,
+                        (unsigned long)totals.nodes.objects);
         }
 }
 

@@ -311,7 +311,9 @@ static void tuning(void **state)
 {
         FILE *file = tmpfile();
         static char text[1 << 16];
+        struct kmem_cache *cache = kmem_cache_create("a<b>&\"c\n\x7f\xc3\xbc", 100, 0, 0, NULL);
 
+        check(cache);
         check_equal(mallopt(M_MMAP_THRESHOLD, 1 << 20), 1);
         check_equal(mallopt(M_ARENA_MAX, 1), 1);
         check_equal(mallopt(-9999, 1), 0);
@@ -324,6 +326,8 @@ static void tuning(void **state)
         check(strstr(text, "<malloc version=\"1\""));
         check(strstr(text, "name=\"kmalloc-"));
         check(strstr(text, "</malloc>"));
+        check(strstr(text, "name=\"a&lt;b&gt;&amp;&quot;c!!\xc3\xbc\""));
+        kmem_cache_destroy(cache);
         fclose(file);
 }
 
