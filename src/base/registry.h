@@ -6,8 +6,9 @@
  *
  *  REG-1  Nothing here is read back by the allocator but requests and the links of free records,
  *         which are checked: whoever may write the file can spoil what readers see, and ask for what
- *         docs/attributes.md lists. By cutting the file off they can also end the process, by SIGBUS
- *         at its next figure; but they are its own user and root, who may send it any signal.
+ *         docs/attributes.md and docs/profiles.md list. By cutting the file off they can also end the
+ *         process, by SIGBUS at its next figure; but they are its own user and root, who may send it
+ *         any signal.
  *  REG-2  Only the process that made a file writes it. A child, of fork or of a raw clone, finds
  *         at its first slow path that a page which the kernel clears in children is clear, and
  *         leaves its parent's registry before it writes a figure.

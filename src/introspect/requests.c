@@ -98,6 +98,9 @@ static int honour_attribute_locked(const struct registry_request *request)
         }
         if (!attribute || !attribute_exists(attribute, cache))
                 return ENOENT;
+        /* The program's own: checks may end it, and it counts for itself. */
+        if (!attribute->outside)
+                return EIO;
         return attribute_store_locked(attribute, cache, request->value);
 }
 

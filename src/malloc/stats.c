@@ -86,7 +86,7 @@ KMEM_PUBLIC struct mallinfo mallinfo(void)
         return info;
 }
 
-/* A name is any text. XML has no control characters but three; as in the slab table they become '!'. */
+/* A name may be any text. XML lacks most control characters; they become '!', as in the slab table. */
 static void escape(const char *name, char *escaped)
 {
         for (; *name; name++) {

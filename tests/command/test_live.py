@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem ps`, `info`, `attr` and `trim`: running processes, seen and steered from outside."""
 
+import errno
 import fcntl
 import json
 import os
@@ -305,6 +306,26 @@ def test_writable_attributes(program: Program, name: str, new: int) -> None:
     assert value("attr", program.pid, f"mine/{name}") == f"{new}\n"
     wait_until(lambda: value("attr", program.pid, f"mine/{name}", "--effective") == f"{new}\n")
     assert program.do(f"attr('mine', '{name}')") == rf"'{new}\n'"
+
+
+def test_what_is_the_programs_own_to_write() -> None:
+    """The command refuses these itself; here they stand in the file all the same."""
+    with Program("--set", "stats=1,mine.debug=F", "--set", "sheaf_capacity=0") as program:
+        program.do("own = create(b'own', 64)")
+        program.do("give(own, take(own, 3000))")
+        counted = program.do("attr('own', 'alloc_slowpath')")
+        assert counted != repr("0\n")
+        program.do("busy()")
+        with open_process(program.pid, writable=True) as registry:
+            births = {cache.name: cache["birth"] for cache in registry.caches()}
+            for cache, name, text in (
+                ("mine", "validate", "1"),
+                ("own", "alloc_slowpath", "0"),
+                ("own", "order", "0"),
+            ):
+                request = registry.ask(births[cache], name, text)
+                assert registry.wait(request, DEADLINE) == (errno.EIO, 0)
+        assert program.do("attr('own', 'alloc_slowpath')") == counted
 
 
 def test_shrink_and_trim(program: Program) -> None:
