@@ -9,6 +9,7 @@
 #include "introspect/at_exit.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,7 +39,6 @@ KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(con
         return real(file, mode & ~RTLD_DEEPBIND);
 }
 
-/* Programs that leave without running destructors still write what they were asked for. */
 static void leave(int status) __attribute__((noreturn));
 
 /*
@@ -57,11 +57,17 @@ static bool locks_become_free(void)
         return false;
 }
 
-static void leave(int status)
+/* Programs that leave without running destructors still write what they were asked for. */
+static void finish(void)
 {
         if (at_exit_is_wanted() && locks_become_free())
                 at_exit_write();
         registry_close();
+}
+
+static void leave(int status)
+{
+        finish();
         for (;;)
                 syscall(SYS_exit_group, status);
 }
@@ -73,5 +79,20 @@ KMEM_PUBLIC void _exit(int status)
 
 KMEM_PUBLIC void _Exit(int status)
 {
+        leave(status);
+}
+
+/*
+ * libc's calls its own _exit. The table is of the moment before the functions that the program has
+ * given at_quick_exit: one of ours there would be called behind them, but would have to be given at
+ * the start of every process.
+ */
+KMEM_PUBLIC void quick_exit(int status)
+{
+        void (*real)(int) = (void (*)(int))dlsym(RTLD_NEXT, "quick_exit");
+
+        finish();
+        if (real)
+                real(status);
         leave(status);
 }

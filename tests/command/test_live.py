@@ -509,7 +509,7 @@ def test_a_killed_process_is_swept() -> None:
 
 
 def test_the_file_goes_with_its_process() -> None:
-    for end in ("sys.exit()", "os._exit(0)"):
+    for end in ("sys.exit()", "os._exit(0)", "ctypes.CDLL(None).quick_exit(0)"):
         with Program() as program:
             path = file_of(program.pid)
             assert path is not None

@@ -213,6 +213,23 @@ def test_slabinfo_into_a_pipe(tmp_path: Path) -> None:
     assert b"# objects handed out: " in table
 
 
+@pytest.mark.parametrize("end", ["_exit", "_Exit", "quick_exit"])
+def test_slabinfo_without_destructors(tmp_path: Path, end: str) -> None:
+    """The program's status stays, and what it has given at_quick_exit is called."""
+    file = tmp_path / "table"
+    script = (
+        "import ctypes, os\n"
+        "libc = ctypes.CDLL(None)\n"
+        "last = ctypes.CFUNCTYPE(None)(lambda: os.write(1, b'last'))\n"
+        "libc.__cxa_at_quick_exit(last, None)\n"
+        f"libc.{end}(7)\n"
+    )
+    result = kmem_run("--slabinfo", file, "--", sys.executable, "-c", script)
+    output = b"last" if end == "quick_exit" else b""
+    assert (result.returncode, result.stdout, result.stderr) == (7, output, b"")
+    assert file.read_text().startswith("slabinfo - version: 2.1\n")
+
+
 def test_slabinfo_with_pid_is_for_children_too(tmp_path: Path) -> None:
     value, _ = options_seen("--slabinfo", tmp_path / "table.%p")
     assert value == f"slabinfo={tmp_path}/table.%p"
