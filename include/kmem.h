@@ -351,7 +351,6 @@ typedef void mempool_free_t(void *element, void *pool_data);
  * and curr_nr as hints.
  */
 typedef struct mempool_s {
-        uint32_t lock;    /* protects curr_nr, elements and min_nr */
         int min_nr;       /* elements that the pool promises */
         int curr_nr;      /* elements in reserve */
         uint32_t wait[2]; /* threads that wait for an element */

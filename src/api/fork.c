@@ -35,6 +35,7 @@ static void prepare(void)
         if (&_IO_list_lock)
                 _IO_list_lock();
         lock_take(&heap_start_lock);
+        pools_each_lock(lock_take);
         call_rcu_fork_prepare();
         kfree_rcu_fork_prepare();
         lock_take(&cache_mutex);
@@ -69,6 +70,7 @@ static void parent(void)
         lock_drop(&cache_mutex);
         kfree_rcu_fork_parent();
         call_rcu_fork_parent();
+        pools_each_lock(lock_drop);
         lock_drop(&heap_start_lock);
         if (&_IO_list_unlock)
                 _IO_list_unlock();
@@ -90,6 +92,7 @@ static void child(void)
         lock_reset(&cache_mutex);
         kfree_rcu_fork_child();
         call_rcu_fork_child();
+        pools_each_lock(lock_reset);
         lock_reset(&heap_start_lock);
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();

@@ -149,6 +149,9 @@ static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
                 block_free_slow(block, call);
 }
 
+/* mempool.c: for fork, the locks of all memory pools */
+KMEM_HIDDEN void pools_each_lock(void (*change)(struct lock *lock));
+
 /* fork.c */
 KMEM_HIDDEN void fork_init(void);
 /* Whether no lock of the heap is held at this moment, by anybody. */

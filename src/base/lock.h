@@ -4,10 +4,11 @@
  * forked child may simply store zero.
  *
  * Never taken on the fast path. Lock order of the whole library, outermost first:
- *   free_lock, lists of kfree_rcu and kmem_call_rcu (api) > cache_mutex > drain_mutex (percpu)
- *   > slot cache lock > alien lock (slab) > list_lock (slub, slab) > slot lock (locked slots)
- *   > barn lock > slob_lock > release_lock, deferred_lock (page) > RCU's poll_lock > huge lock
- *   > purge lock > zone locks, ascending > frontier lock > group lock > extra lock > metadata lock
+ *   locks of memory pools > free_lock, lists of kfree_rcu and kmem_call_rcu (api) > cache_mutex
+ *   > drain_mutex (percpu) > slot cache lock > alien lock (slab) > list_lock (slub, slab)
+ *   > slot lock (locked slots) > barn lock > slob_lock > release_lock, deferred_lock (page)
+ *   > RCU's poll_lock > huge lock > purge lock > zone locks, ascending > frontier lock > group lock
+ *   > extra lock > metadata lock
  */
 #ifndef KMEM_BASE_LOCK_H
 #define KMEM_BASE_LOCK_H

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "forked.h"
 
 #include "kmem.h"
 
@@ -12,7 +13,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { ELEMENTS = 64, CALLS_MAX = 64 };
 
@@ -363,6 +366,51 @@ static void test_many_threads_on_a_small_pool(void **state)
         assert_int_equal(source.out, 0);
 }
 
+/* ---- Fork -------------------------------------------------------------------------------- */
+
+static uint32_t forks_over;
+
+static void *use_reserve(void *pool)
+{
+        while (!__atomic_load_n(&forks_over, __ATOMIC_RELAXED)) {
+                void *element = mempool_alloc(pool, GFP_KERNEL);
+
+                check(element != NULL);
+                mempool_free(element, pool);
+        }
+        return NULL;
+}
+
+/* Other threads are inside calls at the forks; the child's do not wait for them. */
+static void test_fork_beside_threads(void **state)
+{
+        mempool_t *pool = pool_of(THREADS);
+        pthread_t threads[THREADS];
+
+        source.fails = true;
+        for (int i = 0; i < THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, use_reserve, pool), 0);
+        for (int i = 0; i < 100; i++) {
+                pid_t pid = fork();
+                int status;
+
+                assert_true(pid >= 0);
+                if (pid == 0) {
+                        alarm(20);
+                        forked_child_starts_no_thread_under_qemu();
+                        mempool_free(mempool_alloc_preallocated(pool), pool);
+                        _exit(0);
+                }
+                assert_int_equal(waitpid(pid, &status, 0), pid);
+                check_equal(status, 0);
+        }
+        __atomic_store_n(&forks_over, 1, __ATOMIC_RELAXED);
+        for (int i = 0; i < THREADS; i++)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(pool->curr_nr, THREADS);
+        mempool_destroy(pool);
+}
+
 /* ---- A heap that is full ----------------------------------------------------------------- */
 
 static void exhausted(void)
@@ -420,6 +468,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_a_free_wakes_a_waiter),
                 cmocka_unit_test(test_a_waiter_asks_again),
                 cmocka_unit_test(test_many_threads_on_a_small_pool),
+                cmocka_unit_test(test_fork_beside_threads),
                 cmocka_unit_test(test_full_heap),
         };
 
