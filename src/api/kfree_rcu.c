@@ -4,14 +4,16 @@
  *
  * Pointers are collected in the open batch. A batch that is full, or old, or has collected a
  * sheaf's worth while no other waits, is closed with a snapshot of the grace period it needs, and
- * queued; later calls free the batches at the front whose time has come.
+ * queued; later calls free the batches at the front whose time has come. Without memory for a batch
+ * a block waits in a second queue, linked through the head in it.
  *
  * Invariants:
  *  KFREE-1  A batch's snapshot is taken after its last pointer was put in, so it covers all.
- *  KFREE-2  Snapshots ascend along the queue (they are taken under the lock).
+ *  KFREE-2  Snapshots ascend along both queues (they are taken under the lock).
+ *  KFREE-3  Nobody here waits for a callback: a callback may call all of this.
  *
  * Against: readers use the blocks until they leave their sections; nothing here reads or writes
- * a block before its grace period is over. Frees happen without the lock.
+ * a block, but for its head, before its grace period is over. Frees happen without the lock.
  */
 #include "api/owner.h"
 #include "api/rcu.h"
@@ -26,6 +28,7 @@ enum {
         BATCH_POINTERS = BATCH_BYTES / 8 - 4,
         CLOSE_COUNT = 32, /* worth a grace period of their own when nothing else waits */
         CLOSE_AGE_MS = 20,
+        OFFSET_BITS = 12, /* of how far into its block a head may lie */
 };
 
 struct batch {
@@ -42,7 +45,9 @@ static struct {
         struct batch *open;  /* collects; NULL or not empty */
         struct batch *first; /* queue of closed ones, oldest first */
         struct batch *last;
-        bool has_heads; /* some went to kmem_call_rcu for lack of memory */
+        /* Blocks without a batch, oldest first. func holds snapshot << OFFSET_BITS | offset. */
+        struct kmem_rcu_head *first_head;
+        struct kmem_rcu_head *last_head;
 } pending;
 static uint64_t refused_ms;
 
@@ -96,7 +101,25 @@ static bool collect(void *block)
         return collected;
 }
 
-/* Held while batches are freed, so that the barrier finds none half done; outside pending.lock. */
+static uint64_t head_snapshot(const struct kmem_rcu_head *head)
+{
+        return (uintptr_t)head->func >> OFFSET_BITS;
+}
+
+static void queue_head(struct kmem_rcu_head *head, uintptr_t offset)
+{
+        lock_take(&pending.lock);
+        head->next = NULL;
+        head->func = (void (*)(struct kmem_rcu_head *))(rcu_snapshot() << OFFSET_BITS | offset);
+        if (pending.first_head)
+                pending.last_head->next = head;
+        else
+                pending.first_head = head;
+        pending.last_head = head;
+        lock_drop(&pending.lock);
+}
+
+/* Held while blocks are freed, so that the barrier finds none half done; outside pending.lock. */
 static struct lock free_lock;
 
 /* Takes the first batch out of the queue if its grace period is not later than @snapshot. */
@@ -114,8 +137,24 @@ static struct batch *take_batch(uint64_t snapshot)
         return batch;
 }
 
-static void free_batches_locked(uint64_t snapshot)
+/* As take_batch, for the queue of heads. */
+static struct kmem_rcu_head *take_head(uint64_t snapshot)
 {
+        struct kmem_rcu_head *head;
+
+        lock_take(&pending.lock);
+        head = pending.first_head;
+        if (head && head_snapshot(head) <= snapshot)
+                pending.first_head = head->next;
+        else
+                head = NULL;
+        lock_drop(&pending.lock);
+        return head;
+}
+
+static void free_waiting_locked(uint64_t snapshot)
+{
+        struct kmem_rcu_head *head;
         struct batch *batch;
 
         debug_check(lock_is_held(&free_lock));
@@ -123,8 +162,11 @@ static void free_batches_locked(uint64_t snapshot)
                 kmem_cache_free_bulk(NULL, batch->count, batch->pointers);
                 metadata_free(batch, sizeof(*batch));
         }
+        while ((head = take_head(snapshot)))
+                kfree((char *)head - ((uintptr_t)head->func & ((1 << OFFSET_BITS) - 1)));
 }
 
+/* Of the two queues' oldest; 0 if both are empty. */
 static uint64_t first_snapshot(void)
 {
         uint64_t snapshot;
@@ -132,21 +174,42 @@ static uint64_t first_snapshot(void)
         lock_take(&pending.lock);
         close_if_due_locked();
         snapshot = pending.first ? pending.first->snapshot : 0;
+        if (pending.first_head && (!snapshot || head_snapshot(pending.first_head) < snapshot))
+                snapshot = head_snapshot(pending.first_head);
         lock_drop(&pending.lock);
         return snapshot;
+}
+
+/* Of the two queues' newest; 0 if both are empty. */
+static uint64_t last_snapshot(void)
+{
+        uint64_t snapshot;
+
+        lock_take(&pending.lock);
+        close_open_locked();
+        snapshot = pending.first ? pending.last->snapshot : 0;
+        if (pending.first_head)
+                snapshot = max_of(snapshot, head_snapshot(pending.last_head));
+        lock_drop(&pending.lock);
+        return snapshot;
+}
+
+/* Whether anything is in a queue. Relaxed: what is missed now, a later call finds. */
+static bool is_waiting(void)
+{
+        return load_relaxed(&pending.first) || load_relaxed(&pending.first_head);
 }
 
 void kfree_rcu_release(void)
 {
         uint64_t snapshot;
 
-        /* Relaxed: what is missed now, a later call finds. */
-        if (!load_relaxed(&pending.first) && !load_relaxed(&pending.open))
+        if (!is_waiting() && !load_relaxed(&pending.open))
                 return;
         snapshot = first_snapshot();
         if (!snapshot || !rcu_poll_seldom(snapshot, &refused_ms) || !lock_try(&free_lock))
                 return;
-        free_batches_locked(snapshot);
+        free_waiting_locked(snapshot);
         lock_drop(&free_lock);
 }
 
@@ -173,16 +236,13 @@ KMEM_PUBLIC void kmem_free_rcu(void *block, struct kmem_rcu_head *head)
         if (unlikely(!collect(block))) {
                 uintptr_t offset = (uintptr_t)head - (uintptr_t)block;
 
-                if (!head || offset >= 4096) {
+                if (!head || offset >> OFFSET_BITS) {
                         free_without_memory(block);
                         return;
                 }
-                store_relaxed(&pending.has_heads, true);
-                kmem_call_rcu(head, (void (*)(struct kmem_rcu_head *))offset);
-                return;
+                queue_head(head, offset);
         }
-        /* Relaxed: without a queue there is nothing to release. */
-        if (load_relaxed(&pending.first))
+        if (is_waiting())
                 kfree_rcu_release();
 }
 
@@ -195,17 +255,12 @@ KMEM_PUBLIC void kfree_rcu_barrier(void)
                 return;
         }
         check_may_wait("kfree_rcu_barrier");
-        lock_take(&pending.lock);
-        close_open_locked();
-        snapshot = pending.first ? pending.last->snapshot : 0;
-        lock_drop(&pending.lock);
+        snapshot = last_snapshot();
         if (snapshot)
                 rcu_wait(snapshot);
         lock_take(&free_lock);
-        free_batches_locked(snapshot);
+        free_waiting_locked(snapshot);
         lock_drop(&free_lock);
-        if (load_relaxed(&pending.has_heads))
-                kmem_rcu_barrier();
 }
 
 void kfree_rcu_fork_prepare(void)

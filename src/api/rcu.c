@@ -16,9 +16,6 @@
 #include "base/system.h"
 #include "page/deferred.h"
 
-/* Below this a function is an offset: the block that starts that far in front of the head. */
-enum { OFFSET_LIMIT = 4096 };
-
 struct callback_list {
         struct kmem_rcu_head *first;
         struct kmem_rcu_head *last;
@@ -87,16 +84,6 @@ static void list_append(struct callback_list *to, struct callback_list *from)
         *from = (struct callback_list){0};
 }
 
-static void run_callback(struct kmem_rcu_head *head)
-{
-        uintptr_t offset = (uintptr_t)head->func;
-
-        if (offset < OFFSET_LIMIT)
-                kfree((char *)head - offset);
-        else
-                head->func(head);
-}
-
 static struct kmem_rcu_head *take_ready(void)
 {
         struct kmem_rcu_head *head;
@@ -124,7 +111,7 @@ static bool run_all_locked(void)
                 return false;
         rcu_wait(rcu_snapshot());
         while ((head = take_ready()))
-                run_callback(head);
+                head->func(head);
         return true;
 }
 

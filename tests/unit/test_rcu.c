@@ -363,6 +363,62 @@ static void test_no_memory_to_collect(void **state)
         child_prints("no-memory-to-collect", NULL, "the block leaks");
 }
 
+static uint32_t barrier_is_over;
+
+static void call_barriers(struct kmem_rcu_head *head)
+{
+        struct kmem_cache *cache = kmem_cache_create("short", 40, 0, 0, NULL);
+
+        kfree_rcu_barrier();
+        kmem_cache_destroy(cache);
+        __atomic_store_n(&barrier_is_over, 1, __ATOMIC_RELEASE);
+}
+
+/* A callback may wait for kfree_rcu, also for blocks that could not be collected, now or before. */
+static void barriers_in_a_callback(void)
+{
+        static struct kmem_rcu_head head;
+
+        for (int i = 0; i < 100; i++) {
+                struct item *item = kmalloc(sizeof(*item), GFP_KERNEL);
+
+                refused_bytes = 4096;
+                kfree_rcu(item, rcu);
+                refused_bytes = 0;
+        }
+        kmem_call_rcu(&head, call_barriers);
+        wait_until(__atomic_load_n(&barrier_is_over, __ATOMIC_ACQUIRE));
+}
+
+static void test_barriers_in_a_callback(void **state)
+{
+        child_passes("barriers-in-a-callback", NULL);
+}
+
+/* A block that could not be collected is freed by later calls, too. */
+static void no_memory_for_a_while(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("items", sizeof(struct item), 0, 0, NULL);
+        struct item *items[100];
+
+        for (int i = 0; i < 100; i++)
+                items[i] = kmem_cache_alloc(cache, GFP_KERNEL);
+        refused_bytes = 4096;
+        stayer_enter();
+        for (int i = 0; i < 100; i++)
+                kfree_rcu(items[i], rcu);
+        check_equal(objects_in_use(cache), 100);
+        stayer_leave();
+        wait_until((kmem_cache_shrink(cache), objects_in_use(cache) == 0));
+        kmem_cache_destroy(cache);
+}
+
+static void test_no_memory_for_a_while(void **state)
+{
+        skip_on_slob("does not kfree objects of caches");
+        child_passes("no-memory-for-a-while", NULL);
+}
+
 enum { CALLBACKS = 3000 };
 
 static struct callback {
@@ -851,6 +907,8 @@ int main(int argc, char **argv)
                 {"wait-inside", wait_inside},
                 {"no-memory-for-records", no_memory_for_records},
                 {"no-memory-to-collect", no_memory_to_collect},
+                {"no-memory-for-a-while", no_memory_for_a_while},
+                {"barriers-in-a-callback", barriers_in_a_callback},
                 {"domain", domain},
                 {"attack-cells", attack_cells},
                 {"attack-cells-sabotaged", attack_cells_sabotaged},
@@ -872,6 +930,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_no_memory_for_records),
                 cmocka_unit_test(test_kfree_rcu),
                 cmocka_unit_test(test_no_memory_to_collect),
+                cmocka_unit_test(test_no_memory_for_a_while),
+                cmocka_unit_test(test_barriers_in_a_callback),
                 cmocka_unit_test(test_callbacks),
                 cmocka_unit_test(test_domain),
                 cmocka_unit_test(test_pages_wait_for_readers),
