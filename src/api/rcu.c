@@ -5,7 +5,9 @@
  * Callbacks are collected in `next`. Whoever holds run_lock takes them all, waits for one grace
  * period, and runs them in order: the library's thread, or kmem_rcu_barrier. run_lock is held
  * while callbacks run, so a barrier that gets it has nothing older in front of it. It is outside
- * of all other locks, and fork does not take it: a callback may fork.
+ * of all other locks, and fork does not take it: a callback may fork. Then the child's thread is
+ * still the holder, and goes on with the callbacks whose grace period it has waited for; others
+ * must not add theirs to them.
  */
 #include "api/owner.h"
 #include "api/rcu.h"
@@ -28,6 +30,8 @@ static struct {
         bool has_thread;
 } callbacks;
 static struct lock run_lock;
+/* The calling thread holds run_lock. Initial-exec: access must never allocate. */
+static _Thread_local bool has_run_lock __attribute__((tls_model("initial-exec")));
 static struct event callback_event;
 
 KMEM_PUBLIC void kmem_rcu_read_lock(void)
@@ -115,15 +119,24 @@ static bool run_all_locked(void)
         return true;
 }
 
+static bool run_all(void)
+{
+        bool any;
+
+        lock_take(&run_lock);
+        has_run_lock = true;
+        any = run_all_locked();
+        has_run_lock = false;
+        lock_drop(&run_lock);
+        return any;
+}
+
 static void *callback_thread(void *unused)
 {
         for (;;) {
                 uint32_t sequence = event_announce(&callback_event);
-                bool any;
+                bool any = run_all();
 
-                lock_take(&run_lock);
-                any = run_all_locked();
-                lock_drop(&run_lock);
                 kfree_rcu_release();
                 pages_release_deferred();
                 if (any)
@@ -173,9 +186,7 @@ KMEM_PUBLIC void kmem_rcu_barrier(void)
                 return;
         }
         check_may_wait("kmem_rcu_barrier");
-        lock_take(&run_lock);
-        run_all_locked();
-        lock_drop(&run_lock);
+        run_all();
         kfree_rcu_release();
         pages_release_deferred();
 }
@@ -204,11 +215,15 @@ void call_rcu_fork_parent(void)
         lock_drop(&callbacks.lock);
 }
 
-/* The callback that another thread was running is lost; those behind it are not. */
+/*
+ * The callback that another thread was running is lost; those behind it are not, and wait for
+ * another grace period.
+ */
 void call_rcu_fork_child(void)
 {
         callbacks.has_thread = false;
         callback_event = (struct event){0};
         lock_reset(&callbacks.lock);
-        lock_reset(&run_lock);
+        if (!has_run_lock)
+                lock_reset(&run_lock);
 }

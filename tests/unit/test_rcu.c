@@ -455,6 +455,83 @@ static void test_callbacks(void **state)
         wait_until(__atomic_load_n(&callbacks_run, __ATOMIC_ACQUIRE) == CALLBACKS);
 }
 
+/* ---- A callback that forks ----------------------------------------------------------------- */
+
+static uint32_t fork_is_over; /* the callback that forked has returned, in this process */
+static uint32_t late_ran;
+
+static void late(struct kmem_rcu_head *head)
+{
+        check(__atomic_load_n(&stayer.stage, __ATOMIC_ACQUIRE) >= 2);
+        __atomic_store_n(&late_ran, 1, __ATOMIC_RELEASE);
+}
+
+static void pause_ms(uint64_t duration)
+{
+        for (uint64_t end = now_ms() + duration; now_ms() < end;)
+                sched_yield();
+}
+
+static void *judge(void *unused)
+{
+        wait_until(__atomic_load_n(&fork_is_over, __ATOMIC_ACQUIRE));
+        pause_ms(50);
+        check_equal(__atomic_load_n(&late_ran, __ATOMIC_ACQUIRE), 0);
+        stayer_leave();
+        wait_until(__atomic_load_n(&late_ran, __ATOMIC_ACQUIRE));
+        kmem_rcu_barrier();
+        _exit(0);
+        return unused;
+}
+
+static void after_fork(struct kmem_rcu_head *head)
+{
+        __atomic_store_n(&fork_is_over, 1, __ATOMIC_RELEASE);
+}
+
+static void fork_in_callback(struct kmem_rcu_head *head)
+{
+        static struct kmem_rcu_head late_head;
+        pthread_t thread;
+        int status;
+        pid_t pid = fork();
+
+        check(pid >= 0);
+        if (pid == 0) {
+                alarm(60);
+                stayer_enter();
+                /* The child's new thread may take it, but must not have it run by this one. */
+                kmem_call_rcu(&late_head, late);
+                pause_ms(50);
+                check_equal(pthread_create(&thread, NULL, judge, NULL), 0);
+                return;
+        }
+        check_equal(waitpid(pid, &status, 0), pid);
+        check_equal(status, 0);
+}
+
+static void callback_forks(void)
+{
+        static struct kmem_rcu_head heads[2];
+
+        if (under_qemu()) {
+                puts("qemu: no threads in a forked child");
+                exit(CHILD_SKIP);
+        }
+        /* One grace period for both: the second runs in parent and child. */
+        stayer_enter();
+        kmem_call_rcu(&heads[0], fork_in_callback);
+        kmem_call_rcu(&heads[1], after_fork);
+        stayer_leave();
+        wait_until(__atomic_load_n(&fork_is_over, __ATOMIC_ACQUIRE));
+        kmem_rcu_barrier();
+}
+
+static void test_callback_forks(void **state)
+{
+        child_passes("callback-forks", NULL);
+}
+
 /* A second implementation, whose grace periods end when the test says so. */
 static uint64_t requested;
 
@@ -909,6 +986,7 @@ int main(int argc, char **argv)
                 {"no-memory-to-collect", no_memory_to_collect},
                 {"no-memory-for-a-while", no_memory_for_a_while},
                 {"barriers-in-a-callback", barriers_in_a_callback},
+                {"callback-forks", callback_forks},
                 {"domain", domain},
                 {"attack-cells", attack_cells},
                 {"attack-cells-sabotaged", attack_cells_sabotaged},
@@ -933,6 +1011,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_no_memory_for_a_while),
                 cmocka_unit_test(test_barriers_in_a_callback),
                 cmocka_unit_test(test_callbacks),
+                cmocka_unit_test(test_callback_forks),
                 cmocka_unit_test(test_domain),
                 cmocka_unit_test(test_pages_wait_for_readers),
                 cmocka_unit_test(test_new_slabs_release_pages),
