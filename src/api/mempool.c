@@ -11,6 +11,8 @@
  *          So the hint that is read without the lock never lets a needed element pass by.
  *  POOL-3  A waiter announces itself before it drops the lock under which it found the reserve
  *          empty, so an element that is put there later wakes it.
+ *  POOL-4  A free wakes one waiter, which may be served by alloc_fn in the end: whoever has waited
+ *          wakes another, so nobody sleeps beside an element.
  *
  * A pool's lock is one of a few that all pools share, by address: so fork can take those of pools
  * that only the program knows (fork.c). alloc_fn and free_fn are never called with it held, nor is
@@ -252,6 +254,7 @@ KMEM_PUBLIC void *mempool_alloc(mempool_t *pool, gfp_t flags)
         gfp_t patient = flags | __GFP_NOMEMALLOC | __GFP_NORETRY | __GFP_NOWARN;
         gfp_t hasty = patient & ~(__GFP_DIRECT_RECLAIM | __GFP_IO);
         int saved_errno = errno;
+        bool has_waited = false;
         void *element;
 
         if (unlikely(flags & __GFP_ZERO))
@@ -268,9 +271,12 @@ KMEM_PUBLIC void *mempool_alloc(mempool_t *pool, gfp_t flags)
                         return NULL;
                 }
                 element = pool_wait(pool);
+                has_waited = true;
                 if (!element)
                         element = pool->alloc(hasty, pool->pool_data);
         }
+        if (unlikely(has_waited))
+                event_wake(pool_event(pool), 1); /* POOL-4 */
         errno = saved_errno;
         return element;
 }

@@ -7,10 +7,12 @@
 #include "child.h"
 #include "forked.h"
 
+#include "base/event.h"
 #include "kmem.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -286,6 +288,75 @@ static void await_waiters(const mempool_t *pool, unsigned int count)
         }
 }
 
+static const void *endless; /* the event of a pool whose waiters are not to wake by themselves */
+static pid_t sleepers[2];   /* threads that wait there */
+static uint32_t sleeper_count;
+
+void __real_event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds);
+void __wrap_event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds);
+
+void __wrap_event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds)
+{
+        if (event == endless) {
+                uint32_t which = __atomic_fetch_add(&sleeper_count, 1, __ATOMIC_RELAXED);
+
+                if (which < 2)
+                        __atomic_store_n(&sleepers[which], gettid(), __ATOMIC_RELEASE);
+                milliseconds = 3600 * 1000;
+        }
+        __real_event_sleep(event, sequence, milliseconds);
+}
+
+/* Waits until the thread is in event_sleep, and the kernel has put it to sleep there. */
+static void await_sleeper(const pid_t *sleeper)
+{
+        time_t end = time(NULL) + 20;
+        char state = '?';
+
+        while (state != 'S') {
+                char path[64];
+                FILE *file;
+
+                check(time(NULL) < end);
+                snprintf(path, sizeof(path), "/proc/self/task/%d/stat",
+                         __atomic_load_n(sleeper, __ATOMIC_ACQUIRE));
+                file = fopen(path, "r");
+                if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+                        state = '?';
+                if (file)
+                        fclose(file);
+        }
+}
+
+/* One waiter is served by the allocator, which has memory for a moment; the other by the reserve. */
+static void test_a_wake_is_passed_on(void **state)
+{
+        mempool_t *pool = pool_of(1);
+        void *element = mempool_alloc_preallocated(pool);
+        struct timespec deadline;
+        pthread_t threads[2];
+        void *got[2];
+
+        source.fails = true;
+        endless = pool->wait;
+        for (int i = 0; i < 2; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, take_one, pool), 0);
+        await_sleeper(&sleepers[0]);
+        await_sleeper(&sleepers[1]);
+        source.succeed_in = 1;
+        mempool_free(element, pool);
+        clock_gettime(CLOCK_REALTIME, &deadline);
+        deadline.tv_sec += 20;
+        for (int i = 0; i < 2; i++)
+                check_equal(pthread_timedjoin_np(threads[i], &got[i], &deadline), 0);
+        assert_true(got[0] == element || got[1] == element);
+        assert_ptr_not_equal(got[0], got[1]);
+        endless = NULL;
+        for (int i = 0; i < 2; i++)
+                mempool_free(got[i], pool);
+        mempool_destroy(pool);
+}
+
 static void test_a_free_wakes_a_waiter(void **state)
 {
         mempool_t *pool = pool_of(1);
@@ -466,6 +537,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_embedded),
                 cmocka_unit_test(test_usual_kinds),
                 cmocka_unit_test(test_a_free_wakes_a_waiter),
+                cmocka_unit_test(test_a_wake_is_passed_on),
                 cmocka_unit_test(test_a_waiter_asks_again),
                 cmocka_unit_test(test_many_threads_on_a_small_pool),
                 cmocka_unit_test(test_fork_beside_threads),
