@@ -394,7 +394,8 @@ void mempool_exit(mempool_t *pool);
  *
  * Asks, in this order: alloc_fn without __GFP_DIRECT_RECLAIM and __GFP_IO; the reserve; alloc_fn
  * with @flags. If all fail and @flags has __GFP_DIRECT_RECLAIM, waits until an element is freed,
- * at most 5 s, and begins anew: so it returns NULL (ENOMEM) only if @flags forbids waiting.
+ * at most 5 s, and begins anew: so it returns NULL (ENOMEM) only if @flags forbids waiting; with
+ * __GFP_NOFAIL, of which alloc_fn is not told, the process is stopped then.
  */
 void *mempool_alloc(mempool_t *pool, gfp_t flags) __attribute__((malloc));
 

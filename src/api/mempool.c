@@ -251,7 +251,8 @@ static KMEM_COLD void *refuse_zero(void)
 
 KMEM_PUBLIC void *mempool_alloc(mempool_t *pool, gfp_t flags)
 {
-        gfp_t patient = flags | __GFP_NOMEMALLOC | __GFP_NORETRY | __GFP_NOWARN;
+        /* What must not fail is the pool's call; a refusal behind it is no reason to stop. */
+        gfp_t patient = (flags & ~__GFP_NOFAIL) | __GFP_NOMEMALLOC | __GFP_NORETRY | __GFP_NOWARN;
         gfp_t hasty = patient & ~(__GFP_DIRECT_RECLAIM | __GFP_IO);
         int saved_errno = errno;
         bool has_waited = false;
@@ -267,6 +268,9 @@ KMEM_PUBLIC void *mempool_alloc(mempool_t *pool, gfp_t flags)
                 if (element)
                         break;
                 if (!(flags & __GFP_DIRECT_RECLAIM)) {
+                        if (flags & __GFP_NOFAIL)
+                                message_fatal("mempool_alloc: out of memory with __GFP_NOFAIL, "
+                                              "and not allowed to wait");
                         errno = ENOMEM;
                         return NULL;
                 }

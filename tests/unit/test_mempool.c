@@ -171,6 +171,34 @@ static void test_all_promised_elements(void **state)
         }
 }
 
+/* With an allocator that would stop the process the reserve is asked all the same. */
+static void test_nofail(void **state)
+{
+        mempool_t *pool = pool_of(1);
+        void *element;
+
+        source.fails = true;
+        source.call_count = 0;
+        element = mempool_alloc(pool, GFP_KERNEL | __GFP_NOFAIL);
+        assert_non_null(element);
+        source.succeed_in = 2;
+        mempool_free(mempool_alloc(pool, GFP_KERNEL | __GFP_NOFAIL), pool);
+        mempool_free(element, pool);
+        assert_int_equal(source.call_count, 3);
+        for (int i = 0; i < 3; i++)
+                assert_int_equal(source.calls[i] & __GFP_NOFAIL, 0);
+        mempool_destroy(pool);
+        child_aborts("nofail", NULL, "mempool_alloc: out of memory with __GFP_NOFAIL");
+}
+
+static void nofail_without_waiting(void)
+{
+        mempool_t *pool = pool_of(0);
+
+        source.fails = true;
+        mempool_alloc(pool, GFP_ATOMIC | __GFP_NOFAIL);
+}
+
 static void test_zero_is_refused(void **state)
 {
         mempool_t *pool = pool_of(1);
@@ -526,12 +554,16 @@ static void test_full_heap(void **state)
 
 int main(int argc, char **argv)
 {
-        static const struct child_case cases[] = {{"exhausted", exhausted}};
+        static const struct child_case cases[] = {
+                {"exhausted", exhausted},
+                {"nofail", nofail_without_waiting},
+        };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_create_and_destroy),
                 cmocka_unit_test(test_failed_creation_leaves_nothing),
                 cmocka_unit_test(test_order_of_asking),
                 cmocka_unit_test(test_all_promised_elements),
+                cmocka_unit_test(test_nofail),
                 cmocka_unit_test(test_zero_is_refused),
                 cmocka_unit_test(test_resize),
                 cmocka_unit_test(test_embedded),
