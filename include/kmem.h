@@ -477,7 +477,8 @@ static inline int mempool_init_page_pool(mempool_t *pool, int min_nr, int order)
 
 /*
  * kmem_pages_alloc - 2^order pages of 4 KiB, aligned to their size
- * @order: 0 to 10; @flags: __GFP_ZERO clears them
+ * @order: 0 to 10; @flags: __GFP_ZERO clears them, __GFP_ACCOUNT charges them (S11), __GFP_NOFAIL
+ *   stops the process without memory
  *
  * Returns the address, or NULL with errno ENOMEM or EINVAL (order). kfree takes them back.
  */

@@ -95,12 +95,13 @@ void *block_alloc(enum class_table table, size_t size, bool zero, const void *si
         return recorded(alloc_by_size(table, size, zero), size, site);
 }
 
-static void *alloc_aligned(size_t size, size_t align)
+static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
 {
         struct kmem_cache *cache = NULL;
         bool refused;
 
-        if (size <= class_bytes_max() && align <= PAGE_SIZE)
+        /* No cache kmalloc-cg-N is made for aligned blocks, so accounted ones are large. */
+        if (size <= class_bytes_max() && align <= PAGE_SIZE && !wants_account(flags))
                 cache = class_cache_aligned(max_of(size, (size_t)1), align);
         if (cache && cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, max_of(size, (size_t)1), align, 0);
@@ -111,15 +112,16 @@ static void *alloc_aligned(size_t size, size_t align)
                         return accounted_large_alloc(size, PAGE_SIZE, 0);
                 return with_request(cache, object, size);
         }
-        return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), 0);
+        return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), flags);
 }
 
-void *block_alloc_aligned(size_t size, size_t align, const void *site)
+void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site)
 {
         if (!heap_ready())
-                return heap_is_foreign() ? kmem_heap_owner.block_alloc_aligned(size, align, site)
-                                         : NULL;
-        return recorded(alloc_aligned(size, align), size, site);
+                return heap_is_foreign()
+                               ? kmem_heap_owner.block_alloc_aligned(size, align, flags, site)
+                               : NULL;
+        return recorded(alloc_aligned(size, align, flags), size, site);
 }
 
 static void *alloc_accounted(size_t size, gfp_t flags)

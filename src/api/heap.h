@@ -101,8 +101,8 @@ KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
 
 /* Memory for @size bytes (not 0) from a class or as a large block; NULL without memory. */
 KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero, const void *site);
-/* The same aligned to @align, a power of two. */
-KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, const void *site);
+/* The same aligned to @align, a power of two; flags: __GFP_ACCOUNT. */
+KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site);
 /*
  * The same for kmalloc with __GFP_ACCOUNT: charged to the thread's group, if it has one, and from
  * kmalloc-cg-N then (S11-07).

@@ -346,10 +346,14 @@ KMEM_PUBLIC void *kmem_pages_alloc(gfp_t flags, unsigned int order)
                 return NULL;
         }
         bytes = order_bytes(order);
-        block = block_alloc_aligned(bytes, bytes, CALL_SITE);
-        if (!block)
+        block = block_alloc_aligned(bytes, bytes, flags & __GFP_ACCOUNT, CALL_SITE);
+        if (unlikely(!block)) {
+                if (flags & __GFP_NOFAIL)
+                        message_fatal("kmem_pages_alloc(order %u): out of memory with __GFP_NOFAIL",
+                                      order);
                 errno = ENOMEM;
-        else if (flags & __GFP_ZERO)
+        } else if (flags & __GFP_ZERO) {
                 memset(block, 0, bytes);
+        }
         return block;
 }

@@ -23,7 +23,7 @@ struct heap_operations {
                                 void **objects);
         void (*cache_free_bulk)(struct kmem_cache *cache, size_t count, void **objects);
         void *(*block_alloc)(enum class_table table, size_t size, bool zero, const void *site);
-        void *(*block_alloc_aligned)(size_t size, size_t align, const void *site);
+        void *(*block_alloc_aligned)(size_t size, size_t align, gfp_t flags, const void *site);
         void *(*block_alloc_accounted)(size_t size, gfp_t flags, const void *site);
         size_t (*block_bytes)(const void *block);
         void (*block_free)(void *block, const char *call);

@@ -132,7 +132,7 @@ void *malloc_aligned(size_t align, size_t size, const void *site)
                 return malloc_at(size, site);
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        block = block_alloc_aligned(size, align, site);
+        block = block_alloc_aligned(size, align, 0, site);
         return likely(block) ? block : out_of_memory();
 }
 

@@ -297,6 +297,55 @@ static void test_usual_kinds(void **state)
         kmem_cache_destroy(constructed);
 }
 
+static size_t charged(struct kmem_group *group)
+{
+        struct kmem_group_stats stats;
+
+        check_equal(kmem_group_stats(group, &stats), 0);
+        return stats.bytes;
+}
+
+static void accounted_pages(void)
+{
+        struct kmem_group *group = kmem_group_create("pages", NULL, 1 << 20);
+        struct kmem_group_stats stats;
+        mempool_t *pool = mempool_create_page_pool(1, 4);
+        void *pages[11];
+        void *element;
+
+        check(group && pool);
+        kmem_group_set(group);
+        for (unsigned int order = 0; order <= 7; order++) {
+                check(pages[order] = kmem_pages_alloc(GFP_KERNEL_ACCOUNT, order));
+                check_equal((uintptr_t)pages[order] % (4096u << order), 0);
+                check_equal(charged(group), 4096u << order);
+                kfree(pages[order]);
+                check_equal(charged(group), 0);
+        }
+        errno = 0;
+        check(!kmem_pages_alloc(GFP_KERNEL_ACCOUNT, 9));
+        check_equal(errno, ENOMEM);
+        check_equal(kmem_group_stats(group, &stats), 0);
+        check_equal(stats.refusals, 1);
+        check_equal(stats.bytes, 0);
+        check(pages[9] = kmem_pages_alloc(GFP_KERNEL, 9));
+        check_equal(charged(group), 0);
+        kfree(pages[9]);
+        /* Elements of the reserve were taken by whoever made the pool. */
+        element = mempool_alloc(pool, GFP_KERNEL_ACCOUNT);
+        check_equal(charged(group), 4096 << 4);
+        mempool_free(element, pool);
+        check_equal(charged(group), 0);
+        mempool_destroy(pool);
+        kmem_pages_alloc(GFP_KERNEL_ACCOUNT | __GFP_NOFAIL, 9);
+}
+
+static void test_accounted_pages(void **state)
+{
+        child_aborts("accounted-pages", NULL,
+                     "kmem_pages_alloc(order 9): out of memory with __GFP_NOFAIL");
+}
+
 /* ---- Waiting ----------------------------------------------------------------------------- */
 
 static void *take_one(void *pool)
@@ -556,6 +605,7 @@ int main(int argc, char **argv)
 {
         static const struct child_case cases[] = {
                 {"exhausted", exhausted},
+                {"accounted-pages", accounted_pages},
                 {"nofail", nofail_without_waiting},
         };
         const struct CMUnitTest tests[] = {
@@ -568,6 +618,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_resize),
                 cmocka_unit_test(test_embedded),
                 cmocka_unit_test(test_usual_kinds),
+                cmocka_unit_test(test_accounted_pages),
                 cmocka_unit_test(test_a_free_wakes_a_waiter),
                 cmocka_unit_test(test_a_wake_is_passed_on),
                 cmocka_unit_test(test_a_waiter_asks_again),

@@ -492,7 +492,7 @@ static void malloc_alignment(void **state)
         }
         for (size_t align = 32; align <= 4 * PAGE_SIZE; align *= 2)
                 for (size_t size = 1; size <= 2 * PAGE_SIZE; size = size * 3 + 1) {
-                        void *block = block_alloc_aligned(size, align, NULL);
+                        void *block = block_alloc_aligned(size, align, 0, NULL);
 
                         assert_int_equal((uintptr_t)block % align, 0);
                         memset(block, 0x5a, size);
@@ -979,7 +979,7 @@ static void model_alloc(struct model *model, struct live *live)
                 live->size = 1 + below(model, below(model, 4) ? 300 : 5000);
                 if (kind == 0) {
                         align = 16u << below(model, 9);
-                        live->block = block_alloc_aligned(live->size, align, NULL);
+                        live->block = block_alloc_aligned(live->size, align, 0, NULL);
                 } else if (kind == 1) {
                         align = 16;
                         live->block = block_alloc(CLASS_MALLOC, live->size, false, NULL);
