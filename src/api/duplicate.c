@@ -21,9 +21,10 @@ KMEM_PUBLIC char *kmemdup_nul(const char *source, size_t bytes, gfp_t flags)
 {
         char *copy;
 
-        if (!source || bytes == SIZE_MAX)
+        if (!source)
                 return NULL;
-        copy = kmalloc(bytes + 1, flags);
+        /* No room for the end of the string: kmalloc refuses as much, and says so. */
+        copy = kmalloc(bytes == SIZE_MAX ? bytes : bytes + 1, flags);
         if (copy) {
                 memcpy(copy, source, bytes);
                 copy[bytes] = '\0';

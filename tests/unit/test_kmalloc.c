@@ -234,6 +234,9 @@ static void copies(void **state)
         copy = kmemdup_nul("bytes", 3, 0);
         check(strcmp(copy, "byt") == 0);
         kfree(copy);
+        errno = 0;
+        check(!kmemdup_nul("bytes", SIZE_MAX, 0));
+        check_equal(errno, ENOMEM);
         copy = kstrdup("string", 0);
         check(strcmp(copy, "string") == 0);
         kfree(copy);
