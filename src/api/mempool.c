@@ -25,7 +25,6 @@
 
 #include "base/event.h"
 #include "base/message.h"
-#include "record/record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -72,6 +71,11 @@ static void *pool_remove_locked(mempool_t *pool)
         return pool->elements[pool->curr_nr];
 }
 
+/*
+ * In a program that is not position-independent the address of a function may be the program's own
+ * entry for it. This library sees the same address if the function is in another file than the
+ * comparison, and the linker does not bind it to the library's own (src/meson.build).
+ */
 static bool has_constructor(mempool_alloc_t *alloc_fn, void *pool_data)
 {
         /* A reused element is not in constructed state. */
@@ -304,56 +308,4 @@ KMEM_PUBLIC void mempool_free(void *element, mempool_t *pool)
                 pool->free(element, pool->pool_data);
         /* Also after free_fn: for a pool without reserve that is what others wait for. */
         event_wake(pool_event(pool), 1);
-}
-
-KMEM_PUBLIC void *mempool_alloc_slab(gfp_t flags, void *pool_data)
-{
-        return kmem_cache_alloc(pool_data, flags);
-}
-
-KMEM_PUBLIC void mempool_free_slab(void *element, void *pool_data)
-{
-        kmem_cache_free(pool_data, element);
-}
-
-KMEM_PUBLIC void *mempool_kmalloc(gfp_t flags, void *pool_data)
-{
-        return kmalloc((size_t)pool_data, flags);
-}
-
-KMEM_PUBLIC void mempool_kfree(void *element, void *pool_data)
-{
-        kfree(element);
-}
-
-KMEM_PUBLIC void *mempool_alloc_pages(gfp_t flags, void *pool_data)
-{
-        return kmem_pages_alloc(flags, (unsigned int)(uintptr_t)pool_data);
-}
-
-KMEM_PUBLIC void mempool_free_pages(void *element, void *pool_data)
-{
-        kfree(element);
-}
-
-KMEM_PUBLIC void *kmem_pages_alloc(gfp_t flags, unsigned int order)
-{
-        size_t bytes;
-        void *block;
-
-        if (order > ORDER_MAX) {
-                errno = EINVAL;
-                return NULL;
-        }
-        bytes = order_bytes(order);
-        block = block_alloc_aligned(bytes, bytes, flags & __GFP_ACCOUNT, CALL_SITE);
-        if (unlikely(!block)) {
-                if (flags & __GFP_NOFAIL)
-                        message_fatal("kmem_pages_alloc(order %u): out of memory with __GFP_NOFAIL",
-                                      order);
-                errno = ENOMEM;
-        } else if (flags & __GFP_ZERO) {
-                memset(block, 0, bytes);
-        }
-        return block;
 }
