@@ -242,29 +242,29 @@ static struct kmem_group *find_full_locked(struct kmem_group *group, size_t byte
         return NULL;
 }
 
-/* Check, then commit: between the two nobody else runs. */
-/* @bytes are those of all @count objects. */
-static bool charge_locked(struct kmem_group *group, size_t count, size_t bytes)
+/*
+ * Check, then commit: between the two nobody else runs. @bytes are those of all @count objects.
+ * Returns the group that refuses, or NULL.
+ */
+static struct kmem_group *charge_locked(struct kmem_group *group, size_t count, size_t bytes)
 {
         struct kmem_group *full = find_full_locked(group, bytes);
 
         group_locked_check();
-        if (unlikely(full)) {
-                full->refusals++;
-                return false;
-        }
+        if (unlikely(full))
+                return full;
         for (; group; group = group->parent) {
                 group->bytes += bytes;
                 group->objects += count;
                 group->peak = max_of(group->peak, group->bytes);
         }
-        return true;
+        return NULL;
 }
 
 bool group_charge(bool accounted, size_t count, size_t bytes, struct kmem_group **owner)
 {
         struct kmem_group *group = accounted ? group_current() : NULL;
-        bool charged;
+        struct kmem_group *full;
 
         *owner = NULL;
         if (likely(!group && !process_group))
@@ -273,11 +273,13 @@ bool group_charge(bool accounted, size_t count, size_t bytes, struct kmem_group 
         /* It may have ended since; nothing is charged to a zombie. */
         if (!group || group->generation != entered.generation)
                 group = process_group;
-        charged = charge_locked(group, count, count * bytes);
-        group_lock_drop();
-        if (charged)
+        full = charge_locked(group, count, count * bytes);
+        if (unlikely(full))
+                full->refusals++;
+        else
                 *owner = group;
-        return charged;
+        group_lock_drop();
+        return !full;
 }
 
 bool group_charge_more(struct kmem_group *owner, size_t bytes)
@@ -285,7 +287,7 @@ bool group_charge_more(struct kmem_group *owner, size_t bytes)
         bool charged;
 
         group_lock_take();
-        charged = charge_locked(owner, 0, bytes);
+        charged = !charge_locked(owner, 0, bytes);
         group_lock_drop();
         return charged;
 }

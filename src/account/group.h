@@ -109,7 +109,10 @@ KMEM_HIDDEN bool group_enter(struct kmem_group *group);
  */
 KMEM_HIDDEN bool group_charge(bool accounted, size_t count, size_t bytes,
                               struct kmem_group **owner);
-/* Raises the charge of an object that a group owns already; false if a limit refuses. */
+/*
+ * Raises the charge of an object that a group owns already; false if a limit refuses, which is not
+ * counted: the caller asks for a new object instead.
+ */
 KMEM_HIDDEN bool group_charge_more(struct kmem_group *owner, size_t bytes);
 /* Lowers it. */
 KMEM_HIDDEN void group_charge_less(struct kmem_group *owner, size_t bytes);

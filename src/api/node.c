@@ -8,14 +8,18 @@
 
 #include <string.h>
 
-/* @node is what node_wish() says. The object, cleared if that is asked for; NULL without memory or if a limit refuses. */
-static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node, const void *site)
+/*
+ * @node is what node_wish() says. The object, cleared if that is asked for; NULL without memory, or
+ * if a limit refuses, which *refused tells.
+ */
+static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node, const void *site,
+                           bool *refused)
 {
-        bool refused;
         void *object;
 
+        *refused = false;
         object = cache_is_closed(cache) || wants_account(flags)
-                         ? accounted_alloc(cache, flags, node, &refused)
+                         ? accounted_alloc(cache, flags, node, refused)
                          : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
         record_object(cache, object, site);
         if (object && flags & __GFP_ZERO)
@@ -26,11 +30,12 @@ static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node, cons
 KMEM_PUBLIC void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
 {
         int wish = heap_is_foreign() ? NODE_ANY : node_wish(cache, node);
+        bool refused;
         void *object;
 
         if (wish == NODE_ANY)
                 return kmem_cache_alloc(cache, flags);
-        object = alloc_on_node(cache, flags, wish, CALL_SITE);
+        object = alloc_on_node(cache, flags, wish, CALL_SITE, &refused);
         return likely(object) ? object : cache_alloc_failed(cache, flags);
 }
 
@@ -53,17 +58,19 @@ KMEM_PUBLIC void *kmalloc_node(size_t size, gfp_t flags, int node)
 {
         struct kmem_cache *cache = node < 0 ? NULL : kmalloc_cache(size, flags);
         int wish = cache ? node_wish(cache, node) : NODE_ANY;
+        bool refused;
         void *object;
 
         if (wish == NODE_ANY)
                 return kmalloc(size, flags);
-        object = alloc_on_node(cache, flags, wish, CALL_SITE);
+        object = alloc_on_node(cache, flags, wish, CALL_SITE, &refused);
         if (likely(object)) {
                 block_set_request(object, size);
                 return object;
         }
-        /* Without the wish there may still be memory, as a large block. */
-        return flags & __GFP_THISNODE ? cache_alloc_failed(cache, flags) : kmalloc(size, flags);
+        /* Without the wish there may still be memory, as a large block; not with a limit. */
+        return refused || flags & __GFP_THISNODE ? cache_alloc_failed(cache, flags)
+                                                 : kmalloc(size, flags);
 }
 
 KMEM_PUBLIC void *kzalloc_node(size_t size, gfp_t flags, int node)

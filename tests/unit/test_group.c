@@ -998,8 +998,49 @@ static void test_process_limit(void **state)
         assert_int_equal(status, 0);
 }
 
+/* Where a request tries several ways to get memory, a limit refuses it once. */
+static void refused_once(void)
+{
+        struct kmem_group *group = kmem_group_create("once", NULL, 1 << 20);
+        size_t refusals = 0;
+        void *block;
+
+        kmem_group_set(group);
+        /* In place, or else by a copy. */
+        block = kmalloc(200000, GFP_KERNEL_ACCOUNT);
+        check(block && !krealloc(block, 2 << 20, GFP_KERNEL_ACCOUNT));
+        check_equal(stats_of(group).refusals, ++refusals);
+        /* A copy that is charged nowhere is not refused. */
+        block = krealloc(block, 2 << 20, GFP_KERNEL);
+        check(block);
+        check_equal(stats_of(group).refusals, refusals);
+        check_equal(stats_of(group).bytes, 0);
+        kfree(block);
+        /* Outside the heap. */
+        check_equal(kmem_group_set_limit(group, 8 << 20), 0);
+        block = kmalloc(5 << 20, GFP_KERNEL_ACCOUNT);
+        check(block && !krealloc(block, 30 << 20, GFP_KERNEL_ACCOUNT));
+        check_equal(stats_of(group).refusals, ++refusals);
+        kfree(block);
+        /* On the node, or else as a block of its own. */
+        check_equal(kmem_group_set_limit(group, 100), 0);
+        errno = 0;
+        check(!kmalloc_node(4000, GFP_KERNEL_ACCOUNT, 1) && errno == ENOMEM);
+        check_equal(stats_of(group).refusals, ++refusals);
+        check(!kmalloc_node(4000, GFP_KERNEL_ACCOUNT | __GFP_THISNODE, 0));
+        check_equal(stats_of(group).refusals, ++refusals);
+        check_equal(stats_of(group).bytes, 0);
+}
+
+static void test_refused_once(void **state)
+{
+        child_passes("refused-once", NULL);
+        child_passes("refused-once", "numa_fake=2");
+}
+
 int main(int argc, char **argv)
 {
+        static const struct child_case cases[] = {{"refused-once", refused_once}};
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_wrong_calls),
                 cmocka_unit_test(test_model),
@@ -1012,9 +1053,11 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_fork),
                 cmocka_unit_test(test_objects_without_owner),
                 cmocka_unit_test(test_process_limit),
+                cmocka_unit_test(test_refused_once),
         };
 
         if (argc > 1 && strcmp(argv[1], "process-child") == 0)
                 return process_child();
+        child_main(argc, argv, cases, sizeof(cases) / sizeof(*cases));
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
