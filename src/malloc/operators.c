@@ -3,8 +3,7 @@
  * The C++ operators that programs call most, under their mangled names, so that the library needs no
  * C++ runtime. All others are left to the program's runtime, whose nothrow forms call these and whose
  * aligned ones call aligned_alloc and free. Failure calls the new-handler and then throws
- * std::bad_alloc through two functions of that runtime, found as weak symbols. Static programs have
- * all of their runtime's, which call malloc.
+ * std::bad_alloc through two functions of that runtime.
  *
  * A program may replace some of them, and the standard says which one the others call then: a sized
  * delete the plain one, an array's new that of one object.
@@ -16,10 +15,19 @@
 
 typedef void (*new_handler)(void);
 
-/* std::get_new_handler() and std::__throw_bad_alloc() of libstdc++. */
-extern new_handler cxx_get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
-        __attribute__((weak));
-extern void cxx_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+/*
+ * std::get_new_handler() and std::__throw_bad_alloc() of libstdc++. C programs load the shared
+ * library, too; from the archive only C++ programs take this file, and it must take these from theirs.
+ */
+#ifdef KMEM_ARCHIVE
+#define CXX_RUNTIME
+#define HAS_CXX_RUNTIME true
+#else
+#define CXX_RUNTIME __attribute__((weak))
+#define HAS_CXX_RUNTIME (&cxx_get_new_handler && &cxx_throw_bad_alloc)
+#endif
+extern new_handler cxx_get_new_handler(void) __asm__("_ZSt15get_new_handlerv") CXX_RUNTIME;
+extern void cxx_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") CXX_RUNTIME;
 
 /* A mangled name is declared through its assembler name, the function gets a readable one. */
 #define OPERATOR(type, name, mangled, ...)                                                         \
@@ -62,7 +70,7 @@ static bool one_is_replaced(void)
  */
 static bool handler_called(void)
 {
-        new_handler handler = &cxx_get_new_handler ? cxx_get_new_handler() : NULL;
+        new_handler handler = HAS_CXX_RUNTIME ? cxx_get_new_handler() : NULL;
 
         if (!handler)
                 return false;
@@ -72,7 +80,7 @@ static bool handler_called(void)
 
 static KMEM_COLD void *throw_bad_alloc(size_t size)
 {
-        if (&cxx_throw_bad_alloc)
+        if (HAS_CXX_RUNTIME)
                 cxx_throw_bad_alloc();
         message_fatal("operator new(%zu): out of memory, and no C++ runtime to throw bad_alloc",
                       size);

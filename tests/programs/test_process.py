@@ -187,7 +187,7 @@ def test_one_heap_whichever_library_is_first(
 
 
 def test_static_cpp_program(plain: Plain, build: Build, library: Path) -> None:
-    """Its operators are the runtime's, which call malloc and throw what can be caught."""
+    """What its operators throw can be caught, as where they are the runtime's."""
     program = build(
         "static_operators",
         "operators.cpp",
