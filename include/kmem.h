@@ -487,7 +487,7 @@ void *kmem_pages_alloc(gfp_t flags, unsigned int order) __attribute__((malloc));
 /* ---- RCU (S8-30) ------------------------------------------------------------------------- */
 
 /*
- * Read sections cost a few plain instructions and may nest. Inside one, objects freed by
+ * Read sections cost a few plain instructions and may nest, 65,535 deep. Inside one, objects freed by
  * kfree_rcu, and pages of SLAB_TYPESAFE_BY_RCU caches, keep their content as long as they were
  * reachable when it began. A thread is registered by its first read section, and no longer
  * when it ends; a forked child has the calling thread's sections only. Inside a section nothing

@@ -51,12 +51,24 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
     ),
     "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_mempool": (
+        ["unit/test_mempool.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=event_sleep"],
+    ),
     "test_page": (
         ["unit/test_page.c", "unit/page_model.c", "unit/system_wrap.c"],
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],
     ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_profile": (["unit/test_profile.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_rcu": (
+        ["unit/test_rcu.c", "unit/child.c", *WALKERS],
+        [
+            "-lcmocka",
+            *(f"-Wl,--wrap={call}" for call in ("rcu_wait", "rcu_poll_seldom", "metadata_alloc")),
+        ],
+    ),
+    "test_slub_layout": (["unit/test_slub_layout.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_transitions": (
         ["unit/test_slub_transitions.c", "unit/child.c", *WALKERS],
