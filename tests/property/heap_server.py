@@ -135,8 +135,8 @@ class Worker:
 
     def reserve(self, pool: int) -> tuple[int, list[int]]:
         """What a pool promises, and the elements it has."""
-        promised, current = (ctypes.c_int * 2).from_address(pool + 4)
-        elements = POINTER.from_address(pool + 24).value or 0
+        promised, current = (ctypes.c_int * 2).from_address(pool)
+        elements = POINTER.from_address(pool + 16).value or 0
         return promised, list((ctypes.c_size_t * current).from_address(elements))
 
     def group(self, name: str, parent: int, limit: int) -> tuple[int, int]:
