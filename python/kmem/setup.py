@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,15 +31,20 @@ def why_not_written(file: Path) -> str | None:
     return None
 
 
+def handle(handler: Callable[..., None], *numbers: signal.Signals) -> None:
+    """These signals from now on, but those that the command was told to ignore (nohup)."""
+    for number in numbers:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def end_as_by_ctrl_c(*numbers: signal.Signals) -> None:
-    """So signals end the command from now on, but those that it was told to ignore (nohup)."""
+    """So signals end the command from now on."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for number in numbers:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, interrupt)
+    handle(interrupt, *numbers)
 
 
 def build() -> None:

@@ -12,15 +12,16 @@ import math
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import cloudpickle
 import dask
-from distributed import CancelledError, Client, KilledWorker, LocalCluster, as_completed
+from distributed import CancelledError, Client, KilledWorker, LocalCluster
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -29,7 +30,7 @@ from rich.table import Table
 from kmem import tune_worker
 from kmem.costs import ASSUMED, read_costs
 from kmem.replay import TOOLS, add_derived, tool_arguments
-from kmem.setup import KmemError, build, end_as_by_ctrl_c, write_json
+from kmem.setup import KmemError, build, handle, write_json
 from kmem.trace import read_trace
 from kmem.tune_space import BY_ENGINE, COMMON, FIRST, entries, line
 from kmem.tune_study import Asked, Study, Trial, ask, best, pareto, score
@@ -121,6 +122,35 @@ def ratios_of(
 # ---- Workers ------------------------------------------------------------------------------------
 
 
+class Answers:
+    """
+    What the search waits for: replays, and signals that end it. A KeyboardInterrupt is lost where
+    Python has no caller to give it to, and Dask has the collector of garbage call back. So, once
+    the search has begun, signals are put with the answers and raised where these are taken. A
+    handler may put into a SimpleQueue, whatever it came between.
+    """
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[Any] = SimpleQueue()
+        self.begun = False
+        handle(self.interrupt, signal.SIGINT, signal.SIGTERM)
+
+    def interrupt(self, *_: object) -> None:
+        self.queue.put(None)
+        if not self.begun:
+            raise KeyboardInterrupt
+
+    def to(self, futures: Collection[Any]) -> Iterator[Any]:
+        """Each once, as they come."""
+        for future in futures:
+            future.add_done_callback(self.queue.put)
+        for _ in futures:
+            future = self.queue.get()
+            if future is None:
+                raise KeyboardInterrupt
+            yield future
+
+
 @contextmanager
 def workers(scheduler: str | None) -> Iterator[Client]:
     """Those of a cluster, or threads of this process that each run one replay at a time."""
@@ -162,9 +192,12 @@ def workers(scheduler: str | None) -> Iterator[Client]:
 class Replays:
     """Option sets in, figures out; each set is replayed once."""
 
-    def __init__(self, search: Search, client: Client, known: Sequence[Trial]) -> None:
+    def __init__(
+        self, search: Search, client: Client, answers: Answers, known: Sequence[Trial]
+    ) -> None:
         self.search = search
         self.client = client
+        self.answers = answers
         self.defaults = next((trial.figures for trial in known if trial.number == 0), None)
         self.found = {trial.line: (trial.ratios, trial.figures) for trial in known}
         cloudpickle.register_pickle_by_value(tune_worker)
@@ -202,8 +235,8 @@ class Replays:
                 yield one
         futures = {self.submit(one): one for one in missing}
         try:
-            for future, answer in as_completed(futures, with_results=True):
-                self.keep(futures[future], answer)
+            for future in self.answers.to(futures):
+                self.keep(futures[future], future.result())
                 yield futures[future]
         except (OSError, RuntimeError, KilledWorker, CancelledError) as error:
             raise KmemError(f"tune: a worker failed: {error}") from None
@@ -408,7 +441,7 @@ def tune(
         costs=read_costs(costs_file or ASSUMED),
     )
     study = Study(study_file, search.name())
-    end_as_by_ctrl_c(signal.SIGTERM)
+    answers = Answers()
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("trials"),
@@ -421,9 +454,10 @@ def tune(
     )
     try:
         with workers(scheduler) as client, bar:
+            answers.begun = True
             known = study.trials()
             task = bar.add_task("trials", total=trials, completed=min(len(known), trials))
-            replays = Replays(search, client, known)
+            replays = Replays(search, client, answers, known)
             found = run_search(replays, study, trials, lambda: bar.advance(task))
             chosen = without_idle(replays, best(found, goal))
     except KeyboardInterrupt:
