@@ -50,6 +50,13 @@ enum kmem_push {
         KMEM_PUSH_ON_TOP, /* the object is the newest in the sheaf already: freed twice in a row */
 };
 
+/*
+ * Behind a sequence whose output is used, on each way out of it. gcc before 12.4 and 13.3 may copy
+ * an output for code that follows before the statement has stored it (its bug 113921); not across
+ * another statement.
+ */
+#define KMEM_OUTPUTS_STORED __asm__ volatile("")
+
 /* asm goto with outputs is there from gcc 11 and clang 11 on. */
 #if defined(__x86_64__) && !defined(__ILP32__) && defined(__linux__) &&                            \
         ((defined(__clang__) && __clang_major__ >= 11) ||                                          \
@@ -110,13 +117,6 @@ enum kmem_push {
         [map] "r"(table), [rseq] "r"(area), [field] "r"(number),                                   \
         [slots] "i"(KMEM_SLOT_POINTERS), [first] "i"(KMEM_SHEAF_OBJECTS),                          \
         [count_at] "i"(KMEM_SHEAF_SIZE)
-
-/*
- * Behind a sequence whose output is used, on each way out of it. gcc before 12.4 and 13.3 may copy
- * an output for code that follows before the statement has stored it (its bug 113921); not across
- * another statement.
- */
-#define KMEM_OUTPUTS_STORED __asm__ volatile("")
 
 /*
  * Pop the newest object of the slot's main sheaf; NULL if it is empty, cold, or the thread has

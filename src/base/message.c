@@ -51,10 +51,24 @@ void message_fatal(const char *format, ...)
         abort();
 }
 
+int message_write(int file, const char *text, size_t bytes)
+{
+        while (bytes) {
+                long written = system_write(file, text, bytes);
+
+                if (written == -EINTR)
+                        continue;
+                if (written <= 0)
+                        return written < 0 ? (int)-written : EIO;
+                text += written;
+                bytes -= (size_t)written;
+        }
+        return 0;
+}
+
 int message_print(int file, const char *format, ...)
 {
         char line[256];
-        size_t written = 0;
         size_t length = 0;
         va_list arguments;
         int printed;
@@ -64,14 +78,5 @@ int message_print(int file, const char *format, ...)
         va_end(arguments);
         if (printed > 0)
                 length = min_of((size_t)printed, sizeof(line) - 1);
-        while (written < length) {
-                long result = system_write(file, line + written, length - written);
-
-                if (result == -EINTR)
-                        continue;
-                if (result <= 0)
-                        return result < 0 ? (int)-result : EIO;
-                written += (size_t)result;
-        }
-        return 0;
+        return message_write(file, line, length);
 }

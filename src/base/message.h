@@ -11,6 +11,9 @@
 /* Prints one line; the newline is added. Only %s %d %u %x %p %zu %lu %ld %c are to be used. */
 KMEM_HIDDEN void message(const char *format, ...) KMEM_PRINTF(1, 2);
 
+/* Writes all of a text to any file. 0 or an errno. */
+KMEM_HIDDEN int message_write(int file, const char *text, size_t bytes);
+
 /*
  * Prints to any file, without prefix and newline; what does not fit 255 characters is cut off.
  * For tables and reports. The same conversions. 0 or an errno.

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "debug/report.h"
 
+#include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
 #include "debug/object.h"
@@ -268,25 +269,13 @@ static void add_caller(struct debug_report *report)
         report_add(report, "\n");
 }
 
-static void write_all(const char *text, size_t bytes)
-{
-        while (bytes) {
-                long written = system_write(STDERR_FILENO, text, bytes);
-
-                if (written <= 0)
-                        return;
-                text += written;
-                bytes -= (size_t)written;
-        }
-}
-
 /* Without memory for the names, or who to ask, the addresses are written, each behind a dot. */
 static void write_marked(struct debug_report *report)
 {
         for (size_t i = 0; i < report->used; i++)
                 if (report->text[i] == SYMBOL_MARK[0])
                         report->text[i] = '.';
-        write_all(report->text, report->used);
+        message_write(STDERR_FILENO, report->text, report->used);
 }
 
 static void write_report(struct debug_report *report)
@@ -298,7 +287,7 @@ static void write_report(struct debug_report *report)
                 write_marked(report);
                 return;
         }
-        write_all(named, symbols_resolve(report->text, named, bytes));
+        message_write(STDERR_FILENO, named, symbols_resolve(report->text, named, bytes));
         metadata_free(named, bytes);
 }
 
@@ -310,7 +299,7 @@ void report_send(struct debug_report *report)
                 add_caller(report);
                 write_report(report);
                 if (report->cut)
-                        write_all(rest, sizeof(rest) - 1);
+                        message_write(STDERR_FILENO, rest, sizeof(rest) - 1);
         }
         if (report->text != report->small)
                 metadata_free(report->text, report->bytes);

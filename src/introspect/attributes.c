@@ -183,8 +183,6 @@ KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const 
 
         if (heap_is_foreign())
                 return kmem_heap_owner.attr_write(cache_name, name, value);
-        /* A child leaves its parent's registry before it changes a figure. */
-        figures_poll();
         /* As kmem_cache_shrink does; its locks come before cache_mutex. */
         if (attribute && attribute->store == store_shrink)
                 kfree_rcu_release();

@@ -53,6 +53,7 @@ static struct {
         size_t heap_bytes;
 } unless_replaced;
 
+/* Asked by slow paths. Where none is, the fast paths hit from now on. */
 static bool one_is_replaced(void)
 {
         if (operators_used.plain_new != own_plain_new ||
@@ -121,18 +122,10 @@ OPERATOR(void *, array_new, "_Znam", size_t size)
 }
 
 /* Reached by jumps only, so the slow half sees where the program called. */
-static KMEM_NOINLINE void delete_as_plain(void *object)
+static KMEM_NOINLINE void delete_slow(void *object, void (*called)(void *object))
 {
         if (one_is_replaced())
-                operators_used.plain_delete(object);
-        else
-                block_free_slow(object, "operator delete");
-}
-
-static KMEM_NOINLINE void delete_as_array(void *object)
-{
-        if (one_is_replaced())
-                operators_used.array_delete(object);
+                called(object);
         else
                 block_free_slow(object, "operator delete");
 }
@@ -145,7 +138,7 @@ OPERATOR_CALLED(void, plain_delete, "_ZdlPv", void *object)
 OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)
 {
         if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
-                delete_as_plain(object);
+                delete_slow(object, operators_used.plain_delete);
 }
 
 /* Sizes are not needed: the page map knows. */
@@ -153,12 +146,12 @@ OPERATOR(void, sized_delete, "_ZdlPvm", void *object, size_t size)
 {
         (void)size;
         if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
-                delete_as_plain(object);
+                delete_slow(object, operators_used.plain_delete);
 }
 
 OPERATOR(void, array_sized_delete, "_ZdaPvm", void *object, size_t size)
 {
         (void)size;
         if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
-                delete_as_array(object);
+                delete_slow(object, operators_used.array_delete);
 }

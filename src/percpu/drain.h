@@ -13,7 +13,7 @@ extern KMEM_HIDDEN bool slots_orphaned;
 
 KMEM_HIDDEN void collect_orphans(void);
 
-/* A child leaves its parent's registry before it changes a figure. */
+/* A child leaves its parent's registry before it changes a figure (REG-2). */
 static inline void percpu_after_fork(void)
 {
         figures_poll();

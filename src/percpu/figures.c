@@ -55,6 +55,9 @@ void figures_show_cache(struct kmem_cache *cache)
 
         if (!figures)
                 return;
+        /* A child that changes a cache before its first slow path (REG-2). */
+        if (unlikely(!load_relaxed(registry_seen)))
+                registry_leave();
         show_limits(cache, figures);
         store_relaxed(&figures->object_size, cache->object_size);
         store_relaxed(&figures->slab_size, cache->size);

@@ -77,13 +77,12 @@ static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
                                 [count_at] "i"(offsetof(struct sheaf, size))
                               : "memory", "cc"
                               : slow);
-        /* gcc's bug 113921, see kmem-sequence.h. */
-        __asm__ volatile("");
+        KMEM_OUTPUTS_STORED;
         if (!object)
                 __builtin_unreachable();
         return object;
 slow:
-        __asm__ volatile("");
+        KMEM_OUTPUTS_STORED;
         return NULL;
 }
 

@@ -188,14 +188,14 @@ KMEM_HIDDEN struct slot *slot_current(void);
  */
 KMEM_HIDDEN intptr_t slots_thread_offset(void);
 KMEM_HIDDEN void slots_refuse_this_thread(void);
+/* Whether that was called: a thread of ours has rights that the program may have given up. */
+KMEM_HIDDEN bool slots_thread_is_ours(void);
 /*
  * For a child of vfork, which has its parent's area but no registration with the kernel: registers it.
  * And for the parent afterwards, whose numbers in the area are the child's by then, while the kernel may
  * believe that they are still those that it wrote for the parent: registers that anew.
  */
 KMEM_HIDDEN void slots_register_borrowed_area(bool child);
-/* Whether that was called: a thread of ours has rights that the program may have given up. */
-KMEM_HIDDEN bool slots_thread_is_ours(void);
 /* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */
 KMEM_HIDDEN unsigned int slots_made_count(void);
 KMEM_HIDDEN struct slot *slot_made(unsigned int number);

@@ -548,6 +548,35 @@ def test_a_child_has_its_own(program: Program, way: str) -> None:
         os.kill(int(child), signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    ["give(mine, some)", "kmem.kmem_attr_write(b'mine', b'min_partial', b'77')"],
+    ids=["gives", "writes"],
+)
+def test_a_child_changes_none_of_its_parents(program: Program, changes: str) -> None:
+    """Not with the first thing that it does either, while the parent does nothing."""
+    program.do("some = take(mine, 20000)")
+    program.do("given = give(mine, some[10000:])")
+    program.do("some = some[:10000]")
+    program.do("reader, writer = os.pipe()")
+
+    def figures() -> tuple[int, ...]:
+        cache = mine_of(program.pid)
+        names = ("slabs", "objects", "partial")
+        return (cache["min_partial"], cache.handed_out, *map(cache.total, names))
+
+    before = figures()
+    child = program.do(
+        f"(lambda pid: pid if pid else ({changes}, os.write(writer, b'x'), time.sleep(60),"
+        f" os._exit(0)))(os.fork())"
+    )
+    try:
+        program.do("os.read(reader, 1)")
+        assert figures() == before
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
 def test_exec_replaces_it(program: Program) -> None:
     before = file_of(program.pid)
     assert before is not None

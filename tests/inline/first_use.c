@@ -6,18 +6,11 @@
  */
 #include <kmem-inline.h>
 
+#include "check.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { OBJECTS = 1000 };
-
-#define CHECK(condition)                                                                           \
-        do {                                                                                       \
-                if (!(condition)) {                                                                \
-                        fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);            \
-                        exit(1);                                                                   \
-                }                                                                                  \
-        } while (0)
 
 static struct kmem_cache *made_late;
 static long fallback;

@@ -6,19 +6,13 @@
  */
 #include <kmem-inline.h>
 
+#include "check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { OBJECTS = 1000, ROUNDS = 200, BYTES = 96 };
-
-#define CHECK(condition)                                                                           \
-        do {                                                                                       \
-                if (!(condition)) {                                                                \
-                        fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);            \
-                        exit(1);                                                                   \
-                }                                                                                  \
-        } while (0)
 
 static struct kmem_cache *new_cache(slab_flags_t flags)
 {
