@@ -49,6 +49,17 @@ def sites(rounds: int, options: str, *words: str) -> Iterator[subprocess.Popen[s
             process.kill()
 
 
+def wait_for_registry(process: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            open_process(process).close()
+            return
+        except RegistryError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 def truth(process: subprocess.Popen[str]) -> dict[str, tuple[int, int, int]]:
     """Live objects, live bytes and allocations of each site."""
     assert process.stdout is not None
@@ -131,17 +142,6 @@ def test_pairs_are_seen() -> None:
         found = by_site(process.pid)["site_pair"]
     assert abs(sum(one.objects for one in found) - allocations) < 0.1 * allocations
     assert sum(one.live_samples for one in found) == 0
-
-
-def wait_for_registry(process: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            open_process(process).close()
-            return
-        except RegistryError:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
 
 
 @pytest.mark.parametrize("slots", ["auto", "locked"])
@@ -251,7 +251,7 @@ def profiling(process: int, picture: Path, *wrapper: str) -> subprocess.Popen[by
         while not registry.number("head", "profile_interval"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-    time.sleep(0.5)
+    time.sleep(1.5)  # it has been answered, and waits
     return command
 
 
@@ -260,7 +260,7 @@ def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
     """What ends the command leaves no sampling behind, and what was seen until then."""
     picture = tmp_path / "heap.svg"
     with sites(1000000, "registry=on") as process:
-        time.sleep(0.2)
+        wait_for_registry(process.pid)
         with profiling(process.pid, picture) as command:
             command.send_signal(number)
             assert command.wait(60) == 0
@@ -270,7 +270,7 @@ def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     with sites(1000000, "registry=on") as process:
-        time.sleep(0.2)
+        wait_for_registry(process.pid)
         with profiling(process.pid, tmp_path / "first.svg") as first:
             second = tmp_path / "second.svg"
             arguments = [KMEM, "profile", str(process.pid), "--seconds", "0.1", "-o", second]
@@ -288,7 +288,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     """As under nohup."""
     with sites(1000000, "registry=on") as process:
-        time.sleep(0.2)
+        wait_for_registry(process.pid)
         wrapper = ("env", "--ignore-signal=HUP")
         with profiling(process.pid, tmp_path / "heap.svg", *wrapper) as command:
             command.send_signal(signal.SIGHUP)
@@ -302,7 +302,7 @@ def test_attached(tmp_path: Path) -> None:
     """To a running process, without a restart: both kinds of file, and it is off afterwards."""
     packed, picture = tmp_path / "heap.pb.gz", tmp_path / "heap.svg"
     with sites(1000000, "registry=on") as process:
-        time.sleep(0.2)
+        wait_for_registry(process.pid)
         done = profile(
             *(str(process.pid), "--seconds", "2", "--interval", "65536"),
             *("-o", packed, "-o", picture, "--view", "rate"),
