@@ -3,11 +3,17 @@
 # Every target does its own set-up (Debian packages, .venv, Meson) and is quick
 # when that has been done. Meson does the building; see meson.build.
 
-.PHONY: build demo test test-all bench lint format clean
+.PHONY: build install demo test test-all bench lint format clean
 .DEFAULT_GOAL := build
 
 build:
 	@scripts/build
+
+# Headers, libraries and pkg-config files under $(DESTDIR)$(PREFIX).
+PREFIX ?= /usr/local
+install: build
+	@.venv/bin/meson configure build -Dprefix=$(abspath $(PREFIX))
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" meson install -C build --quiet
 
 demo: build
 	@./kmem demo

@@ -40,6 +40,7 @@ static inline struct page *alloc_pages(gfp_t flags, unsigned int order)
 
 static inline void __free_pages(struct page *page, unsigned int order)
 {
+        (void)order;
         kfree(page);
 }
 
@@ -69,6 +70,7 @@ static inline unsigned long get_zeroed_page(gfp_t flags)
 
 static inline void free_pages(unsigned long address, unsigned int order)
 {
+        (void)order;
         kfree((void *)address);
 }
 

@@ -52,6 +52,7 @@ static inline void *kmemdup_array(const void *source, size_t count, size_t size,
 
 static inline void kvfree_sensitive(const void *block, size_t size)
 {
+        (void)size;
         kfree_sensitive(block);
 }
 

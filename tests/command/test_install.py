@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What `make install` installs: programs are built in pkg-config's words, with nothing else."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TAKES_AND_GIVES = """
+        struct kmem_cache *cache = kmem_cache_create("session", 24, 0, 0, 0);
+        void *object = kmem_cache_alloc(cache, GFP_KERNEL);
+
+        kmem_cache_free(cache, object);
+        kmem_cache_destroy(cache);
+        return !object;
+"""
+IN_C = f"#include <kmem.h>\n#include <kmem-inline.h>\nint main(void) {{{TAKES_AND_GIVES}}}"
+WITH_MALLOC = """
+#include <kmem.h>
+#include <stdlib.h>
+int main(void) { void *block = calloc(1, 100); return !block || ksize(block) < 100; }
+"""
+IN_THE_KERNEL = f"#include <linux/slab.h>\nint main(void) {{{TAKES_AND_GIVES}}}"
+IN_CPP = """
+#include <kmem.hpp>
+int main() { kmem::object_cache<long> longs("long"); auto one = longs.make(7); return *one != 7; }
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    destination = tmp_path_factory.mktemp("root")
+    meson = [ROOT / ".venv" / "bin" / "meson", "install", "-C", ROOT / "build", "--no-rebuild"]
+    subprocess.run([*meson, "--destdir", destination], check=True, capture_output=True)
+    return destination
+
+
+def words_of(installed: Path, package: str) -> list[str]:
+    (file,) = installed.rglob("kmem.pc")
+    environment = {
+        **os.environ,
+        "PKG_CONFIG_PATH": str(file.parent),
+        "PKG_CONFIG_SYSROOT_DIR": str(installed),
+    }
+    command = ["pkg-config", "--cflags", "--libs", package]
+    return subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True
+    ).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("package", "compiler", "source", "text"),
+    [
+        ("kmem", "gcc", "program.c", IN_C),
+        ("kmem", "g++", "program.cpp", IN_CPP),
+        ("kmem-malloc", "gcc", "program.c", WITH_MALLOC),
+        ("kmem-kernel", "gcc", "program.c", IN_THE_KERNEL),
+    ],
+)
+def test_programs(
+    installed: Path, tmp_path: Path, package: str, compiler: str, source: str, text: str
+) -> None:
+    words = words_of(installed, package)
+    folder = next(word[2:] for word in words if word.startswith("-L"))
+    (tmp_path / source).write_text(text)
+    # The archive has malloc, so there is one for both.
+    for library in (
+        words,
+        [word.replace("-lkmem-malloc", "-lkmem") for word in ["-static", *words]],
+    ):
+        command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", source, "-o", "program"]
+        subprocess.run([*command, *library], check=True, cwd=tmp_path)
+        environment = {**os.environ, "LD_LIBRARY_PATH": folder}
+        done = subprocess.run([tmp_path / "program"], env=environment, check=False)
+        assert done.returncode == 0, library
