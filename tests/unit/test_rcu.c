@@ -510,19 +510,24 @@ static void fork_in_callback(struct kmem_rcu_head *head)
         check_equal(status, 0);
 }
 
-static void callback_forks(void)
+/* Nobody takes one without the other meanwhile: the second runs in parent and child. */
+static void call_both(struct kmem_rcu_head *head)
 {
         static struct kmem_rcu_head heads[2];
+
+        kmem_call_rcu(&heads[0], fork_in_callback);
+        kmem_call_rcu(&heads[1], after_fork);
+}
+
+static void callback_forks(void)
+{
+        static struct kmem_rcu_head head;
 
         if (under_qemu()) {
                 puts("qemu: no threads in a forked child");
                 exit(CHILD_SKIP);
         }
-        /* One grace period for both: the second runs in parent and child. */
-        stayer_enter();
-        kmem_call_rcu(&heads[0], fork_in_callback);
-        kmem_call_rcu(&heads[1], after_fork);
-        stayer_leave();
+        kmem_call_rcu(&head, call_both);
         wait_until(__atomic_load_n(&fork_is_over, __ATOMIC_ACQUIRE));
         kmem_rcu_barrier();
 }
