@@ -320,7 +320,10 @@ void *krealloc(const void *block, size_t size, gfp_t flags) __attribute__((alloc
 void *krealloc_array(const void *block, size_t count, size_t size, gfp_t flags)
         __attribute__((alloc_size(2, 3)));
 
-/* Usable bytes of a block, 0 for NULL and ZERO_SIZE_PTR (S8-27). */
+/*
+ * Usable bytes of a block, 0 for NULL and ZERO_SIZE_PTR (S8-27). A program that is compiled with
+ * _FORTIFY_SOURCE is held to the size that it asked for where the compiler knows that.
+ */
 size_t ksize(const void *block);
 
 /*

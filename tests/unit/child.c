@@ -90,11 +90,13 @@ static void keep(char *kept, const char *list, const char *name)
 
 const char *child_settings(const char *options)
 {
-        static char all[1024];
+        static char all[8192];
         const char *own = getenv("KMEM_OPTIONS");
 
+        if ((own ? strlen(own) : 0) + strlen(options) + 3 > sizeof(all))
+                check_failed("KMEM_OPTIONS is short enough", __FILE__, __LINE__);
         all[0] = '\0';
-        if (own && strlen(own) + strlen(options) + 3 < sizeof(all)) {
+        if (own) {
                 keep(all, own, "engine");
                 keep(all, own, "slots");
         }
