@@ -66,9 +66,10 @@ enum kmem_push {
 /*
  * Each sequence stores the address of its descriptor into the thread's rseq area, then runs.
  * If the kernel preempts, migrates or signals the thread between start and commit, it continues
- * at the abort address, which jumps back to the store: the kernel has cleared the field. The
- * area's other fields are the kernel's and only read. A conditional jump out of the sequence is
- * allowed at any point before the commit.
+ * at the abort address: the kernel has cleared the field. There it begins anew, once, with a second
+ * descriptor, whose abort leaves by the slow label: a debugger that goes through a sequence by single
+ * steps has the kernel abort it at each of them. The area's other fields are the kernel's and only read.
+ * A conditional jump out of the sequence is allowed at any point before the commit.
  *
  * A thread that is not registered reads cpu_id below 0 and leaves by the slow label.
  *
@@ -82,27 +83,37 @@ enum kmem_push {
 #define KMEM_TEXT(value) KMEM_TEXT_(value)
 
 /*
- * Label 1 is the start, 2 the end, 3 the place to begin anew, 4 the abort address, 5 the
- * descriptor: version 0, no flags, start, length, abort. Both sections join the group of the code
- * ("?"), if that has one: a C++ function of which the linker keeps one copy of many takes them
- * along.
+ * Label 1 is the start, 2 the end, 3 the store, 4 the abort address, 5 the descriptor: version 0, no
+ * flags, start, length, abort. 11 and 12 are the second descriptor and its abort address. Both begin
+ * by the one store right in front of the start: the kernel clears the field of a thread that it finds
+ * outside the sequence. Both sections join the group of the code ("?"), if that has one: a C++ function
+ * of which the linker keeps one copy of many takes them along.
  */
 #define KMEM_RSEQ_BEGIN                                                                            \
         ".pushsection __rseq_cs, \"aw?\"\n\t"                                                      \
         ".balign 32\n"                                                                             \
         "5:\t.long 0, 0\n\t"                                                                       \
-        ".quad 1f, 2f - 1f, 4f\n\t"                                                                \
-        ".popsection\n"                                                                            \
-        "3:\tleaq 5b(%%rip), %[work]\n\t"                                                          \
-        "movq %[work], %%fs:8(%[rseq])\n"                                                          \
+        ".quad 1f, 2f - 1f, 4f\n"                                                                  \
+        "11:\t.long 0, 0\n\t"                                                                      \
+        ".quad 1f, 2f - 1f, 12f\n\t"                                                               \
+        ".popsection\n\t"                                                                          \
+        "leaq 5b(%%rip), %[work]\n"                                                                \
+        "3:\tmovq %[work], %%fs:8(%[rseq])\n"                                                      \
         "1:\n\t"
+
+/* ud1, never executed: the signature is its operand. */
+#define KMEM_RSEQ_SIGN                                                                             \
+        ".byte 0x0f, 0xb9, 0x3d\n\t"                                                               \
+        ".long " KMEM_TEXT(KMEM_RSEQ_SIGNATURE) "\n"
 
 #define KMEM_RSEQ_END                                                                              \
         "\n2:\n\t"                                                                                 \
         ".pushsection __rseq_failure, \"ax?\"\n\t"                                                 \
-        ".byte 0x0f, 0xb9, 0x3d\n\t" /* ud1: never executed, the signature is its operand */       \
-        ".long " KMEM_TEXT(KMEM_RSEQ_SIGNATURE) "\n"                                               \
-        "4:\tjmp 3b\n\t"                                                                           \
+        KMEM_RSEQ_SIGN                                                                             \
+        "4:\tleaq 11b(%%rip), %[work]\n\t"                                                         \
+        "jmp 3b\n\t"                                                                               \
+        KMEM_RSEQ_SIGN                                                                             \
+        "12:\tjmp %l[slow]\n\t"                                                                    \
         ".popsection\n\t"
 
 /* work := this thread's slot, as long as the sequence is not aborted. */
@@ -120,7 +131,7 @@ enum kmem_push {
 
 /*
  * Pop the newest object of the slot's main sheaf; NULL if it is empty, cold, or the thread has
- * no slot.
+ * no slot, or was aborted twice.
  * Reads: slot, main, size, object[size - 1].  Commits: the store of size - 1.
  * Aborted before it: nothing changed. Against: the same slot on this CPU, which aborts us, and
  * a drainer, whose second fence aborts a pop that read main before the exchange (INV-4).
@@ -154,7 +165,8 @@ slow:
 
 /*
  * Push an object onto the slot's main sheaf. KMEM_PUSH_FULL if that is full, cold, or the thread has
- * no slot; KMEM_PUSH_ON_TOP if the object is the newest in the sheaf already (a double free).
+ * no slot, or was aborted twice; KMEM_PUSH_ON_TOP if the object is the newest in the sheaf already (a
+ * double free).
  * Reads: slot, main, size, capacity, object[size - 1]; for size 0 that is size and
  * capacity, which as an address is no object's. Writes object[size], which nobody reads before the
  * commit. Commits: the store of size + 1, which two texts do: one with a load less, which inlined

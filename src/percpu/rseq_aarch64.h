@@ -21,18 +21,24 @@
         ".pushsection __rseq_cs, \"aw\"\n\t"                                                       \
         ".balign 32\n"                                                                             \
         "5:\t.long 0, 0\n\t"                                                                       \
-        ".quad 1f, 2f - 1f, 4f\n\t"                                                                \
-        ".popsection\n"                                                                            \
-        "3:\tadrp %[work], 5b\n\t"                                                                 \
-        "add %[work], %[work], :lo12:5b\n\t"                                                       \
-        "str %[work], [%[rseq], #8]\n"                                                             \
+        ".quad 1f, 2f - 1f, 4f\n"                                                                  \
+        "11:\t.long 0, 0\n\t"                                                                      \
+        ".quad 1f, 2f - 1f, 12f\n\t"                                                               \
+        ".popsection\n\t"                                                                          \
+        "adrp %[work], 5b\n\t"                                                                     \
+        "add %[work], %[work], :lo12:5b\n"                                                         \
+        "3:\tstr %[work], [%[rseq], #8]\n"                                                         \
         "1:\n\t"
 
 #define RSEQ_END                                                                                   \
         "\n2:\n\t"                                                                                 \
         ".pushsection __rseq_failure, \"ax\"\n\t"                                                  \
         ".inst " RSEQ_SIGNATURE "\n"                                                               \
-        "4:\tb 3b\n\t"                                                                             \
+        "4:\tadrp %[work], 11b\n\t"                                                                \
+        "add %[work], %[work], :lo12:11b\n\t"                                                      \
+        "b 3b\n\t"                                                                                 \
+        ".inst " RSEQ_SIGNATURE "\n"                                                               \
+        "12:\tb %l[slow]\n\t"                                                                      \
         ".popsection\n\t"
 
 #define RSEQ_LOAD_SLOT                                                                             \

@@ -10,8 +10,8 @@
  *  INV-1  A sheaf is owned by exactly one of: a pair of one slot, a stock, a barn, one thread's
  *         slow path. Only pop and push work on a sheaf in a pair, and only on main.
  *  INV-2  pop, push and replace act on the slot of the CPU they run on and commit with one
- *         store. Aborted before it they have changed nothing that anybody reads, and the
- *         caller retries; after it they are done.
+ *         store. Aborted before it they have changed nothing that anybody reads, and are
+ *         tried once more before they give up; after it they are done.
  *  INV-3  Whoever replaces a sheaf of a pair with something else owns it from the commit on.
  *         replace compares the whole pair, so of two that try, one fails.
  *  INV-4  Another CPU takes sheaves only by the drain protocol (percpu/drain.c): stop mark,

@@ -179,3 +179,25 @@ def test_descriptor_stores(library: Path, instructions: dict[int, str]) -> None:
     for at in range(0, len(content), 32):
         start = relocations[base + at + 8]
         assert re.match(r"mov\s+%\w+,%fs:0x8\(%\w+\)", instructions[previous[start]])
+
+
+def test_aborts(library: Path, instructions: dict[int, str]) -> None:
+    """An aborted sequence goes to its store again, with a second descriptor, but only once."""
+    base, content = read_section(library, "__rseq_cs")
+    relocations = relative_relocations(library)
+    addresses = sorted(instructions)
+    previous = dict(zip(addresses[1:], addresses, strict=False))
+    following = dict(itertools.pairwise(addresses))
+    for at in range(base, base + len(content), 64):
+        start = relocations[at + 8]
+        abort = relocations[at + 24]
+        assert relocations[at + 40] == start
+        assert instructions[abort].startswith("lea ")
+        assert jump_target(instructions[following[abort]]) == previous[start]
+        assert jump_target(instructions[relocations[at + 56]]) != previous[start]
+
+
+def jump_target(instruction: str) -> int:
+    match = re.match(r"jmp\s+([0-9a-f]+)", instruction)
+    assert match, instruction
+    return int(match.group(1), 16)

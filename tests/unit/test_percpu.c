@@ -15,10 +15,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MANY = 4000 };
@@ -661,6 +664,62 @@ static void unregistered_thread(void **state)
         child_passes("unregistered", "");
 }
 
+static void stepped_calls(void)
+{
+        const unsigned int count = 20;
+
+        check(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
+        raise(SIGSTOP);
+        for (unsigned int i = 0; i < count; i++) {
+                objects[i] = kmem_cache_alloc(cache, GFP_KERNEL);
+                check(objects[i] != NULL);
+        }
+        for (unsigned int i = 0; i < count; i++)
+                kmem_cache_free(cache, objects[i]);
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, count, objects), count);
+        kmem_cache_free_bulk(cache, count, objects);
+}
+
+enum { STEPS_MAX = 1000000 };
+
+/* The kernel aborts a sequence at each step of a debugger: calls must come to an end all the same. */
+static void child_single_steps(void)
+{
+        unsigned int steps = 0;
+        int status;
+        pid_t pid;
+
+        begin("percpu", 64);
+        take_many(200);
+        free_many(200);
+        pid = fork();
+        check(pid >= 0);
+        if (pid == 0) {
+                /* What a child of fork does once is not worth stepping through. */
+                kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+                stepped_calls();
+                _exit(0);
+        }
+        check(waitpid(pid, &status, 0) == pid);
+        if (!WIFSTOPPED(status) || ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL)) {
+                kill(pid, SIGKILL);
+                puts("# skipped: ptrace is refused here");
+                exit(CHILD_SKIP);
+        }
+        while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status) && steps++ < STEPS_MAX)
+                check(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0);
+        if (WIFSTOPPED(status))
+                kill(pid, SIGKILL);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void single_steps(void **state)
+{
+        if (emulated())
+                skip_because("the steps would be the emulator's");
+        child_passes("single_steps", "");
+}
+
 /* ---- Options, each in a child ------------------------------------------------------------ */
 
 static void child_capacity(void)
@@ -907,6 +966,7 @@ int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
                 {"unregistered", child_unregistered},
+                {"single_steps", child_single_steps},
                 {"capacity", child_capacity},
                 {"no_sheaves", child_no_sheaves},
                 {"no_stock", child_no_stock},
@@ -935,6 +995,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(stopped_slot_serves),
                 cmocka_unit_test(counts_after_threads),
                 cmocka_unit_test(unregistered_thread),
+                cmocka_unit_test(single_steps),
                 cmocka_unit_test(capacity_option),
                 cmocka_unit_test(capacity_zero),
                 cmocka_unit_test(slot_cache_max_zero),
