@@ -119,11 +119,18 @@ static void look(struct lock *lock)
 
 bool heap_locks_free(void)
 {
+        bool none_held;
+
+        /* Held for as long as the look takes: no cache whose locks are looked at ends meanwhile. */
+        if (!lock_try(&cache_mutex))
+                return false;
         any_held = false;
         pages_each_lock(look);
-        return !lock_is_held(&cache_mutex) && percpu_locks_free() && !lock_is_held(&release_lock) &&
-               !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
-               !lock_is_held(&purge_lock) && !any_held && !load_relaxed(&group_lock.held) &&
-               !lock_is_held(&extra_lock) && !lock_is_held(&sample_lock) &&
-               !lock_is_held(&metadata_lock) && record_lock_free();
+        none_held = percpu_locks_free() && !lock_is_held(&release_lock) &&
+                    !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
+                    !lock_is_held(&purge_lock) && !any_held && !load_relaxed(&group_lock.held) &&
+                    !lock_is_held(&extra_lock) && !lock_is_held(&sample_lock) &&
+                    !lock_is_held(&metadata_lock) && record_lock_free();
+        lock_drop(&cache_mutex);
+        return none_held;
 }

@@ -99,7 +99,10 @@ KMEM_HIDDEN void percpu_follow_cpus_seldom(void);
 KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *report,
                                uint64_t *resting);
 
-/* Whether none of the locks that the fork handlers take is held. One caller at a time. */
+/*
+ * Whether none of the locks that the fork handlers take is held. One caller at a time; under
+ * cache_mutex, where others may destroy caches.
+ */
 KMEM_HIDDEN bool percpu_locks_free(void);
 
 /* Fork handlers of this layer and the back ends; see api/fork.c for their order. */
