@@ -39,41 +39,74 @@ static size_t least_pages(void)
 }
 
 /*
+ * Purges pages that are off the lists, as far as the system lets go of them; drops the zone's lock
+ * meanwhile. One page that the program has locked, and freed without unlocking it, makes a call fail
+ * for all. So pieces are halved until one is purged or is a single page; of pages that are refused
+ * twice as many are passed over each time. A locked part costs a few dozen calls that way, and keeps
+ * no more pages behind it than it has itself.
+ */
+static void range_purge_locked(struct zone *zone, uint32_t first, size_t pages)
+{
+        size_t least = least_pages();
+        size_t piece = pages;
+        size_t passed_over = least;
+
+        for (size_t done = 0; done < pages; piece = min_of(piece, pages - done)) {
+                void *start = page_address(page_at(first + (uint32_t)done));
+                bool purged;
+
+                zone_drop_changed(zone);
+                purged = system_purge(start, piece << PAGE_SHIFT);
+                PROBE3(pages_purge, start, piece << PAGE_SHIFT, purged);
+                lock_take(&zone->lock);
+                if (purged) {
+                        touched_clear_locked(first + (uint32_t)done, piece);
+                        done += piece;
+                        piece *= 2;
+                        passed_over = least;
+                } else if (piece > least) {
+                        piece = round_up(piece / 2, least);
+                } else {
+                        done = min_of(done + passed_over, pages);
+                        passed_over *= 2;
+                }
+        }
+}
+
+/*
  * Purges up to @most pages of a free run; drops the zone's lock meanwhile. Returns how many touched
- * pages they had. If the system refuses (locked memory), or the run holds no touched page of the
- * system whole, it is as if freed at @retry_time.
+ * pages they had. If the system refuses some (locked memory), the others behind them follow, and the
+ * run is as if freed at @retry_time; so it is if it holds no touched page of the system whole.
  */
 static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
                                uint64_t retry_time)
 {
         uint64_t time_freed = run_time(run);
-        size_t pages, touched;
-        uint32_t first = run_cut_touched_locked(zone, run, most, &pages);
-        bool purged;
+        uint32_t from = page_number(run);
+        size_t purged = 0;
 
-        if (first == 0) {
-                run_postpone_locked(zone, run, retry_time);
-                return 0;
+        while (purged < most) {
+                size_t pages, touched, refused;
+                uint32_t first = run_cut_touched_locked(zone, run, from, most - purged, &pages);
+
+                if (first == 0)
+                        break;
+                touched = touched_count_locked(first, pages);
+                zone->limbo_pages += pages;
+                zone->limbo_touched_pages += touched;
+                range_purge_locked(zone, first, pages);
+                zone->limbo_pages -= pages;
+                zone->limbo_touched_pages -= touched;
+                refused = touched_count_locked(first, pages);
+                zone->purged_pages += touched - refused;
+                purged += touched - refused;
+                run = range_add_locked(zone, first, pages, time_freed);
+                if (refused == 0)
+                        return purged;
+                from = first + (uint32_t)pages;
         }
-        touched = touched_count_locked(first, pages);
-        zone->limbo_pages += pages;
-        zone->limbo_touched_pages += touched;
-        zone_drop_changed(zone);
-
-        purged = system_purge(page_address(page_at(first)), pages << PAGE_SHIFT);
-        PROBE3(pages_purge, page_address(page_at(first)), pages << PAGE_SHIFT, purged);
-
-        lock_take(&zone->lock);
-        zone->limbo_pages -= pages;
-        zone->limbo_touched_pages -= touched;
-        if (purged) {
-                touched_clear_locked(first, pages);
-                zone->purged_pages += touched;
-        }
-        run = range_add_locked(zone, first, pages, time_freed);
-        if (!purged)
-                run_postpone_locked(zone, run, retry_time);
-        return purged ? touched : 0;
+        run_postpone_locked(zone, run, retry_time);
+        return purged;
 }
 
 /* When the next run that is purged unasked will be due, UINT64_MAX if there is none. */

@@ -351,11 +351,12 @@ void run_postpone_locked(struct zone *zone, struct page *run, uint64_t time)
         run_insert_locked(zone, first, length, touched, time, false);
 }
 
-uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, size_t most, size_t *count)
+uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, uint32_t from, size_t most,
+                                size_t *count)
 {
         size_t system_pages = system_page_bytes() >> PAGE_SHIFT;
         size_t end = round_down(page_number(run) + (size_t)run->length, system_pages);
-        size_t first = round_up((size_t)page_number(run), system_pages);
+        size_t first = round_up((size_t)max_of(page_number(run), from), system_pages);
 
         if (first >= end || most < system_pages)
                 return 0;

@@ -158,11 +158,12 @@ KMEM_HIDDEN uint64_t run_oldest_locked(const struct zone *zone);
 /* As if the run had been freed at that time. */
 KMEM_HIDDEN void run_postpone_locked(struct zone *zone, struct page *run, uint64_t time);
 /*
- * Cuts up to @most pages out of a run, in whole system pages from the first on that has touched pages;
- * their first, and their number, or 0 if there is no such system page.
+ * Cuts up to @most pages out of a run, in whole system pages from the first on that has touched pages
+ * and does not lie before page @from; their first, and their number, or 0 if there is no such system
+ * page.
  */
-KMEM_HIDDEN uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, size_t most,
-                                            size_t *count);
+KMEM_HIDDEN uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, uint32_t from,
+                                            size_t most, size_t *count);
 
 static inline size_t pages_to_chunks(size_t pages)
 {
