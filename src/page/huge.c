@@ -238,26 +238,41 @@ static void *huge_remap_locked(struct huge_block *block, size_t bytes)
         return start;
 }
 
-void *huge_resize(void *address, size_t bytes)
+/* As huge_resize. *again: the system refused it, but has got kept mappings back since. */
+static void *huge_try_resize(void *address, size_t bytes, bool *again)
 {
         struct huge_victims victims = {.count = 0};
         struct huge_block *block;
         void *start = NULL;
+        bool refused = false;
+
+        lock_take(&huge_lock);
+        block = huge_table_find_locked(address);
+        if (block && block->bytes == bytes) {
+                start = address;
+        } else if (block && (bytes >= MOVE_BYTES || block->bytes < HUGE_BYTES)) {
+                if (bytes > block->bytes)
+                        kept_make_room_locked(bytes - block->bytes, &victims);
+                start = huge_remap_locked(block, bytes);
+                refused = !start;
+        }
+        huge_drop_changed();
+        *again = victims_unmap(&victims) != 0;
+        *again = refused && (*again || huge_kept_drop(UINT64_MAX) != 0);
+        return start;
+}
+
+void *huge_resize(void *address, size_t bytes)
+{
+        void *start;
+        bool again;
 
         if (huge_table_length() == 0)
                 return NULL;
         bytes = round_up(max_of(bytes, (size_t)1), system_page_bytes());
-        lock_take(&huge_lock);
-        block = huge_table_find_locked(address);
-        if (block && block->bytes == bytes)
-                start = address;
-        else if (block && (bytes >= MOVE_BYTES || block->bytes < HUGE_BYTES)) {
-                if (bytes > block->bytes)
-                        kept_make_room_locked(bytes - block->bytes, &victims);
-                start = huge_remap_locked(block, bytes);
-        }
-        huge_drop_changed();
-        victims_unmap(&victims);
+        do
+                start = huge_try_resize(address, bytes, &again);
+        while (again);
         return start;
 }
 

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "base/message.h"
 #include "base/options.h"
@@ -411,6 +412,62 @@ static void test_kept_mappings_yield(void **state)
         assert_int_equal(counts_now().huge_kept_bytes, 0);
 }
 
+/* Real refusals: a block that grows within the limit but for what is kept. */
+static int child_grow_beside_kept(size_t peak)
+{
+        char *block = large_alloc(100 * MIB, 1, false);
+        void *freed = large_alloc(60 * MIB, 1, false);
+        void *more = large_alloc(peak - 160 * MIB, 1, false);
+        struct rlimit limit;
+
+        child_check(block && freed && more && large_free(more));
+        huge_kept_drop(UINT64_MAX);
+        fill(block, 100 * MIB, 6);
+        child_check(large_free(freed));
+        child_check(counts_now().huge_kept_bytes == 60 * MIB);
+        /* Exactly what there is, by what there is no room for. */
+        limit.rlim_max = RLIM_INFINITY;
+        for (limit.rlim_cur = 128 * MIB;; limit.rlim_cur += MIB) {
+                child_check(setrlimit(RLIMIT_DATA, &limit) == 0);
+                more = system_map(MIB);
+                if (more)
+                        break;
+        }
+        system_unmap(more, MIB);
+        if (limit.rlim_cur == 128 * MIB) {
+                dprintf(STDERR_FILENO, "# RLIMIT_DATA is not enforced here\n");
+                return 77;
+        }
+        block = large_resize(block, 120 * MIB);
+        child_check(block && large_size(block) == 120 * MIB);
+        child_check(counts_now().huge_kept_bytes == 0);
+        block = large_resize(block, 160 * MIB);
+        child_check(block && large_size(block) == 160 * MIB);
+        child_check(is_filled(block, 100 * MIB, 6));
+        child_check(!large_resize(block, 170 * MIB));
+        child_check(large_size(block) == 160 * MIB);
+        return 0;
+}
+
+/* What is kept has to go by HUGE-2. */
+static int child_grow_to_the_peak(void)
+{
+        return child_grow_beside_kept(160 * MIB);
+}
+
+static int child_grow_below_the_peak(void)
+{
+        return child_grow_beside_kept(300 * MIB);
+}
+
+static void test_kept_mappings_yield_to_growth(void **state)
+{
+        (void)state;
+        skip_if_sanitized();
+        run_in_child(child_grow_to_the_peak);
+        run_in_child(child_grow_below_the_peak);
+}
+
 /* Addresses side by side, and others far apart, of which no two are the same. */
 static void *table_address(size_t which)
 {
@@ -587,6 +644,7 @@ int main(void)
                 cmocka_unit_test_setup(test_keeping_does_not_raise_the_peak, start),
                 cmocka_unit_test_setup(test_heap_used_up, start),
                 cmocka_unit_test_setup(test_kept_mappings_yield, start),
+                cmocka_unit_test_setup(test_kept_mappings_yield_to_growth, start),
                 cmocka_unit_test_setup(test_table, start),
                 cmocka_unit_test_setup(test_random_threads, start),
                 cmocka_unit_test_setup(test_double_free_race, start),
