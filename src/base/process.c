@@ -83,7 +83,11 @@ void *system_map(size_t bytes)
 
 void system_unmap(void *start, size_t bytes)
 {
-        system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
+        long result = system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
+
+        /* The kernel joins neighbours, and may not cut them where a process has mappings enough. */
+        if (system_call_failed(result))
+                system_purge(start, round_to_system(bytes));
 }
 
 void *system_remap(void *start, size_t old_bytes, size_t new_bytes)

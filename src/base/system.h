@@ -111,6 +111,7 @@ KMEM_HIDDEN void *system_reserve(size_t bytes);
 KMEM_HIDDEN void *system_reserve_at(uintptr_t wish, size_t bytes);
 /* Readable and writable zeroed memory outside the reservation; NULL if refused. */
 KMEM_HIDDEN void *system_map(size_t bytes);
+/* If the process has as many mappings as it may have, only the pages go, and the addresses are lost. */
 KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
 /* Moves a mapping if it must; NULL if refused, then the old one is untouched. */
 KMEM_HIDDEN void *system_remap(void *start, size_t old_bytes, size_t new_bytes);

@@ -117,6 +117,38 @@ static void test_mappings(void **state)
         system_unmap(memory, (size_t)1 << 30);
 }
 
+/* At the limit of mappings a hole cannot be cut into one, but its pages go back. */
+static int child_too_many_mappings(void)
+{
+        enum { MOST = 200000 };
+        size_t page = system_page_bytes();
+        char *memory = system_map(3 * page);
+        char *fence = system_reserve(2 * MOST * page);
+        size_t mappings = 0;
+
+        child_check(memory && fence);
+        memset(memory, 5, 3 * page);
+        while (mappings < MOST && system_commit(fence + 2 * mappings * page, page))
+                mappings++;
+        if (mappings == MOST) {
+                dprintf(STDERR_FILENO, "# skipped: a process may have more than %d mappings\n",
+                        2 * MOST);
+                return 77;
+        }
+        system_unmap(memory + page, page);
+        child_check(memory[0] == 5 && memory[2 * page] == 5);
+        child_check(memory[page] == 0);
+        return 0;
+}
+
+static void test_too_many_mappings(void **state)
+{
+        (void)state;
+        skip_if_sanitized();
+        if (checks_natively("the limit of mappings"))
+                run_in_child(child_too_many_mappings);
+}
+
 static int child_one_cpu(void)
 {
         cpu_set_t mask;
@@ -394,6 +426,7 @@ int main(void)
                 cmocka_unit_test(test_counts),
                 cmocka_unit_test(test_sizes),
                 cmocka_unit_test(test_mappings),
+                cmocka_unit_test(test_too_many_mappings),
                 cmocka_unit_test(test_affinity),
                 cmocka_unit_test(test_without_sys_and_proc),
                 cmocka_unit_test(test_address_space_limit),
