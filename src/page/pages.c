@@ -133,6 +133,7 @@ static struct page *range_alloc(const struct request *request)
         bool again;
 
         do {
+                uint32_t refusals = load_relaxed(&frontier.refusals);
                 bool in_limbo = false;
                 struct page *page = zones_alloc(request, home, count, &in_limbo);
 
@@ -144,7 +145,10 @@ static struct page *range_alloc(const struct request *request)
                         return page;
                 if (in_limbo)
                         purge_wait();
-                again = huge_kept_drop(UINT64_MAX) != 0 || in_limbo;
+                again = in_limbo;
+                /* Not where the reservation is used up: there kept mappings are what is used next. */
+                if (load_relaxed(&frontier.refusals) != refusals)
+                        again |= huge_kept_drop(UINT64_MAX) != 0;
         } while (again);
         return NULL;
 }

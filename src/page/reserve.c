@@ -199,6 +199,12 @@ static bool tables_grow_locked(size_t pages)
         return tables_commit_locked(ahead) || tables_commit_locked(pages);
 }
 
+static bool refused_locked(void)
+{
+        store_relaxed(&frontier.refusals, frontier.refusals + 1);
+        return false;
+}
+
 bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 {
         uint32_t old = frontier.pages;
@@ -208,14 +214,15 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 
         zone_locked_check(zone);
         debug_check(lock_is_held(&frontier.lock));
-        if (old >= limit || pages > limit - old || chunks > zone->chunks_most - zone->chunks ||
-            !tables_grow_locked(old + pages))
+        if (old >= limit || pages > limit - old || chunks > zone->chunks_most - zone->chunks)
                 return false;
+        if (!tables_grow_locked(old + pages))
+                return refused_locked();
         /* First, for commits of a process that has locked its memory touch all of it. */
         if (!zone->bind_error)
                 zone->bind_error = system_bind(start, pages << PAGE_SHIFT, zone->node);
         if (!system_commit(start, pages << PAGE_SHIFT))
-                return false;
+                return refused_locked();
         PROBE2(pages_commit, start, pages << PAGE_SHIFT);
 
         if (frontier.chunk_nodes)

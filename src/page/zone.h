@@ -63,6 +63,7 @@ struct frontier {
         uint32_t reserved;      /* pages there is address space for, same */
         uint32_t large_limit;   /* exact ranges leave the frontier below, same */
         uint32_t table_pages;   /* pages the tables are accessible for */
+        uint32_t refusals;      /* times that the system refused to make more accessible */
         uint64_t *touched_bits; /* one bit a page: handed out since it was last purged; under the
                                    lock of the page's zone */
         uint8_t *chunk_nodes;   /* zone of each chunk, constant once its chunk is accessible; NULL

@@ -366,6 +366,7 @@ static void test_heap_used_up(void **state)
         enum { COUNT = 300 };
         static char *blocks[COUNT];
         size_t in_heap = 0;
+        size_t made;
 
         (void)state;
         assert_true(heap_renew(8 << 20));
@@ -392,6 +393,11 @@ static void test_heap_used_up(void **state)
         blocks[COUNT - 1] = large_resize(blocks[COUNT - 1], 2 * MIB);
         assert_non_null(blocks[COUNT - 1]);
         assert_true(is_filled(blocks[COUNT - 1], 100000, COUNT));
+        /* And are used again when they were freed. */
+        assert_true(large_free(blocks[COUNT - 1]));
+        made = maps_made();
+        assert_ptr_equal(large_alloc(2 * MIB, 1, false), blocks[COUNT - 1]);
+        assert_int_equal(maps_made(), made);
         for (int i = 0; i < COUNT; i++)
                 assert_true(large_free(blocks[i]));
         assert_int_equal(counts_now().huge_blocks, 0);
