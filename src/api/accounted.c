@@ -137,10 +137,8 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
 /* A large block that was handed out, if any. */
 static void *profiled(void *block, size_t bytes)
 {
-        if (is_profiling() && block) {
-                figures_poll();
+        if (is_profiling() && block)
                 sample_large(block, round_up(bytes, PAGE_SIZE));
-        }
         return block;
 }
 
@@ -164,16 +162,14 @@ static void *large_alloc_charged(size_t bytes, size_t align, gfp_t flags)
 
 void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
 {
+        figures_poll();
         return profiled(large_alloc_charged(bytes, align, flags), bytes);
 }
 
 /* Before the block may become somebody else's; 0: it is no sample. */
 static uint32_t take_sample(const void *block)
 {
-        if (likely(!load_relaxed(&sample_large_blocks)))
-                return 0;
-        figures_poll();
-        return sample_large_take(block);
+        return likely(!load_relaxed(&sample_large_blocks)) ? 0 : sample_large_take(block);
 }
 
 static void end_sample(uint32_t sample, const void *block, bool freed)
@@ -188,11 +184,15 @@ static void end_sample(uint32_t sample, const void *block, bool freed)
 
 bool accounted_large_free(void *block)
 {
+        struct kmem_group *owner;
+        uint32_t sample;
         size_t charged;
-        struct kmem_group *owner = large_owner_take(block, &charged);
-        uint32_t sample = take_sample(block);
-        bool freed = large_free(block);
+        bool freed;
 
+        figures_poll();
+        owner = large_owner_take(block, &charged);
+        sample = take_sample(block);
+        freed = large_free(block);
         end_sample(sample, block, freed);
         if (owner)
                 group_uncharge(owner, 1, charged);
@@ -228,9 +228,12 @@ static void *large_resize_charged(void *block, size_t bytes)
 /* For the profile a block that is resized is freed and got again. */
 void *accounted_large_resize(void *block, size_t bytes)
 {
-        uint32_t sample = take_sample(block);
-        void *resized = large_resize_charged(block, bytes);
+        uint32_t sample;
+        void *resized;
 
+        figures_poll();
+        sample = take_sample(block);
+        resized = large_resize_charged(block, bytes);
         end_sample(sample, block, resized != NULL);
         return profiled(resized, bytes);
 }

@@ -343,6 +343,45 @@ def test_trim_of_a_sleeper_is_pending(program: Program) -> None:
     assert value("trim", program.pid).startswith("pending: ")
 
 
+# Its heap is large blocks only, and after the first ones no memory comes or goes.
+LARGE_BLOCKS = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void)
+{
+        static char *block[32];
+
+        for (int i = 0; i < 32; i++)
+                memset(block[i] = malloc(1 << 20), 1, 1 << 20);
+        for (int i = 0; i < 32; i++)
+                free(block[i]);
+        write(STDOUT_FILENO, "\n", 1);
+        for (int i = 0; i < 60000; i++) {
+                free(malloc(200000));
+                usleep(1000);
+        }
+        return 0;
+}
+"""
+
+
+def test_large_blocks_honour_requests(tmp_path: Path) -> None:
+    source = tmp_path / "large.c"
+    source.write_text(LARGE_BLOCKS)
+    subprocess.run(["gcc", "-O0", "-w", "-o", tmp_path / "large", source], check=True)
+    options = "registry=on,purge_delay=3600000"
+    with subprocess.Popen(
+        [KMEM, "run", "--set", options, "--", tmp_path / "large"], stdout=subprocess.PIPE
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == b"\n"
+            assert int(value("trim", running.pid).split()[0]) >= 30 << 20
+        finally:
+            running.kill()
+
+
 def test_what_the_process_works_out(program: Program) -> None:
     program.do("some = take(mine, 123)")
     program.do("other = create(b'other', 64)")
