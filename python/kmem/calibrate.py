@@ -70,9 +70,9 @@ def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str,
             name = f"{lock}_handed_over"
             costs[name] = assumed[name] if line is None else line
     # Lines that move with a slab or an object; what another node adds is not measured.
-    for name, lines in (("list_moves", 1), ("list_waits", 1), ("moved_objects", 2)):
+    for name, lines in (("list_moves", 1), ("list_waits", 1), ("remote_objects", 2)):
         costs[name] = assumed[name] if line is None else lines * line
-    for name in ("remote_words_node", "list_handed_over_node", "moved_objects_node"):
+    for name in ("remote_words_node", "list_handed_over_node", "remote_objects_node"):
         costs[name] = assumed[name]
     return costs
 

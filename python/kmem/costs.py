@@ -24,9 +24,12 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
     costs = {}
     for row in rows:
         try:
-            costs[row["count"]] = float(row["ns"])
+            name, ns = row["count"], float(row["ns"])
         except (KeyError, TypeError, ValueError):
             raise KmemError(f"costs {file}: expected columns count and ns, not {row}") from None
+        if name in costs:
+            raise KmemError(f"costs {file}: {name} is there twice; expected one cost of each count")
+        costs[name] = ns
         if not 0 <= costs[row["count"]] < 1e9:
             raise KmemError(f"costs {file}: {row['count']} costs {row['ns']}; expected 0 to 1e9 ns")
     if not costs:

@@ -59,8 +59,8 @@ class Machine:
             costs[name] = self.line_ns
         costs["page_handed_over"] = self.line_ns
         costs["remote_words_node"] = costs["list_handed_over_node"] = self.other_socket_ns
-        costs["moved_objects"] = 2 * self.line_ns
-        costs["moved_objects_node"] = 2 * self.other_socket_ns
+        costs["remote_objects"] = 2 * self.line_ns
+        costs["remote_objects_node"] = 2 * self.other_socket_ns
         return costs
 
 
@@ -171,7 +171,7 @@ def run_case(case: Case, loops: int, messages: int, seed: int, charged: bool) ->
                 "list_moves",
                 "remote_words",
                 "compare_swaps",
-                "moved_objects",
+                "remote_objects",
                 "page_locks",
             )
         },

@@ -34,7 +34,7 @@ SOCKET_MESSAGES = 212992 // 2304  # wmem_default, by what a message takes of it
 POSSIBLE_CPUS = 64
 
 # Its lists are not those of engine slob, which is what scans.
-COSTS_NS = {name: cost for name, cost in read_costs().items() if not name.endswith("_scans")}
+COSTS_NS = {name: cost for name, cost in read_costs().items() if name not in loads.NO_CLOCK}
 
 
 @dataclass(frozen=True)

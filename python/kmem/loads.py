@@ -20,7 +20,7 @@ TOOL = BUILD / "tools" / "loads-4k"
 CACHES = Path(__file__).parent / "load_caches.csv"
 
 # Not counted by a run on the simulated machine, or without a place in its time.
-NO_CLOCK = ("page_scans", "block_scans")
+NO_CLOCK = ("moved_objects", "page_scans", "block_scans")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

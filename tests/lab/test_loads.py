@@ -54,7 +54,7 @@ def test_all_messages_come_through_and_nothing_stays(name: str) -> None:
     counts = document["counts"]
     # A bulk may need more than one.
     assert counts["slow_paths"] == counts["calls"] or name == "rings"
-    assert counts["moved_objects_node"] <= counts["moved_objects"]
+    assert counts["remote_objects_node"] <= counts["remote_objects"]
     assert counts["list_waits"] <= counts["list_locks"]
     assert document["measured_ns"] <= document["busy_ns"] + 1 or document["load"] == "exchange"
     assert document["busy_ns"] <= 4 * document["all_ns"]

@@ -322,7 +322,8 @@ def test_costs_are_read(tmp_path: Path) -> None:
     document = json.loads(file.read_text())
     assert document["modelled"]["ns"] == 7 * document["counts"]["calls"]
     assert 0.5 < document["fast_path_share"] < 1
-    for wrong in ("count,ns\ncalls,x\n", "count,ns\ncalls,-1\n", "calls,7\n", ""):
+    twice = "count,ns\ncalls,7\ncalls,8\n"
+    for wrong in ("count,ns\ncalls,x\n", "count,ns\ncalls,-1\n", "calls,7\n", "", twice):
         costs.write_text(wrong)
         with pytest.raises(KmemError):
             read_costs(costs)

@@ -167,9 +167,9 @@ static void note_taken(unsigned int kind, const void *object)
         if (last && last != sim.mark) {
                 bool other_node = sim_other_node(last);
 
-                object_counts.moved_objects++;
-                object_counts.moved_objects_node += other_node;
-                sim.clock += load_costs.moved_object + other_node * load_costs.moved_object_node;
+                object_counts.remote_objects++;
+                object_counts.remote_objects_node += other_node;
+                sim.clock += load_costs.remote_object + other_node * load_costs.remote_object_node;
         }
         if (settings.trace)
                 record_event(false, kind, object);

@@ -64,8 +64,8 @@ extern struct settings settings;
 struct load_costs {
         uint32_t call;
         uint32_t slow_path;
-        uint32_t moved_object;      /* one that another CPU freed: its lines are there */
-        uint32_t moved_object_node; /* besides, if that CPU is of another node */
+        uint32_t remote_object;      /* one that another CPU freed: its lines are there */
+        uint32_t remote_object_node; /* besides, if that CPU is of another node */
 };
 extern struct load_costs load_costs;
 
@@ -112,8 +112,8 @@ void recipe_give(const struct recipe *recipe, void **objects);
 
 struct object_counts {
         uint64_t calls;
-        uint64_t moved_objects; /* taken by another CPU than the one that gave them back */
-        uint64_t moved_objects_node;
+        uint64_t remote_objects; /* taken by another CPU than the one that gave them back */
+        uint64_t remote_objects_node;
         uint64_t live_bytes; /* strides of the objects in use */
 };
 extern struct object_counts object_counts;

@@ -92,8 +92,8 @@ static const struct {
 } costs[] = {
         {"calls", &load_costs.call},
         {"slow_paths", &load_costs.slow_path},
-        {"moved_objects", &load_costs.moved_object},
-        {"moved_objects_node", &load_costs.moved_object_node},
+        {"remote_objects", &load_costs.remote_object},
+        {"remote_objects_node", &load_costs.remote_object_node},
         {"compare_swaps", &sim_costs_ps.compare_swap},
         {"atomic_adds", &sim_costs_ps.atomic_add},
         {"exchanges", &sim_costs_ps.exchange},
@@ -362,14 +362,14 @@ static void start_machine(void)
 static void print_counts(const char *name, const struct sim_counts *counts,
                          const struct object_counts *from, const struct object_counts *to)
 {
-        printf(" \"%s\": {\"calls\": %lu, \"moved_objects\": %lu, \"moved_objects_node\": %lu,"
+        printf(" \"%s\": {\"calls\": %lu, \"remote_objects\": %lu, \"remote_objects_node\": %lu,"
                " \"slow_paths\": %lu, \"compare_swaps\": %lu, \"atomic_adds\": %lu,"
                " \"exchanges\": %lu, \"remote_words\": %lu, \"remote_words_node\": %lu,"
                " \"list_moves\": %lu, \"list_waits\": %lu, \"list_wait_ns\": %lu,"
                " \"list_hold_ns\": %lu",
                name, (unsigned long)(to->calls - from->calls),
-               (unsigned long)(to->moved_objects - from->moved_objects),
-               (unsigned long)(to->moved_objects_node - from->moved_objects_node),
+               (unsigned long)(to->remote_objects - from->remote_objects),
+               (unsigned long)(to->remote_objects_node - from->remote_objects_node),
                (unsigned long)counts->slow_paths, (unsigned long)counts->compare_swaps,
                (unsigned long)counts->atomic_adds, (unsigned long)counts->exchanges,
                (unsigned long)counts->remote_words, (unsigned long)counts->remote_words_node,
