@@ -170,6 +170,10 @@ static bool read_end(struct reading *reading, struct trace *trace, struct trace_
         if (reading->at != reading->size)
                 return trace_fail(error, reading->at, "%zu bytes follow behind the end block",
                                   reading->size - reading->at);
+        /* Ids have 32 bits; whoever makes a table of objects needs no look for overflows. */
+        if (end.objects > (uint64_t)UINT32_MAX + 1)
+                return trace_fail(error, reading->started, "%lu objects; expected at most %lu",
+                                  (unsigned long)end.objects, (unsigned long)UINT32_MAX + 1);
         trace->objects = end.objects;
         return trace_records_valid(trace, 0, end.objects, reading->started, error);
 }

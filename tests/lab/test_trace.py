@@ -231,6 +231,17 @@ def test_records_that_cannot_be(tmp_path: Path, column: str, value: int, reason:
         tr.read_trace(path)
 
 
+@pytest.mark.parametrize("objects", [(1 << 32) + 1, 1 << 40, (1 << 64) - 1])
+def test_more_objects_than_ids(tmp_path: Path, objects: int) -> None:
+    """A table of one entry an object, and one more, must not become a small one."""
+    path = tmp_path / "one.ktrace"
+    trace = lives(5)
+    trace.objects = objects
+    tr.write_trace(path, trace)
+    with pytest.raises(tr.TraceError, match=f"byte .*: {objects} objects; expected at most"):
+        tr.read_trace(path)
+
+
 def test_times_that_fall_are_not_written(tmp_path: Path) -> None:
     path = tmp_path / "one.ktrace"
     trace = lives(5)
