@@ -409,6 +409,20 @@ def test_bad_traces_are_named(tmp_path: Path) -> None:
         assert argument.split("=")[-1] in done.stderr
 
 
+def test_a_trace_that_ends_too_late(tmp_path: Path) -> None:
+    """The simulated machine's clock begins at 1,000 seconds."""
+    path = tmp_path / "late.ktrace"
+    most = (1 << 64) - 1 - 10**12
+    for last in (most, most + 1, (1 << 64) - 1):
+        rows = [event(0, tr.ALLOC, 0, 64), event(last, tr.FREE, 0, 64)]
+        tr.write_trace(path, trace_of(rows))
+        done = kmem(path)
+        assert done.returncode == (last > most)
+        if last > most:
+            reason = f"the trace ends at {last} ns; expected at most {most}"
+            assert done.stderr == f"kmem: replay: {reason}\n"
+
+
 # ---- Costs --------------------------------------------------------------------------------------
 
 

@@ -154,8 +154,12 @@ void replay_run(const struct replay *replay, const struct plan *plan, struct out
                 .cpu_of = spread_cpus(replay, plan),
                 .moments = min_of((uint64_t)plan->moments, replay->steps_count),
         };
+        uint64_t last = replay->steps_count ? replay->steps[replay->steps_count - 1].time : 0;
         double started;
 
+        if (last > UINT64_MAX - sim_time())
+                die("the trace ends at %lu ns; expected at most %lu", (unsigned long)last,
+                    (unsigned long)(UINT64_MAX - sim_time()));
         *outcome = (struct outcome){
                 .moments = need(calloc(running.moments + 1, sizeof(*outcome->moments)))};
         sim_reset();
