@@ -98,8 +98,14 @@ def as_svg(plot: Plot) -> str:
     import matplotlib
     from matplotlib.figure import Figure
 
-    # Text stays text, and ids do not differ from run to run.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"kmem {plot.title}"}):
+    # Text stays text, dollars too, and ids do not differ from run to run.
+    with matplotlib.rc_context(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": f"kmem {plot.title}",
+            "text.parse_math": False,
+        }
+    ):
         figure = Figure(figsize=PLOT_INCHES, layout="constrained")
         plot.draw(list(figure.subplots(1, plot.panels, squeeze=False)[0]))
         figure.suptitle(plot.title)

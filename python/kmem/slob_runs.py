@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -67,7 +68,9 @@ def shipped_traces() -> list[Path]:
 
 
 def name_of(trace: Path) -> str:
-    return re.sub(r"(\.slt|\.ktrace)?(\.zst)?$", "", trace.name)
+    """As text that can be shown; names of files are bytes."""
+    text = os.fsencode(trace.name).decode(errors="replace")
+    return re.sub(r"(\.slt|\.ktrace)?(\.zst)?$", "", text)
 
 
 def slob_options(breaks: str, compat: bool = False) -> str:

@@ -6,6 +6,7 @@ that a browser opens."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -391,6 +392,16 @@ def test_pages_escape_what_they_show() -> None:
     assert "<script>" not in page
     assert "&lt;b&gt;" in page
     assert "a &amp; b" in page
+
+
+def test_names_of_traces_that_are_no_plain_text(tmp_path: Path) -> None:
+    """Neither a formula for the plots, nor bytes that no page can have."""
+    path = tmp_path / os.fsdecode(b"<$\\frac$> \xff.ktrace")
+    tr.write_trace(path, tr.read_trace(TINY))
+    page = tmp_path / "page.html"
+    done = kmem("slob", "--quick", path, "--html", page)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "&lt;$\\frac$&gt; \ufffd" in page.read_text()
 
 
 def test_plots_do_not_differ_from_run_to_run() -> None:
