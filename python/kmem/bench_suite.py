@@ -19,9 +19,8 @@ from kmem import peers, suite_rows
 from kmem.allocators import LIBKMEM, Allocator
 from kmem.crates import check_library
 from kmem.rounds import check_rounds, measure_rows
-from kmem.setup import ROOT, KmemError, build, write_json
+from kmem.setup import ROOT, KmemError, build, write_json, write_result
 from kmem.suite_report import OURS, Report, as_document, as_html, show
-from kmem.worker import touch_result_file
 
 TABLE_WIDTH = 150  # columns; a narrower terminal wraps lines, a cut figure is worse
 SCALES = (0.0001, 1000.0)  # as the workload programs
@@ -80,8 +79,6 @@ def bench_suite(
         raise KmemError(f"bench suite: --scale {scale:g}; expected {SCALES[0]:g} to {SCALES[1]:g}")
     chosen_peers = choose_peers(wanted_peers)
     chosen_rows = choose_rows(only, suite_rows.names())
-    touch_result_file(json_file)
-    touch_result_file(html_file, "--html")
     console, progress = Console(), Console(stderr=True)
     console.width = max(console.width, TABLE_WIDTH)
     build()
@@ -103,7 +100,7 @@ def bench_suite(
     report = Report(now, scale, seed, rounds, options, versions, missing | rows.missing, results)
     write_json(json_file, as_document(report))
     if html_file is not None:
-        html_file.write_text(as_html(report, bound))
+        write_result(html_file, "--html", as_html(report, bound))
     show(console, report, bound)
     if few := check_rounds(rounds):
         console.print(few, highlight=False)

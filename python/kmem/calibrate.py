@@ -6,6 +6,7 @@ over: the work under it is counted by itself, or is small.
 """
 
 import csv
+import io
 import os
 import platform
 import subprocess
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.costs import read_costs
-from kmem.setup import BUILD, KmemError, build
+from kmem.setup import BUILD, KmemError, build, write_result
 
 PROGRAM = BUILD / "bench" / "costs"
 OPTIONS = "bare.sheaf_capacity=0,slob-*.engine=slob"
@@ -85,17 +86,15 @@ def processor() -> str:
 
 
 def write_costs(file: Path, costs: dict[str, float], line_measured: bool) -> None:
-    try:
-        with file.open("w", encoding="utf-8", newline="") as output:
-            output.write(f"# Nanoseconds, measured by kmem lab calibrate on {processor()}.\n")
-            if not line_measured:
-                output.write("# One CPU only: remote words and hand-overs are assumed.\n")
-            writer = csv.writer(output, lineterminator="\n")
-            writer.writerow(("count", "ns", "what"))
-            for name, ns in costs.items():
-                writer.writerow((name, f"{ns:.3f}", WHAT.get(name, "")))
-    except OSError as error:
-        raise KmemError(f"lab calibrate: --out {file}: {error.strerror}") from None
+    output = io.StringIO()
+    output.write(f"# Nanoseconds, measured by kmem lab calibrate on {processor()}.\n")
+    if not line_measured:
+        output.write("# One CPU only: remote words and hand-overs are assumed.\n")
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(("count", "ns", "what"))
+    for name, ns in costs.items():
+        writer.writerow((name, f"{ns:.3f}", WHAT.get(name, "")))
+    write_result(file, "lab calibrate: --out", output.getvalue())
 
 
 def show_calibration(file: Path | None) -> None:

@@ -17,7 +17,6 @@ from kmem.orders import order_report
 from kmem.setup import KmemError, build, write_json
 from kmem.sheaves import sheaves_report
 from kmem.slob_lab import slob_report
-from kmem.worker import touch_result_file
 
 # What makes the report of each; an experiment that takes long has a quick form.
 EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
@@ -32,8 +31,6 @@ EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
 
 
 def show_all(*, quick: bool, json_file: Path | None, html_file: Path | None) -> None:
-    touch_result_file(json_file)
-    touch_result_file(html_file, "--html")
     build()
     reports: list[Report] = []
     status = Console(stderr=True)

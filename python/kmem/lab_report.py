@@ -17,8 +17,7 @@ from rich.box import SIMPLE
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from kmem.setup import KmemError, build, write_json
-from kmem.worker import touch_result_file
+from kmem.setup import KmemError, build, write_json, write_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,20 +145,14 @@ def as_html(title: str, reports: Sequence[Report]) -> str:
 
 
 def write_page(file: Path | None, title: str, reports: Sequence[Report]) -> None:
-    if file is None:
-        return
-    try:
-        file.write_text(as_html(title, reports), encoding="utf-8")
-    except OSError as error:
-        raise KmemError(f"--html {file}: {error.strerror}") from None
+    if file is not None:
+        write_result(file, "--html", as_html(title, reports))
 
 
 def show_experiment(
     make: Callable[[], Report], json_file: Path | None, html_file: Path | None
 ) -> None:
     """Builds what is out of date, runs an experiment, writes what is wanted of it and prints it."""
-    touch_result_file(json_file)
-    touch_result_file(html_file, "--html")
     build()
     report = make()
     write_json(json_file, report.document)

@@ -4,7 +4,6 @@
 What is timed is said in bench/micro.c. Each allocator has a worker process.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.allocators import GLIBC, LIBKMEM, PEERS, Allocator
-from kmem.setup import BUILD, KmemError, build, need_packages
-from kmem.worker import Job, Series, machine, measure, touch_result_file
+from kmem.setup import BUILD, KmemError, build, need_packages, write_json
+from kmem.worker import Job, Series, machine, measure
 
 WORKER = BUILD / "bench" / "micro"
 TABLE_WIDTH = 130  # columns; a narrower terminal wraps lines, a cut figure is worse
@@ -48,7 +47,9 @@ def job(allocator: Allocator) -> Job:
     return Job(allocator.name, (WORKER,), preload)
 
 
-def as_json(results: dict[str, dict[str, Series]], rounds: int, absent: Sequence[str]) -> str:
+def as_document(
+    results: dict[str, dict[str, Series]], rounds: int, absent: Sequence[str]
+) -> dict[str, object]:
     """The result file. `cycles` and `ns` are medians of an operation."""
     rows = [
         {
@@ -62,13 +63,12 @@ def as_json(results: dict[str, dict[str, Series]], rounds: int, absent: Sequence
         for allocator, tests in results.items()
         for name, series in tests.items()
     ]
-    document = {
+    return {
         "machine": machine(results),
         "rounds": rounds,
         "missing": list(absent),
         "results": rows,
     }
-    return json.dumps(document, indent=1) + "\n"
 
 
 def table(title: str, results: dict[str, dict[str, Series]], *, nanoseconds: bool) -> Table:
@@ -96,7 +96,6 @@ def table(title: str, results: dict[str, dict[str, Series]], *, nanoseconds: boo
 def bench_micro(rounds: int, json_file: Path | None) -> None:
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)
-    touch_result_file(json_file)
     build()
     try:
         need_packages(*(peer.package for peer in PEERS if peer.package))
@@ -107,8 +106,7 @@ def bench_micro(rounds: int, json_file: Path | None) -> None:
     for allocator in absent:
         console.print(f"{allocator.name} is missing: no {allocator.library}", soft_wrap=True)
     results = measure([job(a) for a in wanted if not a.missing], rounds)
-    if json_file is not None:
-        json_file.write_text(as_json(results, rounds, [a.name for a in absent]))
+    write_json(json_file, as_document(results, rounds, [a.name for a in absent]))
     heading = f"median (minimum) of {rounds} rounds"
     console.print(table(f"TSC cycles an operation, {heading}", results, nanoseconds=False))
     console.print(table(f"ns an operation, {heading}", results, nanoseconds=True))

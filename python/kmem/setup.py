@@ -5,6 +5,7 @@ import csv
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -77,11 +78,36 @@ def read_mail(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def write_json(file: Path | None, document: dict[str, object]) -> None:
-    """The result file that --json asks for; nothing without a name."""
+def write_whole(file: Path, text: str) -> None:
+    """Makes FILE, or puts a new one in its place, once all of the text is on the disk.
+
+    What is there stays as it is if that fails. Devices, pipes and what links lead to are written
+    where they are, and so are files in folders where none can be made. Raises OSError.
+    """
+    elsewhere = file.is_symlink() or (file.exists() and not file.is_file())
+    if elsewhere or not os.access(file.parent, os.W_OK):
+        file.write_text(text, encoding="utf-8")
+        return
+    beside = file.parent / f".kmem-{os.getpid()}"
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if file.exists():
+            shutil.copymode(file, beside)
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_result(file: Path | None, option: str, text: str) -> None:
+    """The result file that an option asks for; nothing without a name."""
     if file is None:
         return
     try:
-        file.write_text(json.dumps(document, indent=1) + "\n")
+        write_whole(file, text)
     except OSError as error:
-        raise KmemError(f"--json {file}: {error.strerror}") from None
+        raise KmemError(f"{option} {file}: {error.strerror}") from None
+
+
+def write_json(file: Path | None, document: dict[str, object]) -> None:
+    """The result file that --json asks for; nothing without a name."""
+    write_result(file, "--json", json.dumps(document, indent=1) + "\n")

@@ -18,7 +18,6 @@ from kmem.bench_suite import choose_peers, commit
 from kmem.crates import check_library
 from kmem.setup import build, write_json
 from kmem.timed import Sample, Watch, timed_run
-from kmem.worker import touch_result_file
 
 PROGRAM = "/bin/true"
 
@@ -79,7 +78,6 @@ def show(rows: Sequence[Mapping[str, Any]], runs: int, *, disturbed: bool) -> No
 
 def bench_start(wanted_peers: str | None, runs: int, seed: int, json_file: Path | None) -> None:
     chosen = [name for name in choose_peers(wanted_peers) if name != GLIBC.name]
-    touch_result_file(json_file)
     progress = Console(stderr=True)
     build()
     assert LIBKMEM.library is not None

@@ -34,7 +34,6 @@ from kmem.setup import KmemError, build, handle, write_json
 from kmem.trace import read_trace
 from kmem.tune_space import BY_ENGINE, COMMON, FIRST, entries, line
 from kmem.tune_study import Asked, Study, Trial, ask, best, pareto, score
-from kmem.worker import touch_result_file
 
 SCHEDULER_SECONDS = 20  # to find it, and for its first worker
 PAGE_BYTES = 4096
@@ -429,7 +428,6 @@ def tune(
     costs_file: Path | None,
     json_file: Path | None,
 ) -> None:
-    touch_result_file(json_file)
     build()
     search = make_search(
         traces,

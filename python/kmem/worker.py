@@ -120,12 +120,3 @@ def machine(results: dict[str, dict[str, Series]]) -> dict[str, str | int | None
         "kernel": platform.release(),
         "cycles_per_second": round(max(s.hz for t in results.values() for s in t.values())),
     }
-
-
-def touch_result_file(file: Path | None, option: str = "--json") -> None:
-    """Make sure that FILE can be written: a minute of measuring should not end in that error."""
-    if file is not None:
-        try:
-            file.touch()
-        except OSError as error:
-            raise KmemError(f"{option} {file}: {error.strerror}") from None

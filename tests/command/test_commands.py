@@ -5,13 +5,18 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from kmem_command import ROOT, kmem
+
+from kmem.setup import KmemError, write_json
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
@@ -51,6 +56,39 @@ def test_output_that_cannot_be_written_is_said(arguments: list[str]) -> None:
     assert done.returncode == 1
     assert re.fullmatch(r"kmem: standard output.*", done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
+
+
+@contextmanager
+def files_of_at_most(count: int) -> Iterator[None]:
+    """Bytes, as on a disk that is full then."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    new, old = tmp_path / "new.json", tmp_path / "old.json"
+    old.write_text("old")
+    old.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(old)
+    for file in (new, old):
+        with files_of_at_most(1000), pytest.raises(KmemError, match=f"--json {file}: File too"):
+            write_json(file, {"text": "x" * 2000})
+    assert sorted(tmp_path.iterdir()) == [link, old]
+    assert old.read_text() == "old"
+    for file in (new, old, link):
+        write_json(file, {"text": str(file)})
+        assert json.loads(file.read_text()) == {"text": str(file)}
+    assert sorted(tmp_path.iterdir()) == [link, new, old]
+    assert link.is_symlink()
+    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+    write_json(Path("/dev/null"), {})
+    with pytest.raises(KmemError, match="--json /dev/full: No space left on device"):
+        write_json(Path("/dev/full"), {})
 
 
 def test_a_device_that_takes_no_trace_stays(tmp_path: Path) -> None:

@@ -365,11 +365,11 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     tr.write_trace(empty, trace_of([]))
     twin = tmp_path / TINY.name
     shutil.copy(TINY, twin)
-    nowhere = tmp_path / "no" / "file"
+    nowhere, unmade = tmp_path / "no" / "file", tmp_path / "unmade"
     cases: list[tuple[tuple[str | Path, ...], str]] = [
         ((tmp_path / "missing.ktrace",), "missing.ktrace"),
         ((damaged,), "damaged.ktrace"),
-        ((empty,), "empty"),
+        ((empty, "--json", unmade, "--html", unmade), "empty"),
         ((TINY, twin), str(twin)),
         ((TINY, "--json", nowhere), f"--json {nowhere}"),
         ((TINY, "--html", nowhere), f"--html {nowhere}"),
@@ -381,6 +381,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
             (line,) = done.stderr.splitlines()
             assert line.startswith("kmem: ")
             assert named in line
+    assert not unmade.exists()
 
 
 # ---- Pages --------------------------------------------------------------------------------------
