@@ -8,6 +8,7 @@ tools/record makes the trace of them, and the folder goes.
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +105,21 @@ def name_of(out: Path, process: dict[str, Any]) -> Path:
     return out.with_name(f"{out.stem}.{process['number']}-{process['pid']}{out.suffix}")
 
 
+def write_trace(raw: Path, number: int, target: Path, source: str) -> dict[str, Any]:
+    """The trace of a process, put in its place once it is whole; its counts."""
+    elsewhere = target.is_symlink() or (target.exists() and not target.is_file())
+    made = target if elsewhere else raw.with_name("trace")
+    try:
+        counts = run_tool(PROGRAM_TOOL, raw, str(number), made, source)
+    except KmemError as error:
+        raise KmemError(str(error).replace(str(made), str(target))) from None
+    if not elsewhere:
+        if target.exists():
+            shutil.copymode(target, made)
+        made.replace(target)
+    return counts
+
+
 def write_traces(raw: Path, out: Path, command: Sequence[str], *, every: bool) -> None:
     if not raw.exists():
         raise KmemError(
@@ -119,7 +135,7 @@ def write_traces(raw: Path, out: Path, command: Sequence[str], *, every: bool) -
         source = f"kmem record program: {process['name']} ({process['pid']}) of: " + shlex.join(
             command
         )
-        counts = run_tool(PROGRAM_TOOL, raw, str(process["number"]), target, source)
+        counts = write_trace(raw, process["number"], target, source)
         say(f"{target}: {process['name']} ({process['pid']}): {shown(counts)}{unmatched(counts)}")
     others = processes[1:]
     if others and not every:

@@ -18,6 +18,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from kmem import record as kmem_record
 from kmem import trace as tr
 
 pytestmark = pytest.mark.alone
@@ -222,6 +223,23 @@ def assert_replays(path: Path, trace: tr.Trace) -> None:
     document = json.loads(done.stdout)
     inuse = sum(cache["inuse"] for cache in document["caches"])
     assert inuse == living(trace).filter(pl.col("requested") <= 32768).height
+
+
+def test_an_interrupted_trace_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the trace is made: one of before stays, and nothing else is left."""
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\nprintf half > "$3"\nkill -INT $PPID\nsleep 10\n')
+    tool.chmod(0o755)
+    monkeypatch.setattr(kmem_record, "PROGRAM_TOOL", tool)
+    out = tmp_path / "out" / "one.ktrace"
+    out.parent.mkdir()
+    for before in ("", "old"):
+        if before:
+            out.write_text(before)
+        with pytest.raises(KeyboardInterrupt), kmem_record.work_folder(out) as folder:
+            kmem_record.write_trace(folder / "raw", 1, out, "")
+        assert list(out.parent.iterdir()) == ([out] if before else [])
+    assert out.read_text() == "old"
 
 
 def test_python_agrees_with_its_slab_table(tmp_path: Path) -> None:
