@@ -292,6 +292,11 @@ def show_real_time(
         for one in sets:
             one.simulated, _ = run(trace, tool_arguments(one.options, cpus, None, None))
             add_derived(one.simulated, costs, costs_file)
+            if not modelled_ns(one):
+                raise KmemError(
+                    f"replay: --compare: {one.name}: no time is modelled; expected a trace with"
+                    " allocations, and costs of what they do"
+                )
     measure(trace, arguments, sets, rounds)
     document = as_document(sets, touch)
     write_json(json_file, document)

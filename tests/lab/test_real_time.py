@@ -262,6 +262,19 @@ def test_bad_input_is_named(arguments: list[str], named: str) -> None:
     assert named in line
 
 
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    """Sets are compared by ratios of modelled time."""
+    path, costs = tmp_path / "orphans.ktrace", tmp_path / "costs.csv"
+    tr.write_trace(path, trace_of([event(0, tr.ORPHAN, 0, 64)]))
+    costs.write_text("count,ns\nblock_scans,1\n")
+    for arguments in ((path,), (BOOT, "--costs", costs)):
+        done = kmem("--real-time", *arguments, "--compare", "engine=slab", "--rounds", "1")
+        assert (done.returncode, done.stdout) == (1, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("kmem: replay: --compare: as it is: no time is modelled")
+    assert kmem("--real-time", path, "--rounds", "1").returncode == 0
+
+
 def test_bad_arguments_of_the_tool(tmp_path: Path) -> None:
     for argument in ("cpus", "touch=2", "window=x", "nodes=1"):
         done = tool(BOOT, "", argument)
