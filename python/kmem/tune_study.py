@@ -8,6 +8,7 @@ them was first, or whether the command was interrupted. So the same command find
 that goes on asks again what had not been answered. A trial is in the file once it is known, whole.
 """
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.exceptions import OptunaError
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from kmem.setup import KmemError
 from kmem.tune_space import Params, first_params, suggest
 
 GOALS = {"time": (0,), "memory": (1,), "both": (0, 1)}  # places in Trial.ratios
+
+FAILURES = (SQLAlchemyError, OptunaError)  # of the file
+MADE_SECONDS = 10  # that another command may take to make the file
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -54,18 +59,28 @@ class Study:
         self.file = file
         if set("?%") & set(str(file)):
             raise KmemError(f"tune: --study {file}: expected a name without ? and %")
-        try:
-            self.study = optuna.create_study(
-                # From the root, where no name means anything but a file.
-                storage=optuna.storages.RDBStorage(f"sqlite:///{file.absolute()}"),
-                study_name=name,
-                directions=["minimize", "minimize"],
-                load_if_exists=True,
-            )
-        except (SQLAlchemyError, RuntimeError) as error:
-            raise self.failure(error) from None
+        deadline = time.monotonic() + MADE_SECONDS
+        while True:
+            try:
+                self.study = optuna.create_study(
+                    # From the root, where no name means anything but a file.
+                    storage=optuna.storages.RDBStorage(f"sqlite:///{file.absolute()}"),
+                    study_name=name,
+                    directions=["minimize", "minimize"],
+                    load_if_exists=True,
+                )
+                return
+            except (*FAILURES, RuntimeError) as error:
+                # Tables and their first rows that another command makes at this moment.
+                met = isinstance(error, IntegrityError) or "already exists" in str(error)
+                if not met or time.monotonic() > deadline:
+                    raise self.failure(error) from None
+            time.sleep(0.05)
 
     def failure(self, error: Exception) -> KmemError:
+        # Optuna has one text for all that goes wrong in writing.
+        known = error.__cause__ if isinstance(error, OptunaError) else None
+        error = known if isinstance(known, SQLAlchemyError) else error
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         return KmemError(f"tune: --study {self.file}: {reason}")
 
@@ -73,7 +88,7 @@ class Study:
         """By number. If two commands shared the work, each number once."""
         try:
             stored = self.study.get_trials(deepcopy=False)
-        except SQLAlchemyError as error:
+        except FAILURES as error:
             raise self.failure(error) from None
         found: dict[int, Trial] = {}
         for trial in stored:
@@ -85,7 +100,7 @@ class Study:
         attributes = {"number": trial.number, "line": trial.line, "figures": trial.figures}
         try:
             self.study.add_trial(as_frozen(trial, trial.ratios, attributes))
-        except SQLAlchemyError as error:
+        except FAILURES as error:
             raise self.failure(error) from None
 
 

@@ -5,11 +5,14 @@ prints is accepted by run and replay and has the figures printed."""
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from traces import event, trace_of
 
 from kmem import trace as tr
 from kmem import tune_worker
+from kmem.setup import KmemError
 from kmem.tune_space import (
     BY_ENGINE,
     COMMON,
@@ -30,7 +34,7 @@ from kmem.tune_space import (
     first_params,
     fixed_names,
 )
-from kmem.tune_study import Trial, ask, best, pareto
+from kmem.tune_study import Study, Trial, ask, best, pareto
 
 ROOT = Path(__file__).resolve().parents[2]
 KMEM = ROOT / "kmem"
@@ -199,6 +203,35 @@ def test_more_trials_go_on(tmp_path: Path, whole: Path) -> None:
     # Fewer are looked at, and none is forgotten.
     assert found_by(study, "--trials", "3")["trials"] == 3
     assert len(trials_in(study)) == TRIALS
+
+
+def test_several_commands_make_the_file_at_once(tmp_path: Path) -> None:
+    count, rounds = 6, 4
+    for number in range(rounds):
+        study = tmp_path / f"{number}.sqlite"
+        begin = threading.Barrier(count)
+
+        def make(study: Path = study, begin: threading.Barrier = begin) -> int:
+            begin.wait()
+            return len(Study(study, "one").trials())
+
+        with ThreadPoolExecutor(count) as pool:
+            made = [pool.submit(make) for _ in range(count)]
+            assert [one.result() for one in made] == [0] * count
+        with sqlite3.connect(study) as database:
+            assert database.execute("SELECT COUNT(*) FROM studies").fetchone() == (1,)
+
+
+def test_a_study_that_cannot_grow(tmp_path: Path) -> None:
+    study = Study(tmp_path / "study.sqlite", "one")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (study.file.stat().st_size, before[1]))
+    try:
+        with pytest.raises(KmemError, match=f"tune: --study {study.file}: [^\n]*$"):
+            for number in range(1000):
+                study.add(Trial(number, {}, {}, "", None, "x" * 1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_another_question_is_another_study_in_the_same_file(tmp_path: Path) -> None:
