@@ -23,7 +23,7 @@ from kmem.slabinfo import SlabinfoError, parse_slabinfo
 
 PROGRAM_TOOL = BUILD / "tools" / "record-program"
 KERNEL_TOOL = BUILD / "tools" / "record-kernel"
-PATH_MOST = 200  # of the raw file, so that the option holds it
+PATH_MOST = 200  # bytes, of the raw file, so that the option holds it
 SHOWN_MOST = 5
 SECONDS_MOST = 86400
 
@@ -161,10 +161,11 @@ def record_program(
     check_out(out)
     with work_folder(out) as folder:
         raw = folder / "raw"
-        if "," in str(raw) or len(str(raw)) > PATH_MOST:
+        # What ends an option ends the name.
+        if set(",\n") & set(str(raw)) or len(os.fsencode(raw)) > PATH_MOST:
             raise KmemError(
-                f"record: {out}: expected a path without commas, of at most {PATH_MOST - 32}"
-                " characters"
+                f"record: {str(out)!r}: expected a path without commas and line ends, of at most"
+                f" {PATH_MOST - 32} bytes"
             )
         chosen = [argument for text in options for argument in ("--set", text)]
         status = run_with_its_signals(

@@ -298,6 +298,15 @@ def test_errors_are_one_line(program: Path, tmp_path: Path) -> None:
         done = record(*arguments)
         assert done.returncode == 1, done.stderr
         assert text in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    # Names that no option can hold.
+    for name in ("a,b", "a\nb", "\u00e9" * 100):
+        folder = tmp_path / name
+        folder.mkdir()
+        done = record("program", "--out", folder / "t", "--", program, "calls")
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert "expected a path without commas and line ends, of at most" in line
+        assert list(folder.iterdir()) == []
     done = record("program", "--out", tmp_path / "t", "--", "/nonexistent/program")
     assert done.returncode == 127
     assert done.stderr == "kmem: /nonexistent/program: not found\n"
