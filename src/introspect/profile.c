@@ -10,7 +10,7 @@
 
 int profile_set_locked(uint64_t interval)
 {
-        bool first = !load_relaxed(&profile_interval);
+        bool other = interval != load_relaxed(&profile_interval);
 
         debug_check(lock_is_held(&cache_mutex));
         if (interval && (interval < PROFILE_INTERVAL_LEAST || interval > PROFILE_INTERVAL_MOST))
@@ -20,8 +20,8 @@ int profile_set_locked(uint64_t interval)
         /* Pairs with is_profiling. */
         store_release(&profile_interval, interval);
         store_relaxed(&registry->profile_interval, interval);
-        /* What rests in sheaves was not decided when it came there. */
-        if (interval && first)
+        /* What rests in sheaves was not decided when it came there, or by another interval. */
+        if (interval && other)
                 percpu_flush_all();
         return 0;
 }

@@ -47,10 +47,10 @@ void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **ob
         }
 }
 
-/* Sheaves that came here before the cache was closed may still have marks. */
+/* Sheaves that came here before the cache was closed, or sampling ended, may still have marks. */
 void *marks_sample(struct kmem_cache *cache)
 {
-        return can_sample(cache) ? sample_alloc(cache) : NULL;
+        return is_profiling() && can_sample(cache) ? sample_alloc(cache) : NULL;
 }
 
 void *marks_alloc_one(struct kmem_cache *cache)

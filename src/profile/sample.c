@@ -24,6 +24,7 @@ struct sample {
         uint64_t weight; /* objects it stands for, in 1/1024 */
         uint64_t weight_bytes;
         size_t bytes;
+        uint64_t interval;   /* between samples when it became one */
         uint32_t index;      /* of the cache */
         uint32_t generation; /* registry_generation when it was counted */
         uint32_t next;       /* in the free list or a bucket; under sample_lock */
@@ -203,8 +204,9 @@ static void count_free(const struct sample *sample)
 /* Who called, how much the sample stands for, and the counts of both. */
 static void describe(struct sample *sample, size_t bytes)
 {
+        uint64_t wanted = load_relaxed(&profile_interval);
         /* It may have been switched off meanwhile. */
-        uint64_t interval = max_of(load_relaxed(&profile_interval), (uint64_t)1);
+        uint64_t interval = max_of(wanted, (uint64_t)1);
         double p = sample_probability(bytes, interval);
         uintptr_t frames[STACK_FRAMES];
         unsigned int count;
@@ -215,6 +217,7 @@ static void describe(struct sample *sample, size_t bytes)
         if (!sample->stack)
                 sample->stack = &unknown_stack;
         sample->bytes = bytes;
+        sample->interval = wanted;
         sample->weight = (uint64_t)(1024 / p + 0.5);
         sample->weight_bytes = (uint64_t)((double)bytes / p + 0.5);
         count_alloc(sample);
@@ -309,7 +312,8 @@ bool sample_free(void *address, struct kmem_cache **cache)
         PROBE_OTEL3(free, address, sample->bytes, sample->weight_bytes);
         count_free(sample);
         *cache = load_acquire(&caches_by_index[sample->index]);
-        if (*cache && (*cache)->birth != sample->birth)
+        if (*cache && ((*cache)->birth != sample->birth ||
+                       sample->interval != load_relaxed(&profile_interval)))
                 *cache = NULL;
         if (sample->wide && !keep_pages(sample))
                 give_pages(entry);

@@ -59,8 +59,9 @@ KMEM_HIDDEN void *sample_alloc(struct kmem_cache *cache);
 /* Usable bytes of the sample that begins at an address in the region; 0: none does. */
 KMEM_HIDDEN size_t sample_bytes(const void *address);
 /*
- * Ends the sample that begins at an address in the region; false if none does. *cache is its cache, NULL
- * if that is gone.
+ * Ends the sample that begins at an address in the region; false if none does. *cache is its cache, for a
+ * mark in its place; NULL if that is gone, or the interval is another now, as the next one in this place
+ * would stand for more or fewer objects than the coin of this one was for.
  */
 KMEM_HIDDEN bool sample_free(void *address, struct kmem_cache **cache);
 

@@ -8,6 +8,7 @@
 #include "child.h"
 
 #include "api/heap.h"
+#include "introspect/profile.h"
 #include "kmem.h"
 #include "percpu/percpu.h"
 #include "profile/draw.h"
@@ -316,7 +317,58 @@ static void stopped_child(void)
         kfree(kmalloc(256, GFP_KERNEL));
 }
 
+static void set_interval(uint64_t interval)
+{
+        lock_take(&cache_mutex);
+        check_equal(profile_set_locked(interval), 0);
+        lock_drop(&cache_mutex);
+}
+
+static unsigned int samples_of_64(void)
+{
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmalloc(64, GFP_KERNEL));
+        return count_samples();
+}
+
+static void free_objects(void)
+{
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                kfree(objects[i]);
+}
+
+/*
+ * What a finer interval made samples, of which each would stand for hundreds of objects now, are none with
+ * a coarser one: neither marks that rest in sheaves, nor the marks of samples that are freed later.
+ */
+static void intervals_child(void)
+{
+        const uint64_t coarse = 1 << 20;
+
+        check(samples_of_64() > 100);
+        free_objects();
+        set_interval(coarse);
+        check(samples_of_64() < 10);
+        free_objects();
+
+        set_interval(1024);
+        check(samples_of_64() > 100);
+        set_interval(coarse);
+        free_objects();
+        check(samples_of_64() < 10);
+        free_objects();
+
+        set_interval(1024);
+        check(samples_of_64() > 100);
+        set_interval(0);
+        set_interval(coarse);
+        free_objects();
+        check(samples_of_64() < 10);
+        free_objects();
+}
+
 static const struct child_case children[] = {
+        {"intervals", intervals_child},
         {"sizes", take_sizes_child},
         {"caches", caches_child},
         {"no sheaves", no_sheaves_child},
@@ -407,6 +459,12 @@ static void test_off(void **state)
                 kfree(objects[i]);
 }
 
+static void test_intervals(void **state)
+{
+        child_passes("intervals", FINE ",profile_interval=1024");
+        child_passes("intervals", FINE ",profile_interval=1024,slots=locked");
+}
+
 static void test_stopped(void **state)
 {
         child_passes("stopped", FINE);
@@ -448,6 +506,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_fork),          cmocka_unit_test(test_off),
                 cmocka_unit_test(test_draws),         cmocka_unit_test(test_closed),
                 cmocka_unit_test(test_large_objects), cmocka_unit_test(test_stopped),
+                cmocka_unit_test(test_intervals),
         };
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));
