@@ -12,6 +12,8 @@ import hmac
 import json
 import secrets
 import signal
+import socket
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -31,6 +33,7 @@ from kmem.setup import KmemError, end_as_by_ctrl_c
 
 ADDRESS = "127.0.0.1"
 BODY_MOST_BYTES = 4096
+CLIENT_SECONDS = 5  # that one may leave us waiting; all come from this machine
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
@@ -171,12 +174,16 @@ def process_number(text: str) -> int:
 def read_change(environment: Environment) -> tuple[str, str, str]:
     """The body of a change: the cache's birth, and an attribute's name and value."""
     length = environment.get("CONTENT_LENGTH") or "0"
-    if not length.isdecimal() or int(length) > BODY_MOST_BYTES:
+    if not length.isdecimal() or len(length) > 9 or int(length) > BODY_MOST_BYTES:
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"expected up to {BODY_MOST_BYTES} bytes")
     try:
         document = json.loads(environment["wsgi.input"].read(int(length)))
         birth, name, value = (document[key] for key in ("birth", "name", "value"))
-    except (ValueError, KeyError, TypeError):
+    except TimeoutError:
+        raise RefusedError(
+            HTTPStatus.REQUEST_TIMEOUT, f"expected {length} bytes within {CLIENT_SECONDS} seconds"
+        ) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise RefusedError(
             HTTPStatus.BAD_REQUEST, "expected JSON with birth, name and value"
         ) from None
@@ -187,8 +194,21 @@ def read_change(environment: Environment) -> tuple[str, str, str]:
     return birth, name, value
 
 
+class PatientServer(ThreadingWSGIServer):
+    """Clients may go away whenever they like; nobody is told."""
+
+    def handle_error(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any
+    ) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 class QuietHandler(WSGIRequestHandler):
     """Requests are not logged; they would be one a second."""
+
+    # Else whoever connects and says nothing keeps a thread and a descriptor for ever.
+    timeout = CLIENT_SECONDS
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -203,7 +223,7 @@ def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
     token = secrets.token_urlsafe(16) if allow_writes else None
     service = Service(sampler, (), token)
     try:
-        server = make_server(ADDRESS, port, service, ThreadingWSGIServer, QuietHandler)
+        server = make_server(ADDRESS, port, service, PatientServer, QuietHandler)
     except OSError as error:
         raise KmemError(f"serve: port {port}: {error.strerror}; --port 0 takes any") from None
     service.hosts = {f"{name}:{server.server_port}" for name in (ADDRESS, "localhost")}

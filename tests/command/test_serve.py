@@ -5,6 +5,8 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import urllib.error
 import urllib.request
@@ -261,11 +263,54 @@ def test_wrong_changes(
     assert words in answer[1]
 
 
+def connect(server: Server) -> socket.socket:
+    port = int(server.address.rpartition(":")[2].rstrip("/"))
+    return socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+
+
+def request(server: Server, *lines: str) -> bytes:
+    host = server.address.removeprefix("http://").rstrip("/")
+    return "\r\n".join([*lines, f"Host: {host}", "", ""]).encode()
+
+
+def raw_change(server: Server, program: Program, body: bytes, length: str | None = None) -> bytes:
+    with connect(server) as client:
+        head = request(
+            server,
+            f"POST /api/processes/{program.pid}/attributes HTTP/1.1",
+            f"X-Kmem-Token: {server.token}",
+            f"Content-Length: {len(body) if length is None else length}",
+        )
+        client.sendall(head + body)
+        return b"".join(iter(lambda: client.recv(4096), b""))
+
+
+def test_clients_that_go_away(server: Server) -> None:
+    """They are no news: the server's standard error is looked at when it ends."""
+    whole = request(server, "GET /metrics HTTP/1.1")
+    for part in (b"", whole[:9], whole):
+        for _ in range(5):
+            with connect(server) as client:
+                # Closed at once, with what is on the way.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.sendall(part)
+    assert server.ask("metrics")[0] == 200
+
+
+def test_clients_that_say_nothing(writable: Server, program: Program) -> None:
+    with connect(writable) as silent:
+        answer = raw_change(writable, program, b"{", "2")
+        assert answer.startswith(b"HTTP/1.0 408 ") and b"expected 2 bytes within" in answer
+        assert silent.recv(1) == b""
+
+
 def test_malformed_changes(writable: Server, program: Program) -> None:
     path = f"api/processes/{program.pid}/attributes"
     headers = {"X-Kmem-Token": writable.token or ""}
     for body in ({}, [], "x", {"birth": 1, "name": "shrink", "value": "1"}, "x" * 9999):
         assert writable.ask(path, headers, body)[0] == 400
+    assert raw_change(writable, program, b"[" * 4000).startswith(b"HTTP/1.0 400 ")
+    assert raw_change(writable, program, b"{}", "9" * 5000).startswith(b"HTTP/1.0 400 ")
     gone = {"birth": "999999", "name": "shrink", "value": "1"}
     assert writable.ask(path, headers, gone)[0] == 404
     assert writable.ask(path, headers)[0] == 405
