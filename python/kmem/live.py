@@ -40,8 +40,10 @@ NAMES = sorted({*f"{PLAIN} {FLAGS} {REFRESHED} {WRITABLE}".split(), *LIVE_NODES}
 
 
 def word(name: str) -> str:
-    """A name as the slab table has it: one word, and not a comment."""
-    shown = "".join("!" if letter <= " " or letter == "\x7f" else letter for letter in name)
+    """A name as the slab table has it: one word, without control characters, and not a comment."""
+    shown = "".join(
+        "!" if letter <= " " or "\x7f" <= letter <= "\x9f" else letter for letter in name
+    )
     return "!" + shown[1:] if shown.startswith("#") else shown
 
 

@@ -660,8 +660,11 @@ def on_libkmem() -> set[int]:
 
 
 def command(process: int) -> str:
+    """Its name as one may print it: a process may call itself what moves a terminal's cursor."""
     try:
         text = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="backslashreplace")
-        return text.rstrip("\n")
+        return "".join(
+            letter if letter.isprintable() else "?" for letter in text.removesuffix("\n")
+        )
     except OSError:
         return "?"

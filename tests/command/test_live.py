@@ -266,6 +266,15 @@ def test_ps_lists_processes(program: Program) -> None:
         asleep.kill()
 
 
+def test_names_cannot_write_to_the_terminal(program: Program) -> None:
+    """A process and a cache may have any name; what is no character of a word is not printed."""
+    program.do(r"ctypes.CDLL(None).prctl(15, b'a\n\x1b[2J\xc2\x9bK\xc3\xa9\xff', 0, 0, 0)")
+    rows = [row for row in value("ps").splitlines() if f"{program.pid} " in row]
+    assert [row.split()[-1] for row in rows] == ["a??[2J?K\u00e9\\xff"]
+    program.do(r"kmem.kmem_cache_create(b'b\n\x1b[2J\xc2\x9bK', 100, 0, 0, None)")
+    assert "\nb!![2J!K " in value("info", program.pid)
+
+
 def test_info_is_a_slab_table(program: Program) -> None:
     program.do("some = take(mine, 1000)")
     table = {line.name: line for line in parse_slabinfo(value("info", program.pid))}
