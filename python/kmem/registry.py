@@ -253,7 +253,7 @@ class Registry:
         if len(data) != place.size:
             raise RegistryError(f"{self.path}: field {name} lies behind the end")
         if place.value:
-            return data.split(b"\0")[0].decode("utf-8", "backslashreplace")
+            return printable(data.split(b"\0")[0].decode("utf-8", "backslashreplace"))
         return int.from_bytes(data, "little")
 
     def number(self, part: str, name: str, base: int = 0) -> int:
@@ -659,12 +659,14 @@ def on_libkmem() -> set[int]:
     return found
 
 
+def printable(text: str) -> str:
+    """Without what moves a terminal's cursor: what a process calls itself may be anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def command(process: int) -> str:
-    """Its name as one may print it: a process may call itself what moves a terminal's cursor."""
     try:
         text = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="backslashreplace")
-        return "".join(
-            letter if letter.isprintable() else "?" for letter in text.removesuffix("\n")
-        )
+        return printable(text.removesuffix("\n"))
     except OSError:
         return "?"
