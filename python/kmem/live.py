@@ -148,13 +148,19 @@ def split_name(text: str) -> tuple[str, str]:
 
 def refreshed(registry: Registry, cache: Cache, name: str) -> str:
     """A figure that nobody keeps: the process works it out at its next slow path."""
+    process = registry.number("head", "process")
     request = registry.ask(cache["birth"], "refresh")
-    if registry.wait(request, WAIT_SECONDS) is None:
+    done = registry.wait(request, WAIT_SECONDS)
+    if done is None:
         raise RegistryError(
-            f"{cache.name}/{name}: process {registry.number('head', 'process')} would have to work"
+            f"{cache.name}/{name}: process {process} would have to work"
             " it out and sleeps; it will at its next refill or drain"
         )
-    cache = next(found for found in registry.caches() if found.offset == cache.offset)
+    # Another cache may have its record since.
+    found = [one for one in registry.caches() if one["birth"] == cache["birth"]]
+    if done[0] != 0 or not found:
+        raise RegistryError(f"{cache.name}/{name}: process {process} has destroyed the cache")
+    cache = found[0]
     if name == "objects_inuse":
         return str(cache[name])
     if name == "slabs_cpu_partial":

@@ -22,6 +22,7 @@ import pytest
 from kmem_command import KMEM
 from test_run import LIBRARY
 
+from kmem.live import refreshed
 from kmem.registry import (
     RECORD_CACHE,
     RECORD_HEAD,
@@ -400,6 +401,19 @@ def test_what_the_process_works_out(program: Program) -> None:
         "busy2 = threading.Thread(target=lambda: crowd(other, 2000, 1), daemon=True).start()"
     )
     assert value("attr", program.pid, "mine/objects_inuse") == "123\n"
+
+
+def test_a_cache_that_goes_while_it_is_read(program: Program) -> None:
+    """One line says so, also when another cache has got its record."""
+    program.do("busy()")
+    program.do("other = create(b'other', 64)")
+    with open_process(program.pid, writable=True) as registry:
+        other = next(cache for cache in registry.caches() if cache.name == "other")
+        program.do("kmem.kmem_cache_destroy(other)")
+        for _ in range(2):
+            with pytest.raises(RegistryError, match="has destroyed the cache"):
+                refreshed(registry, other, "objects")
+            program.do("create(b'another', 64)")
 
 
 @pytest.mark.parametrize(
