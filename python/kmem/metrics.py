@@ -2,7 +2,7 @@
 """Prometheus metrics of all processes on libkmem that can be seen, read at each scrape.
 
 Labels are bounded: PROCESSES_MOST processes, the largest, and of each CACHES_MOST caches, the rest
-together as cache "(other)". Caches of one name in a process are one.
+together as cache "(other)", with any of that name. Caches of one name in a process are one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -94,12 +94,14 @@ def grouped(caches: Sequence[Cache]) -> list[Group]:
     names: dict[str, list[Cache]] = {}
     for cache in caches:
         names.setdefault(word(cache.name), []).append(cache)
+    # Prometheus takes nothing at all of a scrape in which a series is twice.
+    rest = names.pop(OTHER, [])
     groups = sorted(
         (Group(name, found) for name, found in names.items()),
         key=lambda group: sum(cache.slab_bytes for cache in group.caches),
         reverse=True,
     )
-    rest = [cache for group in groups[CACHES_MOST:] for cache in group.caches]
+    rest += [cache for group in groups[CACHES_MOST:] for cache in group.caches]
     return groups[:CACHES_MOST] + ([Group(OTHER, rest)] if rest else [])
 
 

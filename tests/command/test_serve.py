@@ -356,6 +356,7 @@ def fake_cache(name: str, slabs: int) -> Cache:
 def test_labels_are_bounded() -> None:
     caches = [fake_cache(f"cache-{number}", number) for number in range(CACHES_MOST + 50)]
     caches.append(fake_cache("cache-7", 1))
+    caches.append(fake_cache(OTHER, 1 << 20))
     processes = [Figures(n, n, "x", "0", caches, None, 0, 0) for n in range(PROCESSES_MOST + 10)]
     families = {family.name: family for family in ProcessesCollector(lambda: processes).collect()}
     assert families["kmem_processes"].samples[0].value == PROCESSES_MOST + 10
