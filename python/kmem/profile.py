@@ -200,13 +200,13 @@ def profile(
     ):
         before = read_stacks(registry)
         sliced = registry.number("head", "slice_ns") if slices else 0
-        missed = registry.number("head", "samples_missed")
+        missed_before = registry.number("head", "samples_missed")
         start = time.time_ns()
         wait(registry, seconds)
         after = read_stacks(registry)
         duration = time.time_ns() - start
         sliced = registry.number("head", "slice_ns") - sliced if slices else 0
-        missed = registry.number("head", "samples_missed") - missed
+        missed = registry.number("head", "samples_missed") - missed_before
         symbols = Symbols(process)
     if slices and not sliced:
         raise KmemError(
@@ -240,6 +240,11 @@ def profile(
         counts.since(before.get(stack, Counts())).samples for stack, counts in after.items()
     )
     typer.echo(f"{samples} samples, {len(rows)} stacks" + (f", {missed} missed" if missed else ""))
+    if missed + missed_before:
+        typer.echo(
+            f"there was no room for {missed + missed_before} samples since sampling began, so more"
+            " may be in use than is shown; expected a coarser interval"
+        )
     if not rows:
         typer.echo("nothing was sampled; a finer --interval takes more samples")
     if slices:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -184,6 +186,25 @@ def test_slices_of_a_running_process(tmp_path: Path) -> None:
         graph = picture.read_text()
         assert "site_small" in graph and "site_wide" in graph
         process.kill()
+
+
+def test_samples_without_room_are_said(tmp_path: Path) -> None:
+    """Also those of the time before the command began: they are missing in what is in use."""
+    options = "registry=on,profile_interval=1024"
+    takes = "k = ctypes.CDLL(None).kmalloc; [k(8000, 0) for _ in range(140000)]"
+    source = f"import ctypes; {takes}; print(flush=True); input()"
+    with subprocess.Popen(
+        [KMEM, "run", "--set", options, "--", sys.executable, "-c", source],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as popen:  # fmt: skip
+        assert popen.stdout is not None
+        popen.stdout.readline()
+        done = profile(
+            str(popen.pid), "--interval", "1024", "--seconds", "0.1", "-o", tmp_path / "x.svg"
+        )
+        popen.kill()
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"no room for \d{4,} samples since", done.stdout)
 
 
 def test_slices_without_a_thread(tmp_path: Path) -> None:
