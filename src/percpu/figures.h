@@ -21,9 +21,9 @@ KMEM_HIDDEN void figures_drop_slot(struct engine_slot *slot);
 KMEM_HIDDEN void figures_act(void);
 
 /*
- * At the beginning of slow paths, those of large blocks too, before figures are written: makes the registry when it is due,
- * leaves that of the parent, or honours requests. No lock of the heap is held but those in front of
- * cache_mutex, that, and drain_mutex.
+ * At the beginning of slow paths, those of large blocks too, before figures are written: makes the
+ * registry when it is due, leaves that of the parent, or honours requests. No lock of the heap is
+ * held but those in front of cache_mutex, that, and drain_mutex.
  */
 static inline void figures_poll(void)
 {
