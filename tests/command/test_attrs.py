@@ -83,6 +83,7 @@ def test_option_names_this_process_only(tmp_path: Path) -> None:
         (["--attrs", ""], ["--attrs", "directory"]),
         (["--attrs=", "true"], ["--attrs", "directory"]),
         (["--attrs", "a,b", "true"], ["a,b", "comma"]),
+        (["--attrs", "a\nb", "true"], ["a\\nb", "line end"]),
     ],
 )
 def test_bad_command_line(arguments: list[str], words: list[str]) -> None:

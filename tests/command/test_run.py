@@ -166,6 +166,13 @@ def test_slabinfo_file_becomes_absolute(tmp_path: Path) -> None:
     assert value == f"slabinfo={tmp_path}/table,slabinfo_pid={pid}"
 
 
+@pytest.mark.parametrize("folder", ["p,q", "p\nq"])
+def test_slabinfo_in_a_folder_that_no_option_can_hold(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    result = kmem_run("--slabinfo", "table", "--", "true", cwd=tmp_path / folder)
+    assert_error(result, 2, "--slabinfo", "table", "without commas and line ends")
+
+
 def test_slabinfo_dash_is_standard_error() -> None:
     value, pid = options_seen("--slabinfo", "-")
     assert value == f"slabinfo=-,slabinfo_pid={pid}"
