@@ -12,7 +12,7 @@ build:
 # Headers, libraries and pkg-config files under $(DESTDIR)$(PREFIX).
 PREFIX ?= /usr/local
 install: build
-	@.venv/bin/meson configure build -Dprefix=$(abspath $(PREFIX))
+	@.venv/bin/meson configure build -Dprefix="$(PREFIX)"
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" meson install -C build --quiet
 
 demo: build
