@@ -29,9 +29,9 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
             raise KmemError(f"costs {file}: expected columns count and ns, not {row}") from None
         if name in costs:
             raise KmemError(f"costs {file}: {name} is there twice; expected one cost of each count")
+        if not 0 <= ns < 1e9:
+            raise KmemError(f"costs {file}: {name} costs {row['ns']}; expected 0 to 1e9 ns")
         costs[name] = ns
-        if not 0 <= costs[row["count"]] < 1e9:
-            raise KmemError(f"costs {file}: {row['count']} costs {row['ns']}; expected 0 to 1e9 ns")
     if not costs:
         raise KmemError(f"costs {file}: expected a table with columns count and ns")
     return costs

@@ -8,7 +8,6 @@ tools/record makes the trace of them, and the folder goes.
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kmem.setup import BUILD, ROOT, KmemError, build, end_as_by_ctrl_c, need_packages
+from kmem.setup import BUILD, ROOT, KmemError, build, end_as_by_ctrl_c, need_packages, whole
 from kmem.slabinfo import SlabinfoError, parse_slabinfo
 
 PROGRAM_TOOL = BUILD / "tools" / "record-program"
@@ -107,17 +106,11 @@ def name_of(out: Path, process: dict[str, Any]) -> Path:
 
 def write_trace(raw: Path, number: int, target: Path, source: str) -> dict[str, Any]:
     """The trace of a process, put in its place once it is whole; its counts."""
-    elsewhere = target.is_symlink() or (target.exists() and not target.is_file())
-    made = target if elsewhere else raw.with_name("trace")
-    try:
-        counts = run_tool(PROGRAM_TOOL, raw, str(number), made, source)
-    except KmemError as error:
-        raise KmemError(str(error).replace(str(made), str(target))) from None
-    if not elsewhere:
-        if target.exists():
-            shutil.copymode(target, made)
-        made.replace(target)
-    return counts
+    with whole(target) as place:
+        try:
+            return run_tool(PROGRAM_TOOL, raw, str(number), place, source)
+        except KmemError as error:
+            raise KmemError(str(error).replace(str(place), str(target))) from None
 
 
 def write_traces(raw: Path, out: Path, command: Sequence[str], *, every: bool) -> None:

@@ -8,7 +8,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,19 +79,20 @@ def read_mail(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Makes FILE, or puts a new one in its place, once all of the text is on the disk.
+@contextmanager
+def whole(file: Path) -> Iterator[Path]:
+    """Where to write FILE, which is made, or replaced by a new one, at the end if all went well.
 
-    What is there stays as it is if that fails. Devices, pipes and what links lead to are written
-    where they are, and so are files in folders where none can be made. Raises OSError.
+    Devices, pipes and what links lead to are written where they are, and so are files in folders
+    where none can be made.
     """
     elsewhere = file.is_symlink() or (file.exists() and not file.is_file())
     if elsewhere or not os.access(file.parent, os.W_OK):
-        file.write_text(text, encoding="utf-8")
+        yield file
         return
     beside = file.parent / f".kmem-{os.getpid()}"
     try:
-        beside.write_text(text, encoding="utf-8")
+        yield beside
         if file.exists():
             shutil.copymode(file, beside)
         beside.replace(file)
@@ -103,7 +105,8 @@ def write_result(file: Path | None, option: str, text: str) -> None:
     if file is None:
         return
     try:
-        write_whole(file, text)
+        with whole(file) as place:
+            place.write_text(text, encoding="utf-8")
     except OSError as error:
         raise KmemError(f"{option} {file}: {error.strerror}") from None
 
