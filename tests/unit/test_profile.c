@@ -25,6 +25,12 @@ enum { OBJECTS = 4000 };
 
 static void *objects[OBJECTS];
 
+static void free_objects(void)
+{
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                kfree(objects[i]);
+}
+
 static unsigned int count_samples(void)
 {
         unsigned int samples = 0;
@@ -52,8 +58,7 @@ static void take_sizes_child(void)
                 memset(objects[i], 0x5a, 256);
         }
         check_share(count_samples(), sample_probability(256, 2048));
-        for (unsigned int i = 0; i < OBJECTS; i++)
-                kfree(objects[i]);
+        free_objects();
 }
 
 static void construct(void *object)
@@ -254,8 +259,7 @@ static void large_blocks_child(void)
 
 static void *other_thread(void *unused)
 {
-        for (unsigned int i = 0; i < OBJECTS; i++)
-                kfree(objects[i]);
+        free_objects();
         return unused;
 }
 
@@ -283,15 +287,13 @@ static void fork_child(void)
         child = fork();
         check(child >= 0);
         if (child == 0) {
-                for (unsigned int i = 0; i < OBJECTS; i++)
-                        kfree(objects[i]);
+                free_objects();
                 take_sizes_child();
                 _exit(0);
         }
         check_equal(waitpid(child, &status, 0), child);
         check_equal(status, 0);
-        for (unsigned int i = 0; i < OBJECTS; i++)
-                kfree(objects[i]);
+        free_objects();
 }
 
 /* Without sheaves each allocation is decided, also if it is always of the same object. */
@@ -329,12 +331,6 @@ static unsigned int samples_of_64(void)
         for (unsigned int i = 0; i < OBJECTS; i++)
                 check(objects[i] = kmalloc(64, GFP_KERNEL));
         return count_samples();
-}
-
-static void free_objects(void)
-{
-        for (unsigned int i = 0; i < OBJECTS; i++)
-                kfree(objects[i]);
 }
 
 /*
@@ -455,8 +451,7 @@ static void test_off(void **state)
         for (unsigned int i = 0; i < OBJECTS; i++)
                 check(objects[i] = kmalloc(256, GFP_KERNEL));
         check_equal(count_samples(), 0);
-        for (unsigned int i = 0; i < OBJECTS; i++)
-                kfree(objects[i]);
+        free_objects();
 }
 
 static void test_intervals(void **state)
