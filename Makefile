@@ -32,8 +32,8 @@ test-all:
 
 lint:
 	scripts/venv test
-	.venv/bin/ruff check python tests scripts
-	.venv/bin/ruff format --check python tests scripts
+	.venv/bin/ruff check python tests scripts tools
+	.venv/bin/ruff format --check python tests scripts tools
 	.venv/bin/mypy
 	scripts/debian-packages clang-format shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
@@ -41,8 +41,8 @@ lint:
 
 format:
 	scripts/venv test
-	.venv/bin/ruff check --fix-only --quiet python tests scripts
-	.venv/bin/ruff format python tests scripts
+	.venv/bin/ruff check --fix-only --quiet python tests scripts tools
+	.venv/bin/ruff format python tests scripts tools
 	scripts/debian-packages clang-format
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 

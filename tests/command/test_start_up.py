@@ -2,6 +2,7 @@
 """`kmem bench start`: runs that take turns, medians over glibc's, bad arguments."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -58,3 +59,14 @@ def test_bad_arguments(arguments: tuple[str, ...], status: int, named: str) -> N
     done = start(*arguments)
     assert done.returncode == status
     assert named in done.stderr
+
+
+def test_functions_put_in_front_are_there() -> None:
+    """One that was renamed or removed would lie apart from the others without a word."""
+    sources = Path(__file__).resolve().parents[2] / "src"
+    listed = (sources / "used_functions.ld").read_text()
+    names = re.findall(r"^\*\(\.text(?:\.exit|\.startup|\.unlikely)?\.(\w+) ", listed, re.MULTILINE)
+    text = "\n".join(path.read_text() for path in sorted(sources.glob("**/*.[ch]")))
+    there = set(re.findall(r"\b(\w+)\(", text))
+    assert len(names) > 100 and len(names) == len(set(names)) == listed.count("\n*(")
+    assert [name for name in names if name not in there and not name.startswith("_Z")] == []
