@@ -110,7 +110,7 @@ static unsigned int listed_empty(struct kmem_cache *cache)
 
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                struct slot_cache *record = slot->caches[cache_index(cache)];
+                struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
                 for (uint32_t slab = record ? record->engine.partial : 0; slab;
                      slab = page_at(slab)->next)

@@ -2,8 +2,8 @@
 /*
  * Size classes of kmalloc and malloc, and the tables that the fast paths read.
  *
- * A class's cache is made when its first object is asked for. Until then its table entries are
- * pair offset 0, the pair that is always cold, so such requests take the slow path.
+ * A class's cache is made when its first object is asked for. Until one is asked for by way of a table, the
+ * entries there are pair offset 0, the pair that is always cold, so such requests take the slow path.
  *
  * Each class in use has a slab or more for every CPU, whatever is in it, and each object is up to the
  * next class too large. In a small heap the first is more than the second, so malloc begins with two
@@ -77,6 +77,11 @@ size_t class_bytes_max(void)
         return class_sizes[class_count - 1];
 }
 
+static uint16_t *table_entries(enum class_table table)
+{
+        return table == CLASS_MALLOC ? front()->malloc_class : front()->kmalloc_class;
+}
+
 static size_t table_least(enum class_table table)
 {
         return table == CLASS_MALLOC ? MALLOC_ALIGN : 1;
@@ -124,9 +129,10 @@ size_t class_bytes(enum class_table table, size_t size)
  * Points the entries of the sizes that a class serves at its cache: from its own size down to those
  * of the next class below. malloc's least class also serves the sizes below its alignment.
  */
-static void fill_table(enum class_table table, uint16_t *entries, unsigned int number)
+static void fill_table_locked(enum class_table table, unsigned int number)
 {
         const uint32_t step = 1 << CLASS_STEP_SHIFT;
+        uint16_t *entries = table_entries(table);
 
         for (uint32_t size = class_sizes[number]; size && class_of(table, size) == number;
              size -= step)
@@ -140,18 +146,16 @@ static void fill_table(enum class_table table, uint16_t *entries, unsigned int n
  */
 static KMEM_COLD void refine_if_grown(void)
 {
-        uint16_t *entries = front()->malloc_class;
-
         if (load_relaxed(&heap.accessible_bytes) <= COARSE_HEAP_BYTES)
                 return;
         lock_take(&cache_mutex);
         if (coarse) {
                 store_relaxed(&coarse, false);
                 for (size_t i = 0; i < array_size(front()->malloc_class); i++)
-                        store_relaxed(&entries[i], 0);
+                        store_relaxed(&front()->malloc_class[i], 0);
                 for (unsigned int number = 0; number < class_count; number++)
                         if (class_caches[number])
-                                fill_table(CLASS_MALLOC, entries, number);
+                                fill_table_locked(CLASS_MALLOC, number);
         }
         lock_drop(&cache_mutex);
 }
@@ -194,11 +198,8 @@ static struct kmem_cache *make_class(unsigned int number)
         cache = class_caches[number];
         if (!cache) {
                 cache = make_cache_locked(number, "", 0);
-                if (cache) {
+                if (cache)
                         store_release(&class_caches[number], cache);
-                        fill_table(CLASS_MALLOC, front()->malloc_class, number);
-                        fill_table(CLASS_KMALLOC, front()->kmalloc_class, number);
-                }
         }
         lock_drop(&cache_mutex);
         return cache;
@@ -247,21 +248,25 @@ static KMEM_COLD struct kmem_cache *cache_above(unsigned int number)
 
 struct kmem_cache *class_cache(enum class_table table, size_t size)
 {
-        const uint16_t *entries =
-                table == CLASS_MALLOC ? front()->malloc_class : front()->kmalloc_class;
+        const uint16_t *entries = table_entries(table);
         struct kmem_cache *cache;
         unsigned int number;
         uint16_t entry;
 
         if (unlikely(load_relaxed(&coarse)))
                 refine_if_grown();
-        /* Acquire: pairs with fill_table, which comes after the cache was made. */
+        /* Acquire: pairs with fill_table_locked, which comes after the cache was made. */
         entry = load_acquire(&entries[size ? (size - 1) >> CLASS_STEP_SHIFT : 0]);
         if (likely(entry))
                 return load_relaxed(&caches_by_index[entry >> PAIR_SHIFT]);
         number = class_of(table, size);
         cache = cache_of_class(number);
-        return likely(cache) ? cache : cache_above(number);
+        if (unlikely(!cache))
+                return cache_above(number);
+        lock_take(&cache_mutex);
+        fill_table_locked(table, number);
+        lock_drop(&cache_mutex);
+        return cache;
 }
 
 struct kmem_cache *class_cache_aligned(size_t size, size_t align)

@@ -64,26 +64,25 @@ unsigned int cpus_parse_quota(const char *text)
         return quota_cpus(quota, parse_number(&text));
 }
 
-static unsigned int quota_of_folder(const char *path, size_t length, bool unified)
+/* The files' names are written behind the first @length characters of @path. */
+static unsigned int quota_of_folder(char path[PATH_MAX], size_t length, bool unified)
 {
-        char name[PATH_MAX];
         char text[64];
         const char *number = text;
         int64_t quota;
 
-        if (length + sizeof("/cpu.cfs_period_us") > sizeof(name))
+        if (length + sizeof("/cpu.cfs_period_us") > PATH_MAX)
                 return 0;
-        memcpy(name, path, length);
         if (unified) {
-                strcpy(name + length, "/cpu.max");
-                return file_read(name, text, sizeof(text)) ? cpus_parse_quota(text) : 0;
+                strcpy(path + length, "/cpu.max");
+                return file_read(path, text, sizeof(text)) ? cpus_parse_quota(text) : 0;
         }
-        strcpy(name + length, "/cpu.cfs_quota_us");
-        if (!file_read(name, text, sizeof(text)))
+        strcpy(path + length, "/cpu.cfs_quota_us");
+        if (!file_read(path, text, sizeof(text)))
                 return 0;
         quota = parse_number(&number); /* -1: none, and "-1" is no number here */
-        strcpy(name + length, "/cpu.cfs_period_us");
-        if (quota <= 0 || !file_read(name, text, sizeof(text)))
+        strcpy(path + length, "/cpu.cfs_period_us");
+        if (quota <= 0 || !file_read(path, text, sizeof(text)))
                 return 0;
         number = text;
         return quota_cpus(quota, parse_number(&number));
@@ -120,13 +119,19 @@ static unsigned int quota_of_group(const char *root, const char *group, size_t l
         }
 }
 
+/* The first @wanted in a text, or its end. Of libc's functions each is in another page. */
+static const char *find(const char *text, const char *end, char wanted)
+{
+        while (text < end && *text != wanted)
+                text++;
+        return text;
+}
+
 static bool names_cpu_controller(const char *start, const char *end)
 {
         for (const char *word = start; word < end; word++) {
-                const char *stop = word;
+                const char *stop = find(word, end, ',');
 
-                while (stop < end && *stop != ',')
-                        stop++;
                 if (stop - word == 3 && memcmp(word, "cpu", 3) == 0)
                         return true;
                 word = stop;
@@ -138,29 +143,29 @@ static bool names_cpu_controller(const char *start, const char *end)
 static unsigned int quota_read(void)
 {
         char text[4096];
+        const char *text_end;
         unsigned int least = 0;
 
         if (!file_read("/proc/self/cgroup", text, sizeof(text)))
-                return quota_of_folder("/sys/fs/cgroup", strlen("/sys/fs/cgroup"), true);
+                return quota_of_group("/sys/fs/cgroup", "", 0, true);
 
         /* Lines are "number:controllers:path"; the unified hierarchy has number 0. */
-        for (char *line = text; *line != '\0';) {
-                char *end = strchrnul(line, '\n');
-                char *controllers = memchr(line, ':', (size_t)(end - line));
-                char *path = controllers
-                                     ? memchr(controllers + 1, ':', (size_t)(end - controllers - 1))
-                                     : NULL;
+        text_end = text + strlen(text);
+        for (const char *line = text; line < text_end;) {
+                const char *end = find(line, text_end, '\n');
+                const char *controllers = find(line, end, ':');
+                const char *path = find(controllers + 1, end, ':');
                 unsigned int quota = 0;
 
-                if (path && path == controllers + 1)
+                if (path == controllers + 1 && path < end)
                         quota = quota_of_group("/sys/fs/cgroup", path + 1, (size_t)(end - path - 1),
                                                true);
-                else if (path && names_cpu_controller(controllers + 1, path))
+                else if (path < end && names_cpu_controller(controllers + 1, path))
                         quota = quota_of_group("/sys/fs/cgroup/cpu", path + 1,
                                                (size_t)(end - path - 1), false);
                 if (quota != 0 && (least == 0 || quota < least))
                         least = quota;
-                line = *end ? end + 1 : end;
+                line = end + 1;
         }
         return least;
 }

@@ -17,7 +17,7 @@ bool counters_are_on(const struct kmem_cache *cache)
 static struct engine_slot *engine_slot_at(struct kmem_cache *cache, unsigned int number)
 {
         struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-        struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+        struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
         return record ? &record->engine : NULL;
 }

@@ -39,12 +39,10 @@ enum run_kind { RUN_TOUCHED, RUN_CLEAN, RUN_KINDS };
  */
 struct zone {
         _Alignas(64) struct lock lock;
-        uint32_t node;        /* its position in zones */
-        uint32_t chunks;      /* that belong to it; written under both locks */
-        uint32_t chunks_most; /* that may belong to it */
-        int bind_error;       /* why its pages are not bound to the node, 0: they are */
-        uint64_t bins_used[RUN_KINDS][BIN_WORDS]; /* one bit a bin: it has runs */
-        struct page_list bins[BINS][RUN_KINDS];
+        uint32_t node;             /* its position in zones */
+        uint32_t chunks;           /* that belong to it; written under both locks */
+        uint32_t chunks_most;      /* that may belong to it */
+        int bind_error;            /* why its pages are not bound to the node, 0: they are */
         size_t free_pages;         /* on the lists */
         size_t free_touched_pages; /* of those, touched */
         size_t limbo_pages;        /* free, but off the lists while being purged */
@@ -52,6 +50,8 @@ struct zone {
         size_t purged_pages;      /* cumulative */
         size_t freed_since_check; /* pages freed since pages_free last looked for due runs */
         uint64_t purge_at;        /* ms; no run is due before; read without the lock */
+        uint64_t bins_used[RUN_KINDS][BIN_WORDS]; /* one bit a bin: it has runs */
+        struct page_list bins[BINS][RUN_KINDS];   /* last: those of long runs are seldom used */
 };
 /* The first system_nodes() of them are there. */
 extern KMEM_HIDDEN struct zone zones[NODES_MAX];

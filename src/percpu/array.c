@@ -270,7 +270,7 @@ static void reap_due(struct slot *slot)
         store_relaxed(&slot->reap_time, now + (due ? REAP_MS : REAP_FIRST_MS));
         for (uint32_t index = 1; due && index < slots_index_end(); index++) {
                 struct kmem_cache *cache = caches_by_index[index];
-                struct slot_cache *record = load_acquire(&slot->caches[index]);
+                struct slot_cache *record = slot_peek(slot, index);
 
                 if (!cache || cache->engine->caching != CACHING_ARRAY)
                         continue;

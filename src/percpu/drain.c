@@ -51,7 +51,7 @@ static void stop_slots(unsigned int count, uint32_t stopped)
 
 static bool record_is_quiet(struct slot *slot, uint32_t index)
 {
-        const struct slot_cache *record = load_acquire(&slot->caches[index]);
+        const struct slot_cache *record = slot_peek(slot, index);
 
         return record && record->quiet;
 }
@@ -84,7 +84,7 @@ static void each_pair(const struct drain *drain,
  */
 static void exchange_pair(struct slot *slot, struct kmem_cache *cache, const struct pair *instead)
 {
-        struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+        struct slot_cache *record = slot_peek(slot, cache_index(cache));
         struct pair *pair = slot_pair(slot, sheaf_offset(cache));
 
         if (record)
@@ -135,7 +135,7 @@ static bool detach(const struct drain *drain)
 static void detach_own(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
-        struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+        struct slot_cache *record = slot_peek(slot, cache_index(cache));
         struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
         if (record && slot_replace(slot, sheaf_offset(cache), &pair, &cold_pair))
@@ -153,7 +153,7 @@ static void empty_sheaf(struct kmem_cache *cache, struct slot_cache *record, str
 /* Everything a slot holds of the cache but its pair, and what was detached of that. */
 static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct pair *unused)
 {
-        struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+        struct slot_cache *record = slot_peek(slot, cache_index(cache));
         struct sheaf *sheaf;
 
         if (!record)
@@ -190,7 +190,7 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
 /* What is in no slot with a pair: in barns, and with the back end for threads without one. */
 static void empty_shared(struct kmem_cache *cache)
 {
-        struct slot_cache *record = load_acquire(&shared_slot.caches[cache_index(cache)]);
+        struct slot_cache *record = slot_peek(&shared_slot, cache_index(cache));
         struct sheaf *sheaf;
 
         for (unsigned int node = 0; node < system_nodes(); node++)
@@ -221,7 +221,7 @@ void percpu_follow_cpus(void)
 
 static void forget_quiet(struct slot *slot, struct kmem_cache *cache, const struct pair *unused)
 {
-        slot->caches[cache_index(cache)]->quiet = false;
+        slot_peek(slot, cache_index(cache))->quiet = false;
 }
 
 /*
@@ -246,7 +246,7 @@ bool percpu_drain_quiet(unsigned int slots)
 
 void percpu_drain_surplus(struct kmem_cache *cache)
 {
-        struct slot_cache *record = load_acquire(&shared_slot.caches[cache_index(cache)]);
+        struct slot_cache *record = slot_peek(&shared_slot, cache_index(cache));
         struct sheaf *sheaf;
 
         lock_take(&drain_mutex);
@@ -383,7 +383,7 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
         cache->engine->report(cache, report);
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+                struct slot_cache *record = slot_peek(slot, cache_index(cache));
                 struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
                 *resting += sheaf_peek(cache, pair.main) + spare_count(cache, &pair);
@@ -430,7 +430,7 @@ static void each_lock(void (*act)(struct lock *))
                         continue;
                 for (unsigned int number = 0; number <= slots_made_count(); number++) {
                         struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                        struct slot_cache *record = slot->caches[index];
+                        struct slot_cache *record = slot_peek(slot, index);
 
                         if (record)
                                 act(&record->engine.lock);

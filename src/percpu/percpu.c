@@ -56,22 +56,27 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
         return min_of(max_of(words, cache->size <= 32768 ? 8u : 4u), for_others ? 256u : 128u) - 2;
 }
 
-/* Indexes of caches, and of the hidden pairs of closed ones; under cache_mutex. */
-static KMEM_SPARSE bool index_taken[CACHES_MAX];
+/* Indexes of caches, and of the hidden pairs of closed ones, a bit each; under cache_mutex. */
+static uint64_t index_taken[CACHES_MAX / 64];
 
 uint32_t percpu_take_index(void)
 {
-        for (uint32_t index = 1; index < CACHES_MAX; index++)
-                if (!index_taken[index]) {
-                        index_taken[index] = true;
-                        return index;
+        for (uint32_t word = 0; word < array_size(index_taken); word++) {
+                uint64_t left = ~index_taken[word];
+
+                if (word == 0)
+                        left &= ~(uint64_t)1; /* 0 is no index */
+                if (left) {
+                        index_taken[word] |= left & -left;
+                        return word * 64 + (uint32_t)__builtin_ctzll(left);
                 }
+        }
         return 0;
 }
 
 void percpu_give_index(uint32_t index)
 {
-        index_taken[index] = false;
+        index_taken[index / 64] &= ~((uint64_t)1 << (index % 64));
 }
 
 /*
@@ -172,12 +177,13 @@ void percpu_retire(struct kmem_cache *cache)
         uint32_t index = cache_index(cache);
 
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
-                struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
+                struct slot_cache **place =
+                        slot_place(number ? slot_made(number - 1) : &shared_slot, index);
 
-                if (slot->caches[index])
-                        figures_drop_slot(&slot->caches[index]->engine);
-                metadata_free(slot->caches[index], slot_record_bytes(cache));
-                slot->caches[index] = NULL;
+                if (*place)
+                        figures_drop_slot(&(*place)->engine);
+                metadata_free(*place, slot_record_bytes(cache));
+                *place = NULL;
         }
         figures_drop_cache(cache);
         barns_free(cache->barn);
@@ -202,7 +208,7 @@ static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slo
                 return NULL;
         for (unsigned int step = 1; step <= min_of(made, (unsigned int)LOOKED_AT); step++) {
                 struct slot *other = slot_made((slot->id + step) % made);
-                struct slot_cache *theirs = load_acquire(&other->caches[cache_index(cache)]);
+                struct slot_cache *theirs = slot_peek(other, cache_index(cache));
                 struct sheaf *sheaf;
 
                 if (other == slot || !theirs || !load_relaxed(&theirs->stock_size))

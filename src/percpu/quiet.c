@@ -47,7 +47,7 @@ static bool look(struct slot *slot, struct kmem_cache *cache, const struct slot_
 static void look_at_record(struct slot *slot, uint32_t index, struct quiet *result)
 {
         struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
-        struct slot_cache *record = cache ? load_acquire(&slot->caches[index]) : NULL;
+        struct slot_cache *record = cache ? slot_peek(slot, index) : NULL;
         uint64_t seen;
         bool holds;
 
@@ -82,7 +82,7 @@ uint64_t percpu_activity(struct kmem_cache *cache)
 
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                const struct slot_cache *record = load_acquire(&slot->caches[cache_index(cache)]);
+                const struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
                 if (!record)
                         continue;

@@ -76,7 +76,7 @@ static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
                               "ldr %[object], [%[object], %[size], lsl #3]\n\t"
                               "str %w[size], [%[work], #%c[count_at]]" RSEQ_END
                               : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)
-                              : [pair] "r"(pair_offset + offsetof(struct slot, pairs)),
+                              : [pair] "r"(pair_offset),
                                 [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
                                 [field] "r"(rseq_address(fast.slot_field)),
                                 [first] "i"(offsetof(struct sheaf, object)),
@@ -114,7 +114,7 @@ static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void 
                               "stlr %w[size], [%[work]]" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size), [place] "=&r"(place)
                               : [object] "r"(object),
-                                [pair] "r"(pair_offset + offsetof(struct slot, pairs)),
+                                [pair] "r"(pair_offset),
                                 [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
                                 [field] "r"(rseq_address(fast.slot_field)),
                                 [first] "i"(offsetof(struct sheaf, object)),
@@ -168,7 +168,7 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                               "dmb ish\n\t"
                               "stp %[new_main], %[new_spare], [%[pair]]" RSEQ_END
                               : [work] "=&r"(work), [size] "=&r"(size)
-                              : [slot] "r"(slot), [pair] "r"(&slot->pairs[pair_offset >> PAIR_SHIFT]),
+                              : [slot] "r"(slot->pairs), [pair] "r"(&slot->pairs[pair_offset >> PAIR_SHIFT]),
                                 [main] "r"(expected->main), [spare] "r"(expected->spare),
                                 [new_main] "r"(new_pair->main), [new_spare] "r"(new_pair->spare),
                                 [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),

@@ -51,10 +51,11 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                               "movhps 8(%[new_pair]), %%xmm0\n\t"
                               "movaps %%xmm0, (%[work],%[offset])" KMEM_RSEQ_END
                               : [work] "=&r"(work)
-                              : [slot] "r"(slot), [offset] "r"(pair_offset),
+                              : [slot] "r"(slot->pairs), [offset] "r"(pair_offset),
                                 [main] "r"(expected->main), [spare] "r"(expected->spare),
                                 [new_pair] "r"(new_pair),
-                                [stopped] "i"(offsetof(struct slot, stopped)),
+                                [stopped] "i"((int)offsetof(struct slot, stopped) -
+                                              (int)offsetof(struct slot, pairs)),
                                 RSEQ_OPERANDS
                               : "memory", "cc", "xmm0"
                               : slow);

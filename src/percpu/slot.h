@@ -85,22 +85,39 @@ static inline size_t slot_record_bytes(const struct kmem_cache *cache)
         return sizeof(struct slot_cache) + cache->counters_bytes;
 }
 
+/*
+ * The table of slots and the sequences know a slot by its pairs. What few caches need lies around the
+ * start of these, the records backwards in front, in one page if the slot begins with one.
+ */
 struct slot {
-        struct pair pairs[CACHES_MAX]; /* first: a pair offset is from here and from the slot */
-        struct lock lock;              /* locked slots only: held by whoever uses the pairs */
+        char apart[2048];
+        struct slot_cache *records[CACHES_MAX]; /* slot_place() */
+        struct lock lock; /* locked slots only: held by whoever uses the pairs */
         uint32_t id;
         uint32_t stopped;     /* the stop mark of INV-4; written under drain_mutex */
         uint64_t stock_bytes; /* of all stocks of the slot; atomic adds */
         uint64_t reap_time;   /* ms, when its arrays are looked at next; written under
                                       cache_mutex, read without it */
-        struct slot_cache *caches[CACHES_MAX];
+        struct pair pairs[CACHES_MAX];
 };
+
+/* Where the slot's record of the cache with an index is, or is to be. */
+static inline struct slot_cache **slot_place(struct slot *slot, uint32_t index)
+{
+        return &slot->records[CACHES_MAX - 1 - index];
+}
+
+/* The record, or NULL if there is none. */
+static inline struct slot_cache *slot_peek(const struct slot *slot, uint32_t index)
+{
+        return load_acquire(&slot->records[CACHES_MAX - 1 - index]);
+}
 
 /* Tables in front of the page map: reached with the same base register as the map. */
 struct front {
         uint16_t malloc_class[CLASS_BYTES_MAX >> CLASS_STEP_SHIFT]; /* pair offset by size */
         uint16_t kmalloc_class[CLASS_BYTES_MAX >> CLASS_STEP_SHIFT];
-        struct slot *slots[SLOTS_MAX]; /* cold_slot where none was made yet */
+        struct pair *slots[SLOTS_MAX]; /* pairs of the slots; shared_slot where none was made yet */
 };
 _Static_assert(sizeof(struct front) <= HEAP_FRONT_BYTES, "the tables fit in front of the map");
 
@@ -118,8 +135,7 @@ static KMEM_ALWAYS_INLINE struct front *front(void)
 extern KMEM_HIDDEN struct sheaf cold_sheaf;
 /* A second cold sheaf, for the pairs of indexes that are closed for good (INV-6). */
 extern KMEM_HIDDEN struct sheaf closed_sheaf;
-extern KMEM_HIDDEN struct slot cold_slot;
-/* For threads that no slot can be given to: records only, its pairs stay cold. */
+/* For threads that no slot can be given to, or none yet: records only, its pairs stay cold. */
 extern KMEM_HIDDEN struct slot shared_slot;
 
 static inline bool sheaf_is_cold(const struct sheaf *sheaf)
@@ -148,7 +164,6 @@ enum push_result {
 /* Layout 1, which compiled programs rely on (kmem-sequence.h): a change makes it layout 2. */
 _Static_assert(offsetof(struct kmem_cache, pair_offset) == 0, "layout 1");
 _Static_assert(sizeof(((struct kmem_cache *)0)->pair_offset) == 4, "layout 1");
-_Static_assert(offsetof(struct slot, pairs) == 0, "layout 1");
 _Static_assert(offsetof(struct pair, main) == 0, "layout 1");
 _Static_assert(offsetof(struct sheaf, size) == KMEM_SHEAF_SIZE, "layout 1");
 _Static_assert(offsetof(struct sheaf, capacity) == KMEM_SHEAF_SIZE + 4, "layout 1");
@@ -181,6 +196,13 @@ KMEM_HIDDEN bool slot_may_have_left(const struct slot *slot);
 KMEM_HIDDEN bool slots_are_rseq(void);
 /* The calling thread's slot at this moment, made if need be; shared_slot if it has none. */
 KMEM_HIDDEN struct slot *slot_current(void);
+/* The slot of an id; shared_slot if it was not made yet. */
+static inline struct slot *slot_at(uint32_t id)
+{
+        return (struct slot *)((char *)load_acquire(&front()->slots[id]) -
+                               offsetof(struct slot, pairs));
+}
+
 /*
  * For threads that libc does not know (base/bare_thread.h). The offset of what slot_current reads
  * in a thread, and what such a thread calls first: from then on it has no slot, as one whose

@@ -281,8 +281,8 @@ struct slot *slot_current(void)
             !(register_threads && register_this_thread()))
                 return &shared_slot;
         id = load_relaxed((uint32_t *)((char *)thread_pointer() + fast.slot_field));
-        slot = load_acquire(&front()->slots[id]);
-        if (unlikely(slot == &cold_slot))
+        slot = slot_at(id);
+        if (unlikely(slot == &shared_slot))
                 slot = slot_make(id);
         return slot ? slot : &shared_slot;
 }

@@ -14,19 +14,23 @@
 
 struct sheaf cold_sheaf;
 struct sheaf closed_sheaf;
-KMEM_SPARSE struct slot cold_slot;
-KMEM_SPARSE struct slot shared_slot;
+KMEM_SPARSE _Alignas(4096) struct slot shared_slot;
 
 static struct lock slots_lock;
 static KMEM_SPARSE struct slot *made[SLOTS_MAX];
 static unsigned int made_count;
-static uint32_t published = 1; /* indexes below have cold or live pairs in every slot */
-static KMEM_SPARSE bool closed[CACHES_MAX]; /* indexes whose pairs are closed (INV-6) */
+static uint32_t published = 1;           /* indexes below have cold or live pairs in every slot */
+static uint64_t closed[CACHES_MAX / 64]; /* a bit an index: its pairs are closed (INV-6) */
+
+static bool is_closed(uint32_t index)
+{
+        return (closed[index / 64] >> (index % 64)) & 1;
+}
 
 static void slot_init_cold(struct slot *slot, uint32_t from, uint32_t to)
 {
         for (uint32_t index = from; index < to; index++) {
-                struct sheaf *sheaf = closed[index] ? &closed_sheaf : &cold_sheaf;
+                struct sheaf *sheaf = is_closed(index) ? &closed_sheaf : &cold_sheaf;
 
                 slot->pairs[index] = (struct pair){sheaf, sheaf};
         }
@@ -43,7 +47,7 @@ static struct slot *slot_make_locked(uint32_t id)
         made[made_count] = slot;
         store_release(&made_count, made_count + 1);
         /* The pairs are cold before the slot can be found. */
-        store_release(&front()->slots[id], slot);
+        store_release(&front()->slots[id], slot->pairs);
         return slot;
 }
 
@@ -52,8 +56,8 @@ struct slot *slot_make(uint32_t id)
         struct slot *slot;
 
         lock_take(&slots_lock);
-        slot = front()->slots[id];
-        if (slot == &cold_slot)
+        slot = slot_at(id);
+        if (slot == &shared_slot)
                 slot = slot_make_locked(id);
         lock_drop(&slots_lock);
         return slot;
@@ -72,10 +76,9 @@ void slots_init(void)
         fast.map = heap.map;
         fast.heap_base = heap.base;
         shared_slot.id = UINT32_MAX;
-        slot_init_cold(&cold_slot, 0, published);
         slot_init_cold(&shared_slot, 0, published);
         for (unsigned int id = 0; id < ids; id++)
-                front()->slots[id] = &cold_slot;
+                front()->slots[id] = shared_slot.pairs;
         slot_source_init();
 }
 
@@ -93,7 +96,6 @@ void slots_publish_index(uint32_t index)
 {
         lock_take(&slots_lock);
         if (index >= published) {
-                slot_init_cold(&cold_slot, published, index + 1);
                 slot_init_cold(&shared_slot, published, index + 1);
                 for (unsigned int number = 0; number < made_count; number++)
                         slot_init_cold(made[number], published, index + 1);
@@ -105,16 +107,15 @@ void slots_publish_index(uint32_t index)
 void slots_close_index(uint32_t index)
 {
         lock_take(&slots_lock);
-        closed[index] = true;
+        closed[index / 64] |= (uint64_t)1 << (index % 64);
         lock_drop(&slots_lock);
 }
 
 void slots_reopen_index(uint32_t index)
 {
         lock_take(&slots_lock);
-        if (closed[index]) {
-                closed[index] = false;
-                slot_init_cold(&cold_slot, index, index + 1);
+        if (is_closed(index)) {
+                closed[index / 64] &= ~((uint64_t)1 << (index % 64));
                 slot_init_cold(&shared_slot, index, index + 1);
                 for (unsigned int number = 0; number < made_count; number++)
                         slot_init_cold(made[number], index, index + 1);
@@ -129,7 +130,7 @@ uint32_t slots_index_end(void)
 
 static struct slot_cache *record_make(struct slot *slot, struct kmem_cache *cache)
 {
-        struct slot_cache **place = &slot->caches[cache_index(cache)];
+        struct slot_cache **place = slot_place(slot, cache_index(cache));
         struct slot_cache *record = load_acquire(place);
 
         if (likely(record))
@@ -157,7 +158,7 @@ void slots_each_record(struct kmem_cache *cache,
         lock_take(&slots_lock);
         for (unsigned int number = 0; number <= made_count; number++) {
                 struct slot *slot = number ? made[number - 1] : &shared_slot;
-                struct slot_cache *record = slot->caches[cache_index(cache)];
+                struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
                 if (record)
                         act(cache, &record->engine, slot->id);
@@ -172,7 +173,7 @@ struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache)
         if (likely(record))
                 return record;
         *slot = &shared_slot;
-        return load_acquire(&shared_slot.caches[cache_index(cache)]);
+        return slot_peek(&shared_slot, cache_index(cache));
 }
 
 bool slots_add_cache(struct kmem_cache *cache)

@@ -191,7 +191,7 @@ KMEM_PUBLIC void sim_set_cpu(unsigned int cpu)
         sim.cpu = cpu;
         sim.mark = (uint16_t)(cpu + 1);
         sim.node = sim.node_of[cpu];
-        sim.slot = front()->slots[cpu];
+        sim.slot = slot_at(cpu);
 }
 
 KMEM_PUBLIC unsigned int sim_cpu(void)

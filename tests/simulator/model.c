@@ -170,12 +170,12 @@ static void pass_time(uint64_t nanoseconds)
 /* What each CPU's slot holds. */
 static uint64_t resting_on(unsigned int cpu)
 {
-        struct slot *slot = front()->slots[cpu];
+        struct slot *slot = slot_at(cpu);
         uint64_t resting = 0;
 
         for (uint32_t index = 1; index < slots_index_end(); index++) {
                 const struct pair *pair = &slot->pairs[index];
-                const struct slot_cache *record = slot->caches[index];
+                const struct slot_cache *record = slot_peek(slot, index);
 
                 resting += pair->main->size + pair->spare->size;
                 if (record)

@@ -679,7 +679,7 @@ static void child_costs(void)
         sim_counts(&counts);
         for (unsigned int number = 0; number < slots_made_count(); number++) {
                 const struct slub_counters *counters =
-                        slot_made(number)->caches[cache_index(cache)]->engine.counters;
+                        slot_peek(slot_made(number), cache_index(cache))->engine.counters;
 
                 for (unsigned int way = 0; way < SLUB_TRANSITIONS; way++)
                         for (unsigned int cost = 0; cost < SLUB_COSTS; cost++)
@@ -704,15 +704,15 @@ static void child_debug_costs(void)
         check(cache->debug);
         kmem_cache_free(cache, kmem_cache_alloc(cache, 0));
         for (unsigned int number = 0; number < slots_made_count(); number++)
-                if (slot_made(number)->caches[cache_index(cache)])
-                        memset(slot_made(number)->caches[cache_index(cache)]->engine.counters, 0,
+                if (slot_peek(slot_made(number), cache_index(cache)))
+                        memset(slot_peek(slot_made(number), cache_index(cache))->engine.counters, 0,
                                sizeof(struct slub_counters));
         sim_reset();
         run_mix(cache, 5);
         sim_counts(&counts);
         for (unsigned int number = 0; number < slots_made_count(); number++) {
                 const struct slub_counters *counters =
-                        slot_made(number)->caches[cache_index(cache)]->engine.counters;
+                        slot_peek(slot_made(number), cache_index(cache))->engine.counters;
 
                 for (unsigned int cost = 0; cost < SLUB_COSTS; cost++)
                         sums[cost] += counters->cost[DEBUG_CALL][cost];

@@ -475,7 +475,7 @@ static void child_slab_gone(void)
 
         kmem_cache_free(victim, object);
         kmem_cache_shrink(victim);
-        victim->engine->give(victim, &shared_slot.caches[cache_index(victim)]->engine,
+        victim->engine->give(victim, &slot_peek(&shared_slot, cache_index(victim))->engine,
                              (void **)&object, 1);
         go_on();
 }

@@ -62,8 +62,8 @@ static size_t slot_bytes(void)
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 const struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
 
-                for (size_t index = 0; index < CACHES_MAX; index++)
-                        if (slot->caches[index])
+                for (uint32_t index = 0; index < CACHES_MAX; index++)
+                        if (slot_peek(slot, index))
                                 bytes += metadata_round(slot_record_bytes(caches_by_index[index]));
         }
         return bytes;

@@ -116,7 +116,7 @@ static void in_thread(void *(*work)(void *), void *argument)
 /* Free objects that rest in a slot, those of its CPU slab not counted. */
 static unsigned int resting_in(struct slot *slot)
 {
-        struct slot_cache *record = slot->caches[cache_index(cache)];
+        struct slot_cache *record = slot_peek(slot, cache_index(cache));
         struct pair pair = slot_read_pair(slot, cache->pair_offset);
         unsigned int count = pair.main->size + pair.spare->size;
 
@@ -127,7 +127,7 @@ static unsigned int resting_in(struct slot *slot)
 
 static bool holds_nothing(struct slot *slot)
 {
-        struct slot_cache *record = slot->caches[cache_index(cache)];
+        struct slot_cache *record = slot_peek(slot, cache_index(cache));
         struct pair pair = slot_read_pair(slot, cache->pair_offset);
 
         return sheaf_is_cold(pair.main) && sheaf_is_cold(pair.spare) &&
@@ -340,7 +340,7 @@ static void child_slots_of_cpus(void)
         cache = create(64);
         for (unsigned int i = 0; i < 2; i++) {
                 in_thread(on_cpu, &two_cpus[i]);
-                slots[i] = front()->slots[two_cpus[i]];
+                slots[i] = slot_at(two_cpus[i]);
                 check(resting_in(slots[i]) > 0);
         }
         resting = resting_in(slots[0]);

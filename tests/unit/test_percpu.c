@@ -232,7 +232,7 @@ static void flush_empties_everything(void **state)
         check_equal(inuse(), MANY - MANY / 2);
         for (unsigned int number = 0; number < slots_made_count(); number++) {
                 struct pair pair = slot_read_pair(slot_made(number), cache->pair_offset);
-                struct slot_cache *record = slot_made(number)->caches[cache_index(cache)];
+                struct slot_cache *record = slot_peek(slot_made(number), cache_index(cache));
 
                 check(sheaf_is_cold(pair.main) && sheaf_is_cold(pair.spare));
                 check(!record || (!record->stock && !record->stock_size && !record->engine.slab &&
@@ -507,8 +507,8 @@ static void replace_compares(void **state)
                 struct pair new_pair = {c, c};
 
                 check(!slot_replace(&shared_slot, cache->pair_offset, &pair, &new_pair));
-                check(!slot_replace(&cold_slot, cache->pair_offset, &cold, &new_pair));
-                check(!rseq_replace(&cold_slot, cache->pair_offset, &pair, &new_pair));
+                check(!slot_replace(&shared_slot, cache->pair_offset, &cold, &new_pair));
+                check(!rseq_replace(&shared_slot, cache->pair_offset, &pair, &new_pair));
                 store_release(&slot->stopped, 1);
                 check(!replace(&pair, c, c));
                 store_release(&slot->stopped, 0);

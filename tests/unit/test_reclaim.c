@@ -382,7 +382,8 @@ static void barn_child(void)
         for (unsigned int i = 0; i < 3; i++) {
                 check((sheaf = barn_take_empty(cache)) != NULL);
                 sheaf->size = cache->engine->take(
-                        cache, &shared_slot.caches[cache_index(cache)]->engine, sheaf->object, 4);
+                        cache, &slot_peek(&shared_slot, cache_index(cache))->engine, sheaf->object,
+                        4);
                 check(sheaf->size == 4 && barn_put_full(barn, sheaf));
         }
         check(!barn_take_surplus(barn));

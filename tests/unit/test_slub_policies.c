@@ -413,7 +413,7 @@ static void child_not_counted(void)
         check_equal(costs[COST_TIMES], 0);
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                struct slot_cache *record = slot->caches[cache_index(cache)];
+                struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
                 check(!record || !record->engine.counters);
         }

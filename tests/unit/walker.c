@@ -112,7 +112,7 @@ static const struct engine_slot *find_cpu_record(const struct kmem_cache *cache,
                         return &own_slots[number];
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                struct slot_cache *record = slot->caches[cache_index(cache)];
+                struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
                 if (record && record->engine.slab == slab)
                         return &record->engine;
@@ -213,7 +213,7 @@ static void find_places(void)
                         visit_node(cache, node);
                 for (unsigned int number = 0; number <= slots_made_count(); number++) {
                         struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                        struct slot_cache *record = slot->caches[index];
+                        struct slot_cache *record = slot_peek(slot, index);
 
                         if (record)
                                 visit_cpu_record(cache, &record->engine);

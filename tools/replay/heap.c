@@ -61,7 +61,7 @@ static void count_cpu_slabs(const struct kmem_cache *cache, struct states *state
 {
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 const struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
-                const struct slot_cache *record = slot->caches[cache_index(cache)];
+                const struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
                 if (!record)
                         continue;

@@ -14,7 +14,7 @@ struct slot;
 enum { SIM_WORD_SHIFT = 5 }; /* a page descriptor, of which only the first word is changed so */
 
 struct sim_state {
-        struct slot *slot; /* of the CPU; cold_slot until it is made */
+        struct slot *slot; /* of the CPU; shared_slot until it is made */
         uint32_t cpu;
         uint16_t mark; /* cpu + 1: as it stands where somebody was last; 0 is nobody */
         uint16_t node;

@@ -12,7 +12,7 @@ struct kmem_inline_layout fast;
 
 void slot_source_init(void)
 {
-        sim.slot = &cold_slot;
+        sim.slot = &shared_slot;
 }
 
 void slots_refuse(void)
@@ -36,7 +36,7 @@ bool slots_are_rseq(void)
 struct slot *slot_current(void)
 {
         sim.counts.slow_paths++;
-        if (unlikely(sim.slot == &cold_slot)) {
+        if (unlikely(sim.slot == &shared_slot)) {
                 struct slot *slot = slot_make(sim.cpu);
 
                 if (!slot)
