@@ -180,8 +180,6 @@ def check(interval: int, outputs: list[Path]) -> None:
     for path in outputs:
         if not path.name.endswith((".pb.gz", ".svg")):
             raise KmemError(f"-o {path}: expected a name that ends with .pb.gz or .svg")
-        if not path.parent.is_dir():
-            raise KmemError(f"-o {path}: {path.parent} is no directory")
         if reason := why_not_written(path):
             raise KmemError(f"-o {path}: {reason}")
 

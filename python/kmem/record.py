@@ -17,7 +17,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kmem.setup import BUILD, ROOT, KmemError, build, end_as_by_ctrl_c, need_packages, whole
+from kmem.setup import (
+    BUILD,
+    ROOT,
+    KmemError,
+    build,
+    end_as_by_ctrl_c,
+    need_packages,
+    whole,
+    why_not_written,
+)
 from kmem.slabinfo import SlabinfoError, parse_slabinfo
 
 PROGRAM_TOOL = BUILD / "tools" / "record-program"
@@ -58,10 +67,8 @@ def work_folder(out: Path) -> Iterator[Path]:
 
 
 def check_out(out: Path) -> None:
-    if out.is_dir():
-        raise KmemError(f"record: {out}: is a directory; expected a file to write")
-    if not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise KmemError(f"record: {out}: cannot be written")
+    if reason := why_not_written(out):
+        raise KmemError(f"record: --out {out}: {reason}; expected a file to write")
 
 
 def reset_interrupt() -> None:

@@ -24,13 +24,15 @@ class KmemError(Exception):
 
 def why_not_written(file: Path) -> str | None:
     """The reason why FILE cannot be written, as far as is known before; None if it can be."""
-    if not file.parent.is_dir():
-        return os.strerror(errno.ENOENT)
-    if file.is_dir():
-        return os.strerror(errno.EISDIR)
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        return os.strerror(errno.EACCES)
-    return None
+    try:
+        if file.is_dir():
+            return os.strerror(errno.EISDIR)
+        place = file if file.exists() else file.parent
+        if place != file and not place.is_dir():
+            return os.strerror(errno.ENOENT)
+    except OSError as error:  # a name that is too long, a folder that may not be searched
+        return error.strerror
+    return None if os.access(place, os.W_OK) else os.strerror(errno.EACCES)
 
 
 def handle(handler: Callable[..., None], *numbers: signal.Signals) -> None:

@@ -379,8 +379,10 @@ def make_document(traces: Mapping[str, Path], effort: Effort, seed: int) -> dict
 def named_traces(traces: Sequence[Path]) -> dict[str, Path]:
     named: dict[str, Path] = {}
     for trace in traces or shipped_traces():
-        if not trace.exists():
-            raise KmemError(f"{trace}: there is no such trace")
+        try:
+            trace.stat()
+        except OSError as error:
+            raise KmemError(f"{trace}: no trace can be read there: {error.strerror}") from None
         name = name_of(trace)
         if name in named:
             raise KmemError(f"{trace}: {named[name]} has the same name; give one of them another")

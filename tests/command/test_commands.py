@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The commands beside `run`: help, version, bench, and the helper of the demo."""
 
+import errno
 import json
 import os
 import platform
@@ -9,6 +10,7 @@ import resource
 import shutil
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 from kmem_command import ROOT, kmem
 
-from kmem.setup import KmemError, write_json
+from kmem.setup import KmemError, why_not_written, write_json
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
@@ -145,6 +147,26 @@ def test_result_file_that_cannot_be_written_is_said_first(table: str) -> None:
     assert result.returncode != 0
     assert "/no/such/folder" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_names_that_the_system_refuses_are_said() -> None:
+    name = "x" * 300
+    for arguments in (["lab", "order", "--json", name], ["lab", "slob", name]):
+        result = kmem(*arguments)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert name in result.stderr and "File name too long" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_folder_that_may_not_be_searched_is_said() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # mode 0700
+        os.setresuid(65534, 65534, 0)
+        try:
+            assert why_not_written(Path(folder) / "file") == os.strerror(errno.EACCES)
+            assert why_not_written(Path(folder) / "folder" / "file") is not None
+        finally:
+            os.setresuid(0, 0, 0)
 
 
 def test_worker_answers_round_by_round() -> None:

@@ -289,9 +289,10 @@ def test_redis_agrees_with_its_slab_table(tmp_path: Path) -> None:
 
 def test_errors_are_one_line(program: Path, tmp_path: Path) -> None:
     for arguments, text in [
-        (("program", "--out", tmp_path, "--", "true"), "is a directory; expected a file to write"),
-        (("program", "--out", "/proc/x/y", "--", "true"), "cannot be written"),
-        (("program", "--out", tmp_path / "a,b" / "t", "--", "true"), "cannot be written"),
+        (("program", "--out", tmp_path, "--", "true"), "Is a directory; expected a file to write"),
+        (("program", "--out", "/proc/x/y", "--", "true"), "--out /proc/x/y: No such file"),
+        (("program", "--out", tmp_path / "a,b" / "t", "--", "true"), "No such file or directory"),
+        (("program", "--out", "x" * 300, "--", "true"), "File name too long; expected a file"),
         (("kernel", "--out", tmp_path / "k"), "expected --seconds N or -- COMMAND"),
         (("kernel", "--seconds", "-1", "--out", tmp_path / "k"), "--seconds -1: expected more"),
     ]:

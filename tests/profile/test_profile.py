@@ -381,7 +381,8 @@ def test_encoding() -> None:
     [
         (["1", "--interval", "10", "-o", "x.svg"], "--interval 10: expected 1024 to"),
         (["1", "-o", "x.txt"], "expected a name that ends with .pb.gz or .svg"),
-        (["1", "-o", "/nowhere/x.svg"], "/nowhere is no directory"),
+        (["1", "-o", "/nowhere/x.svg"], "-o /nowhere/x.svg: No such file or directory"),
+        (["1", "-o", "x" * 300 + ".svg"], "File name too long"),
         (["999999999", "-o", "x.svg"], "process 999999999: there is none"),
     ],
 )
