@@ -167,10 +167,9 @@ def record_program(
                 f"record: {str(out)!r}: expected a path without commas and line ends, of at most"
                 f" {PATH_MOST - 32} bytes"
             )
-        chosen = [argument for text in options for argument in ("--set", text)]
-        status = run_with_its_signals(
-            [ROOT / "kmem", "run", "--set", f"record={raw}", *chosen, "--", *command]
-        )
+        # Of equal options the last counts: no other file gets the events.
+        chosen = [argument for text in (*options, f"record={raw}") for argument in ("--set", text)]
+        status = run_with_its_signals([ROOT / "kmem", "run", *chosen, "--", *command])
         if status in (125, 126, 127) and not raw.exists():
             return status
         write_traces(raw, out, command, every=every)

@@ -287,6 +287,12 @@ def test_redis_agrees_with_its_slab_table(tmp_path: Path) -> None:
 # ---- Errors -------------------------------------------------------------------------------------
 
 
+def test_events_go_to_no_other_file(program: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    record_program(tmp_path, program, "calls", options=("--set", f"record={other}"))
+    assert not list(tmp_path.glob("other*"))
+
+
 def test_errors_are_one_line(program: Path, tmp_path: Path) -> None:
     for arguments, text in [
         (("program", "--out", tmp_path, "--", "true"), "Is a directory; expected a file to write"),
