@@ -5,17 +5,14 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from kmem.setup import KmemError
+from kmem.setup import KmemError, read_text
 
 ASSUMED = Path(__file__).parent / "assumed_costs.csv"
 
 
 def read_costs(file: Path = ASSUMED) -> dict[str, float]:
     """Nanoseconds by name of a count; raises KmemError for what is no table of costs."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise KmemError(f"costs {file}: {error}") from None
+    text = read_text(file, "costs")
     table = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     try:
         rows = list(table)

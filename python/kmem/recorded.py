@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem import trace as tr
-from kmem.setup import KmemError
-from kmem.slabinfo import CacheLine, parse_slabinfo
+from kmem.setup import KmemError, read_text
+from kmem.slabinfo import CacheLine, SlabinfoError, parse_slabinfo
 
 SITES = Path(__file__).parent / "traces" / "sites.csv"
 
@@ -66,11 +66,11 @@ def read_sites() -> dict[str, list[str]]:
 
 
 def read_table(file: Path) -> dict[str, CacheLine]:
+    text = read_text(file, "replay: --slabinfo")
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        table = {cache.name: cache for cache in parse_slabinfo(text)}
+    except SlabinfoError as error:
         raise KmemError(f"replay: --slabinfo {file}: {error}") from None
-    table = {cache.name: cache for cache in parse_slabinfo(text)}
     if not any(map(pages, table.values())):
         raise KmemError(f"replay: --slabinfo {file}: no cache in it has a slab")
     return table

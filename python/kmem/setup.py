@@ -35,6 +35,16 @@ def why_not_written(file: Path) -> str | None:
     return None if os.access(place, os.W_OK) else os.strerror(errno.EACCES)
 
 
+def read_text(file: Path, what: str) -> str:
+    """The text of a file that the user named."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise KmemError(f"{what} {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise KmemError(f"{what} {file}: byte {error.start}: expected text in UTF-8") from None
+
+
 def handle(handler: Callable[..., None], *numbers: signal.Signals) -> None:
     """These signals from now on, but those that the command was told to ignore (nohup)."""
     for number in numbers:

@@ -366,10 +366,19 @@ def test_slabinfo_of_nothing_known(tmp_path: Path) -> None:
     wrong.write_text("no table\n")
     empty = tmp_path / "empty"
     empty.write_text(f"{VERSION_LINE}\n{HEADER_LINE}\n")
-    for file in (wrong, empty, tmp_path / "missing"):
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"slabinfo\xff\n")
+    for file, reason in (
+        (wrong, "not the two first lines of a slab table"),
+        (empty, "no cache in it has a slab"),
+        (damaged, "byte 8: expected text in UTF-8"),
+        (tmp_path / "missing", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
         done = kmem(trace, "--slabinfo", file)
         assert (done.returncode, done.stdout) == (1, "")
-        assert len(done.stderr.splitlines()) == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"kmem: replay: --slabinfo {file}: {reason}")
 
 
 @pytest.mark.parametrize(
