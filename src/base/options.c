@@ -177,8 +177,9 @@ static bool parse_letters(const struct setting *setting, const char *text, uint6
         return true;
 }
 
-/* Parses a value; on failure says what was expected. */
-static bool parse_value(const struct setting *setting, const char *text, uint64_t *value)
+/* Parses a value of what was given as @name; on failure says what was expected. */
+static bool parse_value(const struct setting *setting, const char *name, const char *text,
+                        uint64_t *value)
 {
         bool or_none = setting->kind == KIND_SIZE_OR_NONE;
         bool size = setting->kind == KIND_SIZE || or_none;
@@ -187,7 +188,7 @@ static bool parse_value(const struct setting *setting, const char *text, uint64_
                 if (parse_letters(setting, text, value))
                         return true;
                 message("option %s=%s: expected letters of %s, or - for none; the default stays",
-                        setting->name, text, setting->choices);
+                        name, text, setting->choices);
                 return false;
         }
         if (setting->kind == KIND_CHOICE) {
@@ -197,7 +198,7 @@ static bool parse_value(const struct setting *setting, const char *text, uint64_
                         *value = (uint64_t)position;
                         return true;
                 }
-                message("option %s=%s: expected one of: %s; the default stays", setting->name, text,
+                message("option %s=%s: expected one of: %s; the default stays", name, text,
                         setting->choices);
                 return false;
         }
@@ -207,16 +208,14 @@ static bool parse_value(const struct setting *setting, const char *text, uint64_
         if (or_none)
                 message("option %s=%s: expected 0, or %lu to %lu bytes, with K, M, G or T if "
                         "wanted; the default stays",
-                        setting->name, text, (unsigned long)setting->least,
-                        (unsigned long)setting->most);
+                        name, text, (unsigned long)setting->least, (unsigned long)setting->most);
         else if (size)
                 message("option %s=%s: expected bytes, with K, M, G or T if wanted; "
                         "the default stays",
-                        setting->name, text);
+                        name, text);
         else
-                message("option %s=%s: expected a number from %lu to %lu; the default stays",
-                        setting->name, text, (unsigned long)setting->least,
-                        (unsigned long)setting->most);
+                message("option %s=%s: expected a number from %lu to %lu; the default stays", name,
+                        text, (unsigned long)setting->least, (unsigned long)setting->most);
         return false;
 }
 
@@ -288,26 +287,29 @@ static void set_global(const struct setting *setting, const char *text)
                 else
                         message("option %s: expected at most %zu characters; ignored",
                                 setting->name, sizeof(options.slabinfo) - 1);
-        } else if (parse_value(setting, text, &value)) {
+        } else if (parse_value(setting, setting->name, text, &value)) {
                 memcpy(place, &value, sizeof(value));
                 agree_on_orders(setting->offset);
         }
 }
 
-static void set_for_cache(const char *pattern, enum cache_option option, const char *text)
+/* @name: "pattern.option", or the option alone, for all caches: a pattern of length 0. */
+static void set_for_cache(const char *name, size_t pattern_length, enum cache_option option,
+                          const char *text)
 {
         struct cache_value *entry = &cache_values[cache_value_count];
         uint64_t value;
 
-        if (!parse_value(&cache_settings[option], text, &value))
+        if (!parse_value(&cache_settings[option], name, text, &value))
                 return;
-        if (cache_value_count == CACHE_VALUES_MAX || strlen(pattern) >= PATTERN_BYTES) {
-                message("option %s.%s: expected at most %d settings of caches, names under %d "
+        if (cache_value_count == CACHE_VALUES_MAX || pattern_length >= PATTERN_BYTES) {
+                message("option %s: expected at most %d settings of caches, names under %d "
                         "characters; ignored",
-                        pattern, cache_settings[option].name, CACHE_VALUES_MAX, PATTERN_BYTES);
+                        name, CACHE_VALUES_MAX, PATTERN_BYTES);
                 return;
         }
-        strcpy(entry->pattern, pattern);
+        memcpy(entry->pattern, name, pattern_length);
+        entry->pattern[pattern_length] = '\0';
         entry->option = option;
         entry->value = value;
         cache_value_count++;
@@ -349,9 +351,8 @@ static void parse_entry(char *entry)
         dot = strrchr(entry, '.');
         for (unsigned int option = 0; option < CACHE_OPTIONS; option++)
                 if (strcmp(cache_settings[option].name, dot ? dot + 1 : entry) == 0) {
-                        if (dot)
-                                *dot = '\0';
-                        set_for_cache(dot ? entry : "", (enum cache_option)option, value);
+                        set_for_cache(entry, dot ? (size_t)(dot - entry) : 0,
+                                      (enum cache_option)option, value);
                         return;
                 }
         report_unknown(entry);

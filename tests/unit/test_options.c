@@ -218,7 +218,10 @@ static void bad_values(void **state)
         }
         shows("sheaf_capacity=1023", "expected a number from 0 to 1022");
         shows_not("sheaf_capacity=1023", "other.sheaf_capacity");
-        shows("other.cpu_partial=65536", "expected a number from 0 to 65535");
+        shows("other.cpu_partial=65536",
+              "option other.cpu_partial=65536: expected a number from 0 to 65535");
+        shows("oth*.debug=q", "option oth*.debug=q: expected letters of FZPUTAO");
+        shows("other.engine=", "option other.engine=: expected one of: slub slob slab");
         shows("freeze=late",
               "option freeze=late: expected one of: delayed eager; the default stays");
         shows("cpu_partial_accounting=pages", "expected one of: slabs objects");
