@@ -23,6 +23,7 @@ from kmem.figures import Ratio, median_ratio
 from kmem.replay import (
     add_derived,
     cache_table,
+    check_options,
     run,
     run_tool,
     state_rows,
@@ -279,6 +280,7 @@ def show_real_time(
     costs_file: Path | None,
     json_file: Path | None,
 ) -> None:
+    check_options([*options, *compared])
     build()
     costs_file = costs_file or ASSUMED
     costs = read_costs(costs_file)

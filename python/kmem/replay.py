@@ -28,6 +28,7 @@ TOOLS = {
 }
 TABLE_WIDTH = 110  # columns; a narrower terminal wraps lines, a cut figure is worse
 CACHES_SHOWN = 12
+FILE_OPTIONS = ("slabinfo", "attrs", "record")
 
 NOTES = (
     "optimum: allocated bytes in whole pages, and the pages of large blocks; overhead: pages beyond"
@@ -164,6 +165,16 @@ def cache_table(caches: Sequence[Mapping[str, Any]]) -> Table:
     return output
 
 
+def check_options(texts: Sequence[str]) -> None:
+    """Refuses options that have files written: those of a replay would be of the tool itself."""
+    for entry in ",".join(texts).replace("\n", ",").split(","):
+        if entry.partition("=")[0] in FILE_OPTIONS:
+            raise KmemError(
+                f"replay: option {entry}: a replay writes no such file; expected options of the"
+                " allocator"
+            )
+
+
 def tool_arguments(
     options: str, cpus: int | None, nodes: int | None, repeat: int | None
 ) -> list[str]:
@@ -231,6 +242,7 @@ def show_replay(
 ) -> None:
     if slabinfo and (cpus or nodes or repeat):
         raise KmemError("replay: --slabinfo is for one CPU, so without --cpus, --nodes, --repeat")
+    check_options(options)
     build()
     costs_file = costs_file or ASSUMED
     costs = read_costs(costs_file)

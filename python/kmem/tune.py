@@ -29,7 +29,7 @@ from rich.table import Table
 
 from kmem import tune_worker
 from kmem.costs import ASSUMED, read_costs
-from kmem.replay import TOOLS, add_derived, tool_arguments
+from kmem.replay import TOOLS, add_derived, check_options, tool_arguments
 from kmem.setup import KmemError, build, handle, write_json
 from kmem.trace import read_trace
 from kmem.tune_space import BY_ENGINE, COMMON, FIRST, entries, line
@@ -428,6 +428,7 @@ def tune(
     costs_file: Path | None,
     json_file: Path | None,
 ) -> None:
+    check_options(options)
     build()
     search = make_search(
         traces,
