@@ -22,8 +22,8 @@ WRITTEN = ROOT / "src" / "used_functions.ld"
 HEADER = """\
 /*
  * Functions that usual programs enter, those that most of them do first; written by
- * tools/layout/measure.py. One that is missing may cost each process 64 KiB, one that is here wrongly
- * takes the room of its code.
+ * tools/layout/measure.py. One that is missing may cost each process 64 KiB, one that is here
+ * wrongly takes the room of its code.
  */
 """
 
