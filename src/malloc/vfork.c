@@ -15,8 +15,9 @@
 #include <errno.h>
 #include <sys/types.h>
 
-KMEM_HIDDEN pid_t vfork_in_child(void);
-KMEM_HIDDEN pid_t vfork_in_parent(long result);
+/* Used: where the whole library is optimised at once, calls from assembly text are not seen. */
+KMEM_HIDDEN __attribute__((used)) pid_t vfork_in_child(void);
+KMEM_HIDDEN __attribute__((used)) pid_t vfork_in_parent(long result);
 
 /* clang-format off */
 #if defined(__x86_64__)
