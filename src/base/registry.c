@@ -52,6 +52,7 @@ uint32_t registry_generation;
 void (*registry_honour)(void);
 
 static char *region;              /* NULL: no registry */
+static char *spare;               /* as large; NULL once it has been used (map_own_memory) */
 static size_t used;               /* bytes of the region that records have been carved from */
 static size_t accessible;         /* bytes that may be touched */
 static uint32_t freed[SIZES + 1]; /* offsets of free records by units, linked behind their heads */
@@ -267,23 +268,29 @@ bool registry_is_due(void)
 
 static uint32_t *cleared; /* the page that the kernel clears in children */
 
+static void unmap_region(void)
+{
+        system_unmap(cleared, system_page_bytes());
+        if (region)
+                system_unmap(region, REGION_BYTES);
+        if (spare)
+                system_unmap(spare, REGION_BYTES);
+        region = spare = NULL;
+}
+
 /* The region keeps its place as long as there are pointers to records. */
 static bool map_region(void)
 {
         cleared = map_cleared_in_children();
-        region = cleared ? system_reserve(REGION_BYTES) : NULL;
-        if (cleared && !region)
-                system_unmap(cleared, system_page_bytes());
+        if (!cleared)
+                return false;
+        region = system_reserve(REGION_BYTES);
+        spare = system_reserve(REGION_BYTES);
         used = REGISTRY_HEAD_BYTES;
         accessible = round_up((size_t)FIRST_BYTES, system_page_bytes());
+        if (!region || !spare)
+                unmap_region();
         return region != NULL;
-}
-
-static void unmap_region(void)
-{
-        system_unmap(cleared, system_page_bytes());
-        system_unmap(region, REGION_BYTES);
-        region = NULL;
 }
 
 static long map_anonymous(int sharing)
@@ -293,13 +300,35 @@ static long map_anonymous(int sharing)
 }
 
 /*
+ * Puts the spare addresses in the region's place. They are made writable first: other threads may be
+ * storing figures.
+ */
+static bool move_spare(void)
+{
+        char *from = spare;
+
+        if (!from || refused(system_call(SYS_mprotect, (long)from, (long)accessible,
+                                         PROT_READ | PROT_WRITE)))
+                return false;
+        if (refused(system_call6(SYS_mremap, (long)from, (long)accessible, (long)accessible,
+                                 MREMAP_MAYMOVE | MREMAP_FIXED, (long)region, 0)))
+                return false;
+        spare = NULL;
+        if (accessible < REGION_BYTES)
+                system_unmap(from + accessible, REGION_BYTES - accessible);
+        return true;
+}
+
+/*
  * Figures that a child goes on writing where its parent's were. Private memory counts against
- * RLIMIT_DATA; in a child that may have no more of that its own children's figures are added to it.
+ * RLIMIT_DATA; in a child that may have no more of that its own children's figures are added to it. One
+ * that has set RLIMIT_AS below what it has mapped may map nothing at all, but move what it has.
  */
 static void map_own_memory(void)
 {
         /* Without memory for a few pages nothing else would go on either. */
-        check_or_die(!refused(map_anonymous(MAP_PRIVATE)) || !refused(map_anonymous(MAP_SHARED)));
+        check_or_die(!refused(map_anonymous(MAP_PRIVATE)) || !refused(map_anonymous(MAP_SHARED)) ||
+                     move_spare());
 }
 
 static bool never(void)
@@ -314,6 +343,10 @@ bool registry_make(void)
         uint64_t namespace;
 
         if (system_in_sandbox() != was_in_sandbox || (first && !map_region()))
+                return never();
+        if (!spare)
+                spare = system_reserve(REGION_BYTES);
+        if (!spare)
                 return never();
         namespace = read_namespace();
         if (!make(accessible, namespace)) {

@@ -639,6 +639,21 @@ def test_a_child_changes_none_of_its_parents(program: Program, changes: str) -> 
         os.kill(int(child), signal.SIGKILL)
 
 
+def test_a_child_below_its_address_space(program: Program) -> None:
+    """It may map nothing any more: neither its own figures in place of its parent's nor a file."""
+    program.do("import resource")
+    program.do("some = take(mine, 1000)")
+    before = mine_of(program.pid).handed_out
+    limit = "resource.setrlimit(resource.RLIMIT_AS, (2**28, 2**28))"
+    status = program.do(
+        f"os.waitpid(os.fork() or ({limit}, take(mine, 20000), [bytes(i) for i in"
+        f" range(30000, 31000)], os._exit(0)), 0)[1]"
+    )
+    assert status == "0"
+    assert mine_of(program.pid).handed_out == before
+    assert_agrees(program)
+
+
 def test_exec_replaces_it(program: Program) -> None:
     before = file_of(program.pid)
     assert before is not None
