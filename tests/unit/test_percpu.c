@@ -195,6 +195,11 @@ static void limits_hold(void **state)
                         check(cache->barn->empty_size <= BARN_EMPTY_MAX);
                 }
                 check_equal(inuse(), 0);
+                for (unsigned int j = 0; j < MANY; j++) {
+                        objects[j] = kmem_cache_alloc(cache, GFP_KERNEL);
+                        check(cache->barn->empty_size <= BARN_EMPTY_MAX);
+                }
+                free_many(MANY);
                 end();
         }
 }
@@ -241,6 +246,10 @@ static void flush_empties_everything(void **state)
         check(!cache->barn->full && !cache->barn->empty);
         check_equal(cache->barn->full_size + cache->barn->empty_size, 0);
         free_many(MANY - MANY / 2);
+        /* That of all caches at once, too. */
+        percpu_flush_all();
+        check_equal(resting(), 0);
+        check_equal(cache->barn->full_size + cache->barn->empty_size, 0);
         end();
 }
 
