@@ -1038,9 +1038,35 @@ static void test_refused_once(void **state)
         child_passes("refused-once", "numa_fake=2");
 }
 
+/* A closed cache's index serves the next cache as any other: it has sheaves there. */
+static void index_again(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("closed", 64, 0, SLAB_ACCOUNT, NULL);
+        uint32_t index = cache_index(cache);
+        struct pair pair;
+
+        check(kmem_group_create("group", NULL, 0) != NULL);
+        check(cache_is_closed(cache));
+        kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        kmem_cache_destroy(cache);
+        cache = kmem_cache_create("open", 64, 0, SLAB_NO_MERGE, NULL);
+        check_equal(cache_index(cache), index);
+        kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        pair = slot_read_pair(slot_current(), cache->pair_offset);
+        check(!sheaf_is_cold(pair.main));
+        kmem_cache_destroy(cache);
+}
+
+static void test_index_again(void **state)
+{
+        child_passes("index-again", "engine=slub,sheaf_capacity=6");
+        child_passes("index-again", "engine=slub,sheaf_capacity=6,slots=locked");
+}
+
 int main(int argc, char **argv)
 {
-        static const struct child_case cases[] = {{"refused-once", refused_once}};
+        static const struct child_case cases[] = {{"refused-once", refused_once},
+                                                  {"index-again", index_again}};
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_wrong_calls),
                 cmocka_unit_test(test_model),
@@ -1054,6 +1080,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_objects_without_owner),
                 cmocka_unit_test(test_process_limit),
                 cmocka_unit_test(test_refused_once),
+                cmocka_unit_test(test_index_again),
         };
 
         if (argc > 1 && strcmp(argv[1], "process-child") == 0)
