@@ -189,6 +189,38 @@ static void krealloc_rules(void **state)
         check(krealloc(ZERO_SIZE_PTR, 0, 0) == ZERO_SIZE_PTR);
 }
 
+/* So many that the fast paths serve some and the slow ones others, of memory that was used. */
+static void check_all_clear(gfp_t flags)
+{
+        enum { BLOCKS = 300, BYTES = 33 };
+        static void *blocks[BLOCKS];
+
+        for (unsigned int i = 0; i < BLOCKS; i++) {
+                check(blocks[i] = kmalloc(BYTES, flags));
+                memset(blocks[i], 0xff, ksize(blocks[i]));
+        }
+        kfree_bulk(BLOCKS, blocks);
+        for (unsigned int i = 0; i < BLOCKS; i++) {
+                check(blocks[i] = kmalloc(BYTES, flags | __GFP_ZERO));
+                check(is_filled(blocks[i], 0, ksize(blocks[i])));
+        }
+        kfree_bulk(BLOCKS, blocks);
+}
+
+static void child_all_clear(void)
+{
+        check_all_clear(GFP_KERNEL);
+        kmem_group_set(kmem_group_create("group", NULL, 0));
+        check_all_clear(GFP_KERNEL_ACCOUNT);
+}
+
+/* Of a zeroed block also what was not asked for, on which krealloc with __GFP_ZERO relies (S8-26). */
+static void all_clear(void **state)
+{
+        child_passes("all_clear", "debug=-");
+        child_passes("all_clear", "debug=-,slots=locked");
+}
+
 /* Contents survive any sequence of sizes. */
 static void krealloc_random(void **state)
 {
@@ -273,8 +305,12 @@ static void child_classes(void)
 {
         bool kernel = options.classes == CLASSES_KERNEL;
 
-        for (size_t size = 1; size <= class_bytes_max(); size += 8)
+        for (size_t size = 1; size <= class_bytes_max(); size += 8) {
                 kfree(kmalloc(size, 0));
+                /* The next one of this size is found by the fast path. */
+                check_equal(front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT],
+                            class_cache(CLASS_KMALLOC, size)->pair_offset);
+        }
         check(cache_named_locked("kmalloc-64") != NULL); /* in both tables */
         check_equal(cache_named_locked("kmalloc-64")->size, 64);
         check((cache_named_locked("kmalloc-8") != NULL) == kernel);
@@ -371,16 +407,21 @@ static void works(size_t size, gfp_t flags)
                 blocks[i] = kmalloc(size, flags);
                 check(blocks[i] && ksize(blocks[i]) >= size);
                 check_equal((uintptr_t)blocks[i] % (size < 16 || is_slob() ? 8 : 16), 0);
-                memset(blocks[i], (int)i, size);
+                if (is_power_of_two(size) && !is_slob())
+                        check_equal((uintptr_t)blocks[i] % min_of(size, PAGE_SIZE), 0);
+                memset(blocks[i], (int)i + 1, size);
         }
         grown = krealloc(blocks[0], 3 * size, flags);
         check(grown != NULL);
         blocks[0] = grown;
         for (unsigned int i = 0; i < array_size(blocks); i++) {
                 for (size_t byte = 0; byte < size; byte++)
-                        check_equal(((uint8_t *)blocks[i])[byte], i);
+                        check_equal(((uint8_t *)blocks[i])[byte], i + 1);
                 kfree(blocks[i]);
         }
+        blocks[0] = kmalloc(size, flags | __GFP_ZERO);
+        check(is_filled(blocks[0], 0, size));
+        kfree(blocks[0]);
 }
 
 /*
@@ -394,10 +435,13 @@ static void child_no_index(void)
         void *block;
 
         kfree(kmalloc(64, 0));
+        kfree(kmalloc(192, 0)); /* none for 128, which must be aligned to as much */
         while ((made = kmem_cache_create("many", 32, 0, SLAB_NO_MERGE, NULL)))
                 last = made;
         check_equal(errno, ENOSPC);
         for (size_t size = 1; size < 50000; size = size * 5 / 4 + 1)
+                works(size, GFP_KERNEL);
+        for (size_t size = 1; size <= PAGE_SIZE; size *= 2)
                 works(size, GFP_KERNEL);
         check(kmem_group_create("group", NULL, 0) != NULL);
         for (size_t size = 1; size < 50000; size = size * 3 + 1)
@@ -411,6 +455,9 @@ static void child_no_index(void)
                 kfree(block);
         }
         kmem_cache_destroy(last);
+        /* An accounted one needs two indexes, and keeps none of one. */
+        check(!kmem_cache_create("two", 32, 0, SLAB_ACCOUNT | SLAB_NO_MERGE, NULL));
+        check_equal(errno, ENOSPC);
         block = kmalloc(40, 0);
         check_equal(ksize(block), kmalloc_size_roundup(40));
         kfree(block);
@@ -534,6 +581,7 @@ int main(int argc, char **argv)
                 {"bad_pointer_aborts", child_bad_pointer_aborts},
                 {"double_kfree", child_double_kfree},
                 {"no_index", child_no_index},
+                {"all_clear", child_all_clear},
                 {"interior", child_interior},
                 {"exhausted", child_exhausted},
                 {"few", child_few_to_a_slab},
@@ -547,7 +595,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(bad_pointers),     cmocka_unit_test(bad_pointer_aborts),
                 cmocka_unit_test(double_kfree),     cmocka_unit_test(no_index),
                 cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
-                cmocka_unit_test(few_to_a_slab),    cmocka_unit_test(walk_at_end),
+                cmocka_unit_test(few_to_a_slab),    cmocka_unit_test(all_clear),
+                cmocka_unit_test(walk_at_end),
         };
 
         child_main(argc, argv, children, array_size(children));
