@@ -220,6 +220,44 @@ static void realloc_rules(void **state)
         check(realloc(block, hide(0)) == NULL); /* glibc's meaning: freed */
 }
 
+/* A block that shrinks stays unless half of it would lie idle in a class that it need not have. */
+static void realloc_shrinks(void **state)
+{
+        char *block = malloc(hide(1024));
+        size_t usable = malloc_usable_size(block);
+
+        memset(block, 6, 1024);
+        check(realloc(block, usable / 2) == block);
+        block = realloc(block, 100);
+        check(malloc_usable_size(block) < usable / 2);
+        check(is_filled(block, 6, 100));
+        free(block);
+        if (is_slob()) /* whose blocks have the size asked for */
+                return;
+        block = malloc(hide(16));
+        check(realloc(block, 1) == block);
+        free(block);
+}
+
+/* Also if there is no memory for a smaller one. */
+static void child_realloc_stays(void)
+{
+        char *block = malloc(hide(1 << 20));
+
+        check(block != NULL);
+        memset(block, 6, 1 << 20);
+        for (size_t size = 4096; size >= 64; size /= 2)
+                while (malloc(hide(size)))
+                        ;
+        check(realloc(block, hide(64)) == block);
+        check(is_filled(block, 6, 1 << 20));
+}
+
+static void realloc_stays(void **state)
+{
+        child_passes("realloc_stays", "memory_limit=8M");
+}
+
 static void frees_are_interchangeable(void **state)
 {
         struct heap_totals before, after;
@@ -391,6 +429,9 @@ static void check_classes(bool coarse)
                 size_t odd = usable >> __builtin_ctzl(usable);
 
                 check(usable >= size);
+                /* The next one of this size is found by the fast path. */
+                check_equal(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT],
+                            class_cache(CLASS_MALLOC, size)->pair_offset);
                 check(coarse ? odd <= 3 : odd <= 15);
                 check(usable - size < (coarse ? size / 2 : size / 8) + 16);
                 free(block);
@@ -491,11 +532,22 @@ static void classes(void **state)
         child_passes("classes_threads", "classes=auto,engine=slub,slots=locked");
 }
 
+enum { OUTSIDE_BYTES = 3000 };
+
+static void check_outside(void *block, bool zeroed)
+{
+        check(block && !heap_contains(block));
+        check(!zeroed || is_filled(block, 0, OUTSIDE_BYTES));
+        memset(block, 0x33, OUTSIDE_BYTES);
+        free(block);
+}
+
 /* What the reservation has no room for lies outside it, aligned or not. */
 static void child_beyond_the_reservation(void)
 {
-        enum { BLOCKS = 5000, BYTES = 3000 };
+        enum { BLOCKS = 5000, BYTES = OUTSIDE_BYTES };
         unsigned int outside = 0;
+        void *small;
 
         for (unsigned int i = 0; i < BLOCKS; i++)
                 check(malloc(hide(BYTES)) != NULL);
@@ -509,6 +561,13 @@ static void child_beyond_the_reservation(void)
                 free(block);
         }
         check(outside > 0);
+        check_outside(malloc(hide(BYTES)), false);
+        check_outside(calloc(1, hide(BYTES)), true);
+        kmem_group_set(kmem_group_create("group", NULL, 0));
+        check_outside(kmalloc(BYTES, GFP_KERNEL_ACCOUNT), false);
+        /* Small objects would waste most of a mapping of their own. */
+        while ((small = malloc(hide(1024))))
+                check(heap_contains(small));
 }
 
 static void beyond_the_reservation(void **state)
@@ -574,6 +633,7 @@ int main(int argc, char **argv)
                 {"classes_stay", child_classes_stay},
                 {"classes_threads", child_classes_threads},
                 {"beyond", child_beyond_the_reservation},
+                {"realloc_stays", child_realloc_stays},
                 {"double_free", child_double_free},
                 {"not_ours", child_not_ours},
                 {"realloc_not_ours", child_realloc_not_ours},
@@ -587,6 +647,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(zeroed),
                 cmocka_unit_test(aligned),
                 cmocka_unit_test(realloc_rules),
+                cmocka_unit_test(realloc_shrinks),
+                cmocka_unit_test(realloc_stays),
                 cmocka_unit_test(beyond_the_reservation),
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(mallinfo_counts),
