@@ -141,8 +141,8 @@ static void fill_table_locked(enum class_table table, unsigned int number)
 }
 
 /*
- * Once the heap has grown malloc has all classes. Against: threads that read the table meanwhile; an old
- * entry gives them an object that is larger, and 0 the slow path.
+ * Once the heap has grown malloc has all classes, and its table begins anew. Against: threads that read it
+ * meanwhile; an old entry gives them an object that is larger, and 0 the slow path.
  */
 static KMEM_COLD void refine_if_grown(void)
 {
@@ -153,9 +153,6 @@ static KMEM_COLD void refine_if_grown(void)
                 store_relaxed(&coarse, false);
                 for (size_t i = 0; i < array_size(front()->malloc_class); i++)
                         store_relaxed(&front()->malloc_class[i], 0);
-                for (unsigned int number = 0; number < class_count; number++)
-                        if (class_caches[number])
-                                fill_table_locked(CLASS_MALLOC, number);
         }
         lock_drop(&cache_mutex);
 }
