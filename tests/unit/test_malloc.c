@@ -186,7 +186,8 @@ static void aligned(void **state)
                         free(blocks[2]);
                 }
         /* Odd alignments are glibc's next power of two. */
-        check_equal((uintptr_t)memalign(hide(24), 100) % 32, 0);
+        for (unsigned int i = 0; i < 8; i++) /* one alone may lie so by chance */
+                check_equal((uintptr_t)memalign(hide(24), 100) % 32, 0);
         check_equal((uintptr_t)memalign(hide(3), 100) % 16, 0);
         check(memalign(hide(0), 100) != NULL);
         check_equal((uintptr_t)valloc(10) % 4096, 0);
