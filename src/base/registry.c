@@ -30,7 +30,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -213,11 +212,9 @@ static bool make(size_t bytes, uint64_t namespace)
 static void write_head(uint64_t namespace)
 {
         struct registry_head *head = (void *)region;
-        struct timespec now = {0};
 
         _Static_assert(sizeof(*head) + sizeof(registry_fields) <= REGISTRY_HEAD_BYTES,
                        "head and description fit in front of the records");
-        clock_gettime(CLOCK_MONOTONIC, &now);
         head->head_bytes = REGISTRY_HEAD_BYTES;
         head->fields_offset = sizeof(*head);
         head->fields = array_size(registry_fields);
@@ -225,7 +222,7 @@ static void write_head(uint64_t namespace)
         head->process = owner;
         head->namespace = namespace;
         head->start_time = read_start_time();
-        head->id = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+        head->id = system_time_ns();
         head->missing = missing;
         head->asked = 1;
         *registry_seen = 1;

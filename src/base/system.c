@@ -12,6 +12,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/clock.h"
 #include "base/cpus.h"
 #include "base/nodes.h"
 #include "base/options.h"
@@ -20,7 +21,6 @@
 #include <linux/mempolicy.h>
 #include <sys/auxv.h>
 #include <sys/sysinfo.h>
-#include <time.h>
 
 /* What callers see who come before system_init; of CPUs they see one. */
 static struct {
@@ -59,18 +59,15 @@ size_t system_memory_bytes(void)
 
 uint64_t system_time_ms(void)
 {
-        struct timespec now = {0};
+        struct timespec now = clock_read(CLOCK_MONOTONIC_COARSE);
 
-        /* Cannot fail on any kernel that runs us, so errno stays as it is. */
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
         return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 uint64_t system_time_ns(void)
 {
-        struct timespec now = {0};
+        struct timespec now = clock_read(CLOCK_MONOTONIC);
 
-        clock_gettime(CLOCK_MONOTONIC, &now);
         return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 

@@ -8,8 +8,6 @@
 
 #include "base/system.h"
 
-#include <time.h>
-
 #if defined(__x86_64__)
 
 /* Linux keeps the CPU's number in the low 12 bits of TSC_AUX. */
@@ -26,11 +24,10 @@ static inline uint64_t record_clock(uint16_t *cpu)
 
 static inline uint64_t record_clock(uint16_t *cpu)
 {
-        struct timespec now;
+        uint64_t clock = system_time_ns();
 
-        clock_gettime(CLOCK_MONOTONIC, &now);
         *cpu = (uint16_t)system_current_cpu();
-        return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+        return clock;
 }
 
 #endif

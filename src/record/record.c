@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 enum {
         CHUNKS_MAX = 1 << 14,
@@ -216,14 +215,12 @@ static bool header_is_ready(void)
         uint64_t none = 0;
         uint64_t magic;
         uint64_t found;
-        struct timespec now;
         uint16_t cpu;
 
         memcpy(&magic, RECORD_MAGIC, sizeof(magic));
         if (compare_swap((uint64_t *)(void *)header->magic, &none, 1)) {
-                clock_gettime(CLOCK_MONOTONIC, &now);
+                header->clock_ns = system_time_ns();
                 header->clock = record_clock(&cpu);
-                header->clock_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
                 header->event_bytes = sizeof(struct record_event);
                 header->page_bytes = (uint32_t)PAGE_SIZE;
                 header->cpus = system_cpus(CPUS_POSSIBLE);

@@ -122,6 +122,13 @@ def test_whole_usable_size_under_fortify(dropin: DropIn, build: Build) -> None:
     expect_ok(dropin.run([program], minimum=4000))
 
 
+@each_engine_quick
+def test_program_with_a_clock_of_its_own(dropin: DropIn, build: Build) -> None:
+    """As libraries have that fake the time, which allocate and wait for locks there."""
+    program = build("own_clock", "own_clock.c", flags=("-rdynamic",))
+    expect_ok(dropin.run([program], minimum=1000))
+
+
 @everywhere
 def test_every_stage_of_a_life(dropin: DropIn, build: Build, plain: Plain) -> None:
     library = build("libearly_late.so", "early_late_library.c", flags=("-shared", "-fPIC"))

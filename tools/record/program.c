@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CACHES = 4096, CACHE_NAME = 64, LINEAGE_MAX = 256 };
