@@ -129,6 +129,17 @@ def test_program_with_a_clock_of_its_own(dropin: DropIn, build: Build) -> None:
     expect_ok(dropin.run([program], minimum=1000))
 
 
+@each_engine_quick
+@pytest.mark.parametrize("registry", ["auto", "on"])
+def test_child_with_less_address_space_than_it_has(
+    dropin: DropIn, build: Build, registry: str
+) -> None:
+    """`(ulimit -v 300000; PROGRAM)` in a shell."""
+    program = build("limit_in_child", "limit_in_child.c")
+    under_registry = dropin.under(dropin.setting.with_options(f"registry={registry}"))
+    expect_ok(under_registry.run([program], minimum=1000))
+
+
 @everywhere
 def test_every_stage_of_a_life(dropin: DropIn, build: Build, plain: Plain) -> None:
     library = build("libearly_late.so", "early_late_library.c", flags=("-shared", "-fPIC"))

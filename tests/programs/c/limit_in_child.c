@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A child of fork gets less address space than it has already, as by `ulimit -v` in a subshell: what is
+ * there of the heap goes on, in the child and in its own child.
+ */
+#include "check.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+enum { BLOCKS = 2000 };
+
+static void use_heap(void)
+{
+        static void *blocks[BLOCKS];
+        size_t bytes = 16;
+
+        for (int i = 0; i < BLOCKS; i++) {
+                bytes = bytes < 2000 ? bytes + 16 : 16;
+                blocks[i] = malloc(bytes);
+                check(blocks[i]);
+                memset(blocks[i], 1, bytes);
+        }
+        for (int i = 0; i < BLOCKS; i++)
+                free(blocks[i]);
+}
+
+static void wait_for(pid_t child)
+{
+        int status;
+
+        check(waitpid(child, &status, 0) == child);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void run_child(int depth)
+{
+        pid_t child = fork();
+
+        check(child >= 0);
+        if (child) {
+                wait_for(child);
+                return;
+        }
+        if (depth == 0) {
+                const struct rlimit limit = {16 << 20, 16 << 20};
+
+                check(setrlimit(RLIMIT_AS, &limit) == 0);
+        }
+        use_heap();
+        if (depth < 2)
+                run_child(depth + 1);
+        use_heap();
+        _exit(0);
+}
+
+int main(void)
+{
+        use_heap();
+        run_child(0);
+        use_heap();
+        puts("ok");
+        return 0;
+}
