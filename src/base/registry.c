@@ -477,8 +477,10 @@ void registry_free(void *record, size_t bytes)
         lock_drop(&metadata_lock);
 }
 
+/* A sandbox that was entered since might end the program for it; the next reader removes the file. */
 void registry_close(void)
 {
-        if (registry_is_made() && *registry_seen && owner == system_process_id())
+        if (registry_is_made() && *registry_seen && owner == system_process_id() &&
+            system_in_sandbox() == was_in_sandbox)
                 system_call(SYS_unlinkat, AT_FDCWD, (long)file_path, 0);
 }

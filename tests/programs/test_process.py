@@ -21,6 +21,7 @@ from dropin import (
     Finished,
     Plain,
     check_status,
+    start,
     wait,
 )
 from needs import require
@@ -138,6 +139,19 @@ def test_child_with_less_address_space_than_it_has(
     program = build("limit_in_child", "limit_in_child.c")
     under_registry = dropin.under(dropin.setting.with_options(f"registry={registry}"))
     expect_ok(under_registry.run([program], minimum=1000))
+
+
+@one_quick
+def test_end_in_a_sandbox(plain: Plain, build: Build, library: Path, dropin: DropIn) -> None:
+    """Which kills a program that removes a file."""
+    program = build("sandboxed", "sandboxed.c")
+    options = ",".join(filter(None, (dropin.setting.options, "registry=on")))
+    environment = {"LD_PRELOAD": str(library), "KMEM_OPTIONS": options}
+    process = start([program], plain.folder, {**dropin.setting.environment, **environment})
+    ended = wait(process)
+    skip_as_told(ended)
+    check_status(ended)
+    expect_ok(ended)
 
 
 @everywhere
