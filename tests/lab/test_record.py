@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -225,6 +225,15 @@ def assert_replays(path: Path, trace: tr.Trace) -> None:
     assert inuse == living(trace).filter(pl.col("requested") <= 32768).height
 
 
+@pytest.fixture
+def told_of_ctrl_c() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("told_of_ctrl_c")
 def test_an_interrupted_trace_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the trace is made: one of before stays, and nothing else is left."""
     tool = tmp_path / "tool"

@@ -71,7 +71,7 @@ def instructions(library: Path) -> dict[int, str]:
 def symbols(library: Path) -> dict[str, int]:
     found = {}
     for line in tool_output("objdump", "-T", library).splitlines():
-        match = re.match(r"([0-9a-f]+) .{7} \.text\t[0-9a-f]+\s+(?:\S+\s+)?(\S+)$", line)
+        match = re.match(r"([0-9a-f]+) .{7} \.text(?:\.used)?\t[0-9a-f]+\s+(?:\S+\s+)?(\S+)$", line)
         if match:
             found[match.group(2)] = int(match.group(1), 16)
     return found
@@ -151,7 +151,7 @@ def test_descriptors(library: Path, instructions: dict[int, str]) -> None:
     """Version 0, no flags, a sequence inside code, and an abort address behind the signature."""
     base, content = read_section(library, "__rseq_cs")
     failure_base, failure = read_section(library, "__rseq_failure")
-    codes = [read_section(library, name) for name in (".text", ".text.last")]
+    codes = [read_section(library, name) for name in (".text", ".text.used")]
     relocations = relative_relocations(library)
     assert len(content) % 32 == 0
     assert len(content) // 32 >= 4
