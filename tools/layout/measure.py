@@ -27,6 +27,7 @@ HEADER = """\
  */
 """
 
+STARTS = ["true"]  # allocates nothing: its functions come first
 PROGRAMS = [
     ["ls", "-l", "/usr"],
     ["bash", "-c", "for i in 1 2 3; do x=$(echo $i); done"],
@@ -114,7 +115,7 @@ def main() -> None:
         starts = [address for address, _ in symbols]
         workloads = folder / "build" / "bench" / "workloads"
         commands = [[str(workloads / line.split()[0]), *line.split()[1:]] for line in WORKLOADS]
-        for command in commands + PROGRAMS:
+        for command in [STARTS, *commands, *PROGRAMS]:
             if not shutil.which(command[0]):
                 print(f"not installed, left out: {command[0]}", file=sys.stderr)
                 continue
@@ -123,9 +124,11 @@ def main() -> None:
                 start = starts[bisect.bisect_right(starts, address) - 1]
                 used |= {name for at, name in symbols if at == start}
             programs.update({name.partition(".")[0] for name in used})
+            if command == STARTS:
+                first = set(programs)
         begins = kinds(library)
     lines = []
-    for name, _ in sorted(programs.items(), key=lambda item: (-item[1], item[0])):
+    for name in sorted(programs, key=lambda name: (name not in first, -programs[name], name)):
         prefix = begins.get(name, ".text")
         lines.append(f"*({prefix}.{name} {prefix}.{name}.*)\n")
     WRITTEN.write_text(HEADER + "".join(lines))
