@@ -6,8 +6,8 @@
  *
  * Layout 1 is everything that compiled programs know:
  *  - struct kmem_inline_layout, the library's object of that name and number;
- *  - the first 32 bits of a cache: the distance of the cache's pair from the start of a slot;
- *  - the slot pointers, 64 KiB in front of layout->map, one for each slot number;
+ *  - the first 32 bits of a cache: the distance of the cache's pair from a slot's first;
+ *  - the pointers to slots' first pairs, 64 KiB in front of layout->map, one for each slot number;
  *  - a pair begins with the pointer to its main sheaf; size, capacity and objects of a sheaf are
  *    at KMEM_SHEAF_SIZE, 4 bytes behind it, and at KMEM_SHEAF_OBJECTS.
  * A library with another layout has another symbol, so a program that was compiled for this one

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Arithmetic on powers of two and page orders (S3-01).
+ * Arithmetic on powers of two and page orders (S3-01), and sets of numbers as bits.
  */
 #ifndef KMEM_BASE_BITS_H
 #define KMEM_BASE_BITS_H
@@ -58,6 +58,22 @@ static inline size_t order_pages(unsigned int order)
 static inline size_t order_bytes(unsigned int order)
 {
         return PAGE_SIZE << order;
+}
+
+/* Sets of numbers, 64 to a word; the caller's lock protects them. */
+static inline bool bit_get(const uint64_t *bits, size_t number)
+{
+        return bits[number / 64] >> (number % 64) & 1;
+}
+
+static inline void bit_set(uint64_t *bits, size_t number)
+{
+        bits[number / 64] |= (uint64_t)1 << (number % 64);
+}
+
+static inline void bit_clear(uint64_t *bits, size_t number)
+{
+        bits[number / 64] &= ~((uint64_t)1 << (number % 64));
 }
 
 #endif

@@ -265,29 +265,25 @@ bool registry_is_due(void)
 
 static uint32_t *cleared; /* the page that the kernel clears in children */
 
-static void unmap_region(void)
-{
-        system_unmap(cleared, system_page_bytes());
-        if (region)
-                system_unmap(region, REGION_BYTES);
-        if (spare)
-                system_unmap(spare, REGION_BYTES);
-        region = spare = NULL;
-}
-
 /* The region keeps its place as long as there are pointers to records. */
 static bool map_region(void)
 {
         cleared = map_cleared_in_children();
-        if (!cleared)
-                return false;
-        region = system_reserve(REGION_BYTES);
-        spare = system_reserve(REGION_BYTES);
+        region = cleared ? system_reserve(REGION_BYTES) : NULL;
+        if (cleared && !region)
+                system_unmap(cleared, system_page_bytes());
         used = REGISTRY_HEAD_BYTES;
         accessible = round_up((size_t)FIRST_BYTES, system_page_bytes());
-        if (!region || !spare)
-                unmap_region();
         return region != NULL;
+}
+
+static void unmap_region(void)
+{
+        system_unmap(cleared, system_page_bytes());
+        system_unmap(region, REGION_BYTES);
+        if (spare)
+                system_unmap(spare, REGION_BYTES);
+        region = spare = NULL;
 }
 
 static long map_anonymous(int sharing)
@@ -343,8 +339,11 @@ bool registry_make(void)
                 return never();
         if (!spare)
                 spare = system_reserve(REGION_BYTES);
-        if (!spare)
+        if (!spare) {
+                if (first)
+                        unmap_region();
                 return never();
+        }
         namespace = read_namespace();
         if (!make(accessible, namespace)) {
                 if (first)

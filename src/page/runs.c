@@ -90,7 +90,7 @@ static void run_insert_locked(struct zone *zone, uint32_t first, size_t length, 
                 page_list_add_tail(&zone->bins[bin][kind], run);
         else
                 page_list_add_head(&zone->bins[bin][kind], run);
-        zone->bins_used[kind][bin / 64] |= (uint64_t)1 << (bin % 64);
+        bit_set(zone->bins_used[kind], bin);
         add_owned(&zone->free_pages, length);
         add_owned(&zone->free_touched_pages, touched);
         if (touched != 0 && length >= PURGE_PAGES)
@@ -108,7 +108,7 @@ static void run_remove_locked(struct zone *zone, struct page *run)
         debug_check(load_relaxed(&run->kind) == PAGE_FREE);
         page_list_remove(list, run);
         if (!list->first)
-                zone->bins_used[kind][bin / 64] &= ~((uint64_t)1 << (bin % 64));
+                bit_clear(zone->bins_used[kind], bin);
         store_relaxed(&run[length - 1].kind, (uint8_t)PAGE_UNUSED);
         store_relaxed(&run->kind, (uint8_t)PAGE_UNUSED);
         add_owned(&zone->free_pages, -length);

@@ -76,7 +76,7 @@ uint32_t percpu_take_index(void)
 
 void percpu_give_index(uint32_t index)
 {
-        index_taken[index / 64] &= ~((uint64_t)1 << (index % 64));
+        bit_clear(index_taken, index);
 }
 
 /*

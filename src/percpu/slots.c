@@ -22,15 +22,10 @@ static unsigned int made_count;
 static uint32_t published = 1;           /* indexes below have cold or live pairs in every slot */
 static uint64_t closed[CACHES_MAX / 64]; /* a bit an index: its pairs are closed (INV-6) */
 
-static bool is_closed(uint32_t index)
-{
-        return (closed[index / 64] >> (index % 64)) & 1;
-}
-
 static void slot_init_cold(struct slot *slot, uint32_t from, uint32_t to)
 {
         for (uint32_t index = from; index < to; index++) {
-                struct sheaf *sheaf = is_closed(index) ? &closed_sheaf : &cold_sheaf;
+                struct sheaf *sheaf = bit_get(closed, index) ? &closed_sheaf : &cold_sheaf;
 
                 slot->pairs[index] = (struct pair){sheaf, sheaf};
         }
@@ -107,15 +102,15 @@ void slots_publish_index(uint32_t index)
 void slots_close_index(uint32_t index)
 {
         lock_take(&slots_lock);
-        closed[index / 64] |= (uint64_t)1 << (index % 64);
+        bit_set(closed, index);
         lock_drop(&slots_lock);
 }
 
 void slots_reopen_index(uint32_t index)
 {
         lock_take(&slots_lock);
-        if (is_closed(index)) {
-                closed[index / 64] &= ~((uint64_t)1 << (index % 64));
+        if (bit_get(closed, index)) {
+                bit_clear(closed, index);
                 slot_init_cold(&shared_slot, index, index + 1);
                 for (unsigned int number = 0; number < made_count; number++)
                         slot_init_cold(made[number], index, index + 1);

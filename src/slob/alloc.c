@@ -132,9 +132,9 @@ void *slob_alloc(const struct slob_request *request)
                 take_from_new_locked(page, request, &at);
         }
         marks = page->table;
-        mark_set(marks->start, at / GRANULE_UNITS);
+        bit_set(marks->start, at / GRANULE_UNITS);
         if (request->header)
-                mark_set(marks->kmalloc, at / GRANULE_UNITS);
+                bit_set(marks->kmalloc, at / GRANULE_UNITS);
         account_alloc(request);
         lock_drop(&slob_lock);
         return (char *)page_address(page) + (size_t)at * SLOB_UNIT;
@@ -165,9 +165,9 @@ enum slob_start slob_start_locked(const struct page *page, const void *address)
                 return address == page_address(page) ? SLOB_OBJECT : SLOB_INSIDE;
         if (offset % SLOB_ALIGN == 0) {
                 /* The memory behind a header is in no way marked itself. */
-                if (granule && mark_get(marks->kmalloc, granule - 1))
+                if (granule && bit_get(marks->kmalloc, granule - 1))
                         return SLOB_KMALLOC;
-                if (mark_get(marks->start, granule) && !mark_get(marks->kmalloc, granule))
+                if (bit_get(marks->start, granule) && !bit_get(marks->kmalloc, granule))
                         return SLOB_OBJECT;
         }
         before = slob_gap_locked(page, at).before;
@@ -191,7 +191,7 @@ static bool is_whole_block(const struct page *page, struct slob_gap gap, uint32_
                                        (end + GRANULE_UNITS - 1) / GRANULE_UNITS))
                 return false;
         return end == gap.next ||
-               (end % GRANULE_UNITS == 0 && mark_get(marks->start, end / GRANULE_UNITS));
+               (end % GRANULE_UNITS == 0 && bit_get(marks->start, end / GRANULE_UNITS));
 }
 
 static void account_free(uint32_t bytes, bool kmalloc, struct slob_cache *owner)
@@ -215,7 +215,7 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
         *empty = NULL;
         if (!is_whole_block(page, gap, at, units))
                 return false;
-        account_free(units * SLOB_UNIT, mark_get(marks->kmalloc, at / GRANULE_UNITS), owner);
+        account_free(units * SLOB_UNIT, bit_get(marks->kmalloc, at / GRANULE_UNITS), owner);
         if (free_units + units == PAGE_UNITS) {
                 if (page->node_partial)
                         slob_list_remove_locked(page);
@@ -225,8 +225,8 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
                 *empty = page;
                 return true;
         }
-        mark_clear(marks->start, at / GRANULE_UNITS);
-        mark_clear(marks->kmalloc, at / GRANULE_UNITS);
+        bit_clear(marks->start, at / GRANULE_UNITS);
+        bit_clear(marks->kmalloc, at / GRANULE_UNITS);
         slob_put_locked(page, gap, at, units);
         if (!free_units) {
                 debug_check(page->list == slob_list_of(bytes));

@@ -21,21 +21,6 @@ struct slob_marks {
         uint64_t kmalloc[PAGE_GRANULES / 64]; /* of the starts, those with a header */
 };
 
-static inline bool mark_get(const uint64_t *bits, uint32_t granule)
-{
-        return bits[granule / 64] >> (granule % 64) & 1;
-}
-
-static inline void mark_set(uint64_t *bits, uint32_t granule)
-{
-        bits[granule / 64] |= (uint64_t)1 << (granule % 64);
-}
-
-static inline void mark_clear(uint64_t *bits, uint32_t granule)
-{
-        bits[granule / 64] &= ~((uint64_t)1 << (granule % 64));
-}
-
 /* Whether any bit of [from, to) is set. */
 static inline bool mark_any(const uint64_t *bits, uint32_t from, uint32_t to)
 {

@@ -39,13 +39,8 @@ static void find_used_pages(const struct kmem_cache *cache, const struct page *s
                         continue;
                 for (size_t page = (max_of(offset, skip) - skip) / page_bytes;
                      page <= (last - skip) / page_bytes; page++)
-                        used->word[page / 64] |= (uint64_t)1 << (page % 64);
+                        bit_set(used->word, page);
         }
-}
-
-static bool page_is_used(const struct page_bits *used, size_t page)
-{
-        return used->word[page / 64] >> (page % 64) & 1;
 }
 
 /* Returns bytes given back; list_lock of the slab's node is held and the slab is on its list. */
@@ -71,7 +66,7 @@ static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *sla
                 return 0;
         find_used_pages(cache, slab, (uintptr_t)whole - start, page_bytes, &used);
         for (size_t first = 0, end; first < pages; first = end + 1) {
-                for (end = first; end < pages && !page_is_used(&used, end); end++)
+                for (end = first; end < pages && !bit_get(used.word, end); end++)
                         ;
                 /* Refused (locked memory): not asked again before the slab changes. */
                 if (end > first &&

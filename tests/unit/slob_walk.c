@@ -86,13 +86,12 @@ static void walk_blocks(const struct page *page, const uint8_t *map, struct slob
                         continue;
                 }
                 ensure(at % GRANULE_UNITS == 0, page);
-                ensure(mark_get(marks->start, at / GRANULE_UNITS), page);
+                ensure(bit_get(marks->start, at / GRANULE_UNITS), page);
                 do {
                         end++;
-                } while (
-                        end < PAGE_UNITS && !map[end] &&
-                        !(end % GRANULE_UNITS == 0 && mark_get(marks->start, end / GRANULE_UNITS)));
-                if (mark_get(marks->kmalloc, at / GRANULE_UNITS)) {
+                } while (end < PAGE_UNITS && !map[end] &&
+                         !(end % GRANULE_UNITS == 0 && bit_get(marks->start, end / GRANULE_UNITS)));
+                if (bit_get(marks->kmalloc, at / GRANULE_UNITS)) {
                         uint32_t size;
 
                         memcpy(&size, (char *)page_address(page) + at * SLOB_UNIT, sizeof(size));
@@ -102,11 +101,11 @@ static void walk_blocks(const struct page *page, const uint8_t *map, struct slob
                 at = end;
         }
         for (uint32_t granule = 0; granule < PAGE_GRANULES; granule++) {
-                if (mark_get(marks->start, granule))
+                if (bit_get(marks->start, granule))
                         ensure(!map[granule * GRANULE_UNITS], page);
-                blocks -= mark_get(marks->start, granule);
-                if (mark_get(marks->kmalloc, granule))
-                        ensure(mark_get(marks->start, granule), page);
+                blocks -= bit_get(marks->start, granule);
+                if (bit_get(marks->kmalloc, granule))
+                        ensure(bit_get(marks->start, granule), page);
         }
         ensure(!blocks, page);
         for (size_t word = 0; word < array_size(marks->start); word++)

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = ROOT / "src" / "used_functions.ld"
 HEADER = """\
 /*
- * Functions that usual programs enter, those that most of them do first; written by
- * tools/layout/measure.py. One that is missing may cost each process 64 KiB, one that is here
- * wrongly takes the room of its code.
+ * Functions that usual programs enter, written by tools/layout/measure.py: first those of a program
+ * that allocates nothing, then those that most enter. One that is missing may cost each process
+ * 64 KiB, one that is here wrongly takes the room of its code.
  */
 """
 
