@@ -47,6 +47,7 @@ struct frontier {
 
 static struct frontier chunk_frontier;
 static struct frontier small_frontier;
+static struct frontier reserve; /* where there is address space when the system maps no more */
 static void *recycled[CLASSES]; /* free blocks of each class, linked through the first word */
 
 static size_t mapped_bytes; /* changed under metadata_lock, read without it */
@@ -84,15 +85,6 @@ size_t metadata_round(size_t bytes)
         return rounded;
 }
 
-static void *map_counted_locked(size_t bytes)
-{
-        void *start = system_map(bytes);
-
-        if (start)
-                add_owned(&mapped_bytes, round_up(bytes, system_page_bytes()));
-        return start;
-}
-
 static void *frontier_take(struct frontier *frontier, size_t bytes)
 {
         char *block = frontier->next;
@@ -107,6 +99,37 @@ static void frontier_set(struct frontier *frontier, void *start, size_t bytes)
 {
         frontier->next = start;
         frontier->end = frontier->next + bytes;
+}
+
+void metadata_set_reserve(void *start, size_t bytes)
+{
+        lock_take(&metadata_lock);
+        frontier_set(&reserve, start, bytes);
+        lock_drop(&metadata_lock);
+}
+
+/* A process may have lowered its address space limit below what it has mapped already. */
+static void *reserve_commit_locked(size_t bytes)
+{
+        char *start = frontier_take(&reserve, bytes);
+
+        if (start && !system_commit(start, bytes)) {
+                reserve.next = start;
+                return NULL;
+        }
+        return start;
+}
+
+static void *map_counted_locked(size_t bytes)
+{
+        void *start = system_map(bytes);
+
+        bytes = round_up(bytes, system_page_bytes());
+        if (!start)
+                start = reserve_commit_locked(bytes);
+        if (start)
+                add_owned(&mapped_bytes, bytes);
+        return start;
 }
 
 /* The unused rest of the old chunk is given up: at most 64 KiB of memory never touched. */

@@ -4,7 +4,7 @@
  * sheaves, index tables, slot records). Never from a slab cache, so nothing here can recurse.
  *
  * Blocks are zeroed, aligned to 16 bytes (to 64 from 64 bytes on) and live in mappings of
- * their own that are never unmapped. Freed blocks are kept by size class for reuse. Sizes are
+ * their own (or the reserve) that are never unmapped. Freed blocks are kept by size class for reuse. Sizes are
  * rounded up to a class; metadata_round says to what.
  */
 #ifndef KMEM_BASE_METADATA_H
@@ -14,6 +14,11 @@
 
 extern KMEM_HIDDEN struct lock metadata_lock;
 
+/*
+ * Where blocks come from when the system maps no more: whole system pages of address space without
+ * access, in the heap's reservation. Before that nothing does.
+ */
+KMEM_HIDDEN void metadata_set_reserve(void *start, size_t bytes);
 /* NULL if the system has no memory. Any size; large ones are mapped alone. */
 KMEM_HIDDEN void *metadata_alloc(size_t bytes);
 /* Up to @count blocks of @bytes each, under one hold of the lock; how many there were. */

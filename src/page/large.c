@@ -71,6 +71,8 @@ void *large_alloc(size_t bytes, size_t align, bool zero)
                 block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
         if (!block)
                 block = huge_alloc(bytes, align, zero);
+        if (!block && align_pages <= CHUNK_PAGES && pages_limit_was_lowered())
+                block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
         if (!block)
                 return NULL;
         add_relaxed(&handed_out, 1);
@@ -118,7 +120,8 @@ void *large_resize(void *address, size_t bytes)
                 return heap_contains(address) ? NULL : huge_resize(address, bytes);
         old_pages = page->state;
         pages = max_of(pages_for(bytes), (size_t)1);
-        if (pages << PAGE_SHIFT >= HUGE_BYTES || !pages_resize(page, old_pages, pages))
+        if ((pages > old_pages && pages << PAGE_SHIFT >= HUGE_BYTES) ||
+            !pages_resize(page, old_pages, pages))
                 return NULL;
         page->state = pages;
         add_relaxed(&heap_bytes, (pages - old_pages) << PAGE_SHIFT);

@@ -147,6 +147,11 @@ static inline struct page *page_list_next(const struct page *page)
 
 /* Reserves the heap; false if not even the least reservation is granted. */
 KMEM_HIDDEN bool pages_init(void);
+/*
+ * Whether the limit of the address space (RLIMIT_AS) is below the reservation now, as only after it was
+ * lowered: then the system maps nothing more, but the heap may grow up to the limit.
+ */
+KMEM_HIDDEN bool pages_limit_was_lowered(void);
 
 /*
  * A block of 2^order pages of NUMA node @node, or with NODE_ANY of the node of the calling CPU or

@@ -2,9 +2,10 @@
 /*
  * The reservation and its frontier. One mapping without access holds
  *
- *   front | page map | descriptors | touched bits | chunk nodes | up to 4 MiB | heap
+ *   front | page map | descriptors | touched bits | chunk nodes | metadata | up to 4 MiB | heap
  *
- * (chunk nodes: each chunk's zone, where there are several) and becomes accessible from the low end of each part: the heap a chunk at a time, the
+ * (chunk nodes: each chunk's zone, where there are several; metadata: used only when the system maps
+ * no more) and becomes accessible from the low end of each part: the heap a chunk at a time, the
  * tables in larger steps ahead of it. Neighbouring ranges of equal access merge into one
  * mapping, so their number stays constant however far the heap grows.
  *
@@ -15,6 +16,7 @@
  * one comparison. Bound to nodes, zones that grow in turn would leave a mapping for each chunk. So
  * a zone grows by an eighth of what it has, and has some dozens of them (ZONE_STEP).
  */
+#include "base/metadata.h"
 #include "base/options.h"
 #include "base/probe.h"
 #include "page/zone.h"
@@ -64,6 +66,12 @@ static size_t chunk_node_bytes(size_t pages)
         return system_nodes() > 1 ? pages / CHUNK_PAGES : 0;
 }
 
+/* As much as slabs of 32 byte objects need, a byte for each. */
+static size_t metadata_reserve_bytes(size_t pages)
+{
+        return pages << PAGE_SHIFT >> 5;
+}
+
 static size_t table_round(size_t bytes)
 {
         return round_up(bytes, (size_t)1 << TABLE_ALIGN_SHIFT);
@@ -72,7 +80,8 @@ static size_t table_round(size_t bytes)
 static size_t all_tables_bytes(size_t pages)
 {
         return table_round(map_bytes(pages)) + table_round(descriptor_bytes(pages)) +
-               table_round(touched_bytes(pages)) + table_round(chunk_node_bytes(pages));
+               table_round(touched_bytes(pages)) + table_round(chunk_node_bytes(pages)) +
+               table_round(metadata_reserve_bytes(pages));
 }
 
 /* Also the room for aligning the start of the tables and of the heap. */
@@ -132,6 +141,8 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         frontier.touched_bits = (uint64_t *)start;
         start += table_round(touched_bytes(pages));
         start = lay_out_zones(start, pages);
+        metadata_set_reserve((void *)start, metadata_reserve_bytes(pages));
+        start += table_round(metadata_reserve_bytes(pages));
         heap.base = round_up(start, CHUNK_BYTES);
         heap.reserved_bytes = heap_bytes;
         heap.outside = ~(((uintptr_t)1 << fls(heap_bytes - 1)) - 1);
@@ -141,6 +152,11 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
          * the last quarter of it is theirs.
          */
         frontier.large_limit = (uint32_t)round_down(pages - pages / 4, CHUNK_PAGES);
+}
+
+bool pages_limit_was_lowered(void)
+{
+        return system_address_space_limit() < heap.reserved_bytes;
 }
 
 bool pages_init(void)
@@ -216,6 +232,9 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
         debug_check(lock_is_held(&frontier.lock));
         if (old >= limit || pages > limit - old || chunks > zone->chunks_most - zone->chunks)
                 return false;
+        /* The system does not hold the reservation to a limit that was lowered since. */
+        if ((old + pages) << PAGE_SHIFT > system_address_space_limit())
+                return refused_locked();
         if (!tables_grow_locked(old + pages))
                 return refused_locked();
         /* First, for commits of a process that has locked its memory touch all of it. */

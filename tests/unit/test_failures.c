@@ -124,6 +124,8 @@ static void run(size_t n, bool rest)
         alarm(RUN_SECONDS);
         dup2(output, STDERR_FILENO);
         failure_script_prepare();
+        /* It would stand in for a mapping that fails. */
+        metadata_set_reserve(NULL, 0);
         start = rest_now();
         failure_arm(n, rest);
         complete = failure_script_run();

@@ -145,6 +145,45 @@ static void test_refused_memory(void **state)
         system_wrap_allow_all();
 }
 
+/* How many blocks there are, all of them in the reserve; they read as zero. */
+static size_t take_from(const char *reserve, size_t reserve_bytes)
+{
+        unsigned char *block;
+        size_t got = 0;
+
+        for (; (block = metadata_alloc(32768)); got++) {
+                assert_true((uintptr_t)block - (uintptr_t)reserve < reserve_bytes);
+                assert_true(is_filled(block, 32768, 0));
+                memset(block, 1, 32768);
+        }
+        return got;
+}
+
+static void test_reserve(void **state)
+{
+        enum { BYTES = (1 << 20) + (256 << 10) };
+        char *reserve = system_reserve(BYTES);
+        size_t mapped = metadata_mapped_bytes();
+
+        (void)state;
+        assert_non_null(reserve);
+        system_wrap.calls_left[CALL_MAP] = 0;
+        while (metadata_alloc(32768)) /* the rest of the last mapping */
+                ;
+        metadata_set_reserve(reserve, BYTES);
+        system_wrap.calls_left[CALL_COMMIT] = 0;
+        assert_int_equal(take_from(reserve, BYTES), 0);
+        assert_int_equal(metadata_mapped_bytes(), mapped);
+
+        /* What the system refused is not lost. */
+        system_wrap.calls_left[CALL_COMMIT] = SIZE_MAX;
+        assert_int_equal(take_from(reserve, BYTES), BYTES / 32768);
+        assert_int_equal(metadata_mapped_bytes(), mapped + BYTES);
+        assert_null(metadata_alloc(BYTES));
+        system_wrap_allow_all();
+        assert_non_null(metadata_alloc(BYTES));
+}
+
 struct held {
         unsigned char *block;
         size_t bytes;
@@ -201,6 +240,7 @@ int main(void)
                 cmocka_unit_test(test_freed_blocks_serve_their_class),
                 cmocka_unit_test(test_limits),
                 cmocka_unit_test(test_refused_memory),
+                cmocka_unit_test(test_reserve),
                 cmocka_unit_test(test_random_threads),
         };
 

@@ -6,8 +6,7 @@
  *   exhaust none|data|space MIB
  *
  * `none`: limits were set by who started us; no more than MIB are taken in any case. `data` and
- * `space` lower RLIMIT_DATA or RLIMIT_AS to MIB first, when the heap already exists; then memory
- * may also be left, since a reservation made before is not counted again.
+ * `space` lower RLIMIT_DATA or RLIMIT_AS to MIB first, when the heap already exists.
  */
 #include <sys/resource.h>
 
