@@ -11,7 +11,6 @@
 #include "account/group.h"
 #include "base/metadata.h"
 #include "base/rcu.h"
-#include "introspect/at_exit.h"
 #include "page/deferred.h"
 #include "page/extra.h"
 #include "page/large.h"
@@ -97,7 +96,7 @@ static void child(void)
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();
         record_fork_child();
-        at_exit_claim();
+        system_claim_process();
 }
 
 /* Once: by the constructor, or by a heap that starts before it. */

@@ -46,7 +46,6 @@ enum {
 static struct bare_thread threads[2];
 static struct lock start_lock;
 static uint32_t current;    /* index of the thread that looks, or looked last */
-static uint32_t process;    /* where the thread may be: not a child made behind our back */
 static uint64_t not_before; /* ms; no start earlier */
 static bool was_in_sandbox; /* when the process began */
 
@@ -131,7 +130,7 @@ static void thread_start(void)
                 return;
         if (system_time_ms() < load_relaxed(&not_before) || !lock_try(&start_lock))
                 return;
-        if (system_process_id() != process || system_in_sandbox() != was_in_sandbox)
+        if (!system_is_own_process() || system_in_sandbox() != was_in_sandbox)
                 store_relaxed(&not_before, system_time_ms() + REFUSED_MS);
         else
                 start_locked();
@@ -152,7 +151,6 @@ static void fork_child(void)
 {
         threads[0].id = 0;
         threads[1].id = 0;
-        process = system_process_id();
         not_before = 0;
         lock_reset(&start_lock);
         store_release(&reclaim_wanted, 1);
@@ -164,7 +162,6 @@ void reclaim_thread_init(void)
         if (options.reclaim_thread == RECLAIM_OFF ||
             (options.reclaim_thread == RECLAIM_AUTO && getauxval(AT_SECURE)))
                 return;
-        process = system_process_id();
         was_in_sandbox = system_in_sandbox();
         reclaim_start = thread_start;
         if (pthread_atfork(NULL, NULL, fork_child) == 0)

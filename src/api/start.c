@@ -16,6 +16,7 @@
 
 void heap_started(void)
 {
+        system_claim_process();
         fork_init();
         requests_init();
         reclaim_thread_init();

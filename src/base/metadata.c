@@ -108,6 +108,15 @@ void metadata_set_reserve(void *start, size_t bytes)
         lock_drop(&metadata_lock);
 }
 
+char *metadata_cut_reserve(char *end)
+{
+        lock_take(&metadata_lock);
+        reserve.end = max_of(reserve.next, end);
+        end = reserve.end;
+        lock_drop(&metadata_lock);
+        return end;
+}
+
 /* A process may have lowered its address space limit below what it has mapped already. */
 static void *reserve_commit_locked(size_t bytes)
 {

@@ -19,6 +19,8 @@ extern KMEM_HIDDEN struct lock metadata_lock;
  * access, in the heap's reservation. Before that nothing does.
  */
 KMEM_HIDDEN void metadata_set_reserve(void *start, size_t bytes);
+/* The reserve ends at @end, or behind the last block if that is further; returns where. */
+KMEM_HIDDEN char *metadata_cut_reserve(char *end);
 /* NULL if the system has no memory. Any size; large ones are mapped alone. */
 KMEM_HIDDEN void *metadata_alloc(size_t bytes);
 /* Up to @count blocks of @bytes each, under one hold of the lock; how many there were. */

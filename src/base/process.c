@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "base/system.h"
 
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "base/syscall.h"
 
@@ -16,6 +17,18 @@
 uint32_t system_process_id(void)
 {
         return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
+}
+
+static uint32_t own_process;
+
+void system_claim_process(void)
+{
+        store_relaxed(&own_process, system_process_id());
+}
+
+bool system_is_own_process(void)
+{
+        return load_relaxed(&own_process) == system_process_id();
 }
 
 void system_name_thread(const char *name)

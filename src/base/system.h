@@ -97,6 +97,10 @@ KMEM_HIDDEN void system_name_thread(const char *name);
 KMEM_HIDDEN bool system_in_sandbox(void);
 
 KMEM_HIDDEN uint32_t system_process_id(void);
+/* The heap is this process's from now on: when it starts, and in a child of fork. */
+KMEM_HIDDEN void system_claim_process(void);
+/* Not in a child of vfork, which runs in its parent's memory under another number. */
+KMEM_HIDDEN bool system_is_own_process(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);
 enum { SYSTEM_NAME_BYTES = 16 };
 /* The calling thread's name. */

@@ -52,17 +52,6 @@ static bool expand_path(const char *path, char *expanded, size_t bytes)
         return true;
 }
 
-/*
- * The process that writes: the one whose heap it is. A child of vfork runs in its parent's memory
- * under another number, and must not take the parent's turn.
- */
-static uint32_t writer;
-
-void at_exit_claim(void)
-{
-        store_relaxed(&writer, system_process_id());
-}
-
 static bool is_ours(const struct exit_report *report)
 {
         return *report->path && (!*report->process || *report->process == system_process_id());
@@ -88,7 +77,6 @@ void at_exit_init(void)
 {
         int saved_errno = errno;
 
-        at_exit_claim();
         for (size_t i = 0; i < array_size(reports); i++)
                 if (is_ours(&reports[i]) && !strstr(reports[i].path, "%p"))
                         begin(&reports[i]);
@@ -148,8 +136,8 @@ void at_exit_write(void)
         static uint32_t done;
         int saved_errno = errno;
 
-        if (!at_exit_is_wanted() || load_relaxed(&writer) != system_process_id() ||
-            add_relaxed(&done, 1) > 1)
+        /* A child of vfork must not take its parent's turn. */
+        if (!at_exit_is_wanted() || !system_is_own_process() || add_relaxed(&done, 1) > 1)
                 return;
         write_without_signals();
         errno = saved_errno;

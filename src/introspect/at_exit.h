@@ -12,8 +12,6 @@
 KMEM_HIDDEN void at_exit_init(void);
 /* Whether anything is to be written. */
 KMEM_HIDDEN bool at_exit_is_wanted(void);
-/* Makes the calling process the one that writes; called in a forked child too. */
-KMEM_HIDDEN void at_exit_claim(void);
 /* Writes it, once; called when the process ends. */
 KMEM_HIDDEN void at_exit_write(void);
 

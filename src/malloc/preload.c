@@ -3,13 +3,17 @@
  * Functions of libc that the drop-in library stands in front of.
  */
 #define _GNU_SOURCE
+#undef _FILE_OFFSET_BITS /* with it setrlimit is but another name of setrlimit64 */
 #include "malloc/malloc.h"
 
 #include "base/registry.h"
+#include "base/system.h"
 #include "introspect/at_exit.h"
+#include "page/page.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +41,42 @@ KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(con
         if (unlikely(!real))
                 real = find_dlopen();
         return real(file, mode & ~RTLD_DEEPBIND);
+}
+
+/*
+ * A limit of the address space counts the reservation, which the program knows nothing of. A child of
+ * vfork sets limits of its own, but the memory is its parent's.
+ */
+static int limit_set(pid_t process, int resource, const void *limit, void *old)
+{
+        int result = (int)syscall(SYS_prlimit64, process, resource, limit, old);
+
+        if (result == 0 && limit && resource == RLIMIT_AS &&
+            (process == 0 || (uint32_t)process == system_process_id()) && system_is_own_process())
+                pages_fit_limit(((const struct rlimit *)limit)->rlim_cur);
+        return result;
+}
+
+KMEM_PUBLIC int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+{
+        return limit_set(0, (int)resource, limit, NULL);
+}
+
+KMEM_PUBLIC int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
+{
+        return limit_set(0, (int)resource, limit, NULL);
+}
+
+KMEM_PUBLIC int prlimit(pid_t process, enum __rlimit_resource resource, const struct rlimit *limit,
+                        struct rlimit *old)
+{
+        return limit_set(process, (int)resource, limit, old);
+}
+
+KMEM_PUBLIC int prlimit64(pid_t process, enum __rlimit_resource resource,
+                          const struct rlimit64 *limit, struct rlimit64 *old)
+{
+        return limit_set(process, (int)resource, limit, old);
 }
 
 static void leave(int status) __attribute__((noreturn));

@@ -11,6 +11,8 @@ uint32_t extra_pages;
 /* 256 KiB of table, a multiple of every system page size, serve 128 MiB of heap. */
 enum { STEP_PAGES = 32 * CHUNK_PAGES };
 
+static size_t reserved; /* pages the table has address space for; under extra_lock */
+
 static size_t table_bytes(size_t pages)
 {
         return pages * sizeof(*extra_table);
@@ -18,12 +20,13 @@ static size_t table_bytes(size_t pages)
 
 static bool table_grow_locked(uint32_t number)
 {
-        size_t reserved = round_up(heap.reserved_bytes >> PAGE_SHIFT, STEP_PAGES);
         size_t old = extra_pages;
         size_t wanted = round_up((size_t)number + 1, STEP_PAGES);
 
-        if (!extra_table)
+        if (!extra_table) {
+                reserved = round_up(load_relaxed(&heap.reserved_bytes) >> PAGE_SHIFT, STEP_PAGES);
                 extra_table = system_reserve(table_bytes(reserved));
+        }
         if (!extra_table ||
             !system_commit(extra_table + old, table_bytes(wanted) - table_bytes(old)))
                 return false;
@@ -41,6 +44,17 @@ uintptr_t *page_extra_make(uint32_t number)
                 lock_drop(&extra_lock);
         }
         return there ? &extra_table[number] : NULL;
+}
+
+void page_extras_fit(size_t pages)
+{
+        lock_take(&extra_lock);
+        pages = max_of(round_up(pages, STEP_PAGES), (size_t)extra_pages);
+        if (extra_table && pages < reserved) {
+                system_unmap(extra_table + pages, table_bytes(reserved - pages));
+                reserved = pages;
+        }
+        lock_drop(&extra_lock);
 }
 
 void page_extras_drop(uint32_t first, size_t count)

@@ -27,6 +27,9 @@ static inline uintptr_t *page_extra(uint32_t number)
 /* The same, to write to; NULL without memory. */
 KMEM_HIDDEN uintptr_t *page_extra_make(uint32_t number);
 
+/* The heap will never have more than @pages. */
+KMEM_HIDDEN void page_extras_fit(size_t pages);
+
 /* Frees the blocks of @count pages from @first on, which nobody uses any more. */
 KMEM_HIDDEN void page_extras_drop(uint32_t first, size_t count);
 

@@ -80,8 +80,8 @@ struct page {
 _Static_assert(sizeof(struct page) == 32, "descriptors are 32 bytes: 0.8% of the heap");
 
 /*
- * The heap as everybody sees it. base, map and pages never change after init;
- * accessible_bytes only grows (release; free reads it relaxed, which is enough because a
+ * The heap as everybody sees it. base, map, pages and outside never change after init, reserved_bytes
+ * may become less; accessible_bytes only grows (release; free reads it relaxed, which is enough because a
  * pointer it is asked about was handed out after the growth).
  */
 struct heap {
@@ -148,8 +148,13 @@ static inline struct page *page_list_next(const struct page *page)
 /* Reserves the heap; false if not even the least reservation is granted. */
 KMEM_HIDDEN bool pages_init(void);
 /*
- * Whether the limit of the address space (RLIMIT_AS) is below the reservation now, as only after it was
- * lowered: then the system maps nothing more, but the heap may grow up to the limit.
+ * Gives back what of the reservation would not have been made under a limit of @limit bytes for the
+ * address space (RLIMIT_AS), as far as the heap has not grown there; it does not get it back.
+ */
+KMEM_HIDDEN void pages_fit_limit(size_t limit);
+/*
+ * Whether that limit is below the reservation now, as after it was lowered behind our back: then the
+ * system maps nothing more, but the heap may grow up to the limit.
  */
 KMEM_HIDDEN bool pages_limit_was_lowered(void);
 

@@ -177,7 +177,7 @@ static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned 
                 .align = align,
                 .blocks = blocks,
                 .node = node,
-                .limit = frontier.reserved,
+                .limit = load_relaxed(&frontier.reserved),
                 .zero = zero,
         };
         struct page *page;
@@ -208,13 +208,14 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
                 .align = align_pages,
                 .blocks = 1,
                 .node = NODE_ANY,
-                .limit = frontier.large_limit,
+                .limit = load_relaxed(&frontier.large_limit),
                 .zero = zero,
                 .bits = bits,
         };
 
         check_or_die(is_power_of_two(align_pages) && align_pages <= CHUNK_PAGES);
-        return count == 0 || count > frontier.reserved ? NULL : range_alloc(&request);
+        return count == 0 || count > load_relaxed(&frontier.reserved) ? NULL
+                                                                      : range_alloc(&request);
 }
 
 struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
@@ -356,7 +357,7 @@ bool pages_resize(struct page *page, size_t count, size_t new_count)
                 pages_free(page + new_count, count - new_count);
         if (new_count <= count)
                 return true;
-        if (new_count > frontier.reserved - first)
+        if (new_count > load_relaxed(&frontier.reserved) - first)
                 return false;
 
         lock_take(&zone->lock);
@@ -414,7 +415,7 @@ void pages_show(void)
                 return;
         _Static_assert((int)NODES_MAX <= (int)REGISTRY_ZONES, "each node's zone has its figures");
         store_relaxed(&head->heap_base, heap.base);
-        store_relaxed(&head->heap_reserved_bytes, heap.reserved_bytes);
+        store_relaxed(&head->heap_reserved_bytes, load_relaxed(&heap.reserved_bytes));
         store_relaxed(&head->zones, (uint64_t)system_nodes());
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 lock_take(&zones[node].lock);

@@ -19,6 +19,7 @@
 #include "base/metadata.h"
 #include "base/options.h"
 #include "base/probe.h"
+#include "page/extra.h"
 #include "page/zone.h"
 
 #include <string.h>
@@ -91,9 +92,16 @@ static size_t reservation_bytes(size_t heap_bytes)
                CHUNK_BYTES + ((size_t)1 << TABLE_ALIGN_SHIFT);
 }
 
+/* The program counts on most of a limit of its address space for mappings of its own. */
+static size_t fit_limit(size_t heap_bytes, size_t limit)
+{
+        while (heap_bytes > HEAP_BYTES_LEAST && reservation_bytes(heap_bytes) > limit / 2)
+                heap_bytes = heap_bytes / 8 * 7;
+        return heap_bytes;
+}
+
 static size_t wanted_heap_bytes(void)
 {
-        size_t limit = system_address_space_limit();
         size_t memory = system_memory_bytes();
         size_t bytes = HEAP_BYTES_DEFAULT;
 
@@ -102,9 +110,7 @@ static size_t wanted_heap_bytes(void)
         } else {
                 while (bytes < HEAP_BYTES_MAX && bytes / 4 < memory)
                         bytes *= 2;
-                /* The program counts on most of its limit for mappings of its own. */
-                while (bytes > HEAP_BYTES_LEAST && reservation_bytes(bytes) > limit / 2)
-                        bytes = bytes / 8 * 7;
+                bytes = fit_limit(bytes, system_address_space_limit());
         }
         return max_of(round_down(bytes, CHUNK_BYTES), HEAP_BYTES_LEAST);
 }
@@ -129,6 +135,17 @@ static uintptr_t lay_out_zones(uintptr_t start, size_t pages)
         return start + table_round(chunk_node_bytes(pages));
 }
 
+static void set_reserved(size_t pages)
+{
+        store_relaxed(&heap.reserved_bytes, pages << PAGE_SHIFT);
+        store_relaxed(&frontier.reserved, (uint32_t)pages);
+        /*
+         * Large blocks have another place to go when the reservation runs out, slabs have not:
+         * the last quarter of it is theirs.
+         */
+        store_relaxed(&frontier.large_limit, (uint32_t)round_down(pages - pages / 4, CHUNK_PAGES));
+}
+
 static void lay_out(uintptr_t start, size_t heap_bytes)
 {
         size_t pages = heap_bytes >> PAGE_SHIFT;
@@ -141,22 +158,65 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         frontier.touched_bits = (uint64_t *)start;
         start += table_round(touched_bytes(pages));
         start = lay_out_zones(start, pages);
-        metadata_set_reserve((void *)start, metadata_reserve_bytes(pages));
+        frontier.metadata = (char *)start;
+        metadata_set_reserve(frontier.metadata, metadata_reserve_bytes(pages));
         start += table_round(metadata_reserve_bytes(pages));
         heap.base = round_up(start, CHUNK_BYTES);
-        heap.reserved_bytes = heap_bytes;
         heap.outside = ~(((uintptr_t)1 << fls(heap_bytes - 1)) - 1);
-        frontier.reserved = (uint32_t)pages;
-        /*
-         * Large blocks have another place to go when the reservation runs out, slabs have not:
-         * the last quarter of it is theirs.
-         */
-        frontier.large_limit = (uint32_t)round_down(pages - pages / 4, CHUNK_PAGES);
+        set_reserved(pages);
 }
 
 bool pages_limit_was_lowered(void)
 {
-        return system_address_space_limit() < heap.reserved_bytes;
+        return system_address_space_limit() < load_relaxed(&heap.reserved_bytes);
+}
+
+/* Unmaps the end of a part of the reservation. */
+static void cut(void *part, size_t old_bytes, size_t new_bytes)
+{
+        size_t from = round_up(new_bytes, system_page_bytes());
+        size_t to = round_up(old_bytes, system_page_bytes());
+
+        if (from < to)
+                system_unmap((char *)part + from, to - from);
+}
+
+static void cut_metadata(size_t old_bytes, size_t new_bytes)
+{
+        char *end =
+                metadata_cut_reserve(frontier.metadata + round_up(new_bytes, system_page_bytes()));
+
+        cut(frontier.metadata, old_bytes, (size_t)(end - frontier.metadata));
+}
+
+static void shrink_locked(size_t old, size_t pages)
+{
+        set_reserved(pages);
+        frontier.table_pages = min_of(frontier.table_pages, (uint32_t)pages);
+        cut(heap.map, map_bytes(old), map_bytes(pages));
+        cut(heap.pages, descriptor_bytes(old), descriptor_bytes(pages));
+        cut(frontier.touched_bits, touched_bytes(old), touched_bytes(pages));
+        if (frontier.chunk_nodes)
+                cut(frontier.chunk_nodes, chunk_node_bytes(old), chunk_node_bytes(pages));
+        cut_metadata(metadata_reserve_bytes(old), metadata_reserve_bytes(pages));
+        cut((void *)heap.base, old << PAGE_SHIFT, pages << PAGE_SHIFT);
+}
+
+void pages_fit_limit(size_t limit)
+{
+        size_t old, pages;
+
+        lock_take(&frontier.lock);
+        old = frontier.reserved;
+        pages = round_down(fit_limit(old << PAGE_SHIFT, limit) >> PAGE_SHIFT, CHUNK_PAGES);
+        pages = max_of(pages, (size_t)frontier.pages);
+        if (pages < old)
+                shrink_locked(old, pages);
+        lock_drop(&frontier.lock);
+        if (pages < old) {
+                page_extras_fit(pages);
+                pages_show();
+        }
 }
 
 bool pages_init(void)
@@ -230,6 +290,7 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 
         zone_locked_check(zone);
         debug_check(lock_is_held(&frontier.lock));
+        limit = min_of(limit, frontier.reserved);
         if (old >= limit || pages > limit - old || chunks > zone->chunks_most - zone->chunks)
                 return false;
         /* The system does not hold the reservation to a limit that was lowered since. */

@@ -297,7 +297,8 @@ static bool frontier_reach_locked(struct zone *zone, uint32_t first, uint32_t en
 
         lock_take(&frontier.lock);
         grown = first == frontier.pages &&
-                frontier_grow_locked(zone, pages_to_chunks(end - first), frontier.large_limit);
+                frontier_grow_locked(zone, pages_to_chunks(end - first),
+                                     load_relaxed(&frontier.large_limit));
         lock_drop(&frontier.lock);
         return grown;
 }

@@ -60,7 +60,7 @@ extern KMEM_HIDDEN struct zone zones[NODES_MAX];
 struct frontier {
         struct lock lock;       /* protects what changes here */
         uint32_t pages;         /* made accessible, a multiple of CHUNK_PAGES; release */
-        uint32_t reserved;      /* pages there is address space for, same */
+        uint32_t reserved;      /* pages there is address space for, same; may become less */
         uint32_t large_limit;   /* exact ranges leave the frontier below, same */
         uint32_t table_pages;   /* pages the tables are accessible for */
         uint32_t refusals;      /* times that the system refused to make more accessible */
@@ -68,6 +68,7 @@ struct frontier {
                                    lock of the page's zone */
         uint8_t *chunk_nodes;   /* zone of each chunk, constant once its chunk is accessible; NULL
                                   if there is one zone */
+        char *metadata;         /* address space for metadata (base/metadata.h), constant */
 };
 extern KMEM_HIDDEN struct frontier frontier;
 

@@ -3,12 +3,14 @@
  * Takes memory until none is left, several sizes in turn: malloc returns NULL with ENOMEM, what was
  * handed out stays intact, and after freeing it all the first size can be had again. Usage:
  *
- *   exhaust none|data|space MIB
+ *   exhaust none|data|space|call MIB
  *
  * `none`: limits were set by who started us; no more than MIB are taken in any case. `data` and
- * `space` lower RLIMIT_DATA or RLIMIT_AS to MIB first, when the heap already exists.
+ * `space` lower RLIMIT_DATA or RLIMIT_AS to MIB first, when the heap already exists; `call` RLIMIT_AS by
+ * a system call, which the library does not see.
  */
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "check.h"
 
@@ -55,11 +57,18 @@ static size_t free_all(struct block *list, size_t bytes)
         return count;
 }
 
-static void lower(int resource, size_t bytes)
+static void lower(const char *what, size_t bytes)
 {
         struct rlimit limit = {bytes, bytes};
 
-        check(setrlimit(resource, &limit) == 0);
+        if (strcmp(what, "data") == 0)
+                check(setrlimit(RLIMIT_DATA, &limit) == 0);
+        else if (strcmp(what, "space") == 0)
+                check(setrlimit(RLIMIT_AS, &limit) == 0);
+        else if (strcmp(what, "call") == 0)
+                check(syscall(SYS_prlimit64, 0, RLIMIT_AS, &limit, NULL) == 0);
+        else
+                check(strcmp(what, "none") == 0);
 }
 
 /* Other calls when nothing is left: NULL and ENOMEM too, and the old block survives realloc. */
@@ -90,10 +99,7 @@ int main(int argc, char **argv)
         first_victim();
         most_bytes = (size_t)atol(argv[2]) << 20;
         free(opaque(malloc(1)));
-        if (strcmp(argv[1], "data") == 0)
-                lower(RLIMIT_DATA, most_bytes);
-        else if (strcmp(argv[1], "space") == 0)
-                lower(RLIMIT_AS, most_bytes);
+        lower(argv[1], most_bytes);
         for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
                 struct block *all = take_all(sizes[i], most_bytes);
                 size_t count;
