@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kmem.setup import LIBRARY
+from kmem.setup import LIBRARY, KmemError
 
 
 class Engine(StrEnum):
@@ -27,6 +27,13 @@ class Allocator:
     @property
     def missing(self) -> bool:
         return self.library is not None and not self.library.exists()
+
+
+def preloadable(library: Path) -> str:
+    """LIBRARY as LD_PRELOAD's value. The dynamic linker ignores a path that is cut in pieces."""
+    if set(": ") & set(str(library)):
+        raise KmemError(f"{library}: LD_PRELOAD cannot carry a path with a colon or a space")
+    return str(library)
 
 
 def library_folder() -> Path:

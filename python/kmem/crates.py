@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmem.allocators import Allocator
+from kmem.allocators import Allocator, preloadable
 from kmem.setup import BUILD, KmemError
 
 WHERE = BUILD / "bench" / "where"
@@ -161,7 +161,7 @@ def check_library(library: Path) -> None:
     """Makes sure that all of malloc's family comes from LIBRARY when that is preloaded."""
     done = subprocess.run(
         [WHERE],
-        env={**os.environ, "LD_PRELOAD": str(library)},
+        env={**os.environ, "LD_PRELOAD": preloadable(library)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.allocators import GLIBC, LIBKMEM, Allocator
+from kmem.crates import check_library
 from kmem.programs import Run
 from kmem.servers import PROGRAMS
 from kmem.setup import KmemError, build, need_packages, with_option
@@ -104,6 +105,8 @@ def run_demo() -> None:
     console = Console()
     need_packages(*(p for program in PROGRAMS if program.name in NAMES for p in program.packages))
     build()
+    assert LIBKMEM.library is not None
+    check_library(LIBKMEM.library)
     folder = Path(tempfile.mkdtemp(prefix="kmem-demo-"))
     try:
         programs = prepare(folder)

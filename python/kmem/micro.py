@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kmem.allocators import GLIBC, LIBKMEM, PEERS, Allocator
+from kmem.allocators import GLIBC, LIBKMEM, PEERS, Allocator, preloadable
 from kmem.setup import BUILD, KmemError, build, need_packages, write_json
 from kmem.worker import Job, Series, machine, measure
 
@@ -43,7 +43,7 @@ def against_best(results: dict[str, dict[str, Series]], ours: str, theirs: str) 
 
 
 def job(allocator: Allocator) -> Job:
-    preload = {} if allocator.library is None else {"LD_PRELOAD": str(allocator.library)}
+    preload = {} if allocator.library is None else {"LD_PRELOAD": preloadable(allocator.library)}
     return Job(allocator.name, (WORKER,), preload)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kmem.allocators import Allocator
+from kmem.allocators import Allocator, preloadable
 from kmem.setup import BUILD, KmemError
 
 TIMED = BUILD / "bench" / "timed"
@@ -129,7 +129,7 @@ def started(
 
     `extra` is beside the caller's environment, `user` a prefix that changes to another user.
     """
-    preload = [] if allocator.library is None else ["-p", str(allocator.library)]
+    preload = [] if allocator.library is None else ["-p", preloadable(allocator.library)]
     with tempfile.NamedTemporaryFile(dir=folder, prefix="timed-") as result:
         Path(result.name).chmod(0o666)
         process = subprocess.Popen(

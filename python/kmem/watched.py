@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from kmem.allocators import preloadable
 from kmem.registry import Registry, RegistryError, open_process
 from kmem.setup import LIBRARY, KmemError
 from kmem.timed import clean_environment
@@ -32,7 +33,7 @@ def watched(
 
     `what` begins the lines of errors, `environment` is added to ours.
     """
-    ours = {"LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": "registry=on"}
+    ours = {"LD_PRELOAD": preloadable(LIBRARY), "KMEM_OPTIONS": "registry=on"}
     process = subprocess.Popen(
         ["/usr/bin/taskset", "--cpu-list", str(cpu), *command],
         env=clean_environment() | ours | dict(environment or {}),

@@ -14,7 +14,7 @@ import pytest
 from kmem_command import kmem
 from rich.console import Console
 
-from kmem import crates, peers
+from kmem import crates, micro, peers
 from kmem.allocators import GLIBC, LIBKMEM, Allocator
 from kmem.figures import geometric_mean
 from kmem.programs import Program
@@ -369,3 +369,19 @@ def test_bad_arguments(arguments: tuple[str, ...], status: int, named: str) -> N
     assert done.returncode == status
     assert named in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("part", ["a b", "a:b"])
+def test_library_that_cannot_be_preloaded(part: str, tmp_path: Path) -> None:
+    """The dynamic linker would ignore it, and another allocator's figures would have its name."""
+    library = tmp_path / part / LIBKMEM.library.name
+    library.parent.mkdir()
+    library.symlink_to(LIBKMEM.library)
+    ours = Allocator("ours", library)
+    for use in (
+        lambda: crates.check_library(library),
+        lambda: micro.job(ours),
+        lambda: timed_run(tmp_path, ["/bin/true"], ours),
+    ):
+        with pytest.raises(KmemError, match="LD_PRELOAD cannot carry a path with a colon"):
+            use()
