@@ -9,11 +9,14 @@
 build:
 	@scripts/build
 
-# Headers, libraries and pkg-config files under $(DESTDIR)$(PREFIX).
+# Headers, libraries and pkg-config files under $(DESTDIR)$(PREFIX). Meson would take a relative DESTDIR for
+# one in build/. Programs find libraries of /usr/local by the dynamic linker's cache only.
 PREFIX ?= /usr/local
 install: build
 	@.venv/bin/meson configure build -Dprefix="$(PREFIX)"
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" meson install -C build --quiet
+	@DESTDIR="$(if $(DESTDIR),$$(realpath -m -- "$(DESTDIR)"))" PATH="$(CURDIR)/.venv/bin:$$PATH" \
+		meson install -C build --quiet
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig
 
 demo: build
 	@./kmem demo

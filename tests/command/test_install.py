@@ -2,6 +2,7 @@
 """What `make install` installs: programs are built in pkg-config's words, with nothing else."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -76,3 +77,19 @@ def test_programs(
         environment = {**os.environ, "LD_LIBRARY_PATH": folder}
         done = subprocess.run([tmp_path / "program"], env=environment, check=False)
         assert done.returncode == 0, library
+
+
+def test_relative_destination(tmp_path: Path) -> None:
+    """DESTDIR counts from where make runs; Meson's own words are its arguments here."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for program, text in (
+        ("scripts/build", ""),
+        (".venv/bin/meson", 'echo "$1" "$DESTDIR" >>calls'),
+    ):
+        file = tmp_path / program
+        file.parent.mkdir(parents=True)
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+    subprocess.run(["make", "install", "DESTDIR=../some where"], check=True, cwd=tmp_path)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[-1] == f"install {tmp_path.parent}/some where"
