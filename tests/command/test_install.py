@@ -93,3 +93,21 @@ def test_relative_destination(tmp_path: Path) -> None:
     subprocess.run(["make", "install", "DESTDIR=../some where"], check=True, cwd=tmp_path)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[-1] == f"install {tmp_path.parent}/some where"
+
+
+def run_venv(root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["scripts/venv", "build"],
+        cwd=root,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_search_path_of_cd(tmp_path: Path) -> None:
+    """A shell's CDPATH that has a folder of the same name leads no script astray."""
+    (tmp_path / "scripts").mkdir()
+    done = run_venv(ROOT, CDPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
