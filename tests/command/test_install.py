@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What `make install` installs: programs are built in pkg-config's words, with nothing else."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -111,3 +112,28 @@ def test_search_path_of_cd(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     done = run_venv(ROOT, CDPATH=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_environment_of_another_python(tmp_path: Path) -> None:
+    """After an upgrade of Python .venv is made anew; nothing is found in the old one."""
+    for folder in ("scripts", ".venv/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "venv", tmp_path / "scripts")
+    (tmp_path / "scripts" / "debian-packages").symlink_to("/bin/true")
+    # No such package is installed: the words before that are what the test is about.
+    (tmp_path / "pyproject.toml").write_text("[build-system]\nrequires = 1\n")
+    old, new = tmp_path / "python3.11", tmp_path / "python3.12"
+    old.touch()
+    new.touch()
+    digest = hashlib.sha256((tmp_path / "pyproject.toml").read_bytes()).hexdigest()
+    (tmp_path / ".venv" / ".home").write_text(f"{tmp_path} {old}")
+    (tmp_path / ".venv" / ".installed-build").write_text(
+        f"{tmp_path} {old} {digest}  pyproject.toml"
+    )
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.symlink_to(old)
+    done = run_venv(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    python.unlink()
+    python.symlink_to(new)
+    assert run_venv(tmp_path).stderr.startswith("making .venv\n")
