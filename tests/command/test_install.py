@@ -137,3 +137,11 @@ def test_environment_of_another_python(tmp_path: Path) -> None:
     python.unlink()
     python.symlink_to(new)
     assert run_venv(tmp_path).stderr.startswith("making .venv\n")
+
+
+def test_layout_of_a_folder_with_a_comma() -> None:
+    """The libraries are linked by a file of the tree; a comma ends each of the words behind -Wl."""
+    ninja = (ROOT / "build" / "build.ninja").read_text()
+    words = [word for word in ninja.split() if word.endswith("/layout.ld")]
+    assert words
+    assert not [word for word in words if word.startswith("-Wl,")]
