@@ -190,7 +190,7 @@ def read_attribute(process: int, text: str, *, in_force: bool) -> None:
     cache_name, name = split_name(text)
     with open_process(process, writable=True) as registry:
         cache = find_cache(registry, cache_name)
-        waiting = None if in_force or name == "shrink" else registry.pending(cache["birth"], name)
+        waiting = None if in_force or name == "shrink" else registry.waiting(cache["birth"], name)
         value = (
             effective(registry, cache, name)
             if waiting is None

@@ -42,7 +42,7 @@ FIELD = np.dtype(
 PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone", "stack")
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
 RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
-REQUEST_PENDING, REQUEST_DONE = 1, 2
+REQUEST_PENDING, REQUEST_DONE, REQUEST_TAKEN = 1, 2, 3  # taken: being honoured
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 NODES_MOST = 64  # more are no figures of ours
 
@@ -439,45 +439,58 @@ class Registry:
         for number in range(place.count):
             yield place.offset + number * place.size
 
-    def pending(self, birth: int, attribute: str) -> int | None:
+    def waiting(
+        self, birth: int, attribute: str, states: Sequence[int] = (REQUEST_PENDING, REQUEST_TAKEN)
+    ) -> int | None:
         """Where the request is that was made last and is not honoured yet."""
         found = [
             at
             for at in self.requests()
-            if self.number("request", "state", at) == REQUEST_PENDING
+            if self.number("request", "state", at) in states
             and self.number("request", "birth", at) == birth
             and self.read("request", "attribute", at) == attribute
         ]
         return max(found, key=lambda at: self.number("request", "number", at), default=None)
 
     def ask(self, birth: int, attribute: str, value: str = "") -> tuple[int, int]:
-        """Adds a request, in place of one for the same that waits; its place and number."""
+        """Adds a request; its place and number.
+
+        One for another value that waits makes room. One for the same is joined: whoever made it
+        waits for its number.
+        """
         if len(value) >= self.parts["request"]["value"].size:
             raise RegistryError(f"{value}: too long for a value")
         with self.locked():
-            number = 1 + max(self.number("request", "number", at) for at in self.requests())
-            at = self.pending(birth, attribute)
-            if at is None:
-                idle = (
-                    at
-                    for at in self.requests()
-                    if self.number("request", "state", at) != REQUEST_PENDING
-                )
-                at = min(idle, key=lambda at: self.number("request", "number", at), default=None)
-            if at is None:
-                raise RegistryError(
-                    f"{self.parts['head']['requests'].count} requests wait for process"
-                    f" {self.number('head', 'process')}; expected room for one more"
-                )
-            self.write("request", "state", at, 0)
-            self.write("request", "number", at, number)
-            self.write("request", "birth", at, birth)
-            self.write("request", "attribute", at, attribute.encode())
-            self.write("request", "value", at, value.encode())
-            self.write("request", "state", at, REQUEST_PENDING)
+            at = self.waiting(birth, attribute, [REQUEST_PENDING])
+            if at is None or self.read("request", "value", at) != value:
+                at = self.add(at, birth, attribute, value)
+            number = self.number("request", "number", at)
             asked = self.number("head", "asked") + 1
             self.write("head", "asked", 0, asked & 0xFFFFFFFF)
         return at, number
+
+    def add(self, at: int | None, birth: int, attribute: str, value: str) -> int:
+        """Writes a request in the place of one that waits, or of the oldest that does not."""
+        if at is None:
+            idle = (
+                at
+                for at in self.requests()
+                if self.number("request", "state", at) not in (REQUEST_PENDING, REQUEST_TAKEN)
+            )
+            at = min(idle, key=lambda at: self.number("request", "number", at), default=None)
+        if at is None:
+            raise RegistryError(
+                f"{self.parts['head']['requests'].count} requests wait for process"
+                f" {self.number('head', 'process')}; expected room for one more"
+            )
+        number = 1 + max(self.number("request", "number", at) for at in self.requests())
+        self.write("request", "state", at, 0)
+        self.write("request", "number", at, number)
+        self.write("request", "birth", at, birth)
+        self.write("request", "attribute", at, attribute.encode())
+        self.write("request", "value", at, value.encode())
+        self.write("request", "state", at, REQUEST_PENDING)
+        return at
 
     def wait(self, request: tuple[int, int], seconds: float) -> tuple[int, int] | None:
         """Error and result of a request, None if it is not honoured in that time."""

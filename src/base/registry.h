@@ -36,8 +36,11 @@ struct registry_record_head {
         uint32_t bytes; /* of the record; constant once it exists */
 };
 
-/* What somebody asks of the process. Readers write under a lock of the file (flock). */
-enum { REQUEST_NONE, REQUEST_PENDING, REQUEST_DONE };
+/*
+ * What somebody asks of the process. Readers write under a lock of the file (flock), and only what is
+ * pending or done: one that is taken is being honoured.
+ */
+enum { REQUEST_NONE, REQUEST_PENDING, REQUEST_DONE, REQUEST_TAKEN };
 struct registry_request {
         uint32_t state;
         int32_t error;   /* when done: 0 or an errno */

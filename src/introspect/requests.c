@@ -4,8 +4,9 @@
  * possibly the caller itself, may be in the middle of anything, and the next slow path is soon.
  *
  * Readers write a request's fields, then its state, then registry->asked; here the other way round. A
- * reader that changes a pending request clears its state first, so one that is pending with the same
- * number before and after it was copied has been copied whole.
+ * request is taken before it is copied, and done only if it is still taken. A reader that found it
+ * pending a moment before and changes it clears its state first: so a copy of one that is still taken is
+ * whole, and what came in its place is not marked as done with it.
  */
 #include "introspect/requests.h"
 
@@ -19,8 +20,16 @@
 #include <errno.h>
 #include <string.h>
 
-/* The oldest pending request beyond @after, or NULL; its copy is whole. */
-static struct registry_request *next_request(uint64_t after, struct registry_request *copy)
+static bool change_state(struct registry_request *request, uint32_t from, uint32_t to)
+{
+        return compare_swap(&request->state, &from, to);
+}
+
+/*
+ * Takes the oldest pending request beyond @after, which moves on to it, or returns NULL. The copy's
+ * state tells whether it was taken: not if a reader has come between, who says so once it is done.
+ */
+static struct registry_request *take_request(uint64_t *after, struct registry_request *copy)
 {
         struct registry_request *oldest = NULL;
         uint64_t least = UINT64_MAX;
@@ -29,7 +38,7 @@ static struct registry_request *next_request(uint64_t after, struct registry_req
                 struct registry_request *request = &registry->requests[i];
                 uint64_t number = load_relaxed(&request->number);
 
-                if (load_acquire(&request->state) == REQUEST_PENDING && number > after &&
+                if (load_acquire(&request->state) == REQUEST_PENDING && number > *after &&
                     number < least) {
                         oldest = request;
                         least = number;
@@ -37,12 +46,13 @@ static struct registry_request *next_request(uint64_t after, struct registry_req
         }
         if (!oldest)
                 return NULL;
+        *after = least;
+        copy->state = REQUEST_NONE;
+        if (!change_state(oldest, REQUEST_PENDING, REQUEST_TAKEN))
+                return oldest;
         memcpy(copy, oldest, sizeof(*copy));
-        copy->number = least;
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (load_relaxed(&oldest->state) != REQUEST_PENDING ||
-            load_relaxed(&oldest->number) != least)
-                copy->state = REQUEST_NONE;
+        copy->state = load_relaxed(&oldest->state);
         copy->attribute[sizeof(copy->attribute) - 1] = '\0';
         copy->value[sizeof(copy->value) - 1] = '\0';
         return oldest;
@@ -135,9 +145,8 @@ static void honour(void)
                 return;
         /* Before the search: whoever asks during it is found by the next one. */
         asked = load_acquire(&registry->asked);
-        while ((request = next_request(number, &copy))) {
-                number = copy.number;
-                if (copy.state != REQUEST_PENDING)
+        while ((request = take_request(&number, &copy))) {
+                if (copy.state != REQUEST_TAKEN)
                         continue;
                 copy.result = 0;
                 if (strcmp(copy.attribute, "trim") == 0) {
@@ -152,7 +161,7 @@ static void honour(void)
                 }
                 store_relaxed(&request->error, copy.error);
                 store_relaxed(&request->result, copy.result);
-                store_release(&request->state, (uint32_t)REQUEST_DONE);
+                change_state(request, REQUEST_TAKEN, REQUEST_DONE);
         }
         /* 0 is the mark of a raw clone. */
         store_relaxed(registry_seen, asked ? asked : 1);

@@ -148,6 +148,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def stat_of(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat behind the name: the state first."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def file_of(pid: int) -> Path | None:
     return next((path for path, process in files() if process == pid), None)
 
@@ -808,6 +813,35 @@ def test_two_writers_at_once(program: Program) -> None:
                 value("attr", program.pid, f"mine/{name}", "--effective") == "499000\n"
             )
         )
+
+
+def test_a_request_in_place_of_one_that_is_honoured(program: Program) -> None:
+    """It is not taken for that one: the process is stopped in the middle of it again and again."""
+    program.do("busy()")
+    with open_process(program.pid, writable=True) as registry:
+        mine = next(cache for cache in registry.caches() if cache.name == "mine")
+        for number in range(500):
+            registry.ask(mine["birth"], "cpu_partial", str(2 * number))
+            moment = time.perf_counter() + number % 100 * 1e-5
+            while time.perf_counter() < moment:
+                pass
+            os.kill(program.pid, signal.SIGSTOP)
+            wait_until(lambda: stat_of(program.pid)[0] == "T")
+            request = registry.ask(mine["birth"], "cpu_partial", str(2 * number + 1))
+            os.kill(program.pid, signal.SIGCONT)
+            assert registry.wait(request, DEADLINE) == (0, 0)
+            assert registry.number("cache", "cpu_partial", mine.offset) == 2 * number + 1
+
+
+def test_readers_who_ask_for_the_same(program: Program) -> None:
+    """Each gets its answer."""
+    with open_process(program.pid, writable=True) as registry:
+        mine = next(cache for cache in registry.caches() if cache.name == "mine")
+        requests = [registry.ask(mine["birth"], "refresh") for _ in range(3)]
+        trims = [registry.ask(0, "trim") for _ in range(3)]
+        program.do("crowd(mine, 100, 1)")
+        assert [registry.wait(request, DEADLINE) for request in requests] == [(0, 0)] * 3
+        assert None not in [registry.wait(trim, DEADLINE) for trim in trims]
 
 
 def test_room_for_requests_ends(program: Program) -> None:
