@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -140,11 +141,11 @@ def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
             registry.ask(0, name, str(before))
 
 
-def wait(registry: Registry, seconds: float) -> None:
+def wait(registry: Registry, seconds: float, symbols: Symbols) -> None:
     """Until the time is over, the process ends, or the user has had enough."""
     deadline = time.monotonic() + seconds
     with contextlib.suppress(KeyboardInterrupt):
-        while (left := deadline - time.monotonic()) > 0 and alive(registry):
+        while symbols.look(partial(alive, registry)) and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.2))
 
 
@@ -192,26 +193,28 @@ def profile(
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     with (
         open_process(process, writable=True) as registry,
-        only_one(registry),
-        changed(registry, "profile_interval", interval),
-        changed(registry, "profile_slices", slices) if slices else contextlib.nullcontext(),
+        contextlib.closing(Symbols(process)) as symbols,
     ):
-        before = read_stacks(registry)
-        sliced = registry.number("head", "slice_ns") if slices else 0
-        missed_before = registry.number("head", "samples_missed")
-        start = time.time_ns()
-        wait(registry, seconds)
-        after = read_stacks(registry)
-        duration = time.time_ns() - start
-        sliced = registry.number("head", "slice_ns") - sliced if slices else 0
-        missed = registry.number("head", "samples_missed") - missed_before
-        symbols = Symbols(process)
+        with (
+            only_one(registry),
+            changed(registry, "profile_interval", interval),
+            changed(registry, "profile_slices", slices) if slices else contextlib.nullcontext(),
+        ):
+            before = read_stacks(registry)
+            sliced = registry.number("head", "slice_ns") if slices else 0
+            missed_before = registry.number("head", "samples_missed")
+            start = time.time_ns()
+            wait(registry, seconds, symbols)
+            after = read_stacks(registry)
+            duration = time.time_ns() - start
+            sliced = registry.number("head", "slice_ns") - sliced if slices else 0
+            missed = registry.number("head", "samples_missed") - missed_before
+        rows = make_rows(before, after, symbols, duration / sliced if sliced else None)
     if slices and not sliced:
         raise KmemError(
             f"--slices {slices}: process {process} had none; expected one with a reclaim thread"
             " (docs/profiles.md)"
         )
-    rows = make_rows(before, after, symbols, duration / sliced if slices else None)
     title, column = VIEWS[view]
     for path in outputs:
         try:

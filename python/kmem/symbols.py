@@ -2,6 +2,9 @@
 """Names of the functions of a process, by its mappings and the symbol tables of its files."""
 
 import bisect
+import contextlib
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,18 +77,43 @@ def read_image(path: Path) -> Image:
 
 
 class Symbols:
-    """Names frames of one process as its mappings are now."""
+    """Names frames of one process, also when it has ended or become another program since.
+
+    Its mappings are those of the last look, its files those that it sees, which may be in a
+    container.
+    """
 
     def __init__(self, process: int) -> None:
         self.process = process
-        self.mappings = read_mappings(process)
-        self.starts = [mapping.start for mapping in self.mappings]
+        self.mappings: list[Mapping] = []
+        self.starts: list[int] = []
         self.images: dict[str, Image] = {}
+        self.root: int | None = None
+        with contextlib.suppress(OSError):
+            self.root = os.open(f"/proc/{process}/root", os.O_PATH)
+
+    def close(self) -> None:
+        if self.root is not None:
+            os.close(self.root)
+            self.root = None
+
+    def look(self, is_the_same: Callable[[], bool]) -> bool:
+        """Takes the mappings as they are now; False if it is not that program any more."""
+        mappings = read_mappings(self.process)
+        if not is_the_same():
+            return False
+        if mappings:
+            self.mappings = mappings
+            self.starts = [mapping.start for mapping in mappings]
+        return True
 
     def image(self, path: str) -> Image:
         if path not in self.images:
-            # As the process sees it, which may be in a container.
-            self.images[path] = read_image(Path(f"/proc/{self.process}/root{path}"))
+            self.images[path] = (
+                Image()
+                if self.root is None
+                else read_image(Path(f"/proc/self/fd/{self.root}{path}"))
+            )
         return self.images[path]
 
     def frame(self, return_address: int) -> Frame:

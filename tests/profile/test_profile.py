@@ -81,6 +81,7 @@ def by_site(process: int) -> dict[str, list[Counts]]:
         assert registry.number("head", "samples_missed") == 0
         assert registry.number("head", "missing") == 0
         symbols = Symbols(process)
+        assert symbols.look(lambda: True)
         for stack, counts in read_stacks(registry).items():
             found[symbols.frame(stack[0]).function if stack else "?"].append(counts)
     return found
@@ -353,6 +354,39 @@ def test_attached(tmp_path: Path) -> None:
         element.text.split(":")[0] for element in graph.iter() if element.tag.endswith("title")
     }
     assert {"all", "main", "site_burst"} <= shown
+
+
+@pytest.mark.parametrize("follower", [[], ["/bin/sleep", "60"]], ids=["ends", "exec"])
+def test_a_program_that_goes_away(follower: list[str], tmp_path: Path) -> None:
+    """Its own names are shown, not addresses, nor what another program has there."""
+    picture = tmp_path / "heap.svg"
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, select, sys\n"
+        "while not select.select([sys.stdin], [], [], 0.001)[0]:\n"
+        "    kept = [bytes(1000 + n % 1000) for n in range(20000)]\n"
+        f"if {follower}: os.execv({follower[:1]}[0], {follower})\n"
+        "os._exit(0)\n"
+    )
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(LIBRARY),
+        "KMEM_OPTIONS": "registry=on",
+        "PYTHONMALLOC": "malloc",
+    }
+    with subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdin is not None
+        wait_for_registry(process.pid)
+        with profiling(process.pid, picture) as command:
+            process.stdin.close()
+            assert command.wait(60) == 0
+        process.kill()
+    graph = ElementTree.fromstring(picture.read_text())
+    shown = [element.text for element in graph.iter() if element.tag.endswith("title")]
+    assert any("PyBytes" in str(name) or "python" in str(name) for name in shown), shown
+    assert not any("sleep" in str(name) for name in shown), shown
 
 
 def test_encoding() -> None:
