@@ -132,8 +132,13 @@ def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
         process = registry.number("head", "process")
         raise RegistryError(f"process {process} runs on a release without {name}")
     before = registry.number("head", name)
+    # What an earlier profile put back while the process slept would come into force in this one.
+    waiting = registry.waiting(0, name)
+    if waiting is not None:
+        text = str(registry.read("request", "value", waiting))
+        before = int(text) if text.isascii() and text.isdecimal() else before
     try:
-        if before != value:
+        if before != value or waiting is not None:
             set_value(registry, name, value)
         yield
     finally:

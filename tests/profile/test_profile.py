@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kmem.pprof import Frame, Mapping, Row, encode
-from kmem.profile import Counts, read_stacks
+from kmem.profile import Counts, changed, read_stacks
 from kmem.registry import RegistryError, open_process
 from kmem.symbols import Symbols
 
@@ -428,6 +429,64 @@ def test_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_after_a_profile_that_saw_it_fall_asleep(tmp_path: Path) -> None:
+    """What the first one put back waits for the process, and must not end the second."""
+    program = (
+        "import sys\n"
+        "for line in sys.stdin:\n"
+        "    for _ in range(int(line)): kept = [bytes(1000 + n % 1000) for n in range(2000)]\n"
+        "    print('done', flush=True)\n"
+    )
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(LIBRARY),
+        "KMEM_OPTIONS": "registry=on,reclaim_thread=off",
+        "PYTHONMALLOC": "malloc",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def work() -> None:
+            process.stdin.write("20\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
+        ended = threading.Event()
+
+        def awake() -> None:
+            while not ended.is_set():
+                work()
+
+        work()
+        worker = threading.Thread(target=awake)
+        worker.start()
+        with profiling(process.pid, tmp_path / "first.svg") as first:
+            ended.set()
+            worker.join()
+            first.terminate()
+            assert first.wait(60) == 0
+        with open_process(process.pid, writable=True) as registry:
+            assert registry.number("head", "profile_interval") != 0
+            ended.clear()
+            worker = threading.Timer(1, awake)
+            worker.start()
+            with changed(registry, "profile_interval", 512 << 10):
+                samples = registry.number("head", "profile_interval")
+                for _ in range(20):
+                    time.sleep(0.1)
+                    assert registry.number("head", "profile_interval") == samples == 512 << 10
+            wait_until_off(process.pid)
+            ended.set()
+            worker.join()
+        process.kill()
 
 
 def test_sleeper(tmp_path: Path) -> None:
