@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 import struct
 import time
@@ -660,12 +661,16 @@ def processes() -> Iterator[Process]:
             yield Process(process, command(process), registry)
 
 
+# As its files are called; folders and other files may have the name too.
+LIBRARY_FILE = re.compile(r"/libkmem(-malloc|-urcu)?\.so[^/\n]*$", re.MULTILINE)
+
+
 def on_libkmem() -> set[int]:
     """Processes that have the library loaded, as far as one may look."""
     found = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            if "/libkmem" in maps.read_text(encoding="utf-8", errors="replace"):
+            if LIBRARY_FILE.search(maps.read_text(encoding="utf-8", errors="replace")):
                 found.add(int(maps.parent.name))
         except OSError:
             continue

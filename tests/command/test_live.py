@@ -272,6 +272,18 @@ def test_ps_lists_processes(program: Program) -> None:
         asleep.kill()
 
 
+def test_a_folder_of_the_librarys_name(tmp_path: Path) -> None:
+    """What lies in one does not run on the library: this command, in a clone of this repository."""
+    folder = tmp_path / "libkmem"
+    folder.mkdir()
+    shutil.copy("/bin/sleep", folder)
+    with subprocess.Popen([folder / "sleep", "60"]) as asleep:
+        wait_until(lambda: str(folder) in Path(f"/proc/{asleep.pid}/maps").read_text())
+        assert asleep.pid not in {row["pid"] for row in json.loads(value("ps", "--json"))}
+        assert_refused(kmem("info", asleep.pid), "does not run on libkmem")
+        asleep.kill()
+
+
 def test_names_cannot_write_to_the_terminal(program: Program) -> None:
     """A process and a cache may have any name; what is no character of a word is not printed."""
     program.do(r"ctypes.CDLL(None).prctl(15, b'a\n\x1b[2J\xc2\x9bK\xc3\xa9\xff', 0, 0, 0)")
