@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What `kmem serve` remembers of the last minutes, and as what its page gets it."""
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -162,7 +163,9 @@ class Sampler:
 
     def run(self) -> None:
         while not self.ended.wait(self.interval):
-            self.sample()
+            # Without descriptors, as when too many clients have come at once, the next may see.
+            with contextlib.suppress(OSError):
+                self.sample()
 
     def sample(self) -> None:
         moment = time.time()

@@ -98,6 +98,9 @@ class Service:
             answer = as_json({"error": str(refused)}, refused.status)
         except KmemError as error:
             answer = as_json({"error": str(error)}, HTTPStatus.CONFLICT)
+        except OSError as error:
+            # No descriptors left, as when too many clients have come at once.
+            answer = as_json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
         length = ("Content-Length", str(len(answer.body)))
         status = f"{answer.status.value} {answer.status.phrase}"
         start(status, [("Content-Type", answer.kind), length, *HEADERS])

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem serve`: its metrics, its figures as JSON, what it refuses, and its page in a browser."""
 
+import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import struct
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -302,6 +305,28 @@ def test_clients_that_say_nothing(writable: Server, program: Program) -> None:
         answer = raw_change(writable, program, b"{", "2")
         assert answer.startswith(b"HTTP/1.0 408 ") and b"expected 2 bytes within" in answer
         assert silent.recv(1) == b""
+
+
+def test_more_clients_than_descriptors(program: Program) -> None:
+    """While they stay nothing can be read; afterwards all goes on, and there was no traceback."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    servers = serve()
+    server = next(servers)
+    until_read(server, program)
+    descriptors = Path(f"/proc/{server.popen.pid}/fd")
+    room = len(list(descriptors.iterdir())) + 4
+    resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (room, limits[1]))
+    with contextlib.ExitStack() as clients:
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            if len(list(descriptors.iterdir())) < room:
+                clients.enter_context(connect(server))
+            else:
+                time.sleep(0.001)
+    resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, limits)
+    wait_until(lambda: server.ask("metrics")[0] == 200)
+    until_read(server, program)
+    assert list(servers) == []
 
 
 def test_malformed_changes(writable: Server, program: Program) -> None:
