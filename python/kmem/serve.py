@@ -197,6 +197,12 @@ def read_change(environment: Environment) -> tuple[str, str, str]:
     return birth, name, value
 
 
+def host_names(port: int) -> set[str]:
+    """What clients call us; they leave out the port that is HTTP's own."""
+    ports = [f":{port}", ""] if port == 80 else [f":{port}"]
+    return {f"{name}{shown}" for name in (ADDRESS, "localhost") for shown in ports}
+
+
 class PatientServer(ThreadingWSGIServer):
     """Clients may go away whenever they like; nobody is told."""
 
@@ -229,7 +235,7 @@ def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
         server = make_server(ADDRESS, port, service, PatientServer, QuietHandler)
     except OSError as error:
         raise KmemError(f"serve: port {port}: {error.strerror}; --port 0 takes any") from None
-    service.hosts = {f"{name}:{server.server_port}" for name in (ADDRESS, "localhost")}
+    service.hosts = host_names(server.server_port)
 
     end_as_by_ctrl_c(signal.SIGTERM)
     sampler.start()

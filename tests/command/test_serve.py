@@ -24,6 +24,7 @@ from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
 
 from kmem.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
 from kmem.registry import Cache
+from kmem.serve import host_names
 from kmem.watch import Figures
 
 pytestmark = pytest.mark.alone
@@ -327,6 +328,12 @@ def test_more_clients_than_descriptors(program: Program) -> None:
     wait_until(lambda: server.ask("metrics")[0] == 200)
     until_read(server, program)
     assert list(servers) == []
+
+
+def test_host_names() -> None:
+    """Clients leave out the port of HTTP."""
+    assert host_names(81) == {"127.0.0.1:81", "localhost:81"}
+    assert host_names(80) == {"127.0.0.1:80", "localhost:80", "127.0.0.1", "localhost"}
 
 
 def test_malformed_changes(writable: Server, program: Program) -> None:
