@@ -53,3 +53,12 @@ const struct stack *depot_keep(const uintptr_t *frames, unsigned int count)
                 ;
         return stack;
 }
+
+bool depot_has(const struct stack *stack)
+{
+        for (size_t i = 0; i < BUCKETS; i++)
+                for (const struct stack *each = load_acquire(&buckets[i]); each; each = each->next)
+                        if (each == stack)
+                                return true;
+        return false;
+}

@@ -18,4 +18,7 @@ struct stack {
 /* NULL without memory, or for no frames. Takes no lock but the arena's. */
 KMEM_HIDDEN const struct stack *depot_keep(const uintptr_t *frames, unsigned int count);
 
+/* Whether a pointer from memory that programs can write to is a stack; reads nothing there. */
+KMEM_HIDDEN bool depot_has(const struct stack *stack);
+
 #endif

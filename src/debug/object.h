@@ -26,7 +26,7 @@ enum {
         DEBUG_WORD = 8,
 };
 
-/* S4-10 */
+/* S4-10. A write far beyond the object may have changed it: then depot_has() denies the stack. */
 struct track {
         uintptr_t address;         /* of the caller, 0: not known */
         const struct stack *stack; /* all callers, or NULL */

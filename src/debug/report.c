@@ -131,7 +131,8 @@ static void add_track(struct debug_report *report, const char *what, const struc
         report_add_symbol(report, track->address);
         report_add(report, " age=%lu cpu=%d pid=%d\n",
                    (unsigned long)(system_time_ms() - track->when_ms), track->cpu, track->pid);
-        add_stack(report, track->stack);
+        if (!report->cut && depot_has(track->stack))
+                add_stack(report, track->stack);
 }
 
 void report_add_tracks(struct debug_report *report, void *object)

@@ -8,10 +8,14 @@ bool debug_has_request(const struct kmem_cache *cache)
         return cache->debug && has_flag(cache, SLAB_STORE_USER) && has_flag(cache, SLAB_KMALLOC);
 }
 
+/* A write far beyond the object may have changed the word: nothing above the object's size counts. */
 uint32_t debug_request(const struct kmem_cache *cache, const void *object)
 {
-        return debug_has_request(cache) ? (uint32_t)load_acquire(request_place(cache, object))
-                                        : cache->object_size;
+        uint64_t request = cache->object_size;
+
+        if (debug_has_request(cache))
+                request = min_of(request, load_acquire(request_place(cache, object)));
+        return (uint32_t)request;
 }
 
 /*

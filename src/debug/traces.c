@@ -67,7 +67,7 @@ static void add_object(struct entry *entries, const struct kmem_cache *cache,
         entry->age_most = max_of(entry->age_most, age);
         entry->pid_least = min_of(entry->pid_least, track->pid);
         entry->pid_most = max_of(entry->pid_most, track->pid);
-        if (track->cpu < CPU_WORDS * 64)
+        if ((uint32_t)track->cpu < CPU_WORDS * 64)
                 entry->cpus[track->cpu / 64] |= (uint64_t)1 << track->cpu % 64;
         entry->nodes[slab->node] = 1;
 }
@@ -167,7 +167,9 @@ static void add_entry(struct text *text, const struct entry *entry)
         if (system_nodes() > 1)
                 add_numbers(text, " nodes=", has_node, entry, NODES_MAX);
         add(text, "\n");
-        for (uint32_t i = 0; entry->stack && i < entry->stack->count; i++) {
+        if (!depot_has(entry->stack))
+                return;
+        for (uint32_t i = 0; i < entry->stack->count; i++) {
                 add(text, "        ");
                 add_symbol(text, entry->stack->frame[i]);
                 add(text, "\n");

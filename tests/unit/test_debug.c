@@ -364,6 +364,27 @@ static void child_kmalloc_red_zone(void)
         printf("went on\n");
 }
 
+/* Over the tracks and the request, too: neither the stack there nor the size is to be followed. */
+static void child_far_beyond(void)
+{
+        static const uint8_t bytes[] = {0x41, 0x80, 0xff};
+        struct kmem_cache *cache;
+        char text[KMEM_ATTR_BYTES];
+
+        for (size_t i = 0; i < array_size(bytes); i++) {
+                char *volatile block = kmalloc(18, 0);
+
+                cache = caches_by_index[heap.map[address_page(block)] >> PAIR_SHIFT];
+                memset(block, bytes[i], padding_end(cache));
+                check_equal(debug_request(cache, block), cache->object_size);
+                check(kmem_attr_read(cache->name, "alloc_traces", text, sizeof(text)) > 0);
+                debug_validate(cache);
+                check(krealloc(block, 20, __GFP_ZERO) == block);
+                kfree(block);
+        }
+        printf("went on\n");
+}
+
 static void child_alignment_padding(void)
 {
         char *object = victim_make(61, 0, F | P);
@@ -563,6 +584,10 @@ static const struct attack {
          "debug=FZU,classes=kernel",
          {"[kmalloc Redzone overwritten] 0x", "First byte 0x78 instead of 0xcc",
           "BUG kmalloc-32 (Not tainted)", "Allocated in ", "FIX kmalloc-32: Object at 0x"}},
+        {"far_beyond",
+         "debug=FZPU,classes=kernel",
+         {"[Right Redzone overwritten] 0x", "[Object padding overwritten] 0x",
+          "Allocated in 0x4141414141414141 age=", "Allocated in 0xffffffffffffffff age="}},
         {"alignment_padding",
          NULL,
          {"[Alignment padding overwritten] 0x", "@offset=62. First byte 0x78 instead of 0x5a"}},
@@ -877,6 +902,7 @@ int main(int argc, char **argv)
                 {"object_padding", child_object_padding},
                 {"slab_padding", child_slab_padding},
                 {"free_pointer", child_free_pointer},
+                {"far_beyond", child_far_beyond},
                 {"free_chain", child_free_chain},
                 {"double_free", child_double_free},
                 {"double_free_unchecked", child_double_free_unchecked},
