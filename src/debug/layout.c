@@ -7,11 +7,14 @@
  */
 static bool needs_free_pointer_outside(const struct kmem_cache *cache)
 {
+        /* One that a program chose may reach beyond the object, into the red zone. */
+        uint32_t place = cache->free_pointer == FREE_POINTER_ANYWHERE ? 0 : cache->free_pointer;
+
         return (has_flag(cache, SLAB_TYPESAFE_BY_RCU) &&
                 cache->free_pointer == FREE_POINTER_ANYWHERE) ||
                has_flag(cache, SLAB_POISON) || cache->ctor ||
                (has_flag(cache, SLAB_RED_ZONE) &&
-                (cache->object_size < DEBUG_WORD || debug_has_request(cache)));
+                (place + DEBUG_WORD > cache->object_size || debug_has_request(cache)));
 }
 
 uint32_t debug_layout(struct kmem_cache *cache)

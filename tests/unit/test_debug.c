@@ -129,6 +129,25 @@ static void chosen_free_pointer(void **state)
         check_equal(cache->free_pointer, 64);
         check(!cache->poisons_objects); /* S4-02 */
         kmem_cache_destroy(cache);
+        /* Where it would reach into the red zone it lies outside, and stays in the filler without. */
+        args.freeptr_offset = 8;
+        for (unsigned int size = 9; size <= 16; size++) {
+                void *object;
+
+                cache = kmem_cache_create("layout", size, &args,
+                                          F | SLAB_TYPESAFE_BY_RCU | SLAB_NO_USER_FLAGS);
+                check_equal(cache->free_pointer, 8);
+                kmem_cache_destroy(cache);
+                cache = kmem_cache_create("layout", size, &args,
+                                          F | Z | SLAB_TYPESAFE_BY_RCU | SLAB_NO_USER_FLAGS);
+                check_equal(cache->free_pointer, size < 16 ? cache->inuse : 8);
+                object = kmem_cache_alloc(cache, 0);
+                memset(object, 0x33, size);
+                kmem_cache_free(cache, object);
+                debug_validate(cache);
+                check_equal(cache->debug_errors, 0);
+                kmem_cache_destroy(cache);
+        }
 }
 
 /* ---- Flags from option debug (S9-20 to S9-23) --------------------------------------------------- */
