@@ -111,7 +111,8 @@ static size_t take_bulk(struct kmem_cache *cache, size_t count, void **objects)
         return taken;
 }
 
-bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects)
+bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects,
+                          const void *site)
 {
         struct kmem_group *owner;
         size_t taken;
@@ -122,6 +123,8 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         if (unlikely(!charge(cache, flags, count, &owner)))
                 return false;
         taken = take_bulk(cache, count, objects);
+        for (size_t i = 0; is_recording() && i < taken; i++)
+                record_object(cache, objects[i], site);
         if (unlikely(taken < count)) {
                 /* They have no owner yet, so freeing them uncharges nothing. */
                 kmem_cache_free_bulk(cache, taken, objects);

@@ -47,9 +47,9 @@ KMEM_HIDDEN void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int nod
 /* engine->alloc_bytes with the charge; flags as below. */
 KMEM_HIDDEN void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
                                         gfp_t flags);
-/* @count objects, all or none: false. */
+/* @count objects, all or none: false. Recorded, also those that were taken in vain. */
 KMEM_HIDDEN bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
-                                      void **objects);
+                                      void **objects, const void *site);
 
 /*
  * Uncharges an object of a closed cache and pushes it onto its sheaf; false if the rest is to be

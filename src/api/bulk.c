@@ -29,10 +29,8 @@ static int alloc_bulk_accounted(struct kmem_cache *cache, gfp_t flags, size_t co
 {
         if (taken)
                 kmem_cache_free_bulk(cache, taken, objects);
-        if (!accounted_alloc_bulk(cache, flags, count, objects))
+        if (!accounted_alloc_bulk(cache, flags, count, objects, site))
                 return alloc_bulk_failed(cache, flags, objects, 0);
-        for (size_t i = 0; is_recording() && i < count; i++)
-                record_object(cache, objects[i], site);
         if (flags & __GFP_ZERO)
                 clear_objects(cache, objects, count);
         return (int)count;

@@ -3,6 +3,7 @@
  * Programs for test_record.py, by the first argument. What each allocates and frees is known.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -109,6 +110,28 @@ static void many(void)
                 keep(malloc(24));
 }
 
+/* Bulks until one fails in the middle, in a heap with room for some hundreds of these objects. */
+static void bulks(void)
+{
+        enum { BULK = 50 };
+        void *(*create)(const char *, unsigned int, unsigned int, unsigned int, void *);
+        int (*take)(void *, unsigned int, size_t, void **);
+        void (*give)(void *, size_t, void **);
+        static void *objects[MANY + BULK];
+        void *cache;
+        size_t taken = 0;
+
+        *(void **)&create = keep(dlsym(RTLD_DEFAULT, "kmem_cache_create"));
+        *(void **)&take = keep(dlsym(RTLD_DEFAULT, "kmem_cache_alloc_bulk"));
+        *(void **)&give = keep(dlsym(RTLD_DEFAULT, "kmem_cache_free_bulk"));
+        cache = keep(create("bulk", 30000, 0, 0, NULL));
+        while (taken < MANY && take(cache, 0, BULK, objects + taken) == BULK)
+                taken += BULK;
+        if (taken == MANY)
+                abort();
+        give(cache, taken, objects);
+}
+
 int main(int argc, char **argv)
 {
         if (argc < 2)
@@ -121,6 +144,8 @@ int main(int argc, char **argv)
                 forks();
         else if (strcmp(argv[1], "many") == 0)
                 many();
+        else if (strcmp(argv[1], "bulks") == 0)
+                bulks();
         else if (strcmp(argv[1], "killed") == 0)
                 calls(), raise(SIGKILL);
         else if (strcmp(argv[1], "exits") == 0)

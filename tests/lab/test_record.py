@@ -118,6 +118,16 @@ def test_hand_over_between_threads(program: Path, tmp_path: Path, setting: str) 
     assert across.height > 0, "no block was handed over"
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_bulk_that_fails(program: Path, tmp_path: Path, setting: str) -> None:
+    """What a failing call took and gave back is recorded as both."""
+    options = ("--set", f"{setting},reserve=32M")
+    trace, errors = record_program(tmp_path, program, "bulks", options=options)
+    assert "nable to allocate memory" in errors
+    assert_whole(trace)
+    assert not (living(trace)["requested"] == 30000).any()
+
+
 def test_forked_child_has_its_parents_heap(program: Path, tmp_path: Path) -> None:
     record_program(tmp_path, program, "forks", options=("--all",))
     (child_file,) = (path for path in tmp_path.iterdir() if path.name != "one.ktrace")
