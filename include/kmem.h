@@ -311,8 +311,10 @@ char *kstrndup(const char *source, size_t most, gfp_t flags) __attribute__((mall
  * krealloc - change the size of a block (S8-26)
  *
  * NULL and ZERO_SIZE_PTR act as kmalloc; size 0 frees and returns ZERO_SIZE_PTR. Returns the
- * same pointer if the block has room (with __GFP_ZERO the bytes from size on are cleared), else
- * a new block with the old content. On failure NULL, and the old block stays valid.
+ * same pointer if the block has room, else a new block with the old content. On failure NULL, and
+ * the old block stays valid. If all calls for a block had __GFP_ZERO, what is new in it reads as
+ * zero, also after it was smaller: the bytes from size on are cleared when it shrinks, or with a red
+ * zone there (docs/debugging.md) when it grows again or ksize is called.
  */
 void *krealloc(const void *block, size_t size, gfp_t flags) __attribute__((alloc_size(2)));
 

@@ -807,12 +807,30 @@ static void child_requests(void)
         check_equal(debug_request(cache, block), 4000);
         kfree(block);
         check_equal(cache->debug_errors, 0);
+        /* A red zone stands where it shrank, and is zero when that belongs to the block again. */
+        block = kzalloc(100, 0);
+        memset(block, 1, 100);
+        check(krealloc(block, 90, __GFP_ZERO) == block);
+        check_equal((uint8_t)block[90], RED_ACTIVE);
+        check(krealloc(block, 95, __GFP_ZERO) == block);
+        for (size_t i = 90; i < 95; i++)
+                check_equal(block[i], 0);
+        for (size_t i = 95, end = ksize(block); i < end; i++)
+                check_equal(block[i], 0);
+        kfree(block);
+        block = kmalloc_node(100, 0, (int)system_nodes() - 1);
+        cache = caches_by_index[heap.map[address_page(block)] >> PAIR_SHIFT];
+        check_equal(debug_request(cache, block), 100);
+        debug_validate(cache);
+        kfree(block);
+        check_equal(cache->debug_errors, 0);
 }
 
 static void requests(void **state)
 {
         child_passes("requests", "debug=FZPU");
         child_passes("requests", "debug=FZPU,classes=kernel,slots=locked");
+        child_passes("requests", "debug=FZPU,numa_fake=2");
 }
 
 /* Others allocate, resize and free while one thread looks at everything. */

@@ -39,8 +39,10 @@ static void *source_alloc(gfp_t flags, void *pool_data)
         if (call < CALLS_MAX)
                 from->calls[call] = flags;
         if (__atomic_load_n(&from->fails, __ATOMIC_RELAXED) && call >= from->good &&
-            (!from->succeed_in || --from->succeed_in))
+            (!from->succeed_in || --from->succeed_in)) {
+                errno = ENOMEM;
                 return NULL;
+        }
         __atomic_add_fetch(&from->out, 1, __ATOMIC_RELAXED);
         return malloc(32);
 }
@@ -112,9 +114,11 @@ static void test_order_of_asking(void **state)
         /* It fails: the reserve, last in, first out. */
         source.fails = true;
         source.call_count = 0;
+        errno = 77;
         assert_ptr_equal(mempool_alloc(pool, GFP_KERNEL), newest);
         assert_ptr_equal(mempool_alloc(pool, GFP_KERNEL), oldest);
         assert_int_equal(source.call_count, 2);
+        assert_int_equal(errno, 77); /* a call that succeeds leaves it alone */
 
         /* Nor that: the allocator with the caller's flags. */
         source.call_count = 0;
@@ -236,6 +240,22 @@ static void test_resize(void **state)
         assert_int_equal(source.out, 3);
         mempool_destroy(pool);
         assert_int_equal(source.out, 0);
+}
+
+/* Each time the pool grows its old array of elements goes. */
+static void test_resize_leaves_nothing(void **state)
+{
+        struct kmem_stats before = {.size = sizeof(before)};
+        struct kmem_stats after = {.size = sizeof(after)};
+        mempool_t *pool;
+
+        assert_int_equal(kmem_stats_get(&before), 0);
+        pool = pool_of(4);
+        for (int count = 5; count < 200; count++)
+                assert_int_equal(mempool_resize(pool, count), 0);
+        mempool_destroy(pool);
+        assert_int_equal(kmem_stats_get(&after), 0);
+        check_equal(after.bytes_inuse, before.bytes_inuse);
 }
 
 static void test_embedded(void **state)
@@ -616,6 +636,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_nofail),
                 cmocka_unit_test(test_zero_is_refused),
                 cmocka_unit_test(test_resize),
+                cmocka_unit_test(test_resize_leaves_nothing),
                 cmocka_unit_test(test_embedded),
                 cmocka_unit_test(test_usual_kinds),
                 cmocka_unit_test(test_accounted_pages),
