@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The arrays of a node: the shared one, between the CPUs of the node, and one for each other node,
- * for that node's objects that are freed here (S6-41, S6-44). Lock order: alien lock of this
- * node, then list_lock of the other.
+ * for that node's objects that are freed here (S6-41, S6-44). The lock of an alien array is
+ * held for the array alone: objects that leave it are nobody else's before list_lock is taken.
  */
 #include "slab/slab.h"
 
@@ -79,52 +79,70 @@ void shared_drain_locked(struct kmem_cache *cache, uint32_t node, unsigned int c
         }
 }
 
-/* Empties an alien array into its objects' home: its shared array first, the rest to slabs. */
-static void alien_drain_locked(struct kmem_cache *cache, struct object_array *alien, uint32_t home)
+/* All objects of an alien array, at most ALIEN_LIMIT; how many. */
+static unsigned int alien_take_locked(struct object_array *alien, void **objects)
+{
+        unsigned int taken = alien->available;
+
+        debug_check(lock_is_held(&alien->lock));
+        memcpy(objects, alien->object, taken * sizeof(*objects));
+        store_relaxed(&alien->available, 0u);
+        return taken;
+}
+
+/*
+ * What an alien array held goes to the objects' home: its shared array first, the rest to slabs.
+ * Without the array's lock, because wrong ones are reported (node_push_locked).
+ */
+static void home_give(struct kmem_cache *cache, uint32_t home, void *const *objects,
+                      unsigned int count)
 {
         struct slab_node *data = &slab_data(cache)->node[home];
         uint32_t doomed = 0;
         unsigned int moved;
         unsigned int rest;
 
-        debug_check(lock_is_held(&alien->lock));
         lock_take(&cache->node[home].list_lock);
         /* The newest go into the shared array, as in every transfer between arrays. */
-        moved = data->shared
-                        ? min_of(alien->available, data->shared->limit - data->shared->available)
-                        : 0;
-        rest = alien->available - moved;
-        shared_put_locked(data, alien->object + rest, moved);
-        data->refused += rest - node_push_locked(cache, home, alien->object, rest, &doomed);
+        moved = data->shared ? min_of(count, data->shared->limit - data->shared->available) : 0;
+        rest = count - moved;
+        shared_put_locked(data, objects + rest, moved);
+        data->refused += rest - node_push_locked(cache, home, objects, rest, &doomed);
         slab_drop_node(cache, home);
-        store_relaxed(&alien->available, 0u);
         slab_end_all(cache, doomed);
 }
 
 void alien_drain(struct kmem_cache *cache, uint32_t here, uint32_t home)
 {
         struct object_array *alien = slab_data(cache)->node[here].alien[home];
+        void *objects[ALIEN_LIMIT];
+        unsigned int count;
 
         if (!alien)
                 return;
         lock_take(&alien->lock);
-        if (alien->available)
-                alien_drain_locked(cache, alien, home);
+        count = alien_take_locked(alien, objects);
         lock_drop(&alien->lock);
+        if (count)
+                home_give(cache, home, objects, count);
 }
 
 /* Keeps an object of another node; false if there is no array for it. */
 bool alien_put(struct kmem_cache *cache, uint32_t here, uint32_t home, void *object)
 {
         struct object_array *alien = slab_data(cache)->node[here].alien[home];
+        void *objects[ALIEN_LIMIT];
+        unsigned int count = 0;
 
         if (!alien)
                 return false;
         lock_take(&alien->lock);
         if (alien->available == alien->limit)
-                alien_drain_locked(cache, alien, home);
+                count = alien_take_locked(alien, objects);
         alien->object[alien->available] = object;
         store_relaxed(&alien->available, alien->available + 1);
         lock_drop(&alien->lock);
+        if (count)
+                home_give(cache, home, objects, count);
         return true;
 }

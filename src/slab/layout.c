@@ -13,7 +13,6 @@ enum {
         WORD = 8,
         OBJECT_BYTES_MIN = 16,  /* stride that one-byte indexes are meant for (S6-11) */
         KMALLOC_BYTES_MIN = 32, /* the kernel's least kmalloc object under SLAB (S8-23) */
-        ALIEN_LIMIT = 12,
         MANY_BYTES = 131072,
 };
 

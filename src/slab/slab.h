@@ -45,6 +45,7 @@ enum {
         COLOUR_BYTES = 64,                 /* a colour counts these; at most UINT16_MAX of them */
         INLINE_BITS = 64,                  /* in-use bits that fit the descriptor's state word */
         NO_INDEX = 0xffff,
+        ALIEN_LIMIT = 12, /* objects of an alien array at most (S6-44) */
 };
 
 enum slab_placement {

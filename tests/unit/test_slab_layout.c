@@ -42,11 +42,13 @@ static void orders_and_placements(void **state)
                 {8, 0, false, 16, 0, 240, PLACE_ON_SLAB}, /* 256 one-byte indexes are too many */
                 {16, 0, false, 16, 0, 240, PLACE_ON_SLAB},
                 {32, 0, false, 32, 0, 124, PLACE_ON_SLAB}, /* 128 indexes exceed 32 bytes */
+                {60, 0, false, 64, 0, 63, PLACE_ON_SLAB},  /* the list would exceed the object */
                 {64, 0, false, 64, 0, 64, PLACE_OBJECT},
                 {96, 0, false, 96, 0, 42, PLACE_OBJECT},
                 {192, 0, false, 192, 0, 21, PLACE_OBJECT},
                 {700, 0, false, 704, 1, 11, PLACE_OBJECT}, /* 576 bytes left at order 0: > 1/8 */
                 {700, SLAB_RECLAIM_ACCOUNT, false, 704, 0, 5, PLACE_OBJECT},
+                {3584, 0, false, 3584, 0, 1, PLACE_OBJECT}, /* just 1/8 left */
                 {4096, 0, false, 4096, 0, 1, PLACE_OBJECT},
                 {5000, 0, false, 5000, 1, 1, PLACE_OBJECT},
                 {20000, 0, false, 20000, 3, 1,

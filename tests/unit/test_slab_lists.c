@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Engine slab step by step: which list a slab is on, what a CPU array, the shared array and the
- * reaper do, and what is said of wrong frees. One thread; time stands still but where a case
+ * Engine slab step by step: which list a slab is on, what a CPU array, shared and alien arrays and
+ * the reaper do, and what is said of wrong frees. One thread; time stands still but where a case
  * moves it.
  */
 #include "child.h"
@@ -11,8 +11,10 @@
 #include "api/heap.h"
 #include "base/options.h"
 #include "introspect/totals.h"
+#include "page/page.h"
 #include "slab/slab.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,14 @@ enum { MANY = 400 };
 static struct kmem_cache *cache;
 static struct engine_slot slot; /* of the test's own */
 static void *objects[MANY];
+
+/* What stands in for the node of the CPU. */
+static uint32_t this_node;
+
+uint32_t slab_local_node(void)
+{
+        return this_node;
+}
 
 static uint64_t now_ms = 1000000;
 uint64_t __wrap_system_time_ms(void);
@@ -95,6 +105,24 @@ static void give(void **from, unsigned int count)
         walk();
 }
 
+static void flush(void **from, unsigned int count)
+{
+        void *copy[MANY];
+
+        memcpy(copy, from, count * sizeof(*from));
+        slab_flush(cache, &slot, copy, count);
+        walk();
+}
+
+static size_t used_pages(void)
+{
+        struct page_counts counts;
+
+        pages_free(pages_alloc(0, NODE_ANY, NULL), 1); /* the first of all costs page 0 */
+        pages_count(&counts);
+        return counts.used_pages;
+}
+
 /* The tests' CPU array holds a case's objects as the program sees them. */
 static void alloc_all(void **to, unsigned int count)
 {
@@ -159,6 +187,12 @@ static void partial_order(void **state)
         check(slab_of(cache, objects[0]) == slab[0] && slab[0]->active == each);
         take(&objects[2 * each], 1);
         take(&objects[1 * each], 2);
+        give(&objects[0], 2);
+        give(&objects[1 * each], 1);
+        take(objects, 1); /* one is left, so its slab stays the head */
+        check(page_list_first(&cache->node[0].partial) == slab[0]);
+        take(objects + 1, 1);
+        take(&objects[1 * each], 1);
         give(objects, 3 * each);
         end();
 }
@@ -179,6 +213,14 @@ static void free_limit(void **state)
         check_equal(walk().free, node()->free_limit / each);
         check(slab_of(cache, objects[(slabs - 1) * each])->active == 0);
         check_equal(heap.map[address_page(objects[0])], 0);
+        check_equal(kmem_cache_shrink(cache), 0);
+        /* As many as the limit stay. */
+        node()->free_limit = 2 * each;
+        take(objects, 3 * each);
+        give(objects, 2 * each);
+        check_equal(walk().free, 2);
+        give(objects + 2 * each, each);
+        check_equal(walk().free, 2);
         end();
 }
 
@@ -391,8 +433,87 @@ static void reaping_slabs(void **state)
         end();
 }
 
-/* A program writes into the free object that holds the free list. */
-static void overwritten_list(void)
+/* S6-60, S6-61: so do the shared array, a fifth of its limit or half of few, and alien arrays. */
+static void reaping_shared(void **state)
+{
+        static const unsigned int left[] = {15, 11, 7, 3, 1, 0};
+        size_t pages = used_pages();
+        uint64_t now = 5000;
+        void *object;
+
+        begin("reap-shared", 1024, 0);
+        check_equal(kmem_slabinfo_write("reap-shared 20 10 2"), 0);
+        node()->free_limit = 0;
+        take(objects, 20);
+        flush(objects, 20);
+        check_equal(slab_take(cache, &slot, &object, 1),
+                    1); /* a mark that the first round clears */
+        check(object == objects[19]);
+        slab_reap(cache, now);
+        check_equal(node()->shared->available, 19);
+        for (unsigned int round = 0; round < array_size(left); round++) {
+                now += 4000;
+                slab_reap(cache, now);
+                check_equal(node()->shared->available, left[round]);
+                check(!left[round] || node()->shared->object[0] == objects[19 - left[round]]);
+        }
+        check_equal(walk().active, 1);
+        give(&object, 1);
+        end();
+        check_equal(used_pages(), pages);
+}
+
+/* What the arrays hold when a cache is shrunk or destroyed goes back, down to the pages. */
+static void arrays_emptied(void **state)
+{
+        size_t metadata = metadata_used_bytes();
+        size_t pages = used_pages();
+
+        for (unsigned int shrunk = 0; shrunk < 2; shrunk++) {
+                begin("emptied", 1024, 0);
+                check_equal(kmem_slabinfo_write("emptied 20 10 8"), 0);
+                check_equal(kmem_slabinfo_write("emptied 40 20 4"), 0);
+                node()->free_limit = 0;
+                take(objects, 40);
+                flush(objects, 40);
+                check_equal(node()->shared->available, 40);
+                if (shrunk)
+                        check_equal(kmem_cache_shrink(cache), 0);
+                kmem_cache_destroy(cache);
+                check_equal(metadata_used_bytes(), metadata);
+                check_equal(used_pages(), pages);
+        }
+}
+
+/* The figures that other processes see are the report's. */
+static void figures_shown(void **state)
+{
+        struct registry_node shown;
+        struct engine_report report;
+
+        memset(&shown, 0xff, sizeof(shown));
+        begin("flush", 1024, 0);
+        take(objects, 30);
+        give(objects, 9);
+        cache->node[0].figures = &shown;
+        slab_flush(cache, &slot, objects + 9, 3);
+        cache->node[0].figures = NULL;
+        memset(&report, 0, sizeof(report));
+        slab_engine.report(cache, &report);
+        check_equal(shown.slabs, cache->node[0].slabs);
+        check_equal(shown.objects, report.node[0].objects);
+        check_equal(shown.partial, report.node[0].partial_slabs);
+        check_equal(shown.free_slabs, report.free_slabs);
+        check_equal(shown.free_objects, report.node[0].listed_free);
+        check_equal(shown.shared_objects, 2);
+        check_equal(shown.refused, 0);
+        check(shown.free_slabs > 0 && shown.partial > 0);
+        give(objects + 12, 18);
+        end();
+}
+
+/* A program writes into the free object that holds the free list, from one entry of it on. */
+static void overwrite(int byte, unsigned int from)
 {
         unsigned int each;
         bool seen[64] = {false};
@@ -401,7 +522,7 @@ static void overwritten_list(void)
         each = cache->objects;
         take(objects, each);
         give(objects, each - 1); /* objects[0] came back first and holds the list */
-        memset(objects[0], 0xff, 64);
+        memset((char *)objects[0] + from, byte, 64 - from);
         check_equal(slab_take(cache, &slot, objects, each - 1), each - 1);
         for (unsigned int i = 0; i < each; i++) {
                 uint32_t index = slab_index(cache, slab_of(cache, objects[i]), objects[i]);
@@ -414,9 +535,33 @@ static void overwritten_list(void)
         end();
 }
 
+static void overwritten_list(void)
+{
+        overwrite(0xff, 0);
+}
+
+static void overwritten_end(void)
+{
+        overwrite(0xff, 40);
+}
+
+/* Of an index twice it may look like a list. */
+static void overwritten_with_one_index(void)
+{
+        overwrite(5, 0);
+}
+
+static void overwritten_with_limit(void)
+{
+        overwrite(64, 0);
+}
+
 static void mended(void **state)
 {
         child_prints("overwritten_list", NULL, "was overwritten");
+        child_prints("overwritten_end", NULL, "was overwritten");
+        child_prints("overwritten_with_one_index", NULL, "was overwritten");
+        child_prints("overwritten_with_limit", NULL, "was overwritten");
 }
 
 static void double_free(void)
@@ -450,6 +595,46 @@ static void ignored_free(void)
         end();
 }
 
+/* Only the right ones count. */
+static void ignored_gift(void)
+{
+        void *twice[3];
+
+        begin("gift", 100, 0);
+        take(objects, 2);
+        twice[0] = twice[2] = objects[0];
+        twice[1] = objects[1];
+        slab_give(cache, &slot, twice, 3);
+        check_equal(slot.given, 2);
+        end();
+}
+
+/* All of a slab: its list counts, and only some of its objects are named. */
+static void leftover_slab(void)
+{
+        begin("left", 1024, 0);
+        take(objects, 3 * cache->objects);
+        printf("%u in 3 slabs\n", 3 * cache->objects);
+        fflush(stdout);
+        kmem_cache_destroy(cache);
+}
+
+static void leftovers_named(void **state)
+{
+        static struct child_result result;
+        unsigned int named = 0;
+        char expected[100];
+
+        child_run("leftover_slab", "left.limit=4", &result);
+        check(result.status == 0);
+        snprintf(expected, sizeof(expected), "still has objects: %u in 3 slabs, leaked",
+                 (unsigned int)strtoul(result.output, NULL, 10));
+        check(strstr(result.output, expected) != NULL);
+        for (const char *at = result.output; (at = strstr(at, "@offset=")) != NULL; at++)
+                named++;
+        check_equal(named, 3 * min_of(strtoul(result.output, NULL, 10) / 3, 8ul));
+}
+
 static void leftovers(void)
 {
         begin("left", 100, 0);
@@ -465,7 +650,140 @@ static void wrong_frees(void **state)
         child_prints("ignored_free",
                      "engine=slab,bad_free=ignore,flush.limit=4,flush.batchcount=2,flush.shared=1",
                      "is free already (double free); ignored");
+        child_passes("ignored_gift", "engine=slab,bad_free=ignore");
         child_prints("leftovers", NULL, "still has objects: 2 in 1 slabs, leaked");
+}
+
+static unsigned int locks;
+
+static void count_lock(struct lock *lock)
+{
+        locks++;
+}
+
+/*
+ * S6-44, S6-33: on node 0 objects of node 1 wait in an alien array. A full one is emptied into its
+ * home's shared array, the newest, and into slabs.
+ */
+static void alien_arrays(void)
+{
+        size_t metadata = metadata_used_bytes();
+        size_t pages = used_pages();
+        struct object_array *alien;
+        struct slab_node *home;
+        void *object;
+
+        begin("alien", 1024, 0);
+        slab_engine.each_lock(cache, count_lock);
+        check_equal(locks, 2);
+        home = &slab_data(cache)->node[1];
+        home->free_limit = 0;
+        alien = slab_data(cache)->node[0].alien[1];
+        this_node = 1;
+        take(objects, 20);
+        this_node = 0;
+        flush(objects, 12);
+        check_equal(alien->available, 12);
+        check_equal(home->shared->available, 0);
+        flush(objects + 12, 1);
+        check_equal(alien->available, 1);
+        check_equal(home->shared->available, 4);
+        for (unsigned int i = 0; i < 4; i++)
+                check(home->shared->object[i] == objects[8 + i]);
+        check_equal(walk().active, 7 + 1 + 4);
+        check_equal(slot.given, 13);
+        /* For one object of the node neither its shared array nor, with a free one, a new slab. */
+        slot.taken = 0;
+        home->free_limit = UINT64_MAX;
+        give(objects + 13, 4);
+        for (unsigned int i = 0; i < 2; i++) {
+                uint64_t slabs = cache->node[1].slabs;
+
+                object = slab_take_on_node(cache, &slot, 1);
+                check(object && slab_of(cache, object)->node == 1);
+                check_equal(cache->node[1].slabs, slabs);
+                give(&object, 1);
+        }
+        check_equal(slot.taken, 2);
+        check_equal(home->shared->available, 4);
+        give(objects + 17, 3);
+        end();
+        check_equal(metadata_used_bytes(), metadata);
+        check_equal(used_pages(), pages);
+}
+
+/* S6-60: of one other node a round. */
+static void reaped_aliens(void)
+{
+        begin("alien", 1024, 0);
+        for (uint32_t home = 1; home < 3; home++) {
+                this_node = home;
+                take(objects, 2);
+                this_node = 0;
+                flush(objects, 2);
+        }
+        check_equal(walk().arrays, 4);
+        slab_reap(cache, 0);
+        slab_reap(cache, 0);
+        check_equal(walk().arrays, 2);
+        slab_reap(cache, 0);
+        check_equal(walk().arrays, 0);
+        end();
+}
+
+/* Objects of node 1, the first of them twice, freed on node 0. */
+static void free_alien_twice(unsigned int count)
+{
+        this_node = 1;
+        take(objects, count);
+        this_node = 0;
+        objects[count] = objects[0];
+        slab_flush(cache, &slot, objects, count + 1);
+}
+
+static void ignored_alien(void)
+{
+        begin("alien", 1024, 0);
+        free_alien_twice(5);
+        check_equal(slot.given, options.noaliencache ? 5 : 6);
+        check_equal(kmem_cache_shrink(cache), 0);
+        check_equal(slab_data(cache)->node[1].refused, options.noaliencache ? 0 : 1);
+        kmem_cache_destroy(cache);
+}
+
+static void use_aliens(int signal)
+{
+        static const char done[] = "handler done\n";
+        void *more[40];
+
+        this_node = 1;
+        for (unsigned int taken = 0; taken < array_size(more);)
+                taken += slab_take(cache, &slot, more + taken, array_size(more) - taken);
+        this_node = 0;
+        slab_flush(cache, &slot, more, array_size(more));
+        check(write(STDERR_FILENO, done, sizeof(done) - 1) > 0);
+}
+
+/* What a program does when it is told must not wait for what told it. */
+static void reported_alien(void)
+{
+        alarm(20);
+        signal(SIGABRT, use_aliens);
+        begin("alien", 1024, 0);
+        free_alien_twice(5);
+        kmem_cache_shrink(cache);
+}
+
+static void several_nodes(void **state)
+{
+        static const char settings[] =
+                "engine=slab,numa_fake=2,alien.limit=4,alien.batchcount=2,alien.shared=2";
+
+        child_passes("alien_arrays", settings);
+        child_passes("reaped_aliens", "engine=slab,numa_fake=3,alien.shared=0");
+        child_passes("ignored_alien", "engine=slab,numa_fake=2,alien.shared=0,bad_free=ignore");
+        child_passes("ignored_alien", "engine=slab,numa_fake=2,noaliencache=1,bad_free=ignore");
+        child_aborts("reported_alien", "engine=slab,numa_fake=2,alien.shared=0", "handler done");
 }
 
 static unsigned int constructed;
@@ -518,14 +836,47 @@ static void without_memory(void **state)
         check_equal(metadata_used_bytes(), used);
 }
 
+static void leave_alone(void *object)
+{
+        (void)object;
+}
+
+/* The same of a free list outside its slab (S6-12). */
+static void without_memory_for_list(void **state)
+{
+        size_t used = metadata_used_bytes();
+        size_t pages = used_pages();
+
+        cache = kmem_cache_create("poor", 512, 0, 0, leave_alone);
+        check_equal(slab_data(cache)->placement, PLACE_OFF_SLAB);
+        memset(&slot, 0, sizeof(slot));
+        metadata_calls = 1;
+        check_equal(slab_take(cache, &slot, objects, 1), 0);
+        metadata_calls = 0;
+        check_equal(used_pages(), pages);
+        take(objects, 30);
+        give(objects, 30);
+        end();
+        check_equal(metadata_used_bytes(), used);
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
                 {"overwritten_list", overwritten_list},
+                {"overwritten_end", overwritten_end},
+                {"overwritten_with_one_index", overwritten_with_one_index},
+                {"overwritten_with_limit", overwritten_with_limit},
                 {"double_free", double_free},
                 {"interior_free", interior_free},
                 {"ignored_free", ignored_free},
+                {"ignored_gift", ignored_gift},
                 {"leftovers", leftovers},
+                {"leftover_slab", leftover_slab},
+                {"alien_arrays", alien_arrays},
+                {"reaped_aliens", reaped_aliens},
+                {"ignored_alien", ignored_alien},
+                {"reported_alien", reported_alien},
         };
         static const struct CMUnitTest tests[] = {
                 cmocka_unit_test(fresh_slab),
@@ -536,10 +887,16 @@ int main(int argc, char **argv)
                 cmocka_unit_test(flushes),
                 cmocka_unit_test(reaping),
                 cmocka_unit_test(reaping_slabs),
+                cmocka_unit_test(reaping_shared),
+                cmocka_unit_test(arrays_emptied),
+                cmocka_unit_test(figures_shown),
                 cmocka_unit_test(mended),
                 cmocka_unit_test(wrong_frees),
+                cmocka_unit_test(leftovers_named),
+                cmocka_unit_test(several_nodes),
                 cmocka_unit_test(constructors),
                 cmocka_unit_test(without_memory),
+                cmocka_unit_test(without_memory_for_list),
                 cmocka_unit_test(bulk_is_single_calls),
                 cmocka_unit_test(bulk_without_array),
         };
