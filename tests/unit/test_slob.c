@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,9 +72,21 @@ static void use_lists(const struct size_list *lists)
         slob_lists_init();
 }
 
+static size_t used_pages(void)
+{
+        struct page_counts counts;
+
+        pages_count(&counts);
+        return counts.used_pages;
+}
+
+static size_t pages_before;
+
 static int set_up(void **state)
 {
         (void)state;
+        pages_free(pages_alloc(0, NODE_ANY, NULL), 1); /* the first of all costs page 0 */
+        pages_before = used_pages();
         options.slob_compat = SLOB_COMPAT_NONE;
         options.bad_free = BAD_FREE_ABORT;
         use_lists(&merged_lists);
@@ -87,7 +100,8 @@ static int tear_down(void **state)
         (void)state;
         fail_after = -1;
         slob_walk(&walk);
-        return walk.pages || slob_counts.allocated || slob_counts.big_pages;
+        return walk.pages || slob_counts.allocated || slob_counts.big_pages ||
+               used_pages() != pages_before;
 }
 
 static struct kmem_cache *cache_new(const char *name, unsigned int size, unsigned int align,
@@ -723,6 +737,52 @@ static void wrong_pointers(void **state)
         kmem_cache_destroy(bigger);
 }
 
+/* A block is no other cache's because several in a row are as large as that one's. */
+static void wrong_sizes(void **state)
+{
+        struct kmem_cache *cache = cache_new("quarter", 256, 0, 0, NULL);
+        struct kmem_cache *larger = cache_new("three", 768, 0, 0, NULL);
+        struct kmem_cache *small = cache_new("small", 32, 0, 0, NULL);
+        struct kmem_cache *tiny = cache_new("tiny", 2, 0, 0, NULL);
+        struct kmem_cache *both = cache_new("both", 34, 0, 0, NULL);
+        char *objects[6];
+        char *first, *second;
+
+        (void)state;
+        for (size_t i = 0; i < array_size(objects); i++)
+                objects[i] = alloc(cache);
+        assert_ptr_equal(objects[5], objects[0] + 5 * 256);
+        for (size_t i = 0; i < 3; i++)
+                assert_reported(kmem_cache_free(larger, objects[i]), "another size");
+        for (size_t i = 0; i < array_size(objects); i++)
+                kmem_cache_free(cache, objects[i]);
+        first = alloc(small);
+        second = alloc(tiny);
+        assert_ptr_equal(second, first + 32);
+        assert_reported(kmem_cache_free(both, first), "another size");
+        kmem_cache_free(tiny, second);
+        kmem_cache_free(small, first);
+        kmem_cache_destroy(cache);
+        kmem_cache_destroy(larger);
+        kmem_cache_destroy(small);
+        kmem_cache_destroy(tiny);
+        kmem_cache_destroy(both);
+}
+
+/* Every part of a header is checked: its size, and whose block it is. */
+static void damaged_headers(void **state)
+{
+        char *block = kmalloc(100, GFP_KERNEL);
+
+        (void)state;
+        for (int byte = -KMALLOC_HEADER; byte < 0; byte++) {
+                around(block)[byte] ^= 1;
+                assert_reported(kfree(block), "damaged header");
+                around(block)[byte] ^= 1;
+        }
+        kfree(block);
+}
+
 /* A pointer of another back end goes to its owner, with a line. */
 static void other_engines(void **state)
 {
@@ -805,6 +865,45 @@ static void write_after_free(void)
         kmalloc(200, GFP_KERNEL);
 }
 
+/* The first units of a free block. */
+static void write_units(slob_unit first, slob_unit second)
+{
+        char *block = kmalloc(100, GFP_KERNEL);
+        char *keep = kmalloc(100, GFP_KERNEL);
+        slob_unit *units = (slob_unit *)(around(block) - KMALLOC_HEADER);
+
+        (void)keep;
+        kfree(block);
+        units[0] = first;
+        units[1] = second;
+        alarm(20);
+        kmalloc(200, GFP_KERNEL);
+}
+
+static void write_no_size(void)
+{
+        write_units(0, PAGE_UNITS);
+}
+
+static void write_loop(void)
+{
+        write_units(1, 0);
+        write_units(54, 20);
+}
+
+static void allocate(int signal)
+{
+        (void)signal;
+        kfree(kmalloc(2000, GFP_KERNEL));
+}
+
+static void write_and_handle(void)
+{
+        alarm(20);
+        signal(SIGABRT, allocate);
+        write_after_free();
+}
+
 static void free_twice(void)
 {
         char *block = kmalloc(100, GFP_KERNEL);
@@ -819,6 +918,9 @@ static void abortions(void **state)
 {
         (void)state;
         assert_aborts(write_after_free, "was written to after it was freed");
+        assert_aborts(write_no_size, "was written to after it was freed");
+        assert_aborts(write_loop, "was written to after it was freed");
+        assert_aborts(write_and_handle, "was written to after it was freed");
         assert_aborts(free_twice, "free already (double free)");
 }
 
@@ -880,6 +982,105 @@ static void statistics_add_up(void **state)
         kfree(large);
         kmem_cache_destroy(big);
         kmem_cache_destroy(full);
+}
+
+/* Of a page or more, and with the footer; the largest. */
+static void big_objects(void **state)
+{
+        struct kmem_cache *page = cache_new("page", PAGE_SIZE, 0, 0, NULL);
+        uint64_t counted = slob_counts.big_objects;
+        struct cache_totals totals;
+        void *object = alloc(page);
+
+        (void)state;
+        assert_int_equal(slob_counts.big_objects - counted, 1);
+        cache_total(page, &totals);
+        assert_int_equal(totals.report.bytes_inuse, PAGE_SIZE);
+        assert_int_equal(totals.report.node[0].objects, 1);
+        kmem_cache_free(page, object);
+        cache_total(page, &totals);
+        assert_int_equal(totals.report.bytes_inuse, 0);
+        kmem_cache_destroy(page);
+        assert_null((kmem_cache_create)("beyond", 4 << 20, 0, SLAB_TYPESAFE_BY_RCU, NULL));
+}
+
+/* What looks at pages and blocks counts, and a page that one block fills is on no list. */
+static void scans(void **state)
+{
+        struct kmem_cache *cache = cache_new("scanned", 1024, 0, 0, NULL);
+        struct slob_statistics start, now;
+        void *objects[3];
+        void *whole;
+
+        (void)state;
+        slob_statistics(&start);
+        whole = kmalloc(PAGE_SIZE - KMALLOC_HEADER - 1, GFP_KERNEL);
+        slob_statistics(&now);
+        assert_int_equal(now.full_pages - start.full_pages, 1);
+        assert_int_equal(now.counts.block_scans - start.counts.block_scans, 1);
+        for (size_t i = 0; i < 3; i++)
+                objects[i] = alloc(cache);
+        kmem_cache_free(cache, objects[0]);
+        slob_statistics(&start);
+        kfree(kmalloc(1500, GFP_KERNEL)); /* a look at both blocks of one page, then a new one */
+        slob_statistics(&now);
+        assert_int_equal(now.counts.page_scans - start.counts.page_scans, 1);
+        assert_int_equal(now.counts.block_scans - start.counts.block_scans, 3);
+        kfree(kmalloc(1500, GFP_KERNEL)); /* the same, known to be in vain */
+        slob_statistics(&now);
+        assert_int_equal(now.counts.page_scans - start.counts.page_scans, 2);
+        assert_int_equal(now.counts.block_scans - start.counts.block_scans, 6);
+        kfree(whole);
+        kmem_cache_free(cache, objects[1]);
+        kmem_cache_free(cache, objects[2]);
+        kmem_cache_destroy(cache);
+}
+
+/* Huge blocks are big ones, too; and the figures of a cache are those others see. */
+static void figures_shown(void **state)
+{
+        struct registry_cache shown = {.taken = 99, .given = 99};
+        struct registry_cache *others;
+        struct kmem_cache *cache = cache_new("shown", 100, 0, 0, NULL);
+        struct slob_statistics start, now;
+        void *huge, *objects[2];
+
+        (void)state;
+        slob_statistics(&start);
+        huge = large_alloc(HUGE_BYTES, PAGE_SIZE, false);
+        slob_statistics(&now);
+        assert_int_equal(now.big_pages - start.big_pages, HUGE_BYTES / PAGE_SIZE);
+        assert_true(large_free(huge));
+        others = cache->figures;
+        cache->figures = &shown;
+        objects[0] = alloc(cache);
+        objects[1] = alloc(cache);
+        kmem_cache_free(cache, objects[0]);
+        assert_int_equal(shown.taken, 2);
+        assert_int_equal(shown.given, 1);
+        kmem_cache_free(cache, objects[1]);
+        cache->figures = others;
+        kmem_cache_destroy(cache);
+}
+
+/* What a page needs besides itself goes back where there is no page. */
+static void without_page(void **state)
+{
+        struct kmem_cache *cache = cache_new("poor", 100, 0, 0, NULL);
+        size_t used;
+
+        (void)state;
+        kmem_cache_free(cache, alloc(cache));
+        used = metadata_used_bytes();
+        for (fail_after = 0; fail_after < 2;) {
+                long works = fail_after;
+
+                assert_null(kmem_cache_alloc(cache, GFP_KERNEL));
+                assert_int_equal(metadata_used_bytes(), used);
+                fail_after = works + 1;
+        }
+        fail_after = -1;
+        kmem_cache_destroy(cache);
 }
 
 static void report_lines(void **state)
@@ -1169,10 +1370,16 @@ int main(int count, char **arguments)
                 CASE(typesafe),
                 CASE(kfree_of_objects),
                 CASE(wrong_pointers),
+                CASE(wrong_sizes),
+                CASE(damaged_headers),
                 CASE(other_engines),
                 CASE(bulk_calls),
                 CASE(abortions),
                 CASE(statistics_add_up),
+                CASE(big_objects),
+                CASE(scans),
+                CASE(figures_shown),
+                CASE(without_page),
                 CASE(report_lines),
                 CASE(random_default),
                 CASE(random_mail),
