@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/message.h"
 #include "base/options.h"
@@ -224,10 +225,12 @@ static char *resize_in_place(char *block, size_t bytes)
 static void test_resize_huge(void **state)
 {
         char *block = large_alloc(40 * MIB, 1, false);
-        char *wall;
+        size_t charge = 0;
+        char *wall, owner;
 
         (void)state;
         fill(block, 40 * MIB, 4);
+        assert_true(huge_owner_set(block, &owner, 123));
         for (size_t bytes = 48 * MIB; bytes < 300 * MIB; bytes += 50 * MIB) {
                 size_t old_bytes = large_size(block);
 
@@ -241,6 +244,8 @@ static void test_resize_huge(void **state)
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
                 (void)wall;
         }
+        assert_ptr_equal(huge_owner(block, &charge), &owner);
+        assert_int_equal(charge, 123);
         block = resize_in_place(block, 33 * MIB);
         block = resize_in_place(block, 8 * MIB);
         assert_true(is_filled(block, 8 * MIB, 4));
@@ -290,6 +295,84 @@ static void test_freed_mappings_are_used_again(void **state)
         assert_true(large_free(again));
 }
 
+/* A quarter more than is asked for fits, nothing above; of equal ones the newest serves. */
+static void test_kept_mapping_that_fits(void **state)
+{
+        char *first = large_alloc(50 * MIB, 1, false);
+        char *second = large_alloc(50 * MIB, 1, false);
+        char *third;
+
+        (void)state;
+        options.huge_cache_max = 100 << 20;
+        assert_true(large_free(first));
+        assert_true(large_free(second));
+        assert_int_equal(counts_now().huge_kept_bytes, 100 * MIB);
+        assert_ptr_equal(large_alloc(40 * MIB, 1, false), second);
+        third = large_alloc(39 * MIB, 1, false);
+        assert_ptr_not_equal(third, first);
+        assert_true(large_free(second));
+        assert_true(large_free(third));
+
+        /* The largest that is kept. */
+        assert_non_null(first = large_alloc(100 * MIB, 1, false));
+        assert_true(large_free(first));
+        assert_int_equal(counts_now().huge_kept_bytes, 100 * MIB);
+}
+
+static size_t address_space_bytes(void)
+{
+        FILE *file = fopen("/proc/self/statm", "r");
+        size_t pages;
+
+        assert_non_null(file);
+        assert_int_equal(fscanf(file, "%zu", &pages), 1);
+        fclose(file);
+        return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/*
+ * Nothing stays mapped that is on no book: what was mapped to reach an alignment, and kept mappings
+ * that go for whatever reason.
+ */
+static void test_all_is_unmapped(void **state)
+{
+        size_t before = address_space_bytes();
+        char *blocks[8];
+
+        (void)state;
+        for (int i = 0; i < 8; i++)
+                assert_non_null(blocks[i] = large_alloc(33 * MIB, 1024 * MIB, false));
+        assert_true(address_space_bytes() - before < (8 * 33 + 20) * MIB);
+        for (int i = 0; i < 8; i++)
+                assert_true(large_free(blocks[i])); /* all but one go for the bound */
+        assert_true(address_space_bytes() - before < (33 + 20) * MIB);
+
+        options.huge_cache_max = (uint64_t)4 << 30;
+        assert_non_null(blocks[0] = large_alloc(60 * MIB, 1, false));
+        assert_non_null(blocks[1] = large_alloc(50 * MIB, 1, false));
+        assert_true(large_free(blocks[1]));
+        system_wrap.now_ms += 100;
+        assert_true(large_free(blocks[0])); /* those that are due go */
+        assert_int_equal(counts_now().huge_kept_bytes, 60 * MIB);
+        assert_true(address_space_bytes() - before < (60 + 20) * MIB);
+
+        /* As much as ever was in use: the next one makes what is kept go. */
+        assert_non_null(blocks[0] = large_alloc(8192 * MIB, 1, true));
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+        assert_true(address_space_bytes() - before < (8192 + 20) * MIB);
+        assert_true(large_free(blocks[0]));
+        assert_true(address_space_bytes() - before < 20 * MIB);
+
+        /* Below it what is kept stays. */
+        assert_non_null(blocks[0] = large_alloc(60 * MIB, 1, false));
+        assert_true(large_free(blocks[0]));
+        assert_non_null(blocks[0] = large_alloc(200 * MIB, 1, false));
+        assert_int_equal(counts_now().huge_kept_bytes, 60 * MIB);
+        assert_true(large_free(blocks[0]));
+        huge_kept_drop(UINT64_MAX);
+        assert_true(address_space_bytes() - before < 20 * MIB);
+}
+
 static void test_kept_mappings_are_bounded(void **state)
 {
         char *blocks[40];
@@ -331,7 +414,7 @@ static void test_kept_mappings_expire(void **state)
         system_wrap.now_ms += 60;
         assert_true(large_free(second));
         assert_int_equal(counts_now().huge_kept_bytes, 66 * MIB);
-        system_wrap.now_ms += 60;
+        system_wrap.now_ms += 40; /* just as long as the delay */
         pages_purge_due();
         assert_int_equal(counts_now().huge_kept_bytes, 33 * MIB);
         assert_true(pages_purge_all(0) >= 33 * MIB);
@@ -393,6 +476,8 @@ static void test_heap_used_up(void **state)
         blocks[COUNT - 1] = large_resize(blocks[COUNT - 1], 2 * MIB);
         assert_non_null(blocks[COUNT - 1]);
         assert_true(is_filled(blocks[COUNT - 1], 100000, COUNT));
+        blocks[COUNT - 2] = large_resize(blocks[COUNT - 2], 0);
+        assert_int_equal(large_size(blocks[COUNT - 2]), system_page_bytes());
         /* And are used again when they were freed. */
         assert_true(large_free(blocks[COUNT - 1]));
         made = maps_made();
@@ -418,32 +503,38 @@ static void test_kept_mappings_yield(void **state)
         assert_int_equal(counts_now().huge_kept_bytes, 0);
 }
 
+/* By what there is no room for; false where the system knows no such limit. */
+static bool limit_to_what_there_is(void)
+{
+        struct rlimit limit = {.rlim_cur = 128 * MIB, .rlim_max = RLIM_INFINITY};
+        void *more;
+
+        for (;; limit.rlim_cur += MIB) {
+                assert_int_equal(setrlimit(RLIMIT_DATA, &limit), 0);
+                more = system_map(MIB);
+                if (more)
+                        break;
+        }
+        system_unmap(more, MIB);
+        if (limit.rlim_cur == 128 * MIB)
+                dprintf(STDERR_FILENO, "# RLIMIT_DATA is not enforced here\n");
+        return limit.rlim_cur != 128 * MIB;
+}
+
 /* Real refusals: a block that grows within the limit but for what is kept. */
 static int child_grow_beside_kept(size_t peak)
 {
         char *block = large_alloc(100 * MIB, 1, false);
         void *freed = large_alloc(60 * MIB, 1, false);
         void *more = large_alloc(peak - 160 * MIB, 1, false);
-        struct rlimit limit;
 
         child_check(block && freed && more && large_free(more));
         huge_kept_drop(UINT64_MAX);
         fill(block, 100 * MIB, 6);
         child_check(large_free(freed));
         child_check(counts_now().huge_kept_bytes == 60 * MIB);
-        /* Exactly what there is, by what there is no room for. */
-        limit.rlim_max = RLIM_INFINITY;
-        for (limit.rlim_cur = 128 * MIB;; limit.rlim_cur += MIB) {
-                child_check(setrlimit(RLIMIT_DATA, &limit) == 0);
-                more = system_map(MIB);
-                if (more)
-                        break;
-        }
-        system_unmap(more, MIB);
-        if (limit.rlim_cur == 128 * MIB) {
-                dprintf(STDERR_FILENO, "# RLIMIT_DATA is not enforced here\n");
+        if (!limit_to_what_there_is())
                 return 77;
-        }
         block = large_resize(block, 120 * MIB);
         child_check(block && large_size(block) == 120 * MIB);
         child_check(counts_now().huge_kept_bytes == 0);
@@ -452,6 +543,24 @@ static int child_grow_beside_kept(size_t peak)
         child_check(is_filled(block, 100 * MIB, 6));
         child_check(!large_resize(block, 170 * MIB));
         child_check(large_size(block) == 160 * MIB);
+        return 0;
+}
+
+/* A new mapping, for which nothing has to go by HUGE-2. */
+static int child_map_below_the_peak(void)
+{
+        void *freed = large_alloc(150 * MIB, 1, false);
+        void *more = large_alloc(300 * MIB, 1, false);
+
+        options.huge_cache_max = 200 << 20;
+        child_check(freed && more && large_free(more));
+        huge_kept_drop(UINT64_MAX);
+        child_check(large_free(freed));
+        child_check(counts_now().huge_kept_bytes == 150 * MIB);
+        if (!limit_to_what_there_is())
+                return 77;
+        child_check(large_alloc(150 * MIB, 1, true) != NULL);
+        child_check(counts_now().huge_kept_bytes == 0);
         return 0;
 }
 
@@ -472,6 +581,7 @@ static void test_kept_mappings_yield_to_growth(void **state)
         skip_if_sanitized();
         run_in_child(child_grow_to_the_peak);
         run_in_child(child_grow_below_the_peak);
+        run_in_child(child_map_below_the_peak);
 }
 
 /* Addresses side by side, and others far apart, of which no two are the same. */
@@ -645,6 +755,7 @@ int main(void)
                 cmocka_unit_test_setup(test_resize_in_the_heap, start),
                 cmocka_unit_test_setup(test_resize_huge, start),
                 cmocka_unit_test_setup(test_freed_mappings_are_used_again, start),
+                cmocka_unit_test_setup(test_kept_mapping_that_fits, start),
                 cmocka_unit_test_setup(test_kept_mappings_are_bounded, start),
                 cmocka_unit_test_setup(test_kept_mappings_expire, start),
                 cmocka_unit_test_setup(test_keeping_does_not_raise_the_peak, start),
@@ -654,6 +765,8 @@ int main(void)
                 cmocka_unit_test_setup(test_table, start),
                 cmocka_unit_test_setup(test_random_threads, start),
                 cmocka_unit_test_setup(test_double_free_race, start),
+                /* Last: others count on the most that was ever in use. */
+                cmocka_unit_test_setup(test_all_is_unmapped, start),
         };
 
         system_init();
