@@ -485,6 +485,21 @@ static void arrays_emptied(void **state)
         }
 }
 
+/* S6-41: a flush is of a batch, or of what there is room for in the shared array if that is less. */
+static void flush_counts(void **state)
+{
+        begin("counts", 1024, 0);
+        check_equal(kmem_slabinfo_write("counts 20 10 2"), 0);
+        take(objects, 20);
+        check_equal(slab_flush_count(cache, 20, 1), 10);
+        flush(objects, 15);
+        check_equal(slab_flush_count(cache, 20, 1), 5);
+        check_equal(slab_flush_count(cache, 20, 6), 5 + 10);
+        flush(objects + 15, 5);
+        check_equal(slab_flush_count(cache, 20, 1), 10);
+        end();
+}
+
 /* The figures that other processes see are the report's. */
 static void figures_shown(void **state)
 {
@@ -612,7 +627,8 @@ static void ignored_gift(void)
 /* All of a slab: its list counts, and only some of its objects are named. */
 static void leftover_slab(void)
 {
-        begin("left", 1024, 0);
+        begin("left", 256, 0);
+        check(cache->objects > 9);
         take(objects, 3 * cache->objects);
         printf("%u in 3 slabs\n", 3 * cache->objects);
         fflush(stdout);
@@ -673,6 +689,9 @@ static void alien_arrays(void)
         struct slab_node *home;
         void *object;
 
+        begin("single", 1024, 0);
+        check_equal(slab_data(cache)->node[0].alien[1]->limit, 1);
+        end();
         begin("alien", 1024, 0);
         slab_engine.each_lock(cache, count_lock);
         check_equal(locks, 2);
@@ -776,8 +795,8 @@ static void reported_alien(void)
 
 static void several_nodes(void **state)
 {
-        static const char settings[] =
-                "engine=slab,numa_fake=2,alien.limit=4,alien.batchcount=2,alien.shared=2";
+        static const char settings[] = "engine=slab,numa_fake=2,single.limit=1,"
+                                       "alien.limit=4,alien.batchcount=2,alien.shared=2";
 
         child_passes("alien_arrays", settings);
         child_passes("reaped_aliens", "engine=slab,numa_fake=3,alien.shared=0");
@@ -889,6 +908,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(reaping_slabs),
                 cmocka_unit_test(reaping_shared),
                 cmocka_unit_test(arrays_emptied),
+                cmocka_unit_test(flush_counts),
                 cmocka_unit_test(figures_shown),
                 cmocka_unit_test(mended),
                 cmocka_unit_test(wrong_frees),
