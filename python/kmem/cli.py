@@ -117,7 +117,8 @@ def info(
     show_info(process, cache, as_json=as_json)
 
 
-@app.command()
+# A value below zero is refused as a value, with what was expected.
+@app.command(context_settings={"ignore_unknown_options": True})
 def attr(
     process: Pid,
     name: Annotated[

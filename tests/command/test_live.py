@@ -438,6 +438,7 @@ def test_a_cache_that_goes_while_it_is_read(program: Program) -> None:
     [
         (["mine/cpu_partial", "x"], ["mine/cpu_partial", "'x'", "0 to"]),
         (["mine/cpu_partial", "4294967296"], ["4294967296"]),
+        (["mine/cpu_partial", "-1"], ["mine/cpu_partial", "'-1'", "0 to"]),
         (["mine/sheaf_capacity", "99999"], ["99999", "0 to"]),
         (["mine/remote_node_defrag_ratio", "101"], ["101", "0 to 100"]),
         (["mine/shrink", "0"], ["shrink", "expected 1"]),
