@@ -170,8 +170,7 @@ def check_options(texts: Sequence[str]) -> None:
     for entry in ",".join(texts).replace("\n", ",").split(","):
         if entry.partition("=")[0] in FILE_OPTIONS:
             raise KmemError(
-                f"option {entry}: a replay writes no such file; expected options of the"
-                " allocator"
+                f"option {entry}: a replay writes no such file; expected options of the allocator"
             )
 
 

@@ -363,18 +363,25 @@ static void test_fragmented_chunks(void **state)
         model_check_all();
 }
 
-/* When the reservation runs out, its last quarter serves slabs and no large blocks. */
+/* When the reservation runs out, its last quarter serves slabs and no large blocks, nor their growth. */
 static void test_last_quarter_is_for_slabs(void **state)
 {
+        enum { LENGTH = 3 * CHUNK_PAGES / 2 };
         struct page *page;
+        bool grown = false;
 
         (void)state;
-        while ((page = pages_alloc_exact(3 * CHUNK_PAGES / 2, 1, NULL)))
-                model_take(page, 3 * CHUNK_PAGES / 2, 1);
-        while ((page = pages_alloc_exact(1, 1, NULL)))
+        while ((page = pages_alloc_exact(LENGTH, 1, NULL)))
+                model_take(page, LENGTH, 1);
+        while ((page = pages_alloc_exact(1, 1, NULL))) {
                 model_take(page, 1, 2);
+                if (page_number(page) == HEAP_PAGES / 4 * 3 - 1)
+                        grown = pages_resize(page, 1, 2);
+        }
         assert_int_equal(frontier.pages, HEAP_PAGES / 4 * 3);
         assert_int_equal(zones[0].free_pages, 0);
+        assert_int_equal(model_owner[HEAP_PAGES / 4 * 3 - 1], 2);
+        assert_false(grown);
         while ((page = pages_alloc(0, NODE_ANY, NULL)))
                 model_take(page, 1, 3);
         assert_int_equal(frontier.pages, HEAP_PAGES);
