@@ -965,6 +965,49 @@ static void test_address_space_limit(void **state)
         run_in_child(child_address_space_limit);
 }
 
+static bool is_mapped(const void *address)
+{
+        uintptr_t start = round_down((uintptr_t)address, system_page_bytes());
+        unsigned char resident;
+
+        return mincore((void *)start, 1, &resident) == 0;
+}
+
+/* In a child: others may get the address space that is given back. */
+static int child_fit_limit(void)
+{
+        struct page *page = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
+        size_t pages;
+
+        child_check(page);
+        model_take(page, CHUNK_PAGES, 1);
+        pages_fit_limit(SIZE_MAX);
+        child_check(frontier.reserved == HEAP_PAGES);
+        pages_fit_limit(HEAP_BYTES);
+        pages = frontier.reserved;
+        child_check(pages < HEAP_PAGES / 2 && pages > HEAP_PAGES / 4);
+        child_check(heap.reserved_bytes == pages << PAGE_SHIFT);
+        child_check(!is_mapped(&heap.map[HEAP_PAGES - 1]) && is_mapped(&heap.map[pages - 1]));
+        child_check(!is_mapped(page_at(HEAP_PAGES - 1)) && is_mapped(page_at((uint32_t)pages - 1)));
+        child_check(!is_mapped((char *)heap.base + HEAP_BYTES - 1));
+        child_check(!is_mapped((char *)heap.base + (pages << PAGE_SHIFT)));
+        while ((page = pages_alloc(0, NODE_ANY, NULL)))
+                model_take(page, 1, 2);
+        child_check(frontier.pages == pages);
+        model_check_all();
+        /* Nothing that is in use goes. */
+        pages_fit_limit(1);
+        child_check(frontier.reserved == pages && heap.reserved_bytes == pages << PAGE_SHIFT);
+        model_check_all();
+        return 0;
+}
+
+static void test_fit_limit(void **state)
+{
+        (void)state;
+        run_in_child(child_fit_limit);
+}
+
 /* Real refusals by the system: writable memory is limited, address space is not. */
 static int child_data_limit(void)
 {
@@ -1039,6 +1082,7 @@ int main(void)
                 cmocka_unit_test_setup(test_no_figures_without_a_registry, heap_start),
                 cmocka_unit_test_setup(test_purging_never_refuses, heap_start),
                 cmocka_unit_test_setup(test_address_space_limit, heap_start),
+                cmocka_unit_test_setup(test_fit_limit, heap_start),
                 cmocka_unit_test_setup(test_data_limit, heap_start),
                 cmocka_unit_test_setup(test_default_reservation, heap_start),
         };
