@@ -204,8 +204,8 @@ bool accounted_large_free(void *block)
 
 /*
  * A block that grows is charged first (so its owner's peak counts the attempt, too), one that
- * shrinks is uncharged afterwards. If it has to move
- * instead, the caller's new block is charged on its own, and both count while there are two.
+ * shrinks is uncharged afterwards. If it has to move instead, the caller's new block is charged on
+ * its own, and both count while there are two.
  */
 static void *large_resize_charged(void *block, size_t bytes)
 {

@@ -81,8 +81,7 @@ void percpu_give_index(uint32_t index)
 
 /*
  * Caches whose objects are recorded, or charged, from the first one on. Those with SLAB_ACCOUNT
- * begin open
- * while there are no groups and can be closed when the first one is made.
+ * begin open while there are no groups and can be closed when the first one is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
 {

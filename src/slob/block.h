@@ -19,9 +19,9 @@ struct free_block {
 
 /*
  * What `state` in the descriptor of a SLOB page holds, each in 16 bits, and the last one in
- * `malloc_room`. The rooms are bounds: the
- * units from the first start in a free block that some request could use to the block's end. No
- * free block has more; they are exact after a search in vain.
+ * `malloc_room`. The rooms are bounds: the units from the first start in a free block that some
+ * request could use to the block's end. No free block has more; they are exact after a search in
+ * vain.
  */
 struct page_state {
         uint32_t free_units;
