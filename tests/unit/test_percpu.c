@@ -517,7 +517,7 @@ static void replace_compares(void **state)
 
                 check(!slot_replace(&shared_slot, cache->pair_offset, &pair, &new_pair));
                 check(!slot_replace(&shared_slot, cache->pair_offset, &cold, &new_pair));
-                check(!rseq_replace(&shared_slot, cache->pair_offset, &pair, &new_pair));
+                check(!rseq_replace(&shared_slot, cache->pair_offset, &cold, &new_pair));
                 store_release(&slot->stopped, 1);
                 check(!replace(&pair, c, c));
                 store_release(&slot->stopped, 0);
