@@ -89,9 +89,20 @@ void *system_reserve_at(uintptr_t wish, size_t bytes)
         return map_private(wish, round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
 }
 
+static uint32_t map_refused;
+
 void *system_map(size_t bytes)
 {
-        return map_private(0, round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
+        void *start = map_private(0, round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
+
+        if (!start)
+                store_relaxed(&map_refused, 1);
+        return start;
+}
+
+bool system_map_was_refused(void)
+{
+        return load_relaxed(&map_refused);
 }
 
 void system_unmap(void *start, size_t bytes)

@@ -115,6 +115,8 @@ KMEM_HIDDEN void *system_reserve(size_t bytes);
 KMEM_HIDDEN void *system_reserve_at(uintptr_t wish, size_t bytes);
 /* Readable and writable zeroed memory outside the reservation; NULL if refused. */
 KMEM_HIDDEN void *system_map(size_t bytes);
+/* Whether that ever happened. */
+KMEM_HIDDEN bool system_map_was_refused(void);
 /* If the process has as many mappings as it may have, only the pages go, and the addresses are lost. */
 KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
 /* Moves a mapping if it must; NULL if refused, then the old one is untouched. */

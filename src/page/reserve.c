@@ -92,12 +92,17 @@ static size_t reservation_bytes(size_t heap_bytes)
                CHUNK_BYTES + ((size_t)1 << TABLE_ALIGN_SHIFT);
 }
 
+static size_t whole_chunks(size_t heap_bytes)
+{
+        return max_of(round_down(heap_bytes, CHUNK_BYTES), HEAP_BYTES_LEAST);
+}
+
 /* The program counts on most of a limit of its address space for mappings of its own. */
 static size_t fit_limit(size_t heap_bytes, size_t limit)
 {
         while (heap_bytes > HEAP_BYTES_LEAST && reservation_bytes(heap_bytes) > limit / 2)
                 heap_bytes = heap_bytes / 8 * 7;
-        return heap_bytes;
+        return whole_chunks(heap_bytes);
 }
 
 static size_t wanted_heap_bytes(void)
@@ -105,14 +110,11 @@ static size_t wanted_heap_bytes(void)
         size_t memory = system_memory_bytes();
         size_t bytes = HEAP_BYTES_DEFAULT;
 
-        if (options.reserve != 0) {
-                bytes = (size_t)min_of(options.reserve, (uint64_t)HEAP_BYTES_MAX);
-        } else {
-                while (bytes < HEAP_BYTES_MAX && bytes / 4 < memory)
-                        bytes *= 2;
-                bytes = fit_limit(bytes, system_address_space_limit());
-        }
-        return max_of(round_down(bytes, CHUNK_BYTES), HEAP_BYTES_LEAST);
+        if (options.reserve != 0)
+                return whole_chunks((size_t)min_of(options.reserve, (uint64_t)HEAP_BYTES_MAX));
+        while (bytes < HEAP_BYTES_MAX && bytes / 4 < memory)
+                bytes *= 2;
+        return fit_limit(bytes, system_address_space_limit());
 }
 
 /* Chunks that each zone may have (option node_limit); page 0 of the first is nobody's. */
@@ -166,9 +168,19 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         set_reserved(pages);
 }
 
+/*
+ * The system does not hold the reservation to a limit that was lowered since. It is asked for only
+ * once a mapping was refused, and not in a sandbox, which may kill for the question.
+ */
+static size_t later_limit(void)
+{
+        return system_map_was_refused() && !system_in_sandbox() ? system_address_space_limit()
+                                                                : SIZE_MAX;
+}
+
 bool pages_limit_was_lowered(void)
 {
-        return system_address_space_limit() < load_relaxed(&heap.reserved_bytes);
+        return later_limit() < load_relaxed(&heap.reserved_bytes);
 }
 
 /* Unmaps the end of a part of the reservation. */
@@ -208,8 +220,7 @@ void pages_fit_limit(size_t limit)
 
         lock_take(&frontier.lock);
         old = frontier.reserved;
-        pages = round_down(fit_limit(old << PAGE_SHIFT, limit) >> PAGE_SHIFT, CHUNK_PAGES);
-        pages = max_of(pages, (size_t)frontier.pages);
+        pages = max_of(fit_limit(old << PAGE_SHIFT, limit) >> PAGE_SHIFT, (size_t)frontier.pages);
         if (pages < old)
                 shrink_locked(old, pages);
         lock_drop(&frontier.lock);
@@ -293,8 +304,7 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
         limit = min_of(limit, frontier.reserved);
         if (old >= limit || pages > limit - old || chunks > zone->chunks_most - zone->chunks)
                 return false;
-        /* The system does not hold the reservation to a limit that was lowered since. */
-        if ((old + pages) << PAGE_SHIFT > system_address_space_limit())
+        if ((old + pages) << PAGE_SHIFT > later_limit())
                 return refused_locked();
         if (!tables_grow_locked(old + pages))
                 return refused_locked();

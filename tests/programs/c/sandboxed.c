@@ -59,6 +59,21 @@ static void use_heap(void)
                 free(blocks[i]);
 }
 
+/* By more than it was before the sandbox. */
+static void grow_heap(void)
+{
+        enum { BLOCKS = 4, BYTES = 10 << 20 };
+        char *blocks[BLOCKS];
+
+        for (int i = 0; i < BLOCKS; i++) {
+                blocks[i] = malloc(BYTES);
+                check(blocks[i]);
+                memset(blocks[i], 1, BYTES);
+        }
+        for (int i = 0; i < BLOCKS; i++)
+                free(blocks[i]);
+}
+
 static void run_child(void (*leave)(int), bool first)
 {
         pid_t child = fork();
@@ -70,6 +85,7 @@ static void run_child(void (*leave)(int), bool first)
                         use_heap();
                 enter_sandbox();
                 use_heap();
+                grow_heap();
                 leave(0);
         }
         check(waitpid(child, &status, 0) == child);
