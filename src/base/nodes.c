@@ -22,11 +22,6 @@ enum {
         DISTANCE_OTHER = 20, /* and the kernel of two it knows nothing about */
 };
 
-static bool has_bit(const uint64_t mask[NODE_MASK_WORDS], unsigned int number)
-{
-        return mask[number / 64] >> number % 64 & 1;
-}
-
 static unsigned int bits_count(const uint64_t mask[NODE_MASK_WORDS])
 {
         unsigned int count = 0;
@@ -53,7 +48,7 @@ static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
                         return false;
                 }
                 for (; first <= last; first++)
-                        mask[first / 64] |= (uint64_t)1 << first % 64;
+                        bit_set(mask, (size_t)first);
                 if (*text != ',')
                         return true;
                 text++;
@@ -92,7 +87,7 @@ static void distances_read(const struct nodes *nodes, const char *folder, unsign
         for (unsigned int number = 0; number < NODE_NUMBERS; number++) {
                 int64_t value;
 
-                if (!has_bit(online, number))
+                if (!bit_get(online, number))
                         continue;
                 while (*at == ' ')
                         at++;
@@ -134,7 +129,7 @@ void nodes_read_folder(struct nodes *nodes, const char *folder,
         if (!node_file_read(folder, -1, "has_memory", text) || !parse_mask(text, memory))
                 memcpy(memory, online, sizeof(memory));
         for (unsigned int number = 0; number < NODE_NUMBERS && nodes->count < NODES_MAX; number++)
-                if (has_bit(memory, number) && has_bit(online, number) && has_bit(allowed, number))
+                if (bit_get(memory, number) && bit_get(online, number) && bit_get(allowed, number))
                         nodes->number[nodes->count++] = (uint16_t)number;
         if (nodes->count < 2) {
                 nodes->count = 1;
@@ -146,7 +141,7 @@ void nodes_read_folder(struct nodes *nodes, const char *folder,
                 unsigned int own = 0;
                 unsigned int cpus, limit;
 
-                if (!has_bit(online, number))
+                if (!bit_get(online, number))
                         continue;
                 while (own < nodes->count && nodes->number[own] != number)
                         own++;

@@ -68,7 +68,7 @@ static void add_object(struct entry *entries, const struct kmem_cache *cache,
         entry->pid_least = min_of(entry->pid_least, track->pid);
         entry->pid_most = max_of(entry->pid_most, track->pid);
         if ((uint32_t)track->cpu < CPU_WORDS * 64)
-                entry->cpus[track->cpu / 64] |= (uint64_t)1 << track->cpu % 64;
+                bit_set(entry->cpus, (uint32_t)track->cpu);
         entry->nodes[slab->node] = 1;
 }
 
@@ -140,7 +140,7 @@ static void add_numbers(struct text *text, const char *name,
 
 static bool has_cpu(const struct entry *entry, unsigned int cpu)
 {
-        return entry->cpus[cpu / 64] >> cpu % 64 & 1;
+        return bit_get(entry->cpus, cpu);
 }
 
 static bool has_node(const struct entry *entry, unsigned int node)

@@ -133,8 +133,7 @@ KMEM_HIDDEN void touched_copy_locked(uint32_t first, size_t count, struct touche
 /* Whether the page @index behind the first was touched. */
 static inline bool touched_bit(const struct touched_bits *bits, size_t index)
 {
-        index += bits->shift;
-        return (bits->word[index / 64] >> (index % 64)) & 1;
+        return bit_get(bits->word, index + bits->shift);
 }
 
 /*

@@ -53,14 +53,13 @@ unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab, void 
 
         while (taken < count && active < all) {
                 uint32_t index = table[active];
-                uint64_t bit = (uint64_t)1 << index % 64;
 
-                if (unlikely(index >= all || bits[index / 64] & bit)) {
+                if (unlikely(index >= all || bit_get(bits, index))) {
                         slab->active = (uint16_t)active;
                         slab_mend(cache, slab);
                         continue;
                 }
-                bits[index / 64] |= bit;
+                bit_set(bits, index);
                 active++;
                 objects[taken++] = first + (size_t)index * size;
         }
@@ -73,7 +72,7 @@ unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab, void 
 /* Takes an object back into its slab; the slab is not moved. */
 static void slab_push_object(struct kmem_cache *cache, struct page *slab, uint32_t index)
 {
-        slab_bits(cache, slab)[index / 64] &= ~((uint64_t)1 << index % 64);
+        bit_clear(slab_bits(cache, slab), index);
         slab->active--;
         if (!slab->table)
                 slab->table = slab_object(cache, slab, index);

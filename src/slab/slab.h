@@ -112,7 +112,7 @@ static inline uint64_t *slab_bits(const struct kmem_cache *cache, struct page *s
 
 static inline bool slab_is_used(const struct kmem_cache *cache, struct page *slab, uint32_t index)
 {
-        return slab_bits(cache, slab)[index / 64] >> index % 64 & 1;
+        return bit_get(slab_bits(cache, slab), index);
 }
 
 static inline size_t slab_table_bytes(const struct kmem_cache *cache)

@@ -35,21 +35,25 @@ BOUND = 0.05
 
 
 @contextmanager
-def sites(rounds: int, options: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    if not SITES.exists() or not LIBRARY.exists():
-        pytest.skip(f"{SITES} is not built")
-    environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": options}
+def on_library(
+    options: str, *command: str | Path, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": options, **variables}
     with subprocess.Popen(
-        [SITES, *words, str(rounds)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def sites(rounds: int, options: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    if not SITES.exists() or not LIBRARY.exists():
+        pytest.skip(f"{SITES} is not built")
+    with on_library(options, SITES, *words, str(rounds)) as process:
+        yield process
 
 
 def wait_for_registry(process: int) -> None:
@@ -369,21 +373,12 @@ def test_a_program_that_goes_away(follower: list[str], tmp_path: Path) -> None:
         f"if {follower}: os.execv({follower[:1]}[0], {follower})\n"
         "os._exit(0)\n"
     )
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(LIBRARY),
-        "KMEM_OPTIONS": "registry=on",
-        "PYTHONMALLOC": "malloc",
-    }
-    with subprocess.Popen(
-        [sys.executable, program], stdin=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    with on_library("registry=on", sys.executable, program, PYTHONMALLOC="malloc") as process:
         assert process.stdin is not None
         wait_for_registry(process.pid)
         with profiling(process.pid, picture) as command:
             process.stdin.close()
             assert command.wait(60) == 0
-        process.kill()
     graph = ElementTree.fromstring(picture.read_text())
     shown = [element.text for element in graph.iter() if element.tag.endswith("title")]
     assert any("PyBytes" in str(name) or "python" in str(name) for name in shown), shown
@@ -439,19 +434,8 @@ def test_after_a_profile_that_saw_it_fall_asleep(tmp_path: Path) -> None:
         "    for _ in range(int(line)): kept = [bytes(1000 + n % 1000) for n in range(2000)]\n"
         "    print('done', flush=True)\n"
     )
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(LIBRARY),
-        "KMEM_OPTIONS": "registry=on,reclaim_thread=off",
-        "PYTHONMALLOC": "malloc",
-    }
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
+    options = "registry=on,reclaim_thread=off"
+    with on_library(options, sys.executable, "-c", program, PYTHONMALLOC="malloc") as process:
         assert process.stdin is not None and process.stdout is not None
 
         def work() -> None:
@@ -486,7 +470,6 @@ def test_after_a_profile_that_saw_it_fall_asleep(tmp_path: Path) -> None:
             wait_until_off(process.pid)
             ended.set()
             worker.join()
-        process.kill()
 
 
 def test_sleeper(tmp_path: Path) -> None:

@@ -77,11 +77,6 @@ bool range_is_zero(const void *start, size_t bytes)
         return any == 0;
 }
 
-static bool bit_of(const uint64_t *bits, size_t index)
-{
-        return (bits[index / 64] >> (index % 64)) & 1;
-}
-
 /* A page that belongs to no run of the zone, or lies beyond. */
 static void check_no_neighbour(const struct zone *zone, uint32_t number)
 {
@@ -119,7 +114,7 @@ static size_t check_run(const struct zone *zone, struct page *page, unsigned int
                 if (number != first)
                         assert_int_equal(page_at(number)->kind,
                                          number == end - 1 ? PAGE_FREE_END : PAGE_UNUSED);
-                if (bit_of(frontier.touched_bits, number))
+                if (bit_get(frontier.touched_bits, number))
                         touched++;
                 else
                         assert_true(range_is_zero(page_words(number), PAGE_SIZE));
@@ -150,7 +145,7 @@ static size_t check_list(const struct zone *zone, unsigned int bin, enum run_kin
         }
         assert_int_equal(list->last, prev);
         assert_int_equal(list->length, length);
-        assert_int_equal(bit_of(zone->bins_used[kind], bin), length != 0);
+        assert_int_equal(bit_get(zone->bins_used[kind], bin), length != 0);
         return pages;
 }
 
