@@ -15,6 +15,7 @@
 #include "profile/sample.h"
 #include "unit.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -196,15 +197,22 @@ static void closed_child(void)
         check_equal(stats.objects, 0);
 }
 
+/* An emulator's mincore refuses places that are not accessible yet, which hold nothing. */
 static size_t resident_pages(void)
 {
-        enum { PAGES = 1000 * SAMPLE_BYTES_MAX / PAGE_SIZE }; /* more than these tests get to */
-        static unsigned char in_memory[PAGES];
+        enum { PLACES = 1000 }; /* more than these tests get to */
+        unsigned char in_memory[SAMPLE_BYTES_MAX / PAGE_SIZE];
         size_t resident = 0;
 
-        check_equal(mincore((void *)sample_base, sizeof(in_memory) * PAGE_SIZE, in_memory), 0);
-        for (size_t i = 0; i < PAGES; i++)
-                resident += in_memory[i] & 1;
+        for (uintptr_t i = 0; i < PLACES; i++) {
+                if (mincore((void *)(sample_base + i * SAMPLE_BYTES_MAX), SAMPLE_BYTES_MAX,
+                            in_memory)) {
+                        check_equal(errno, ENOMEM);
+                        continue;
+                }
+                for (size_t page = 0; page < sizeof(in_memory); page++)
+                        resident += in_memory[page] & 1;
+        }
         return resident;
 }
 
