@@ -24,6 +24,7 @@ bool heap_start(void)
         lock_take(&heap_start_lock);
         if (heap_state == HEAP_NEW) {
                 system_init();
+                system_watch_sandbox();
                 options_init();
                 system_nodes_init();
                 if (options.record[0])

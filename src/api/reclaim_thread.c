@@ -47,7 +47,6 @@ static struct bare_thread threads[2];
 static struct lock start_lock;
 static uint32_t current;    /* index of the thread that looks, or looked last */
 static uint64_t not_before; /* ms; no start earlier */
-static bool was_in_sandbox; /* when the process began */
 
 /* glibc: 0 once the process has had a second thread. Absent: then only option `on` starts one. */
 extern char __libc_single_threaded __attribute__((weak));
@@ -81,7 +80,7 @@ static int thread_run(void *argument)
                 if (load_acquire(&threads[!index].id))
                         continue;
                 now = system_time_ms();
-                if (system_in_sandbox() != was_in_sandbox)
+                if (system_entered_sandbox())
                         break;
                 if (profile_slice(LOOK_MS) | reclaim_step(now))
                         last_use = now;
@@ -130,7 +129,7 @@ static void thread_start(void)
                 return;
         if (system_time_ms() < load_relaxed(&not_before) || !lock_try(&start_lock))
                 return;
-        if (!system_is_own_process() || system_in_sandbox() != was_in_sandbox)
+        if (system_entered_sandbox() || !system_is_own_process())
                 store_relaxed(&not_before, system_time_ms() + REFUSED_MS);
         else
                 start_locked();
@@ -162,7 +161,6 @@ void reclaim_thread_init(void)
         if (options.reclaim_thread == RECLAIM_OFF ||
             (options.reclaim_thread == RECLAIM_AUTO && getauxval(AT_SECURE)))
                 return;
-        was_in_sandbox = system_in_sandbox();
         reclaim_start = thread_start;
         if (pthread_atfork(NULL, NULL, fork_child) == 0)
                 store_release(&reclaim_wanted, 1);

@@ -36,11 +36,35 @@ void system_name_thread(const char *name)
         system_call(SYS_prctl, PR_SET_NAME, (long)name, 0);
 }
 
-bool system_in_sandbox(void)
+/* Whether the calling thread's system calls are filtered (seccomp). */
+static bool is_filtered(void)
 {
         long mode = system_call(SYS_prctl, PR_GET_SECCOMP, 0, 0);
 
         return !system_call_failed(mode) && mode != 0;
+}
+
+static bool was_filtered; /* when the heap started */
+static uint32_t sandbox_told;
+
+void system_watch_sandbox(void)
+{
+        was_filtered = is_filtered();
+}
+
+void system_tell_sandbox(void)
+{
+        store_relaxed(&sandbox_told, 1);
+}
+
+bool system_sandbox_was_told(void)
+{
+        return load_relaxed(&sandbox_told);
+}
+
+bool system_entered_sandbox(void)
+{
+        return system_sandbox_was_told() || is_filtered() != was_filtered;
 }
 
 uint32_t system_thread_id(void)

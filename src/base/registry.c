@@ -59,7 +59,6 @@ static uint64_t missing;
 static char file_path[80];
 static uint32_t owner;      /* process whose file it is */
 static uint32_t slow_paths; /* so far, until the file is made */
-static bool was_in_sandbox; /* when the process began */
 
 static bool refused(long result)
 {
@@ -249,7 +248,6 @@ void registry_init(void)
 {
         if (options.registry == REGISTRY_OFF || getauxval(AT_SECURE))
                 no_seen = no_registry.asked;
-        was_in_sandbox = system_in_sandbox();
 }
 
 bool registry_is_made(void)
@@ -335,7 +333,7 @@ bool registry_make(void)
         bool first = !region;
         uint64_t namespace;
 
-        if (system_in_sandbox() != was_in_sandbox || (first && !map_region()))
+        if (system_entered_sandbox() || (first && !map_region()))
                 return never();
         if (!spare)
                 spare = system_reserve(REGION_BYTES);
@@ -479,7 +477,7 @@ void registry_free(void *record, size_t bytes)
 /* A sandbox that was entered since might end the program for it; the next reader removes the file. */
 void registry_close(void)
 {
-        if (registry_is_made() && *registry_seen && owner == system_process_id() &&
-            system_in_sandbox() == was_in_sandbox)
+        if (registry_is_made() && *registry_seen && !system_entered_sandbox() &&
+            owner == system_process_id())
                 system_call(SYS_unlinkat, AT_FDCWD, (long)file_path, 0);
 }

@@ -17,6 +17,7 @@
 #include "base/nodes.h"
 #include "base/options.h"
 #include "base/syscall.h"
+#include "base/vdso.h"
 
 #include <linux/mempolicy.h>
 #include <sys/auxv.h>
@@ -81,6 +82,8 @@ bool system_cpus_reread(void)
         struct cpus now;
         bool left;
 
+        if (system_sandbox_was_told())
+                return false;
         cpus_read(&now);
         left = now.counts[CPUS_USABLE] < system_cpus(CPUS_USABLE);
         for (unsigned int which = 0; which < CPUS_POSSIBLE; which++)
@@ -97,13 +100,39 @@ bool system_cpu_is_usable(unsigned int cpu)
         return cpu / 64 >= CPU_MASK_WORDS || load_relaxed(&cpus.mask[cpu / 64]) >> cpu % 64 & 1;
 }
 
+typedef long getcpu_function(unsigned int *cpu, unsigned int *node, void *unused);
+
+static long call_getcpu(unsigned int *cpu, unsigned int *node, void *unused)
+{
+        return system_sandbox_was_told()
+                       ? 0
+                       : system_call(SYS_getcpu, (long)cpu, (long)node, (long)unused);
+}
+
+/*
+ * Where the calling thread runs; zeros if that cannot be told. Not libc's sched_getcpu: it may read a
+ * restartable-sequence area that is not set up.
+ */
+static void read_place(unsigned int *cpu, unsigned int *node)
+{
+        static getcpu_function *function; /* relaxed; NULL: not looked for yet */
+        getcpu_function *read = load_relaxed(&function);
+
+        if (unlikely(!read)) {
+                read = (getcpu_function *)vdso_find("__vdso_getcpu");
+                if (!read)
+                        read = call_getcpu;
+                store_relaxed(&function, read);
+        }
+        *cpu = *node = 0;
+        read(cpu, node, NULL);
+}
+
 unsigned int system_current_cpu(void)
 {
-        unsigned int cpu = 0;
+        unsigned int cpu, node;
 
-        /* Not libc's sched_getcpu: it may read a restartable-sequence area that is not set up. */
-        if (system_call_failed(system_call(SYS_getcpu, (long)&cpu, 0, 0)))
-                return 0;
+        read_place(&cpu, &node);
         return cpu;
 }
 
@@ -160,7 +189,7 @@ int system_bind(void *start, size_t bytes, unsigned int node)
         unsigned int number;
         long result;
 
-        if (!nodes_are_real())
+        if (!nodes_are_real() || system_sandbox_was_told())
                 return 0;
         number = nodes.number[node];
         mask[number / 64] = (uint64_t)1 << number % 64;
@@ -176,11 +205,11 @@ int system_bind(void *start, size_t bytes, unsigned int node)
  */
 unsigned int system_current_node(void)
 {
-        unsigned int number = 0;
+        unsigned int cpu, node;
 
         if (nodes_are_real()) {
-                system_call(SYS_getcpu, 0, (long)&number, 0);
-                return nodes.of[number % NODE_NUMBERS];
+                read_place(&cpu, &node);
+                return nodes.of[node % NODE_NUMBERS];
         }
         return system_nodes() > 1 ? system_current_cpu() % system_nodes() : 0;
 }

@@ -93,8 +93,19 @@ KMEM_HIDDEN long system_write(int file, const void *text, size_t bytes);
 /* Gives the calling thread a name of up to 15 characters, for who looks at the process. */
 KMEM_HIDDEN void system_name_thread(const char *name);
 
-/* Whether the calling thread's system calls are filtered (seccomp), as far as one may ask. */
-KMEM_HIDDEN bool system_in_sandbox(void);
+/*
+ * Sandboxes: filters of system calls (seccomp) that the program enters while it runs. They may end the
+ * process for a call that libc's malloc does not make, also for the question whether there is one.
+ */
+
+/* From now on it counts what is entered. When the heap starts. */
+KMEM_HIDDEN void system_watch_sandbox(void);
+/* The program is about to enter one: nothing is asked any more. For good, also in children of fork. */
+KMEM_HIDDEN void system_tell_sandbox(void);
+/* Makes no system call. */
+KMEM_HIDDEN bool system_sandbox_was_told(void);
+/* Told, or the calling thread is in one by now, as far as one may ask. */
+KMEM_HIDDEN bool system_entered_sandbox(void);
 
 KMEM_HIDDEN uint32_t system_process_id(void);
 /* The heap is this process's from now on: when it starts, and in a child of fork. */

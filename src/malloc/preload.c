@@ -10,9 +10,13 @@
 #include "base/system.h"
 #include "introspect/at_exit.h"
 #include "page/page.h"
+#include "percpu/drain.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -43,6 +47,51 @@ KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(con
         return real(file, mode & ~RTLD_DEEPBIND);
 }
 
+/* A child of vfork runs in its parent's memory. In a sandbox there is none, and asking may be its end. */
+static bool is_own_process(void)
+{
+        return system_sandbox_was_told() || system_is_own_process();
+}
+
+/*
+ * What a slow path would do later with calls that a sandbox may kill for, and libc's malloc does not
+ * make, is done before.
+ */
+static bool may_prepare_for_sandbox(void)
+{
+        int saved_errno = errno;
+        bool may = heap_ready() && is_own_process();
+
+        if (may && !system_sandbox_was_told())
+                percpu_after_fork();
+        errno = saved_errno;
+        return may;
+}
+
+/*
+ * Who filters its system calls calls this for the filter, or, but for a few privileged ones, to give up
+ * rights before.
+ */
+KMEM_PUBLIC int prctl(int option, ...)
+{
+        unsigned long argument[4];
+        va_list arguments;
+        bool told;
+        int result;
+
+        va_start(arguments, option);
+        for (unsigned int i = 0; i < array_size(argument); i++)
+                argument[i] = va_arg(arguments, unsigned long);
+        va_end(arguments);
+        told = (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) &&
+               may_prepare_for_sandbox();
+        result =
+                (int)syscall(SYS_prctl, option, argument[0], argument[1], argument[2], argument[3]);
+        if (told && result == 0)
+                system_tell_sandbox();
+        return result;
+}
+
 /*
  * A limit of the address space counts the reservation, which the program knows nothing of. A child of
  * vfork sets limits of its own, but the memory is its parent's.
@@ -52,7 +101,7 @@ static int limit_set(pid_t process, int resource, const void *limit, void *old)
         int result = (int)syscall(SYS_prlimit64, process, resource, limit, old);
 
         if (result == 0 && limit && resource == RLIMIT_AS &&
-            (process == 0 || (uint32_t)process == system_process_id()) && system_is_own_process())
+            (process == 0 || (uint32_t)process == system_process_id()) && is_own_process())
                 pages_fit_limit(((const struct rlimit *)limit)->rlim_cur);
         return result;
 }

@@ -174,8 +174,8 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
  */
 static size_t later_limit(void)
 {
-        return system_map_was_refused() && !system_in_sandbox() ? system_address_space_limit()
-                                                                : SIZE_MAX;
+        return system_map_was_refused() && !system_entered_sandbox() ? system_address_space_limit()
+                                                                     : SIZE_MAX;
 }
 
 bool pages_limit_was_lowered(void)

@@ -102,7 +102,7 @@ static bool detach_rseq(const struct drain *drain)
         bool fenced;
 
         stop_slots(drain->count, 1);
-        fenced = slots_fence();
+        fenced = !system_sandbox_was_told() && slots_fence();
         if (fenced) {
                 each_pair(drain, exchange_pair);
                 /* The kernel has granted the first; refusing now would leave sheaves shared. */

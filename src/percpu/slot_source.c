@@ -8,6 +8,7 @@
 
 #include "base/message.h"
 #include "base/options.h"
+#include "base/system.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -325,7 +326,7 @@ bool slots_thread_is_ours(void)
 
 bool slots_can_drain(void)
 {
-        return !rseq_mode || !fence_refused;
+        return !rseq_mode || (!fence_refused && !system_sandbox_was_told());
 }
 
 enum { FENCE_ROUNDS = 1000 };

@@ -151,14 +151,27 @@ def test_process_that_lowers_its_address_space(dropin: DropIn, build: Build) -> 
         expect_ok(finished)
 
 
-@one_quick
-def test_end_in_a_sandbox(plain: Plain, build: Build, library: Path, dropin: DropIn) -> None:
-    """Which kills a program that removes a file."""
+@pytest.mark.parametrize(
+    ("way", "state"),
+    [
+        ("filter", "used"),
+        ("filter", "new"),
+        ("rights", "used"),
+        ("rights", "new"),
+        ("unseen", "used"),
+    ],
+)
+@each_engine_quick
+def test_life_in_a_sandbox(
+    plain: Plain, build: Build, library: Path, dropin: DropIn, way: str, state: str
+) -> None:
+    """Which kills for what libc's malloc does not do; a heap that starts unseen does more."""
     program = build("sandboxed", "sandboxed.c")
-    options = ",".join(filter(None, (dropin.setting.options, "registry=on")))
-    environment = {"LD_PRELOAD": str(library), "KMEM_OPTIONS": options}
-    process = start([program], plain.folder, {**dropin.setting.environment, **environment})
-    ended = wait(process)
+    environment = {**dropin.setting.environment, "LD_PRELOAD": str(library)}
+    if state == "used":
+        options = ",".join(filter(None, (dropin.setting.options, "registry=on")))
+        environment["KMEM_OPTIONS"] = options
+    ended = wait(start([program, way, state], plain.folder, environment))
     skip_as_told(ended)
     check_status(ended)
     expect_ok(ended)

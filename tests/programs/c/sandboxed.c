@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Enters a sandbox that allows what a program does which only computes and ends, and kills for the
- * rest. Both ways to end, in children, one of which has a heap of its own by then.
+ * sandboxed WAY STATE: enters a sandbox that allows what libc's malloc and the end of a program need, and kills
+ * for the rest, in children that end in different ways, some of which have a heap of their own by then.
+ *
+ * STATE: used: there is a heap before; new: there is none.
+ * WAY: filter: by libc's prctl. rights: by the system call itself, after libc's prctl has given up rights
+ * for it. unseen: by system calls only; then the sandbox allows what a malloc may do that was not told.
  */
 #define _GNU_SOURCE
 #include "check.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -18,7 +23,18 @@
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1),                                       \
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-static void enter_sandbox(void)
+enum way { FILTER, RIGHTS, UNSEEN };
+
+static bool was_refused(enum way way, struct sock_fprog *program)
+{
+        if (way == UNSEEN ? syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                          : prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+                return true;
+        return way == FILTER ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program) != 0
+                             : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, program) != 0;
+}
+
+static void enter_sandbox(enum way way)
 {
         struct sock_filter filter[] = {
                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -26,20 +42,22 @@ static void enter_sandbox(void)
                 ALLOW(SYS_brk),
                 ALLOW(SYS_clock_gettime),
                 ALLOW(SYS_futex),
-                ALLOW(SYS_getcpu),
-                ALLOW(SYS_getpid),
                 ALLOW(SYS_madvise),
-                ALLOW(SYS_membarrier),
                 ALLOW(SYS_mmap),
                 ALLOW(SYS_mprotect),
+                ALLOW(SYS_mremap),
                 ALLOW(SYS_munmap),
-                ALLOW(SYS_prctl),
                 ALLOW(SYS_write),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL),
+                BPF_JUMP(BPF_JMP | BPF_JA, way == UNSEEN ? 0 : 8, 0, 0),
+                ALLOW(SYS_getcpu),
+                ALLOW(SYS_getpid),
+                ALLOW(SYS_membarrier),
+                ALLOW(SYS_prctl),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         };
-        const struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+        struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
 
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program)) {
+        if (was_refused(way, &program)) {
                 puts("seccomp filters are refused");
                 exit(77);
         }
@@ -74,7 +92,14 @@ static void grow_heap(void)
                 free(blocks[i]);
 }
 
-static void run_child(void (*leave)(int), bool first)
+/* Whether libc's malloc is all that was allowed: emptying slots takes fences, malloc_trim reads files. */
+static void give_back(enum way way)
+{
+        if (way != UNSEEN)
+                malloc_trim(0);
+}
+
+static void run_child(enum way way, void (*leave)(int), bool first)
 {
         pid_t child = fork();
         int status;
@@ -83,9 +108,10 @@ static void run_child(void (*leave)(int), bool first)
         if (child == 0) {
                 if (first)
                         use_heap();
-                enter_sandbox();
+                enter_sandbox(way);
                 use_heap();
                 grow_heap();
+                give_back(way);
                 leave(0);
         }
         check(waitpid(child, &status, 0) == child);
@@ -94,13 +120,25 @@ static void run_child(void (*leave)(int), bool first)
         check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-int main(void)
+static void run_children(enum way way)
 {
-        use_heap();
-        run_child(exit, false);
-        run_child(_exit, false);
-        run_child(exit, true);
-        run_child(_exit, true);
+        run_child(way, exit, false);
+        run_child(way, _exit, false);
+        run_child(way, exit, true);
+        run_child(way, _exit, true);
+}
+
+int main(int argc, char **argv)
+{
+        static const char *const ways[] = {"filter", "rights", "unseen"};
+        enum way way = FILTER;
+
+        check(argc == 3);
+        while (strcmp(argv[1], ways[way]))
+                check(++way <= UNSEEN);
+        if (strcmp(argv[2], "used") == 0)
+                use_heap();
+        run_children(way);
         puts("ok");
         return 0;
 }
