@@ -75,6 +75,17 @@ def reset_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def given_environment() -> dict[bytes, bytes]:
+    """As the user has it: in the C locale Python has set LC_CTYPE for itself and what it starts."""
+    variables = dict(os.environb)
+    variables.pop(b"LC_CTYPE", None)
+    for entry in Path("/proc/self/environ").read_bytes().split(b"\0"):
+        name, _, text = entry.partition(b"=")
+        if name == b"LC_CTYPE":
+            variables[name] = text
+    return variables
+
+
 def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
     """Ctrl-C reaches the program too, others are passed on; what it did until then is recorded."""
 
@@ -82,7 +93,7 @@ def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
         child.send_signal(number)
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    child = subprocess.Popen(arguments, preexec_fn=reset_interrupt)
+    child = subprocess.Popen(arguments, env=given_environment(), preexec_fn=reset_interrupt)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, pass_on)
@@ -218,7 +229,10 @@ def kernel_tool() -> None:
     need_packages("pkg-config", "libtracefs-dev", "libtraceevent-dev")
     meson = ROOT / ".venv" / "bin" / "meson"
     done = subprocess.run(
-        [meson, "setup", "--reconfigure", BUILD], capture_output=True, text=True, check=False
+        [sys.executable, "-E", meson, "setup", "--reconfigure", BUILD],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     build()
     if done.returncode != 0 or not KERNEL_TOOL.exists():

@@ -44,6 +44,49 @@ def test_modules_of_the_current_directory_are_not_run(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "kmem 0.1.0\n", "")
 
 
+def broken_modules(folder: Path) -> Path:
+    """A folder with modules of the names of ours."""
+    for name in ("typer", "numpy", "json", "rich", "mesonbuild", "pip"):
+        (folder / f"{name}.py").write_text("raise SystemExit('not ours')")
+    return folder
+
+
+def test_variables_of_python_are_for_other_programs(tmp_path: Path) -> None:
+    variables = {
+        "PYTHONPATH": str(broken_modules(tmp_path)),
+        "PYTHONHOME": "/nonexistent",
+        "PYTHONWARNINGS": "error",
+        "PYTHONSTARTUP": str(tmp_path / "json.py"),
+    }
+    for arguments in (["--version"], ["lab", "order", "--size", "64", "--cpus", "4"]):
+        done = kmem(*arguments, environment=variables)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_recorded_programs_have_the_variables_of_the_user(tmp_path: Path) -> None:
+    """Those of Python too, and no locale that is Python's own choice."""
+    variables = {
+        "LANG": "C",
+        "PATH": os.environ["PATH"],
+        "PYTHONHOME": "/nonexistent",
+        "PYTHONPATH": str(broken_modules(tmp_path)),
+    }
+    for given in (variables, variables | {"LC_CTYPE": "POSIX"}):
+        done = subprocess.run(
+            [ROOT / "kmem", "record", "program", "--out", tmp_path / "t", "--", "env", "-0"],
+            env=given,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        seen = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
+        for ours in ("LD_PRELOAD", "KMEM_OPTIONS", "PWD", "SHLVL", "OLDPWD", "_"):
+            seen.pop(ours, None)
+        assert seen == given
+
+
 @pytest.mark.parametrize("arguments", [["run", "--help"], ["--help"], ["ps"]], ids=" ".join)
 def test_output_that_cannot_be_written_is_said(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
