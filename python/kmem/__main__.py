@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Entry point. `run` goes to the launcher before anything else is imported."""
 
-import os
 import sys
-from pathlib import Path
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["run"]:
-        launcher = Path(__file__).resolve().parents[2] / "kmem"
-        os.execv(launcher, [str(launcher), *sys.argv[1:]])
+    try:
+        # Ctrl-C may come while modules are loaded, too.
+        import os
+        from pathlib import Path
 
-    from kmem.cli import start
+        if sys.argv[1:2] == ["run"]:
+            launcher = Path(__file__).resolve().parents[2] / "kmem"
+            os.execv(launcher, [str(launcher), *sys.argv[1:]])
 
-    sys.exit(start())
+        from kmem.cli import start
+
+        status = start()
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,15 @@
 import errno
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from pydantic import ValidationError
+from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
 
 from kmem.allocators import Engine
 from kmem.setup import KmemError, need_extra, why_not_written
@@ -784,22 +788,88 @@ def calibrate(
     show_calibration(out)
 
 
+def say(text: str) -> None:
+    """One line on standard error; where it cannot be written there is no place to say that."""
+    with suppress(OSError):
+        print(f"kmem: {text}", file=sys.stderr, flush=True)
+
+
+def command_path(words: Sequence[str]) -> str:
+    """The command that words of a command line name, as `kmem lab order`."""
+    path, command = "kmem", typer.main.get_command(app)
+    for word in words:
+        commands = getattr(command, "commands", {})
+        if word not in commands:
+            break
+        path, command = f"{path} {word}", commands[word]
+    return path
+
+
+EXPECTED = {
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "float_parsing": "a number",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+
+
+def wrong_value(error: typer.BadParameter) -> str:
+    """The option or argument, its value, and what was expected."""
+    parameter = error.param
+    if not isinstance(error.__cause__, ValidationError) or parameter is None:
+        return error.format_message()
+    wrong = error.__cause__.errors()[0]
+    name = parameter.get_error_hint().split(" / ")[0].strip("'[].")
+    if wrong["type"] in EXPECTED:
+        expected = "expected " + EXPECTED[wrong["type"]].format(**wrong.get("ctx", {}))
+    else:
+        reason = wrong["msg"].removeprefix("Value error, ").rstrip(".")
+        expected = reason.replace(f"{wrong['input']!r} is not one of", "expected one of")
+    return f"{name} {str(wrong['input'])!r}: {expected}"
+
+
+def as_line(error: typer.TyperException) -> str:
+    """What is wrong with the command line, in the manner of the other messages."""
+    path = command_path(sys.argv[1:])
+    if isinstance(error, typer.BadParameter) and not isinstance(error, MissingParameter):
+        text = wrong_value(error)
+    else:
+        text = error.format_message().rstrip(".")
+        text = f"{text[:1].lower()}{text[1:]} ({path} --help says what there is)"
+    text = ": ".join([*filter(None, [path[len("kmem ") :]]), text])
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def run_command() -> int:
+    """Run the command line; errors for the user are one line. The exit status."""
+    try:
+        # What a command returns is its exit status, if it raised typer.Exit.
+        status = app(prog_name="kmem", standalone_mode=False)
+    except NoArgsIsHelpError as error:  # which has printed it
+        return error.exit_code
+    except typer.TyperException as error:
+        say(as_line(error))
+        return error.exit_code
+    except KmemError as error:
+        say(str(error))
+        return error.status
+    return status if isinstance(status, int) else 0
+
+
 def start() -> int:
-    """Run the command line; errors for the user are one line."""
+    """Run the command line and write what it printed; the exit status."""
     try:
         try:
-            app(prog_name="kmem")
+            return run_command()
         finally:
-            if sys.stdout:
-                sys.stdout.flush()
-    except KmemError as error:
-        print(f"kmem: {error}", file=sys.stderr)
-        return 1
+            sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None or error.errno == errno.EPIPE:
+        if error.filename is not None:
             raise
         # What is left in its buffer cannot be written at the end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        print(f"kmem: standard output: {error.strerror}", file=sys.stderr)
+        # A reader that has seen enough is no error.
+        if error.errno != errno.EPIPE:
+            say(f"standard output: {error.strerror}")
         return 1
-    return 0

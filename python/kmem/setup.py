@@ -21,6 +21,14 @@ MAIL = Path(__file__).parent / "mail"  # the tables of mails that figures are co
 class KmemError(Exception):
     """A one-line reason for the user; the command prints it and fails."""
 
+    status = 1
+
+
+class BadUsage(KmemError):
+    """The command line is wrong, whatever there is on the machine."""
+
+    status = 2
+
 
 def why_not_written(file: Path) -> str | None:
     """The reason why FILE cannot be written, as far as is known before; None if it can be."""

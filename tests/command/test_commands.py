@@ -8,6 +8,7 @@ import platform
 import re
 import resource
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kmem_command import ROOT, kmem
+from kmem_command import KMEM, ROOT, kmem
 
 from kmem.setup import KmemError, why_not_written, write_json
 
@@ -87,20 +88,41 @@ def test_recorded_programs_have_the_variables_of_the_user(tmp_path: Path) -> Non
         assert seen == given
 
 
-@pytest.mark.parametrize("arguments", [["run", "--help"], ["--help"], ["ps"]], ids=" ".join)
-def test_output_that_cannot_be_written_is_said(arguments: list[str]) -> None:
-    with Path("/dev/full").open("w") as full:
+@pytest.mark.parametrize("to", [">/dev/full", ">&-", ">&- <&-"])
+@pytest.mark.parametrize("arguments", ["run --help", "--help", "ps", "lab order --table-only"])
+def test_output_that_cannot_be_written_is_said(arguments: str, to: str) -> None:
+    done = subprocess.run(
+        ["/bin/bash", "-c", f'"$0" {arguments} {to}', KMEM],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("kmem: standard output")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    for arguments in ("--help", "ps", "lab order --table-only", "run --help"):
         done = subprocess.run(
-            [ROOT / "kmem", *arguments],
-            stdout=full,
+            ["/bin/bash", "-c", f'"$0" {arguments} | true', KMEM],
             stderr=subprocess.PIPE,
-            text=True,
             timeout=60,
             check=False,
         )
+        assert done.stderr == b""
+
+
+def test_a_result_does_not_get_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    done = subprocess.run(
+        ["/bin/bash", "-c", '"$0" lab order --table-only --json "$1" >&- 2>&-', KMEM, file],
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 1
-    assert re.fullmatch(r"kmem: standard output.*", done.stderr.splitlines()[-1])
-    assert "Traceback" not in done.stderr
+    assert json.loads(file.read_text())
 
 
 @contextmanager
@@ -175,6 +197,66 @@ def test_unknown_command() -> None:
     assert result.returncode == 2
     assert "no-such-command" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--nope"], "no such option: --nope (kmem --help says what there is)"),
+        (["lab", "nope"], "lab: no such command 'nope' (kmem lab --help says what there is)"),
+        (["ps", "--nope"], "ps: no such option: --nope (kmem ps --help says what there is)"),
+        (["ps", "a\nb"], "ps: got unexpected extra argument(s) (a"),
+        (["info"], "info: missing argument 'PID' (kmem info --help says what there is)"),
+        (["info", "1x"], "info: PID '1x': expected a whole number"),
+        (["info", "a\nb"], "info: PID 'a\\nb': expected a whole number"),
+        (["info", "0"], "info: PID '0': expected at least 1"),
+        (["lab", "order", "--size"], "lab order: option '--size' requires an argument (kmem lab"),
+        (["bench", "micro", "--rounds", "1"], "bench micro: --rounds '1': expected at least 30"),
+        (["bench", "suite", "--bound", "x"], "bench suite: --bound 'x': expected a number"),
+        (["profile", "1", "-o", "x.svg", "--slices", "51"], "profile: --slices '51': expected at"),
+        (
+            ["tune", "x", "--goal", "a"],
+            "tune: --goal 'a': expected one of 'time', 'memory', 'both'",
+        ),
+        (["bench", "bulk", "--engine", ""], "bench bulk: --engine '': expected one of 'slub',"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(arguments: list[str], line: str) -> None:
+    done = kmem(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"kmem: {line}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["lab"], ["bench"], ["record"]])
+def test_without_a_command_there_is_help(arguments: list[str]) -> None:
+    done = kmem(*arguments)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.strip() == kmem(*arguments, "--help").stdout.strip()
+
+
+def test_ctrl_c_ends_quietly() -> None:
+    with subprocess.Popen(
+        [KMEM, "serve", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as serving:
+        assert serving.stdout and serving.stderr
+        assert serving.stdout.readline()
+        serving.send_signal(signal.SIGINT)
+        assert serving.stderr.read() == b""
+        assert serving.wait(60) == 0
+    with subprocess.Popen(
+        [KMEM, "lab", "workloads"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as working:
+        assert working.stderr
+        # Wherever it is then: while modules are loaded, or while a tool runs.
+        with pytest.raises(subprocess.TimeoutExpired):
+            working.wait(1)
+        os.killpg(working.pid, signal.SIGINT)
+        assert working.stderr.read() == b""
+        assert working.wait(60) == 130
 
 
 @pytest.mark.parametrize("table", ["micro", "bulk"])

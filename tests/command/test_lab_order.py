@@ -146,9 +146,7 @@ def test_bad_input_is_named(arguments: list[str], named: list[str]) -> None:
     assert result.returncode != 0
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
-    # A usage error of the option parser is framed and may be broken into lines.
-    if result.returncode == 1:
-        assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr.splitlines()) == 1
     for text in named:
         assert text in result.stderr
 
