@@ -5,7 +5,7 @@
  *
  * Reads cases from standard input, one a line:
  *   RULE SIZE CPUS PAGE_SIZE SLUB_MIN_ORDER SLUB_MAX_ORDER SLUB_MIN_OBJECTS
- * and prints a line "OBJECTS PAGES ORDER" for each. A bad line ends it with status 1 and a message
+ * and prints a line "OBJECTS PAGES ORDER" for each. A bad line ends it with status 2 and a message
  * that names the value and what was expected.
  */
 #include "slub/order.h"
@@ -84,6 +84,8 @@ static bool parse(char *line, uint32_t *size, struct order_rules *rules)
         return true;
 }
 
+enum { WRONG_INPUT = 2 };
+
 int main(void)
 {
         char line[256];
@@ -94,12 +96,12 @@ int main(void)
                 uint32_t size;
 
                 if (!parse(line, &size, &rules))
-                        return EXIT_FAILURE;
+                        return WRONG_INPUT;
                 order = slub_order(size, &rules);
                 if (order == ORDER_NONE) {
                         fprintf(stderr, "size %u: expected at most %lu, the largest slab\n", size,
                                 1ul << (rules.page_shift + ORDER_NONE - 1));
-                        return EXIT_FAILURE;
+                        return WRONG_INPUT;
                 }
                 printf("%lu %u %u\n", (1ul << (rules.page_shift + order)) / size, 1u << order,
                        order);

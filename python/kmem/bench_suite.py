@@ -19,7 +19,7 @@ from kmem import peers, suite_rows
 from kmem.allocators import LIBKMEM, Allocator
 from kmem.crates import check_library
 from kmem.rounds import check_rounds, measure_rows
-from kmem.setup import ROOT, KmemError, build, write_json, write_result
+from kmem.setup import ROOT, BadUsage, build, write_json, write_result
 from kmem.suite_report import OURS, Report, as_document, as_html, show
 
 TABLE_WIDTH = 150  # columns; a narrower terminal wraps lines, a cut figure is worse
@@ -47,10 +47,10 @@ def choose_rows(only: str | None, names: Sequence[str]) -> list[str]:
         return list(names)
     patterns = words_of(only)
     if not patterns:
-        raise KmemError(f"bench suite: --only: expected patterns; there are {', '.join(names)}")
+        raise BadUsage(f"bench suite: --only: expected patterns; there are {', '.join(names)}")
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise KmemError(f"bench suite: --only {pattern}: there are {', '.join(names)}")
+            raise BadUsage(f"bench suite: --only {pattern}: there are {', '.join(names)}")
     return [name for name in names if any(fnmatchcase(name, p) for p in patterns)]
 
 
@@ -61,7 +61,7 @@ def choose_peers(wanted: str | None) -> list[str]:
     chosen = words_of(wanted)
     for name in chosen:
         if name not in names:
-            raise KmemError(f"bench: --peers {name}: there are {', '.join(names)}")
+            raise BadUsage(f"bench: --peers {name}: there are {', '.join(names)}")
     return [name for name in names if name in chosen]
 
 
@@ -76,7 +76,7 @@ def bench_suite(
     html_file: Path | None,
 ) -> None:
     if not SCALES[0] <= scale <= SCALES[1]:
-        raise KmemError(f"bench suite: --scale {scale:g}; expected {SCALES[0]:g} to {SCALES[1]:g}")
+        raise BadUsage(f"bench suite: --scale {scale:g}; expected {SCALES[0]:g} to {SCALES[1]:g}")
     chosen_peers = choose_peers(wanted_peers)
     chosen_rows = choose_rows(only, suite_rows.names())
     console, progress = Console(), Console(stderr=True)

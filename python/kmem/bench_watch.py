@@ -27,7 +27,7 @@ from rich.console import Console
 
 from kmem.figures import Ratio, median_of_ratios
 from kmem.registry import Registry
-from kmem.setup import KmemError, build, write_json
+from kmem.setup import BadUsage, KmemError, build, write_json
 from kmem.suite import WORKLOADS
 from kmem.watched import is_running, watched
 
@@ -155,11 +155,11 @@ def as_document(measured: Measured) -> dict[str, Any]:
 
 def bench_watch(rounds: int, rate: float, window: float, seed: int, json_file: Path | None) -> None:
     if rounds < ROUNDS_LEAST:
-        raise KmemError(f"bench watch: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
+        raise BadUsage(f"bench watch: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
     if not 1 <= rate <= 100_000:
-        raise KmemError(f"bench watch: --rate {rate:g}: expected 1 to 100000 polls a second")
+        raise BadUsage(f"bench watch: --rate {rate:g}: expected 1 to 100000 polls a second")
     if not 0.01 <= window <= 10:
-        raise KmemError(f"bench watch: --window {window:g}: expected 0.01 to 10 seconds")
+        raise BadUsage(f"bench watch: --window {window:g}: expected 0.01 to 10 seconds")
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise KmemError("bench watch: needs two CPUs, one for the reader and one for the program")

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
 
 from kmem.allocators import Engine
-from kmem.setup import KmemError, need_extra, why_not_written
+from kmem.setup import BadUsage, KmemError, need_extra, why_not_written
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -144,7 +144,7 @@ def attr(
     if value is None:
         read_attribute(process, name, in_force=effective)
     elif effective:
-        raise KmemError("attr: --effective is for reading")
+        raise BadUsage("attr: --effective is for reading")
     else:
         write_attribute(process, name, value)
 
@@ -319,9 +319,9 @@ def replay(
 
         for name, value in (("nodes", nodes), ("repeat", repeat), ("slabinfo", slabinfo)):
             if value is not None:
-                raise KmemError(f"replay: --{name} is for the simulated machine, not --real-time")
+                raise BadUsage(f"replay: --{name} is for the simulated machine, not --real-time")
         if costs and not compare:
-            raise KmemError("replay: --costs with --real-time needs --compare, which models times")
+            raise BadUsage("replay: --costs with --real-time needs --compare, which models times")
         show_real_time(
             trace,
             options=wanted,
@@ -341,7 +341,7 @@ def replay(
         ("window", window),
     ):
         if given is not None:
-            raise KmemError(f"replay: --{name} needs --real-time")
+            raise BadUsage(f"replay: --{name} needs --real-time")
     from kmem.replay import show_replay
 
     show_replay(
@@ -636,20 +636,20 @@ def order(
     scale = {"groups": groups, "loops": loops}
     of_load = {name: value for name, value in scale.items() if value is not None}
     if of_load and (table_only or size is not None):
-        raise KmemError(f"lab order: --{next(iter(of_load))} is for the load, which does not run")
+        raise BadUsage(f"lab order: --{next(iter(of_load))} is for the load, which does not run")
     if size is not None:
         if table_only:
-            raise KmemError("lab order: --table-only and --size exclude each other")
+            raise BadUsage("lab order: --table-only and --size exclude each other")
         if cpus is None:
-            raise KmemError("lab order: --size needs --cpus")
+            raise BadUsage("lab order: --size needs --cpus")
         if html_file is not None:
-            raise KmemError("lab order: --html is for the tables, not for --size")
+            raise BadUsage("lab order: --html is for the tables, not for --size")
         case = {"page_size": 4096} | of_case
         show_case(Case(size=size, rule=order_rule or "6.12", **case), json_file)
         return
     for name in of_case:
         option = name.replace("_", "-")
-        raise KmemError(f"lab order: --{option} needs --size; the table has values of its own")
+        raise BadUsage(f"lab order: --{option} needs --size; the table has values of its own")
     rule = order_rule or RULE
     show_experiment(
         lambda: order_report(rule, table_only=table_only, **of_load), json_file, html_file

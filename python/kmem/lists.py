@@ -16,7 +16,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from kmem.lab_report import Plot, Report, show_experiment
-from kmem.setup import BUILD, KmemError
+from kmem.setup import BUILD, BadUsage, KmemError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,5 +113,5 @@ def lists_report(slabs: int = SLABS) -> Report:
 
 def show_lists(slabs: int, json_file: Path | None, html_file: Path | None) -> None:
     if not 1 <= slabs <= SLABS_MOST:
-        raise KmemError(f"lab lists: --slabs {slabs}; expected 1 to {SLABS_MOST}")
+        raise BadUsage(f"lab lists: --slabs {slabs}; expected 1 to {SLABS_MOST}")
     show_experiment(lambda: lists_report(slabs), json_file, html_file)

@@ -15,7 +15,7 @@ from kmem.registry import (
     open_process,
     processes,
 )
-from kmem.setup import KmemError
+from kmem.setup import BadUsage, KmemError
 from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 
 WAIT_SECONDS = 2.0  # for what the process itself has to work out or do
@@ -140,9 +140,9 @@ def split_name(text: str) -> tuple[str, str]:
     """Of CACHE/NAME; the cache's name may hold slashes itself."""
     cache, slash, name = text.rpartition("/")
     if not slash or not cache or not name:
-        raise KmemError(f"attr {text}: expected CACHE/NAME, like kmalloc-64/cpu_partial")
+        raise BadUsage(f"attr {text}: expected CACHE/NAME, like kmalloc-64/cpu_partial")
     if name not in NAMES:
-        raise KmemError(f"attr {text}: no attribute {name}; there are {' '.join(NAMES)}")
+        raise BadUsage(f"attr {text}: no attribute {name}; there are {' '.join(NAMES)}")
     return cache, name
 
 
@@ -221,7 +221,7 @@ def check_value(cache: Cache, name: str, value: str) -> int:
     expected = f"{least}" if least == limit else f"a number from {least} to {limit}"
     is_number = value.isascii() and value.isdecimal() and len(value) <= DIGITS_MOST
     if not is_number or not least <= int(value) <= limit:
-        raise KmemError(f"{where}: {value!r}; expected {expected}; nothing changed")
+        raise BadUsage(f"{where}: {value!r}; expected {expected}; nothing changed")
     if name == "failslab" and cache["aliases"]:
         raise KmemError(f"{where}: the cache has aliases and cannot be marked; nothing changed")
     return int(value)
@@ -230,7 +230,7 @@ def check_value(cache: Cache, name: str, value: str) -> int:
 def write_attribute(process: int, text: str, value: str) -> None:
     cache_name, name = split_name(text)
     if name not in WRITABLE.split():
-        raise KmemError(f"attr {text}: read only; one can write {WRITABLE}")
+        raise BadUsage(f"attr {text}: read only; one can write {WRITABLE}")
     with open_process(process, writable=True) as registry:
         cache = find_cache(registry, cache_name)
         registry.ask(cache["birth"], name, str(check_value(cache, name, value)))

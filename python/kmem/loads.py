@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from kmem.costs import read_costs
-from kmem.setup import BUILD, KmemError
+from kmem.setup import BUILD, BadUsage, KmemError
 
 TOOL = BUILD / "tools" / "loads-4k"
 CACHES = Path(__file__).parent / "load_caches.csv"
@@ -55,7 +55,8 @@ def run(load: Load) -> dict[str, Any]:
     done = subprocess.run(load.line(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = done.stderr.strip() or f"status {done.returncode}"
-        raise KmemError(f"lab: {reason.removeprefix('loads: ')}")
+        kind = BadUsage if done.returncode == BadUsage.status else KmemError
+        raise kind(f"lab: {reason.removeprefix('loads: ')}")
     return dict(json.loads(done.stdout))
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from kmem import hackbench
 from kmem.lab_report import Plot, Report
-from kmem.setup import BUILD, KmemError, build, read_mail, write_json
+from kmem.setup import BUILD, BadUsage, KmemError, build, read_mail, write_json
 
 TOOL = BUILD / "tools" / "order"
 
@@ -80,7 +80,8 @@ def compute(cases: Sequence[Case]) -> list[Slab]:
         check=False,
     )
     if done.returncode != 0:
-        raise KmemError(f"lab order: {done.stderr.strip() or f'status {done.returncode}'}")
+        kind = BadUsage if done.returncode == BadUsage.status else KmemError
+        raise kind(f"lab order: {done.stderr.strip() or f'status {done.returncode}'}")
     return [Slab(*map(int, line.split())) for line in done.stdout.splitlines()]
 
 

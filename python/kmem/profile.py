@@ -16,7 +16,7 @@ import typer
 from kmem.flame import draw
 from kmem.pprof import Row, encode, write
 from kmem.registry import RECORD_STACK, Registry, RegistryError, alive, open_process
-from kmem.setup import KmemError, end_as_by_ctrl_c, why_not_written
+from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, why_not_written
 from kmem.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
@@ -182,10 +182,10 @@ def make_rows(
 
 def check(interval: int, outputs: list[Path]) -> None:
     if not LEAST <= interval <= MOST:
-        raise KmemError(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
+        raise BadUsage(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
     for path in outputs:
         if not path.name.endswith((".pb.gz", ".svg")):
-            raise KmemError(f"-o {path}: expected a name that ends with .pb.gz or .svg")
+            raise BadUsage(f"-o {path}: expected a name that ends with .pb.gz or .svg")
         if reason := why_not_written(path):
             raise KmemError(f"-o {path}: {reason}")
 

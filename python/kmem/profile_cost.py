@@ -22,7 +22,7 @@ import typer
 from kmem.figures import median_of_ratios
 from kmem.profile import set_value
 from kmem.registry import Registry
-from kmem.setup import KmemError, build, write_json
+from kmem.setup import BadUsage, KmemError, build, write_json
 from kmem.watched import watched
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
@@ -72,9 +72,9 @@ def one_window(
 
 def bench_profile(rounds: int, window: float, seed: int, json_file: Path | None) -> None:
     if rounds < ROUNDS_LEAST:
-        raise KmemError(f"bench profile: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
+        raise BadUsage(f"bench profile: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
     if not 0.1 <= window <= 10:
-        raise KmemError(f"bench profile: --window {window:g}: expected 0.1 to 10 seconds")
+        raise BadUsage(f"bench profile: --window {window:g}: expected 0.1 to 10 seconds")
     build()
     settings = (0, *INTERVALS)
     throughput: dict[int, list[float]] = {interval: [] for interval in settings}

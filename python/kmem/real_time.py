@@ -24,6 +24,7 @@ from kmem.replay import (
     add_derived,
     cache_table,
     check_options,
+    complaint,
     run,
     run_tool,
     state_rows,
@@ -71,7 +72,7 @@ def run_round(trace: Path, arguments: Sequence[str], options: str) -> dict[str, 
     environment = os.environ | {"KMEM_OPTIONS": f"classes=fine,{options}"}
     document, messages = run_tool(TOOL, trace, arguments, environment)
     if messages:
-        raise KmemError(f"replay: {messages[0].removeprefix('kmem: ')}")
+        raise complaint(messages[0])
     return document
 
 

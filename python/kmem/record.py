@@ -20,6 +20,7 @@ from typing import Any
 from kmem.setup import (
     BUILD,
     ROOT,
+    BadUsage,
     KmemError,
     build,
     end_as_by_ctrl_c,
@@ -174,7 +175,7 @@ def record_program(
         raw = folder / "raw"
         # What ends an option ends the name.
         if set(",\n") & set(str(raw)) or len(os.fsencode(raw)) > PATH_MOST:
-            raise KmemError(
+            raise BadUsage(
                 f"record: {str(out)!r}: expected a path without commas and line ends, of at most"
                 f" {PATH_MOST - 32} bytes"
             )
@@ -242,9 +243,9 @@ def kernel_tool() -> None:
 def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buffer_kib: int) -> int:
     """The command's exit status."""
     if bool(command) == (seconds is not None):
-        raise KmemError("record kernel: expected --seconds N or -- COMMAND, one of the two")
+        raise BadUsage("record kernel: expected --seconds N or -- COMMAND, one of the two")
     if seconds is not None and not 0 < seconds <= SECONDS_MOST:
-        raise KmemError(
+        raise BadUsage(
             f"record kernel: --seconds {seconds:g}: expected more than 0, at most {SECONDS_MOST}"
         )
     if os.geteuid() != 0:

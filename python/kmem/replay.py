@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.costs import ASSUMED, modelled_ns, read_costs
-from kmem.setup import BUILD, KmemError, build, write_json
+from kmem.setup import BUILD, BadUsage, KmemError, build, write_json
 
 # By the KiB of a page.
 TOOLS = {
@@ -55,15 +55,23 @@ def run_tool(
     lines = done.stderr.splitlines()
     if done.returncode != 0:
         reason = next(filter(None, lines), f"status {done.returncode}")
-        raise KmemError(f"replay: {reason.removeprefix('replay: ').removeprefix('kmem: ')}")
+        kind = BadUsage if done.returncode == BadUsage.status else KmemError
+        raise kind(f"replay: {reason.removeprefix('replay: ').removeprefix('kmem: ')}")
     return dict(json.loads(done.stdout)), lines
+
+
+def complaint(line: str) -> KmemError:
+    """What the library said when it started."""
+    text = line.removeprefix("kmem: ")
+    kind = BadUsage if text.startswith(("option ", "unknown option ")) else KmemError
+    return kind(f"replay: {text}")
 
 
 def run(trace: Path, arguments: Sequence[str], page_kib: int = 4) -> tuple[dict[str, Any], str]:
     """The simulation's document, and its line about speed; what else it says is an error."""
     document, (*messages, speed) = run_tool(TOOLS[page_kib], trace, arguments)
     if messages:
-        raise KmemError(f"replay: {messages[0].removeprefix('kmem: ')}")
+        raise complaint(messages[0])
     return document, speed
 
 
@@ -169,7 +177,7 @@ def check_options(texts: Sequence[str]) -> None:
     """Refuses options that have files written: those of a replay would be of the tool itself."""
     for entry in ",".join(texts).replace("\n", ",").split(","):
         if entry.partition("=")[0] in FILE_OPTIONS:
-            raise KmemError(
+            raise BadUsage(
                 f"option {entry}: a replay writes no such file; expected options of the allocator"
             )
 
@@ -239,8 +247,8 @@ def show_replay(
     costs_file: Path | None,
     json_file: Path | None,
 ) -> None:
-    if slabinfo and (cpus or nodes or repeat):
-        raise KmemError("replay: --slabinfo is for one CPU, so without --cpus, --nodes, --repeat")
+    if slabinfo and (cpus, nodes, repeat) != (None, None, None):
+        raise BadUsage("replay: --slabinfo is for one CPU, so without --cpus, --nodes, --repeat")
     check_options(options)
     build()
     costs_file = costs_file or ASSUMED

@@ -29,7 +29,7 @@ from kmem.live import WRITABLE, check_value
 from kmem.metrics import ProcessesCollector
 from kmem.registry import open_process
 from kmem.sampler import Sampler
-from kmem.setup import KmemError, end_as_by_ctrl_c
+from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c
 
 ADDRESS = "127.0.0.1"
 BODY_MOST_BYTES = 4096
@@ -225,9 +225,9 @@ class QuietHandler(WSGIRequestHandler):
 
 def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
     if not 0 <= port <= 65535:
-        raise KmemError(f"serve: --port {port}: expected 0 (any) to 65535")
+        raise BadUsage(f"serve: --port {port}: expected 0 (any) to 65535")
     if not 0.1 <= interval <= 3600:
-        raise KmemError(f"serve: --interval {interval:g}: expected 0.1 to 3600 seconds")
+        raise BadUsage(f"serve: --interval {interval:g}: expected 0.1 to 3600 seconds")
     sampler = Sampler(interval)
     token = secrets.token_urlsafe(16) if allow_writes else None
     service = Service(sampler, (), token)

@@ -20,7 +20,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from kmem.live import FLAGS, table_row, word
 from kmem.registry import Cache, RegistryError
-from kmem.setup import KmemError
+from kmem.setup import BadUsage, KmemError
 from kmem.watch import (
     Figures,
     History,
@@ -458,9 +458,9 @@ def print_once(process: int | None, order: str) -> None:
 def show_top(process: int | None, *, delay: float, order: str, once: bool) -> None:
     if order not in ORDERS:
         names = ", ".join(f"{key} ({order.name})" for key, order in ORDERS.items())
-        raise KmemError(f"top: --sort {order}: expected one of {names}")
+        raise BadUsage(f"top: --sort {order}: expected one of {names}")
     if not 0.1 <= delay <= 3600:
-        raise KmemError(f"top: --delay {delay:g}: expected 0.1 to 3600 seconds")
+        raise BadUsage(f"top: --delay {delay:g}: expected 0.1 to 3600 seconds")
     if once:
         print_once(process, order)
         return

@@ -30,7 +30,7 @@ from rich.table import Table
 from kmem import tune_worker
 from kmem.costs import ASSUMED, read_costs
 from kmem.replay import TOOLS, add_derived, check_options, tool_arguments
-from kmem.setup import KmemError, build, handle, write_json
+from kmem.setup import BadUsage, KmemError, build, handle, write_json
 from kmem.trace import read_trace
 from kmem.tune_space import BY_ENGINE, COMMON, FIRST, entries, line
 from kmem.tune_study import Asked, Study, Trial, ask, best, pareto, score
@@ -199,6 +199,7 @@ class Replays:
         self.answers = answers
         self.defaults = next((trial.figures for trial in known if trial.number == 0), None)
         self.found = {trial.line: (trial.ratios, trial.figures) for trial in known}
+        self.refused: set[str] = set()  # as no options at all
         cloudpickle.register_pickle_by_value(tune_worker)
         self.tool = client.scatter(search.tool, broadcast=True, hash=False)
         self.traces = [
@@ -217,6 +218,8 @@ class Replays:
     def keep(self, options: str, answer: Mapping[str, Any]) -> None:
         if "error" in answer:
             self.found[options] = (None, answer["error"])
+            if answer["refused"]:
+                self.refused.add(options)
             return
         figures = self.search.figures(answer["documents"])
         if self.defaults is None:
@@ -254,7 +257,8 @@ def run_batch(replays: Replays, study: Study, batch: Sequence[Asked], progress: 
         ratios, figures = replays.found[options]
         if batch[0].number == 0 and ratios is None:
             reason = re.sub("^(replay|kmem): ", "", figures)
-            raise KmemError(f"tune: the defaults cannot be replayed: {reason}")
+            kind = BadUsage if options in replays.refused else KmemError
+            raise kind(f"tune: the defaults cannot be replayed: {reason}")
         for one in batch:
             if lines[one.number] == options:
                 study.add(

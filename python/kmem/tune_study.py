@@ -20,7 +20,7 @@ from optuna.exceptions import OptunaError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from kmem.setup import KmemError
+from kmem.setup import BadUsage, KmemError
 from kmem.tune_space import Params, first_params, suggest
 
 GOALS = {"time": (0,), "memory": (1,), "both": (0, 1)}  # places in Trial.ratios
@@ -58,7 +58,7 @@ class Study:
     def __init__(self, file: Path, name: str) -> None:
         self.file = file
         if set("?%") & set(str(file)):
-            raise KmemError(f"tune: --study {file}: expected a name without ? and %")
+            raise BadUsage(f"tune: --study {file}: expected a name without ? and %")
         deadline = time.monotonic() + MADE_SECONDS
         while True:
             try:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-EXIT_OF_REPLAY = 1  # with a line that says why
+EXIT_OF_REPLAY = 2  # at most, with a line that says why
 BUSY_SECONDS = 10  # that a new program may be open for writing in a child of another thread
 
 
@@ -63,7 +63,9 @@ def replay(tool: bytes, traces: Sequence[bytes], arguments: Sequence[str]) -> di
             # Killed, or not started: a missing library, too little memory.
             raise OSError(f"replay ended with status {done.returncode}: {done.stderr.strip()}")
         if done.returncode != 0 or messages:
-            return {"error": next(filter(None, done.stderr.splitlines()), "replay failed")}
+            text = next(filter(None, done.stderr.splitlines()), "replay failed")
+            # What a replay that runs says is about its options.
+            return {"error": text, "refused": done.returncode != 1}
         document = dict(json.loads(done.stdout))
         del document["caches"]
         documents.append(document)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.loads import Load, run, run_all
-from kmem.setup import KmemError, build, write_json
+from kmem.setup import BadUsage, KmemError, build, write_json
 
 if TYPE_CHECKING:
     from kmem.trace import Trace
@@ -283,7 +283,7 @@ def as_table(comparison: Comparison) -> Table:
 
 def show_workloads(traces: Path | None, scale: float, json_file: Path | None) -> None:
     if not 0 < scale <= 1:
-        raise KmemError(f"lab workloads: --scale {scale:g}: expected more than 0, at most 1")
+        raise BadUsage(f"lab workloads: --scale {scale:g}: expected more than 0, at most 1")
     build()
     recorded = read_traces(traces) if traces else read_recorded()
     shapes = run_all(

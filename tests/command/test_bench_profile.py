@@ -51,6 +51,6 @@ def test_command(tmp_path: Path) -> None:
 )
 def test_bad_arguments(arguments: tuple[str, ...], named: str) -> None:
     done = profile(*arguments)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert named in done.stderr
     assert done.stderr.count("\n") == 1

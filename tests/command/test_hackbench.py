@@ -112,7 +112,8 @@ def test_online_cpus_give_smaller_slabs() -> None:
 )
 def test_bad_arguments_are_named(argument: str, named: str) -> None:
     done = run(argument)
-    assert done.returncode == 1
+    # The table is a file, which might have such a column.
+    assert done.returncode == (1 if "a column of" in named else 2)
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.endswith(f"{named}\n")
@@ -121,7 +122,7 @@ def test_bad_arguments_are_named(argument: str, named: str) -> None:
 def test_cpus_must_fit() -> None:
     for arguments in (("boot_cpus=17",), ("load_cpus=65",)):
         done = run(*arguments)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "boot_cpus <= load_cpus <= possible" in done.stderr
 
 
@@ -136,5 +137,5 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
 
 def test_unknown_loads_are_named() -> None:
     done = subprocess.run([TOOL, "nothing", CACHES], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == "loads: expected messages, exchange, packets or rings, not nothing\n"

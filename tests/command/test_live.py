@@ -131,9 +131,9 @@ def value(*arguments: object) -> str:
     return result.stdout
 
 
-def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
-    """One line that says why; never a traceback."""
-    assert result.returncode == 1
+def assert_refused(result: subprocess.CompletedProcess[str], *words: str, status: int = 1) -> None:
+    """One line that says why; never a traceback. 2: the command line is wrong."""
+    assert result.returncode == status
     assert result.stdout == ""
     assert result.stderr.startswith("kmem: ")
     assert result.stderr.count("\n") == 1
@@ -450,7 +450,8 @@ def test_a_cache_that_goes_while_it_is_read(program: Program) -> None:
     ],
 )
 def test_wrong_requests(program: Program, arguments: list[str], words: list[str]) -> None:
-    assert_refused(kmem("attr", program.pid, *arguments), *words)
+    status = 1 if "nocache" in words else 2
+    assert_refused(kmem("attr", program.pid, *arguments), *words, status=status)
 
 
 def test_processes_without_a_registry() -> None:

@@ -357,7 +357,7 @@ def test_malformed_changes(writable: Server, program: Program) -> None:
     ],
 )
 def test_wrong_requests(arguments: list[str], words: list[str]) -> None:
-    assert_refused(kmem("serve", *arguments), *words)
+    assert_refused(kmem("serve", *arguments), *words, status=2)
 
 
 def test_a_port_that_is_taken(server: Server) -> None:

@@ -269,7 +269,8 @@ def test_on_a_real_terminal(program: Program) -> None:
     ],
 )
 def test_wrong_requests(arguments: list[str], words: list[str]) -> None:
-    assert_refused(kmem("top", *arguments), *words)
+    status = 2 if arguments and arguments[0].startswith("-") else 1
+    assert_refused(kmem("top", *arguments), *words, status=status)
     if arguments and arguments[0].isdigit():
         assert_refused(kmem("top", "--once", *arguments), *words)
 

@@ -182,7 +182,7 @@ def test_a_bad_scale_is_named(scale: str) -> None:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "more than 0, at most 1" in done.stderr
 
 

@@ -256,7 +256,7 @@ def test_one_set() -> None:
 )
 def test_bad_input_is_named(arguments: list[str], named: str) -> None:
     done = kmem(BOOT, *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("kmem: replay: ")
     assert named in line
@@ -278,7 +278,7 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
 def test_bad_arguments_of_the_tool(tmp_path: Path) -> None:
     for argument in ("cpus", "touch=2", "window=x", "nodes=1"):
         done = tool(BOOT, "", argument)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert (done.returncode, done.stdout) == (2, "")
         assert argument.split("=")[-1] in done.stderr
     path = tmp_path / "bad.ktrace"
     path.write_bytes(b"nothing that could be a trace")

@@ -143,6 +143,13 @@ void die(const char *what, const char *value)
         exit(1);
 }
 
+/* Arguments that are wrong. */
+__attribute__((noreturn)) static void refuse(const char *what, const char *value)
+{
+        fprintf(stderr, "loads: %s%s\n", what, value);
+        exit(2);
+}
+
 void *need(void *memory)
 {
         if (!memory)
@@ -168,7 +175,7 @@ static bool read_parameter(const char *name, size_t length, const char *value)
                     number > parameters[i].most) {
                         snprintf(range, sizeof(range), "expected %s from %u to %u, not ",
                                  parameters[i].name, parameters[i].least, parameters[i].most);
-                        die(range, value);
+                        refuse(range, value);
                 }
                 *parameters[i].value = (unsigned int)number;
                 return true;
@@ -192,7 +199,7 @@ static uint32_t picoseconds(const char *argument, const char *value)
         double ns = strtod(value, &end);
 
         if (end == value || *end || !(ns >= 0 && ns <= COST_MOST_NS))
-                die("expected a cost from 0 to 1000000 ns, not ", argument);
+                refuse("expected a cost from 0 to 1000000 ns, not ", argument);
         return (uint32_t)(ns * 1000 + 0.5);
 }
 
@@ -228,12 +235,12 @@ static bool read_cost(const char *name, size_t length, const char *value)
 static void read_arguments(int argc, char **argv)
 {
         if (argc < 3)
-                die("usage: loads messages|exchange|packets|rings CACHES [NAME=VALUE]...", "");
+                refuse("usage: loads messages|exchange|packets|rings CACHES [NAME=VALUE]...", "");
         for (size_t i = 0; i < array_size(loads); i++)
                 if (!strcmp(argv[1], loads[i]->name))
                         load = loads[i];
         if (!load)
-                die("expected messages, exchange, packets or rings, not ", argv[1]);
+                refuse("expected messages, exchange, packets or rings, not ", argv[1]);
         for (int i = 3; i < argc; i++) {
                 const char *value = strchr(argv[i], '=');
                 size_t length = value ? (size_t)(value++ - argv[i]) : 0;
@@ -241,7 +248,7 @@ static void read_arguments(int argc, char **argv)
                 if (!value ||
                     (!read_parameter(argv[i], length, value) &&
                      !read_text(argv[i], length, value) && !read_cost(argv[i], length, value)))
-                        die("expected a setting or a cost and its value, not ", argv[i]);
+                        refuse("expected a setting or a cost and its value, not ", argv[i]);
         }
         if (!settings.load_cpus)
                 settings.load_cpus = settings.boot_cpus;
@@ -250,7 +257,7 @@ static void read_arguments(int argc, char **argv)
         if (!settings.cache_cpus)
                 settings.cache_cpus = (settings.load_cpus + settings.nodes - 1) / settings.nodes;
         if (settings.boot_cpus > settings.load_cpus || settings.load_cpus > settings.possible)
-                die("expected boot_cpus <= load_cpus <= possible", "");
+                refuse("expected boot_cpus <= load_cpus <= possible", "");
 }
 
 /* ---- The run ----------------------------------------------------------------------------- */
@@ -348,7 +355,7 @@ static void start_machine(void)
 
         if (snprintf(options, sizeof(options), "sheaf_capacity=0,slab_merge=0%s%s",
                      *settings.options ? "," : "", settings.options) >= (int)sizeof(options))
-                die("expected at most 470 characters of options, not ", settings.options);
+                refuse("expected at most 470 characters of options, not ", settings.options);
         if (sim_start(&machine))
                 exit(1);
         if (settings.charged) {

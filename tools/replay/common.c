@@ -9,16 +9,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static void say(const char *format, va_list arguments)
+{
+        fputs("replay: ", stderr);
+        vfprintf(stderr, format, arguments);
+        fputc('\n', stderr);
+}
+
 void die(const char *format, ...)
 {
         va_list arguments;
 
         va_start(arguments, format);
-        fputs("replay: ", stderr);
-        vfprintf(stderr, format, arguments);
-        fputc('\n', stderr);
+        say(format, arguments);
         va_end(arguments);
         exit(1);
+}
+
+void refuse(const char *format, ...)
+{
+        va_list arguments;
+
+        va_start(arguments, format);
+        say(format, arguments);
+        va_end(arguments);
+        exit(2);
 }
 
 void *need(void *memory)
@@ -36,7 +51,7 @@ unsigned int number_of(const char *name, const char *value, unsigned int most)
         errno = 0;
         parsed = strtoul(value, &end, 10);
         if (*value < '1' || *value > '9' || *end || errno || parsed > most)
-                die("%s=%s: expected a number from 1 to %u", name, value, most);
+                refuse("%s=%s: expected a number from 1 to %u", name, value, most);
         return (unsigned int)parsed;
 }
 

@@ -14,6 +14,7 @@
  */
 #include "tools/replay/replay.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,8 +36,8 @@ static void read_argument(struct plan *plan, const char *argument)
         else if (length == 7 && !strncmp(argument, "options", length))
                 plan->options = value;
         else
-                die("expected cpus=N, nodes=M, repeat=K, moments=N or options=TEXT, not %s",
-                    argument);
+                refuse("expected cpus=N, nodes=M, repeat=K, moments=N or options=TEXT, not %s",
+                       argument);
 }
 
 int main(int argc, char **argv)
@@ -46,9 +47,10 @@ int main(int argc, char **argv)
         struct trace trace;
         struct replay replay;
         struct outcome outcome;
+        int error;
 
         if (argc < 2)
-                die("expected a trace, then NAME=VALUE");
+                refuse("expected a trace, then NAME=VALUE");
         for (int i = 2; i < argc; i++)
                 read_argument(&plan, argv[i]);
         load_or_die(argv[1], &trace);
@@ -56,8 +58,8 @@ int main(int argc, char **argv)
                 plan.cpus = min_of(max_of(trace.cpus, 1u), SIM_CPUS_MAX);
         machine = (struct sim_machine){
                 .cpus_online = plan.cpus, .nodes = plan.nodes, .options = plan.options};
-        if (sim_start(&machine))
-                return 1;
+        if ((error = sim_start(&machine)))
+                return error == EINVAL ? 2 : 1;
         replay_prepare(&replay, &trace, PLACES_REUSED);
         replay_run(&replay, &plan, &outcome);
         replay_print(&replay, &plan, &outcome, &trace);

@@ -424,7 +424,7 @@ static void read_argument(struct machine *machine, const char *argument)
         else if (length == 5 && !strncmp(argument, "touch", length))
                 machine->touch = number_of("touch", value, 1);
         else
-                die("expected cpus=N, window=W or touch=1, not %s", argument);
+                refuse("expected cpus=N, window=W or touch=1, not %s", argument);
 }
 
 int main(int argc, char **argv)
@@ -436,7 +436,7 @@ int main(int argc, char **argv)
         bool counted;
 
         if (argc < 2)
-                die("expected a trace, then NAME=VALUE");
+                refuse("expected a trace, then NAME=VALUE");
         for (int i = 2; i < argc; i++)
                 read_argument(&machine, argv[i]);
         load_or_die(argv[1], &trace);

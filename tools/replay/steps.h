@@ -48,6 +48,8 @@ struct replay {
 
 /* Prints a line and ends the program. */
 void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* The same for arguments that are wrong, with status 2. */
+void refuse(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 /* Memory is never missing. */
 void *need(void *memory);
 /* The number of an argument NAME=VALUE, from 1 to @most; ends the program if it is none. */
