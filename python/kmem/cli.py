@@ -3,6 +3,7 @@
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
 
 from kmem.allocators import Engine
-from kmem.setup import BadUsage, KmemError, need_extra, why_not_written
+from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, need_extra, why_not_written
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -859,6 +860,8 @@ def run_command() -> int:
 
 def start() -> int:
     """Run the command line and write what it printed; the exit status."""
+    # Else the programs that it waits for would go on, and its folders stay.
+    end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     try:
         try:
             return run_command()

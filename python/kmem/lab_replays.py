@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from rich.progress import track
 
 from kmem.costs import ASSUMED, read_costs
 from kmem.replay import add_derived, run, tool_arguments
-from kmem.setup import KmemError
+from kmem.setup import KmemError, waiting_threads
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -54,6 +53,6 @@ def replay(job: Job) -> dict[str, Any]:
 
 def replay_all(jobs: Mapping[Key, Job], what: str) -> dict[Key, dict[str, Any]]:
     """The documents of all jobs, by their keys."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with waiting_threads(len(os.sched_getaffinity(0))) as pool:
         documents = progress(pool.map(replay, jobs.values()), what, len(jobs))
         return dict(zip(jobs, documents, strict=True))

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from kmem.costs import read_costs
-from kmem.setup import BUILD, BadUsage, KmemError
+from kmem.setup import BUILD, BadUsage, KmemError, waiting_threads
 
 TOOL = BUILD / "tools" / "loads-4k"
 CACHES = Path(__file__).parent / "load_caches.csv"
@@ -77,7 +76,7 @@ def run_all(
     console = Console(stderr=True)
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
-        ThreadPoolExecutor(os.cpu_count()) as pool,
+        waiting_threads(os.cpu_count()) as pool,
     ):
         bar = progress.add_task(what, total=sum(map(weight, items)))
 

@@ -9,7 +9,8 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,21 @@ def end_as_by_ctrl_c(*numbers: signal.Signals) -> None:
         raise KeyboardInterrupt
 
     handle(interrupt, *numbers)
+
+
+@contextmanager
+def waiting_threads(count: int | None) -> Iterator[ThreadPoolExecutor]:
+    """Threads that wait for programs, which end with the command if it is ended or fails."""
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for children in Path("/proc/self/task").glob("*/children"):
+                for child in children.read_text().split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(child), signal.SIGTERM)
+            raise
 
 
 def build() -> None:

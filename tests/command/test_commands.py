@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from kmem.setup import KmemError, why_not_written, write_json
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
+TRACE = ROOT / "python" / "kmem" / "traces" / "boot-6.1tiny-slub-64M.slt.zst"
 BULK = ROOT / "build" / "bench" / "bulk"
 
 BULKS = [1, 2, 3, 4, 8, 16, 30, 32, 34, 48, 64, 128, 158, 250]
@@ -257,6 +259,47 @@ def test_ctrl_c_ends_quietly() -> None:
         os.killpg(working.pid, signal.SIGINT)
         assert working.stderr.read() == b""
         assert working.wait(60) == 130
+
+
+def command_line(process: int) -> str:
+    """Nothing once it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def children_of(process: int) -> list[int]:
+    files = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        # One tool that runs for minutes, and several in threads that wait for them.
+        ("replay", TRACE, "--cpus", "64", "--repeat", "30000"),
+        ("lab", "cpu-partial"),
+    ],
+)
+def test_a_command_that_is_ended_leaves_nothing_running(arguments: tuple[str | Path, ...]) -> None:
+    with subprocess.Popen(
+        [KMEM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as working:
+        deadline = time.monotonic() + 60
+        tools: list[int] = []
+        while not tools and time.monotonic() < deadline:
+            time.sleep(0.1)
+            tools = [
+                child for child in children_of(working.pid) if "build/tools" in command_line(child)
+            ]
+        assert tools
+        working.terminate()
+        assert working.wait(30) == 130
+        assert working.stderr and working.stderr.read() == b""
+        while any(map(command_line, tools)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(command_line, tools))
 
 
 @pytest.mark.parametrize("table", ["micro", "bulk"])
