@@ -16,7 +16,7 @@ import typer
 from kmem.flame import draw
 from kmem.pprof import Row, encode, write
 from kmem.registry import RECORD_STACK, Registry, RegistryError, alive, open_process
-from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, why_not_written
+from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, whole, why_not_written
 from kmem.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
@@ -228,7 +228,9 @@ def profile(
                     ([frame.function for frame in row.frames] or ["unknown"], row.values[column])
                     for row in rows
                 ]
-                path.write_text(draw(stacks, f"process {process}: {title}", "bytes"))
+                picture = draw(stacks, f"process {process}: {title}", "bytes")
+                with whole(path) as place:
+                    place.write_text(picture, encoding="utf-8")
             else:
                 message = encode(
                     rows,
@@ -239,7 +241,8 @@ def profile(
                     duration_ns=duration,
                     comment=f"libkmem, process {process}",
                 )
-                write(path, message)
+                with whole(path) as place:
+                    write(place, message)
         except OSError as error:
             raise KmemError(f"-o {path}: {error.strerror}") from None
     samples = sum(

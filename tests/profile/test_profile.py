@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -19,9 +20,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kmem import profile as kmem_profile
 from kmem.pprof import Frame, Mapping, Row, encode
 from kmem.profile import Counts, changed, read_stacks
 from kmem.registry import RegistryError, open_process
+from kmem.setup import KmemError
 from kmem.symbols import Symbols
 
 pytestmark = pytest.mark.alone
@@ -301,6 +304,30 @@ def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
             assert command.wait(60) == 0
         wait_until_off(process.pid)
     assert picture.exists()
+
+
+@pytest.mark.parametrize("name", ["old.svg", "old.pb.gz"])
+def test_files_are_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def write_a_part(file: Path, *_: object, **__: object) -> None:
+        with file.open("w") as part:
+            part.write("a part")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    old = tmp_path / name
+    old.write_text("old")
+    with sites(1000000, "registry=on") as process:
+        wait_for_registry(process.pid)
+        monkeypatch.setattr(kmem_profile, "end_as_by_ctrl_c", lambda *_: None)
+        monkeypatch.setattr(Path, "write_text", write_a_part)
+        monkeypatch.setattr(Path, "write_bytes", write_a_part)
+        with pytest.raises(KmemError, match=f"-o {old}: No space left on device"):
+            kmem_profile.profile(
+                process.pid, seconds=0.1, interval=1024, slices=0, outputs=[old], view="live"
+            )
+    assert old.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [old]
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
