@@ -2,6 +2,7 @@
 #include "system_wrap.h"
 
 #include "base/atomic.h"
+#include "base/message.h"
 
 struct system_wrap system_wrap = {
         .now_ms = 1000000,
@@ -55,6 +56,10 @@ bool __wrap_system_commit(void *start, size_t bytes)
 
 bool __wrap_system_purge(void *start, size_t bytes)
 {
+        /* The system would round the length up, and so take pages that are in use. */
+        check_or_die(((uintptr_t)start | bytes) % system_page_bytes() == 0);
+        if (system_wrap.while_purging)
+                system_wrap.while_purging();
         return allowed(CALL_PURGE) && __real_system_purge(start, bytes);
 }
 

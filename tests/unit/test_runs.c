@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Which free run serves a request, and which is purged when: runs of known length and age, made by
+ * freeing parts of one block.
+ */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "base/options.h"
+#include "page/purge.h"
+#include "page/zone.h"
+#include "page_model.h"
+#include "system_wrap.h"
+
+enum {
+        HEAP_BYTES = 256 << 20,
+        ALL_PAGES = 4 * CHUNK_PAGES - 1,
+};
+
+static struct page *all; /* every page of the heap so far */
+
+static int start(void **state)
+{
+        (void)state;
+        system_wrap_allow_all();
+        system_wrap.page_bytes = 0;
+        system_wrap.while_purging = NULL;
+        options.purge_delay = 100;
+        if (!heap_renew(HEAP_BYTES))
+                return -1;
+        all = pages_alloc_exact(ALL_PAGES, 1, NULL);
+        if (!all || frontier.pages != ALL_PAGES + 1)
+                return -1;
+        model_take(all, ALL_PAGES, 1);
+        return 0;
+}
+
+static void hole(size_t first, size_t count)
+{
+        model_drop(all + first, count, 1);
+        pages_free(all + first, count);
+}
+
+/* A request for so many pages gets those. */
+static void fill(size_t first, size_t count)
+{
+        struct page *page = pages_alloc_exact(count, 1, NULL);
+
+        assert_ptr_equal(page, all + first);
+        model_take(page, count, 1);
+}
+
+static size_t touched_pages(size_t first, size_t count)
+{
+        size_t touched = 0;
+
+        for (size_t i = 0; i < count; i++)
+                touched += bit_get(frontier.touched_bits, page_number(all + first + i));
+        return touched;
+}
+
+/* Small runs have a list for each length, longer ones share one. */
+static void test_newest_of_equals_serves(void **state)
+{
+        static const size_t lengths[] = {10, 40};
+
+        (void)state;
+        for (size_t i = 0; i < array_size(lengths); i++) {
+                for (size_t first = 100; first <= 300; first += 100) {
+                        hole(first, lengths[i]);
+                        system_wrap.now_ms++;
+                }
+                for (size_t first = 300; first >= 100; first -= 100)
+                        fill(first, lengths[i]);
+                model_check_all();
+        }
+}
+
+/* Of the touched run as many pages are touched as are wanted, or it is as short as the clean one. */
+static void test_touched_or_clean(void **state)
+{
+        (void)state;
+        hole(100, 50);
+        hole(300, 20);
+        pages_purge_all(0);
+        hole(150, 10);
+        fill(100, 10);
+        start(NULL);
+        hole(100, 30);
+        hole(300, 40);
+        pages_purge_all(0);
+        hole(130, 10);
+        fill(100, 20);
+        model_check_all();
+}
+
+/* A run that was joined is as old as its part with the most touched pages, on whatever side. */
+static void test_time_of_joined_runs(void **state)
+{
+        (void)state;
+        for (size_t side = 0; side < 2; side++) {
+                start(NULL);
+                hole(100 + side * 35, 30);
+                system_wrap.now_ms += 20;
+                hole(side ? 110 : 135, 20);
+                system_wrap.now_ms += 20;
+                hole(130, 5);
+                system_wrap.now_ms += 60;
+                pages_purge_due();
+                assert_int_equal(zones[0].free_touched_pages, 0);
+                model_check_all();
+        }
+}
+
+/* The oldest runs of a list are purged, and newer ones do not keep what was left of one. */
+static void test_oldest_are_purged(void **state)
+{
+        (void)state;
+        hole(100, 40);
+        system_wrap.now_ms += 50;
+        hole(200, 40);
+        system_wrap.now_ms += 50;
+        pages_purge_due();
+        assert_int_equal(zones[0].purged_pages, 40);
+        assert_int_equal(touched_pages(200, 40), 40);
+
+        start(NULL);
+        hole(100, 100);
+        system_wrap.now_ms += 50;
+        hole(300, 40);
+        fill(100, 60);
+        system_wrap.now_ms += 50;
+        pages_purge_due();
+        assert_int_equal(zones[0].purged_pages, 40);
+        assert_int_equal(touched_pages(300, 40), 40);
+        model_check_all();
+}
+
+/* When the zone is looked at again: as soon as the oldest run is due that is purged unasked. */
+static void test_next_look(void **state)
+{
+        uint64_t begin = system_wrap.now_ms;
+
+        (void)state;
+        hole(100, PURGE_PAGES - 1);
+        assert_int_equal(zones[0].purge_at, UINT64_MAX);
+        hole(200, PURGE_PAGES);
+        assert_int_equal(zones[0].purge_at, begin + 100);
+        system_wrap.now_ms += 30;
+        hole(300, 40);
+        system_wrap.now_ms += 30;
+        hole(400, 40);
+        hole(500, 200);
+        system_wrap.now_ms = begin + 100;
+        pages_purge_due();
+        assert_int_equal(zones[0].purged_pages, PURGE_PAGES);
+        assert_int_equal(zones[0].purge_at, begin + 130);
+        system_wrap.now_ms = begin + 130;
+        pages_purge_due();
+        assert_int_equal(zones[0].purged_pages, PURGE_PAGES + 40);
+        assert_int_equal(zones[0].purge_at, begin + 160);
+        system_wrap.now_ms = begin + 140;
+        hole(800, PURGE_PAGES);
+        system_wrap.now_ms = begin + 160;
+        pages_purge_due();
+        assert_int_equal(zones[0].free_touched_pages, 2 * PURGE_PAGES - 1);
+        assert_int_equal(zones[0].purge_at, begin + 240);
+        model_check_all();
+}
+
+/* Runs of every length, as many as are due, and none before that. */
+static void test_idle(void **state)
+{
+        (void)state;
+        hole(100, system_page_bytes() / PAGE_SIZE * 2);
+        hole(300, 40);
+        assert_int_equal(pages_purge_idle(), 0);
+        system_wrap.now_ms += 99;
+        assert_int_equal(pages_purge_idle(), 0);
+        system_wrap.now_ms += 1;
+        assert_true(pages_purge_idle() >= 24 * PAGE_SIZE);
+        assert_true(zones[0].free_touched_pages < 2 * system_page_bytes() / PAGE_SIZE);
+
+        /* A delay from before the machine started. */
+        start(NULL);
+        options.purge_delay = system_wrap.now_ms + 1;
+        hole(300, 40);
+        assert_int_equal(pages_purge_idle(), 0);
+        assert_int_equal(zones[0].free_touched_pages, 40);
+        model_check_all();
+}
+
+/* The reclaim thread goes on until nothing is due; slow paths make one pass a millisecond. */
+static void test_passes(void **state)
+{
+        enum { PASS = 8192, LONG = 3 * PASS - 100 };
+        struct page *page = pages_alloc_exact(LONG, 1, NULL);
+
+        (void)state;
+        pages_free(page, LONG);
+        system_wrap.now_ms += 100;
+        pages_purge_due();
+        assert_int_equal(zones[0].purged_pages, PASS);
+        assert_int_equal(zones[0].purge_at, system_wrap.now_ms + 1);
+        pages_purge_due();
+        assert_int_equal(zones[0].purged_pages, PASS);
+        assert_int_equal(pages_purge_idle(), (size_t)(LONG - PASS) << PAGE_SHIFT);
+        assert_int_equal(zones[0].free_touched_pages, 0);
+        model_check_all();
+}
+
+/* A run that the system refuses does not keep others of its list from being purged. */
+static void test_refused_runs_stand_back(void **state)
+{
+        size_t calls = system_wrap.calls_made[CALL_PURGE];
+        size_t calls_for_one;
+
+        (void)state;
+        system_wrap.calls_left[CALL_PURGE] = 0;
+        hole(128, 48);
+        assert_int_equal(pages_purge_all(0), 0);
+        calls_for_one = system_wrap.calls_made[CALL_PURGE] - calls;
+        assert_true(calls_for_one > 0);
+        system_wrap.now_ms += 1;
+        hole(256, 48);
+        calls = system_wrap.calls_made[CALL_PURGE];
+        assert_int_equal(pages_purge_all(0), 0);
+        assert_true(system_wrap.calls_made[CALL_PURGE] - calls > calls_for_one);
+        model_check_all();
+}
+
+/* Pieces that get smaller and larger are whole pages of the system, of whatever size (system_wrap.c). */
+static void test_pieces_are_system_pages(void **state)
+{
+        enum { SYSTEM_PAGES = 16 };
+
+        (void)state;
+        system_wrap.page_bytes = SYSTEM_PAGES * PAGE_SIZE;
+        hole(100, 5 * SYSTEM_PAGES);
+        hole(300, 999);
+        system_wrap.calls_left[CALL_PURGE] = 0;
+        assert_int_equal(pages_purge_all(0), 0);
+        system_wrap_allow_all();
+        system_wrap.now_ms += 1;
+        /* Of what may go only some system pages, and a part of one. */
+        pages_purge_all(700 * PAGE_SIZE);
+        assert_true(zones[0].free_touched_pages >= 700);
+        assert_true(zones[0].free_touched_pages < 700 + 2 * SYSTEM_PAGES);
+        system_wrap.now_ms += 1;
+        pages_purge_all(0);
+        assert_true(zones[0].free_touched_pages < 4 * SYSTEM_PAGES);
+        model_check_all();
+}
+
+/* Each locked page keeps itself, and the calls for the others do not become one a page. */
+static void test_many_locked_pages(void **state)
+{
+        enum { FIRST = 1000, PAGES = 2600, LOCKED = 12, APART = 200 };
+        size_t system_pages = system_page_bytes() / PAGE_SIZE;
+        size_t calls;
+
+        (void)state;
+        skip_if_sanitized();
+        for (size_t i = 0; i < LOCKED; i++)
+                if (mlock(page_address(all + FIRST + i * APART + 60), PAGE_SIZE)) {
+                        print_message("# skipped: memory cannot be locked here\n");
+                        skip();
+                }
+        hole(FIRST, PAGES);
+        calls = system_wrap.calls_made[CALL_PURGE];
+        pages_purge_all(0);
+        calls = system_wrap.calls_made[CALL_PURGE] - calls;
+        munlock(page_address(all), (size_t)ALL_PAGES << PAGE_SHIFT);
+        assert_in_range(zones[0].free_touched_pages, LOCKED, (2 * LOCKED + 2) * system_pages);
+        assert_in_range(calls, LOCKED, LOCKED * 40);
+        model_check_all();
+}
+
+static size_t touched_while_purging;
+static size_t free_while_purging;
+
+static void count_while_purging(void)
+{
+        struct page_counts counts;
+
+        pages_count(&counts);
+        touched_while_purging = counts.free_touched_pages;
+        free_while_purging = counts.free_pages;
+}
+
+/* What is being purged is free, and touched until it is purged. */
+static void test_figures_while_purging(void **state)
+{
+        (void)state;
+        hole(128, 256);
+        touched_while_purging = free_while_purging = 0;
+        system_wrap.while_purging = count_while_purging;
+        assert_int_equal(pages_purge_all(0) > 0, true);
+        system_wrap.while_purging = NULL;
+        assert_int_equal(touched_while_purging, 256);
+        assert_int_equal(free_while_purging, 256);
+        model_check_all();
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup(test_newest_of_equals_serves, start),
+                cmocka_unit_test_setup(test_touched_or_clean, start),
+                cmocka_unit_test_setup(test_time_of_joined_runs, start),
+                cmocka_unit_test_setup(test_oldest_are_purged, start),
+                cmocka_unit_test_setup(test_next_look, start),
+                cmocka_unit_test_setup(test_idle, start),
+                cmocka_unit_test_setup(test_passes, start),
+                cmocka_unit_test_setup(test_refused_runs_stand_back, start),
+                cmocka_unit_test_setup(test_pieces_are_system_pages, start),
+                cmocka_unit_test_setup(test_many_locked_pages, start),
+                cmocka_unit_test_setup(test_figures_while_purging, start),
+        };
+
+        system_init();
+        return cmocka_run_group_tests_name("runs", tests, NULL, NULL);
+}
