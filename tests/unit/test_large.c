@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/message.h"
+#include "base/metadata.h"
 #include "base/options.h"
 #include "page/huge.h"
 #include "page/huge_kept.h"
@@ -91,8 +92,10 @@ static void test_sizes(void **state)
 {
         const size_t sizes[] = {0,       1,       4095,         4096,     4097,         100000,
                                 4 * MIB, 5000000, 32 * MIB - 1, 32 * MIB, 32 * MIB + 1, 70 * MIB};
+        size_t handed_out;
 
         (void)state;
+        handed_out = counts_now().handed_out;
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
                 char *block = large_alloc(sizes[i], 1, true);
                 size_t rounded = round_up(max_of(sizes[i], (size_t)1), PAGE_SIZE);
@@ -109,6 +112,7 @@ static void test_sizes(void **state)
                 assert_false(large_free(block));
                 assert_int_equal(large_size(block), 0);
         }
+        assert_int_equal(counts_now().handed_out - handed_out, array_size(sizes));
         assert_int_equal(counts_now().blocks, 0);
         assert_int_equal(counts_now().bytes, 0);
         assert_int_equal(counts_now().huge_blocks, 0);
@@ -259,6 +263,10 @@ static void test_resize_huge(void **state)
         block = resize_in_place(block, 40 * MIB);
         /* A small rest is better off in the heap. */
         assert_null(large_resize(block, 100000));
+        assert_null(large_resize(block, 4 * MIB - system_page_bytes()));
+        block = resize_in_place(block, HUGE_BYTES);
+        assert_null(large_resize(block, 4 * MIB - system_page_bytes()));
+        block = resize_in_place(block, 4 * MIB);
         assert_true(large_free(block));
 }
 
@@ -312,6 +320,15 @@ static void test_kept_mapping_that_fits(void **state)
         assert_ptr_not_equal(third, first);
         assert_true(large_free(second));
         assert_true(large_free(third));
+
+        /* The one with the least to spare, though another was freed later. */
+        huge_kept_drop(UINT64_MAX);
+        assert_non_null(first = large_alloc(45 * MIB, 1, false));
+        assert_non_null(second = large_alloc(50 * MIB, 1, false));
+        assert_true(large_free(first));
+        assert_true(large_free(second));
+        assert_ptr_equal(large_alloc(42 * MIB, 1, false), first);
+        assert_true(large_free(first));
 
         /* The largest that is kept. */
         assert_non_null(first = large_alloc(100 * MIB, 1, false));
@@ -374,6 +391,17 @@ static void test_all_is_unmapped(void **state)
         assert_true(large_free(blocks[0]));
         huge_kept_drop(UINT64_MAX);
         assert_true(address_space_bytes() - before < 20 * MIB);
+
+        /* Growth beyond it makes what is kept go, too. */
+        assert_non_null(blocks[0] = large_alloc(40 * MIB, 1, false));
+        assert_non_null(blocks[1] = large_alloc(60 * MIB, 1, false));
+        assert_true(large_free(blocks[1]));
+        assert_int_equal(counts_now().huge_kept_bytes, 60 * MIB);
+        assert_non_null(blocks[0] = large_resize(blocks[0], 8200 * MIB));
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+        assert_true(large_free(blocks[0]));
+        huge_kept_drop(UINT64_MAX);
+        assert_true(address_space_bytes() - before < 20 * MIB);
 }
 
 static void test_kept_mappings_are_bounded(void **state)
@@ -420,6 +448,12 @@ static void test_kept_mappings_expire(void **state)
         system_wrap.now_ms += 40; /* just as long as the delay */
         pages_purge_due();
         assert_int_equal(counts_now().huge_kept_bytes, 33 * MIB);
+        assert_int_equal(pages_purge_idle(), 0);
+        system_wrap.now_ms += 60;
+        assert_int_equal(pages_purge_idle(), 33 * MIB);
+        assert_int_equal(counts_now().huge_kept_bytes, 0);
+        assert_non_null(first = large_alloc(33 * MIB, 1, false));
+        assert_true(large_free(first));
         assert_true(pages_purge_all(0) >= 33 * MIB);
         assert_int_equal(counts_now().huge_kept_bytes, 0);
 }
@@ -630,6 +664,105 @@ static void test_table(void **state)
         lock_drop(&huge_lock);
 }
 
+/* Fills the table to the last entry that it can have without more metadata; returns how many it has. */
+static size_t table_fill_locked(void)
+{
+        system_wrap.calls_left[CALL_MAP] = 0;
+        system_wrap.calls_left[CALL_COMMIT] = 0;
+        while (huge_table_reserve_locked()) {
+                size_t which = huge_table_length() + 1;
+
+                check_or_die(which < 100000);
+                huge_table_add_locked(table_address(which), which);
+        }
+        system_wrap_allow_all();
+        return huge_table_length();
+}
+
+/*
+ * Without metadata for a larger table the blocks fill all but one of its entries, at which searches
+ * end. Then there are no more huge blocks, until it grows; the smaller table is given back.
+ */
+static void test_table_without_metadata(void **state)
+{
+        char *kept = large_alloc(40 * MIB, 1, false);
+        size_t length, used;
+
+        (void)state;
+        assert_int_equal(huge_table_length(), 1);
+        assert_true(large_free(kept));
+        lock_take(&huge_lock);
+        length = table_fill_locked();
+        assert_true(length > 2 && is_power_of_two(length + 1));
+        for (size_t which = 1; which <= length; which++)
+                assert_int_equal(huge_table_find_locked(table_address(which))->bytes, which);
+        assert_null(huge_table_find_locked(table_address(length + 1)));
+        lock_drop(&huge_lock);
+
+        /* Neither a kept mapping nor, of zeroes, a new one becomes a block, or stays. */
+        for (size_t granted = 0; granted < 2; granted++) {
+                system_wrap.calls_left[CALL_COMMIT] = 0;
+                system_wrap.calls_left[CALL_MAP] = granted;
+                used = address_space_bytes();
+                assert_null(large_alloc(40 * MIB, 1, granted != 0));
+                assert_int_equal(system_wrap.calls_left[CALL_MAP], 0);
+                if (!emulated())
+                        assert_true(address_space_bytes() <= used);
+                assert_int_equal(huge_table_length(), length);
+        }
+        system_wrap_allow_all();
+
+        lock_take(&huge_lock);
+        used = metadata_used_bytes();
+        assert_true(huge_table_reserve_locked());
+        assert_int_equal(metadata_used_bytes() - used,
+                         metadata_round(2 * (length + 1) * sizeof(struct huge_block)) -
+                                 metadata_round((length + 1) * sizeof(struct huge_block)));
+        for (size_t which = 1; which <= length; which++)
+                huge_table_remove_locked(huge_table_find_locked(table_address(which)));
+        assert_int_equal(huge_table_length(), 0);
+        lock_drop(&huge_lock);
+}
+
+/* Where the limit of the address space was lowered, what has room in the reservation gets it there. */
+static int child_lowered_limit(void)
+{
+        char *block = large_alloc(20 * MIB, 1, false);
+        struct rlimit limit = {.rlim_cur = 64 * MIB, .rlim_max = RLIM_INFINITY};
+        void *more;
+
+        child_check(block);
+        memset(block, 1, 20 * MIB);
+        child_check(large_free(block));
+        child_check(getrlimit(RLIMIT_AS, &limit) == 0);
+        limit.rlim_cur = 64 * MIB;
+        child_check(setrlimit(RLIMIT_AS, &limit) == 0);
+        more = system_map(40 * MIB);
+        if (more) {
+                dprintf(STDERR_FILENO, "# skipped: RLIMIT_AS is not enforced here\n");
+                return 77;
+        }
+        block = large_alloc(36 * MIB, 1, true);
+        child_check(block && heap_contains(block) && large_size(block) == 36 * MIB);
+        child_check(is_zero(block, 36 * MIB));
+        child_check(large_resize(block, 33 * MIB) == block && large_size(block) == 33 * MIB);
+        child_check(!large_resize(block, 34 * MIB));
+        /* The heap aligns to no more than its chunks. */
+        child_check(!large_alloc(PAGE_SIZE, 8 * MIB, false));
+        child_check(!large_alloc(100 * MIB, 1, false));
+        child_check(large_free(block));
+        return 0;
+}
+
+static void test_lowered_limit(void **state)
+{
+        (void)state;
+        skip_if_sanitized();
+        if (emulated())
+                skip_because("the emulator and valgrind need address space of their own");
+        run_in_child(child_lowered_limit);
+}
+
 enum { BLOCKS = 24, STEPS = 1500, SIZE_SHIFT_MAX = 26 };
 
 struct held {
@@ -751,6 +884,8 @@ static void test_double_free_race(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                /* First: its children count on what is in use there being the most there ever was. */
+                cmocka_unit_test_setup(test_kept_mappings_yield_to_growth, start),
                 cmocka_unit_test_setup(test_sizes, start),
                 cmocka_unit_test_setup(test_impossible_sizes, start),
                 cmocka_unit_test_setup(test_alignment, start),
@@ -764,8 +899,9 @@ int main(void)
                 cmocka_unit_test_setup(test_keeping_does_not_raise_the_peak, start),
                 cmocka_unit_test_setup(test_heap_used_up, start),
                 cmocka_unit_test_setup(test_kept_mappings_yield, start),
-                cmocka_unit_test_setup(test_kept_mappings_yield_to_growth, start),
                 cmocka_unit_test_setup(test_table, start),
+                cmocka_unit_test_setup(test_table_without_metadata, start),
+                cmocka_unit_test_setup(test_lowered_limit, start),
                 cmocka_unit_test_setup(test_random_threads, start),
                 cmocka_unit_test_setup(test_double_free_race, start),
                 /* Last: others count on the most that was ever in use. */
