@@ -93,8 +93,6 @@ void kept_expire_locked(uint64_t now, struct huge_victims *victims)
 {
         while (length != 0 && next_due <= now)
                 victim_add(victims, kept_remove_locked(0));
-        if (now == UINT64_MAX)
-                kept_limit_locked(0, victims);
 }
 
 size_t kept_bytes(void)
