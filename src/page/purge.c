@@ -188,10 +188,12 @@ static size_t zone_purge_all_locked(struct zone *zone, size_t keep, uint64_t now
 
         while ((touched = free_touched_pages()) > keep) {
                 struct page *run = run_due_locked(zone, least_pages(), now);
+                /* A system page is purged whole, however few of its pages were touched. */
+                size_t most = keep ? touched - keep : round_up(touched, least_pages());
 
                 if (!run)
                         break;
-                purged += run_purge_locked(zone, run, touched - keep, now + 1);
+                purged += run_purge_locked(zone, run, most, now + 1);
         }
         return purged;
 }

@@ -253,6 +253,20 @@ static void test_pieces_are_system_pages(void **state)
         pages_purge_all(0);
         assert_true(zones[0].free_touched_pages < 4 * SYSTEM_PAGES);
         model_check_all();
+
+        /* So are those of which only the end was touched. */
+        start(NULL);
+        hole(2 * SYSTEM_PAGES - 1, 4 * SYSTEM_PAGES);
+        pages_purge_all(0);
+        fill(2 * SYSTEM_PAGES - 1, 8);
+        fill(2 * SYSTEM_PAGES + 7, 20);
+        hole(2 * SYSTEM_PAGES - 1, 8);
+        pages_purge_all(0);
+        hole(2 * SYSTEM_PAGES + 7, 20);
+        system_wrap.page_bytes = SYSTEM_PAGES * PAGE_SIZE;
+        pages_purge_all(0);
+        assert_int_equal(zones[0].free_touched_pages, 0);
+        model_check_all();
 }
 
 /* Each locked page keeps itself, and the calls for the others do not become one a page. */
