@@ -97,6 +97,30 @@ static void test_touched_or_clean(void **state)
         model_check_all();
 }
 
+/* A block grows over all of a run between used pages, and over no more. */
+static void test_growth_over_a_run(void **state)
+{
+        (void)state;
+        hole(100, 20);
+        assert_false(pages_resize(all + 90, 10, 31));
+        assert_true(pages_resize(all + 90, 10, 30));
+        model_take(all + 100, 20, 1);
+        model_check_all();
+}
+
+/* Blocks that are taken at once are aligned, each of them. */
+static void test_many_of_odd_length(void **state)
+{
+        (void)state;
+        hole(100, 40);
+        for (struct page *page = pages_alloc_many(3, 4, NODE_ANY, 5); page;
+             page = page_list_next(page)) {
+                assert_int_equal(page_number(page) % 4, 0);
+                model_take(page, 3, 1);
+        }
+        model_check_all();
+}
+
 /* A run that was joined is as old as its part with the most touched pages, on whatever side. */
 static void test_time_of_joined_runs(void **state)
 {
@@ -324,6 +348,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(test_newest_of_equals_serves, start),
                 cmocka_unit_test_setup(test_touched_or_clean, start),
+                cmocka_unit_test_setup(test_growth_over_a_run, start),
+                cmocka_unit_test_setup(test_many_of_odd_length, start),
                 cmocka_unit_test_setup(test_time_of_joined_runs, start),
                 cmocka_unit_test_setup(test_oldest_are_purged, start),
                 cmocka_unit_test_setup(test_next_look, start),
