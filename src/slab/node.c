@@ -53,15 +53,18 @@ unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab, void 
 
         while (taken < count && active < all) {
                 uint32_t index = table[active];
+                char *object = first + (size_t)index * size;
 
-                if (unlikely(index >= all || bit_get(bits, index))) {
+                /* The object that holds the table is the last (SLAB-3), whatever the table says. */
+                if (unlikely(index >= all || bit_get(bits, index) ||
+                             (object == (const char *)table && active + 1 < all))) {
                         slab->active = (uint16_t)active;
                         slab_mend(cache, slab);
                         continue;
                 }
                 bit_set(bits, index);
                 active++;
-                objects[taken++] = first + (size_t)index * size;
+                objects[taken++] = object;
         }
         slab->active = (uint16_t)active;
         if (active == all && slab_data(cache)->placement == PLACE_OBJECT)

@@ -566,6 +566,32 @@ static void overwritten_with_one_index(void)
         overwrite(5, 0);
 }
 
+/* Of the object's own index, too, which would be handed out with the list still inside. */
+static void overwritten_with_own_index(void)
+{
+        overwrite(0, 0);
+}
+
+/* The same, one object at a time: the library writes to none that the program has. */
+static void overwritten_between_calls(void)
+{
+        char expected[64];
+
+        begin("uaf", 64, 0);
+        take(objects, cache->objects);
+        give(objects, cache->objects - 1);
+        memset(objects[0], 0, 64);
+        memset(expected, 0x77, sizeof(expected));
+        for (unsigned int i = 0; i < cache->objects - 1; i++) {
+                check_equal(slab_take(cache, &slot, &objects[i], 1), 1);
+                memset(objects[i], 0x77, 64);
+        }
+        for (unsigned int i = 0; i < cache->objects - 1; i++)
+                check(memcmp(objects[i], expected, sizeof(expected)) == 0);
+        give(objects, cache->objects);
+        end();
+}
+
 static void overwritten_with_limit(void)
 {
         overwrite(64, 0);
@@ -576,6 +602,8 @@ static void mended(void **state)
         child_prints("overwritten_list", NULL, "was overwritten");
         child_prints("overwritten_end", NULL, "was overwritten");
         child_prints("overwritten_with_one_index", NULL, "was overwritten");
+        child_prints("overwritten_with_own_index", NULL, "was overwritten");
+        child_prints("overwritten_between_calls", NULL, "was overwritten");
         child_prints("overwritten_with_limit", NULL, "was overwritten");
 }
 
@@ -885,6 +913,8 @@ int main(int argc, char **argv)
                 {"overwritten_list", overwritten_list},
                 {"overwritten_end", overwritten_end},
                 {"overwritten_with_one_index", overwritten_with_one_index},
+                {"overwritten_with_own_index", overwritten_with_own_index},
+                {"overwritten_between_calls", overwritten_between_calls},
                 {"overwritten_with_limit", overwritten_with_limit},
                 {"double_free", double_free},
                 {"interior_free", interior_free},
