@@ -194,6 +194,18 @@ static bool is_whole_block(const struct page *page, struct slob_gap gap, uint32_
                (end % GRANULE_UNITS == 0 && bit_get(marks->start, end / GRANULE_UNITS));
 }
 
+static uint32_t unit_of(const void *address)
+{
+        return (uint32_t)((uintptr_t)address & (PAGE_SIZE - 1)) / SLOB_UNIT;
+}
+
+bool slob_has_size_locked(const struct page *page, const void *start, uint32_t bytes)
+{
+        uint32_t at = unit_of(start);
+
+        return is_whole_block(page, slob_gap_locked(page, at), at, slob_units(bytes));
+}
+
 static void account_free(uint32_t bytes, bool kmalloc, struct slob_cache *owner)
 {
         slob_counts.frees++;
@@ -207,7 +219,7 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
                       struct page **empty)
 {
         struct slob_marks *marks = page->table;
-        uint32_t at = (uint32_t)((uintptr_t)start & (PAGE_SIZE - 1)) / SLOB_UNIT;
+        uint32_t at = unit_of(start);
         uint32_t units = slob_units(bytes);
         uint32_t free_units = page_state(page).free_units;
         struct slob_gap gap = slob_gap_locked(page, at);

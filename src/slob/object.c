@@ -153,6 +153,8 @@ static const char *not_an_object(const struct kmem_cache *cache, const struct pa
         return "is inside an object (invalid object pointer)";
 }
 
+static const char another_size[] = "has another size than the objects of this cache";
+
 /* Takes the object back; *page becomes what is to be given back once the lock is dropped. */
 static const char *free_object_locked(struct kmem_cache *cache, void *object, bool keep,
                                       struct page **page)
@@ -167,6 +169,9 @@ static const char *free_object_locked(struct kmem_cache *cache, void *object, bo
         if (wrong)
                 return wrong;
         if (keep) {
+                /* Else the footer would be another block's. */
+                if (!is_big(cache) && !slob_has_size_locked(found, object, cache->size))
+                        return another_size;
                 if (object_footer(cache, object)->is_idle)
                         return "is free already (double free)";
                 idle_put_locked(cache, object);
@@ -174,7 +179,7 @@ static const char *free_object_locked(struct kmem_cache *cache, void *object, bo
                 big_detach_locked(cache, found);
                 *page = found;
         } else if (!slob_free_locked(found, object, cache->size, slob_cache(cache), page)) {
-                return "has another size than the objects of this cache";
+                return another_size;
         }
         return NULL;
 }

@@ -173,6 +173,8 @@ KMEM_HIDDEN struct page *slob_page_locked(const void *address);
 KMEM_HIDDEN bool slob_free_locked(struct page *page, void *start, uint32_t bytes,
                                   struct slob_cache *owner, struct page **empty);
 KMEM_HIDDEN void slob_page_free(struct page *page);
+/* Whether the handed-out block that starts at @start in @page has exactly @bytes. */
+KMEM_HIDDEN bool slob_has_size_locked(const struct page *page, const void *start, uint32_t bytes);
 
 enum slob_start {
         SLOB_OBJECT,  /* an object of a cache starts there */

@@ -669,6 +669,33 @@ static void typesafe(void **state)
         }
 }
 
+/* What is not an object of such a cache by its size has no footer: the bytes there are another's. */
+static void typesafe_sizes(void **state)
+{
+        struct kmem_cache *cache = cache_new("typesafe", 40, 0, SLAB_TYPESAFE_BY_RCU, NULL);
+        struct kmem_cache *small = cache_new("small", 32, 0, 0, NULL);
+        struct kmem_cache *large = cache_new("large", 200, 0, 0, NULL);
+        char *objects[] = {alloc(small), alloc(small), alloc(large)};
+
+        (void)state;
+        assert_ptr_equal(objects[1], objects[0] + 32);
+        for (int fill = 0; fill < 2; fill++) {
+                memset(objects[1], fill, 32);
+                memset(objects[2], fill, 200);
+                assert_reported(kmem_cache_free(cache, objects[0]), "another size");
+                assert_reported(kmem_cache_free(cache, objects[2]), "another size");
+                for (int i = 0; i < 32; i++)
+                        assert_int_equal(objects[1][i], fill);
+        }
+        assert_int_equal(inuse(cache), 0);
+        kmem_cache_free(small, objects[0]);
+        kmem_cache_free(small, objects[1]);
+        kmem_cache_free(large, objects[2]);
+        kmem_cache_destroy(cache);
+        kmem_cache_destroy(small);
+        kmem_cache_destroy(large);
+}
+
 /* ---- Wrong use ------------------------------------------------------------------------------ */
 
 /* S5-32: kfree knows no size of an object. */
@@ -1368,6 +1395,7 @@ int main(int count, char **arguments)
                 CASE(old_bugs),
                 CASE(silence),
                 CASE(typesafe),
+                CASE(typesafe_sizes),
                 CASE(kfree_of_objects),
                 CASE(wrong_pointers),
                 CASE(wrong_sizes),
