@@ -243,8 +243,8 @@ void *kmem_cache_alloc_lru(struct kmem_cache *cache, struct list_lru *lru, gfp_t
  * kmalloc - memory by size (S8-22)
  *
  * Returns memory aligned to 8 or, from 16 bytes on, 16 (power-of-two sizes of the kernel's size
- * classes: to the size, up to 4096; with engine slob 8, and power-of-two sizes to the size),
- * ZERO_SIZE_PTR for size 0, or NULL with errno ENOMEM.
+ * classes: to the size, up to 4096; with engine slob 8, and power-of-two sizes of all size classes
+ * to the size), ZERO_SIZE_PTR for size 0, or NULL with errno ENOMEM.
  */
 void *kmalloc(size_t size, gfp_t flags) __attribute__((malloc, alloc_size(1)));
 /* kmalloc with __GFP_ZERO. */
