@@ -500,6 +500,24 @@ static void flush_counts(void **state)
         end();
 }
 
+/* Slabs that become free by what a flush finds no room for are ended, down to their pages. */
+static void flushed_slabs(void **state)
+{
+        size_t pages = used_pages();
+
+        begin("flushed", 1024, 0);
+        check_equal(kmem_slabinfo_write("flushed 20 10 1"), 0);
+        node()->free_limit = 0;
+        take(objects, 60);
+        flush(objects, 60);
+        check_equal(node()->shared->available, 10);
+        check_equal(walk().active, 10);
+        /* What is in the array may lie in three slabs at most. */
+        check(used_pages() <= pages + 3 * order_pages(cache->order));
+        end();
+        check_equal(used_pages(), pages);
+}
+
 /* The figures that other processes see are the report's. */
 static void figures_shown(void **state)
 {
@@ -798,6 +816,46 @@ static void ignored_alien(void)
         kmem_cache_destroy(cache);
 }
 
+/* What is no object any more, or never was one, has no home to be sent to; it is left out. */
+static void ignored_strangers(void)
+{
+        static char outside[64];
+
+        begin("alien", 1024, 0);
+        slab_data(cache)->node[1].free_limit = 0;
+        this_node = 1;
+        take(objects, 2 * cache->objects);
+        give(objects, cache->objects);
+        check_equal(cache->node[1].slabs, 1); /* the pages of the first one are nobody's */
+        this_node = 0;
+        slot.given = 0;
+        objects[1] = outside;
+        slab_give(cache, &slot, objects, 2);
+        check_equal(slot.given, 0);
+        slab_flush(cache, &slot, objects, 2);
+        check_equal(kmem_cache_shrink(cache), 1);
+        check_equal(walk().active, cache->objects);
+        give(objects + cache->objects, cache->objects);
+        end();
+}
+
+/* A batch goes where the CPU's node has room, not another one. */
+static void flush_by_node(void)
+{
+        begin("alien", 1024, 0);
+        this_node = 1;
+        take(objects, 20);
+        check_equal(slab_flush_count(cache, 4, 1), 2);
+        flush(objects, 3);
+        check_equal(slab_data(cache)->node[1].shared->available, 3);
+        check_equal(slab_flush_count(cache, 4, 1), 1);
+        this_node = 0;
+        check_equal(slab_flush_count(cache, 4, 1), 2);
+        this_node = 1;
+        give(objects + 3, 17);
+        end();
+}
+
 static void use_aliens(int signal)
 {
         static const char done[] = "handler done\n";
@@ -827,6 +885,8 @@ static void several_nodes(void **state)
                                        "alien.limit=4,alien.batchcount=2,alien.shared=2";
 
         child_passes("alien_arrays", settings);
+        child_passes("flush_by_node", settings);
+        child_passes("ignored_strangers", "engine=slab,numa_fake=2,bad_free=ignore");
         child_passes("reaped_aliens", "engine=slab,numa_fake=3,alien.shared=0");
         child_passes("ignored_alien", "engine=slab,numa_fake=2,alien.shared=0,bad_free=ignore");
         child_passes("ignored_alien", "engine=slab,numa_fake=2,noaliencache=1,bad_free=ignore");
@@ -923,6 +983,8 @@ int main(int argc, char **argv)
                 {"leftovers", leftovers},
                 {"leftover_slab", leftover_slab},
                 {"alien_arrays", alien_arrays},
+                {"flush_by_node", flush_by_node},
+                {"ignored_strangers", ignored_strangers},
                 {"reaped_aliens", reaped_aliens},
                 {"ignored_alien", ignored_alien},
                 {"reported_alien", reported_alien},
@@ -939,6 +1001,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(reaping_shared),
                 cmocka_unit_test(arrays_emptied),
                 cmocka_unit_test(flush_counts),
+                cmocka_unit_test(flushed_slabs),
                 cmocka_unit_test(figures_shown),
                 cmocka_unit_test(mended),
                 cmocka_unit_test(wrong_frees),

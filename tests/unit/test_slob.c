@@ -453,6 +453,15 @@ static void kmalloc_blocks(void **state)
                 assert_int_equal((uintptr_t)block % size, 0);
                 kfree(block);
         }
+        /* Whole pages of the size classes, too; with one of them in front. */
+        for (size_t size = PAGE_SIZE; size <= 8 * PAGE_SIZE; size *= 2) {
+                void *front = kmalloc(PAGE_SIZE, GFP_KERNEL);
+                void *block = kmalloc(size, GFP_KERNEL);
+
+                assert_int_equal((uintptr_t)block % size, 0);
+                kfree(front);
+                kfree(block);
+        }
         assert_ptr_equal(kmalloc(0, GFP_KERNEL), ZERO_SIZE_PTR);
         kfree(ZERO_SIZE_PTR);
         kfree(NULL);
@@ -491,6 +500,28 @@ static void ksizes(void **state)
         assert_int_equal(ksize(object), 0);
         kmem_cache_free(cache, object);
         kmem_cache_destroy(cache);
+}
+
+/* What a request will get is known before: by its alignment it may need pages of its own. */
+static void usable_sizes(void **state)
+{
+        static const size_t requests[][3] = {
+                {1, 0, 2},          {101, 16, 102},   {1000, 2048, 1000}, {2049, 2048, 4096},
+                {100, 4096, 4096},  {4087, 8, 4088},  {4088, 8, 4096},    {2048, 0, 2048},
+                {4097, 8192, 8192}, {4079, 16, 4080}, {4080, 16, 4080},   {4081, 16, 4096},
+        };
+
+        (void)state;
+        for (size_t i = 0; i < array_size(requests); i++) {
+                size_t size = requests[i][0];
+                size_t align = requests[i][1];
+                void *block = align ? block_alloc_aligned(size, align, 0, NULL)
+                                    : kmalloc(size, GFP_KERNEL);
+
+                assert_int_equal(slob_usable_bytes(size, align), requests[i][2]);
+                assert_int_equal(ksize(block), requests[i][2]);
+                kfree(block);
+        }
 }
 
 /* What malloc asks for: 16 bytes, with the same header, and any alignment up to a page. */
@@ -1031,6 +1062,30 @@ static void big_objects(void **state)
         assert_null((kmem_cache_create)("beyond", 4 << 20, 0, SLAB_TYPESAFE_BY_RCU, NULL));
 }
 
+/*
+ * A free block that is known to be as large as an aligned object gets it, though a block of malloc
+ * with that size would not fit there.
+ */
+static void exact_room(void **state)
+{
+        struct kmem_cache *cache = cache_new("exact", 64, 64, 0, NULL);
+        void *objects[PAGE_SIZE / 64];
+        void *block;
+
+        (void)state;
+        for (size_t i = 0; i < array_size(objects) - 1; i++)
+                objects[i] = alloc(cache);
+        block = kmalloc(100, GFP_KERNEL); /* a search in vain */
+        assert_int_equal(slob_counts.pages, 2);
+        kfree(block);
+        assert_int_equal(slob_counts.pages, 1);
+        objects[array_size(objects) - 1] = alloc(cache);
+        assert_int_equal(slob_counts.pages, 1);
+        for (size_t i = 0; i < array_size(objects); i++)
+                kmem_cache_free(cache, objects[i]);
+        kmem_cache_destroy(cache);
+}
+
 /* What looks at pages and blocks counts, and a page that one block fills is on no list. */
 static void scans(void **state)
 {
@@ -1060,6 +1115,77 @@ static void scans(void **state)
         kfree(whole);
         kmem_cache_free(cache, objects[1]);
         kmem_cache_free(cache, objects[2]);
+        kmem_cache_destroy(cache);
+}
+
+/*
+ * What the engine reports: of a cache its objects and their bytes, of slob_shared the pages and what
+ * is free in them, and both as others see them.
+ */
+static void reports(void **state)
+{
+        struct registry_cache shown = {.taken = 99, .given = 99};
+        struct registry_node shown_node = {.slabs = 99};
+        size_t metadata = metadata_used_bytes();
+        struct kmem_cache *cache = cache_new("report", 101, 0, 0, NULL);
+        struct registry_cache *others = cache->figures;
+        struct registry_node *other_nodes = slob_shared.node[0].figures;
+        void *objects[3] = {alloc(cache), alloc(cache), alloc(cache)};
+        struct engine_report of_cache = {0}, of_pages = {0};
+        struct slob_walk walk;
+
+        (void)state;
+        kmem_cache_free(cache, objects[0]);
+        cache->figures = &shown;
+        slob_shared.node[0].figures = &shown_node;
+        slob_engine.report(cache, &of_cache);
+        slob_engine.report(&slob_shared, &of_pages);
+        slob_walk(&walk);
+        assert_true(of_cache.has_bytes && of_pages.has_bytes);
+        assert_int_equal(of_cache.taken, 3);
+        assert_int_equal(of_cache.given, 1);
+        assert_int_equal(of_cache.node[0].objects, 2);
+        assert_int_equal(of_cache.node[0].slabs, 0);
+        assert_int_equal(of_cache.bytes_inuse, 2 * 102);
+        assert_int_equal(of_pages.node[0].slabs, 1);
+        assert_int_equal(of_pages.node[0].objects, 0);
+        assert_int_equal(of_pages.bytes_free, PAGE_SIZE - 2 * 102);
+        assert_int_equal(of_pages.bytes_free, walk.free_bytes);
+        assert_int_equal(shown.taken, 3);
+        assert_int_equal(shown.given, 1);
+        assert_int_equal(shown_node.slabs, 1);
+        kmem_cache_free(cache, objects[1]);
+        kmem_cache_free(cache, objects[2]);
+        assert_int_equal(shown_node.slabs, 0);
+        kmem_cache_free(cache, alloc(cache));
+        objects[0] = alloc(cache);
+        assert_int_equal(shown_node.slabs, 1);
+        kmem_cache_free(cache, objects[0]);
+        cache->figures = others;
+        slob_shared.node[0].figures = other_nodes;
+        kmem_cache_destroy(cache);
+        assert_int_equal(metadata_used_bytes(), metadata);
+}
+
+/* An object and a kmalloc block start somewhere; what is free, inside or not ours does not. */
+static void starts(void **state)
+{
+        struct kmem_cache *cache = cache_new("starts", 64, 0, 0, NULL);
+        char *object = alloc(cache);
+        char *block = kmalloc(50, GFP_KERNEL);
+        char outside;
+
+        (void)state;
+        assert_true(slob_engine.is_object(&slob_shared, object));
+        assert_true(slob_engine.is_object(&slob_shared, block));
+        assert_false(slob_engine.is_object(&slob_shared, object + 8));
+        assert_false(slob_engine.is_object(&slob_shared, block - KMALLOC_HEADER));
+        assert_false(slob_engine.is_object(&slob_shared, block + 2));
+        assert_false(slob_engine.is_object(&slob_shared, &outside));
+        kfree(block);
+        assert_false(slob_engine.is_object(&slob_shared, block));
+        kmem_cache_free(cache, object);
+        assert_false(slob_engine.is_object(&slob_shared, object));
         kmem_cache_destroy(cache);
 }
 
@@ -1389,6 +1515,7 @@ int main(int count, char **arguments)
                 CASE(lists_apart),
                 CASE(kmalloc_blocks),
                 CASE(ksizes),
+                CASE(usable_sizes),
                 CASE(malloc_alignment),
                 CASE(cache_layout),
                 CASE(constructors),
@@ -1405,7 +1532,10 @@ int main(int count, char **arguments)
                 CASE(abortions),
                 CASE(statistics_add_up),
                 CASE(big_objects),
+                CASE(exact_room),
                 CASE(scans),
+                CASE(reports),
+                CASE(starts),
                 CASE(figures_shown),
                 CASE(without_page),
                 CASE(report_lines),
