@@ -796,6 +796,29 @@ static void reaped_aliens(void)
         end();
 }
 
+/* The reaper works on the node it runs on, and one node that has slabs is enough for shrink. */
+static void reaped_node(void)
+{
+        begin("alien", 1024, 0);
+        this_node = 1;
+        take(objects, 2);
+        this_node = 0;
+        flush(objects, 2);
+        slab_reap(cache, 0);
+        slab_reap(cache, 0);
+        check_equal(walk().arrays, 0);
+        this_node = 1;
+        check_equal(cache->node[1].slabs, 1);
+        slab_reap(cache, 0); /* clears the mark of the request */
+        slab_reap(cache, 4000);
+        check_equal(cache->node[1].slabs, 0);
+        this_node = 0;
+        take(objects, 1);
+        check(slab_shrink(cache));
+        give(objects, 1);
+        end();
+}
+
 /* Objects of node 1, the first of them twice, freed on node 0. */
 static void free_alien_twice(unsigned int count)
 {
@@ -886,6 +909,7 @@ static void several_nodes(void **state)
 
         child_passes("alien_arrays", settings);
         child_passes("flush_by_node", settings);
+        child_passes("reaped_node", "engine=slab,numa_fake=2,alien.shared=0");
         child_passes("ignored_strangers", "engine=slab,numa_fake=2,bad_free=ignore");
         child_passes("reaped_aliens", "engine=slab,numa_fake=3,alien.shared=0");
         child_passes("ignored_alien", "engine=slab,numa_fake=2,alien.shared=0,bad_free=ignore");
@@ -986,6 +1010,7 @@ int main(int argc, char **argv)
                 {"flush_by_node", flush_by_node},
                 {"ignored_strangers", ignored_strangers},
                 {"reaped_aliens", reaped_aliens},
+                {"reaped_node", reaped_node},
                 {"ignored_alien", ignored_alien},
                 {"reported_alien", reported_alien},
         };

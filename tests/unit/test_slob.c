@@ -1075,10 +1075,12 @@ static void exact_room(void **state)
         (void)state;
         for (size_t i = 0; i < array_size(objects) - 1; i++)
                 objects[i] = alloc(cache);
-        block = kmalloc(100, GFP_KERNEL); /* a search in vain */
+        kmem_cache_free(cache, objects[10]);
+        block = kmalloc(100, GFP_KERNEL); /* looks in vain at both blocks of 64 bytes */
         assert_int_equal(slob_counts.pages, 2);
         kfree(block);
         assert_int_equal(slob_counts.pages, 1);
+        objects[10] = alloc(cache);
         objects[array_size(objects) - 1] = alloc(cache);
         assert_int_equal(slob_counts.pages, 1);
         for (size_t i = 0; i < array_size(objects); i++)
