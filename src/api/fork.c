@@ -116,6 +116,26 @@ static void look(struct lock *lock)
         any_held |= lock_is_held(lock);
 }
 
+/* Under cache_mutex, for any_held. */
+static bool page_locks_free_locked(void)
+{
+        any_held = false;
+        pages_each_lock(look);
+        return !any_held && !lock_is_held(&huge_lock) && !lock_is_held(&extra_lock) &&
+               !lock_is_held(&metadata_lock);
+}
+
+bool heap_page_locks_free(void)
+{
+        bool none_held;
+
+        if (!lock_try(&cache_mutex))
+                return false;
+        none_held = page_locks_free_locked();
+        lock_drop(&cache_mutex);
+        return none_held;
+}
+
 bool heap_locks_free(void)
 {
         bool none_held;
@@ -123,13 +143,10 @@ bool heap_locks_free(void)
         /* Held for as long as the look takes: no cache whose locks are looked at ends meanwhile. */
         if (!lock_try(&cache_mutex))
                 return false;
-        any_held = false;
-        pages_each_lock(look);
         none_held = percpu_locks_free() && !lock_is_held(&release_lock) &&
-                    !lock_is_held(&deferred_lock) && !lock_is_held(&huge_lock) &&
-                    !lock_is_held(&purge_lock) && !any_held && !load_relaxed(&group_lock.held) &&
-                    !lock_is_held(&extra_lock) && !lock_is_held(&sample_lock) &&
-                    !lock_is_held(&metadata_lock) && record_lock_free();
+                    !lock_is_held(&deferred_lock) && !lock_is_held(&purge_lock) &&
+                    !load_relaxed(&group_lock.held) && !lock_is_held(&sample_lock) &&
+                    record_lock_free() && page_locks_free_locked();
         lock_drop(&cache_mutex);
         return none_held;
 }

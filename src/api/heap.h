@@ -156,5 +156,7 @@ KMEM_HIDDEN void pools_each_lock(void (*change)(struct lock *lock));
 KMEM_HIDDEN void fork_init(void);
 /* Whether no lock of the heap is held at this moment, by anybody. */
 KMEM_HIDDEN bool heap_locks_free(void);
+/* The same of those that pages_fit_limit takes. */
+KMEM_HIDDEN bool heap_page_locks_free(void);
 
 #endif

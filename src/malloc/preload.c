@@ -93,16 +93,61 @@ KMEM_PUBLIC int prctl(int option, ...)
 }
 
 /*
+ * _exit and setrlimit may be called from a signal handler that interrupted a slow path, whose locks
+ * will not be free before it returns; those of other threads soon are.
+ */
+static bool become_free(bool (*locks_free)(void))
+{
+        const struct timespec millisecond = {.tv_nsec = 1000000};
+
+        for (int round = 0; round < 100; round++) {
+                if (locks_free())
+                        return true;
+                syscall(SYS_nanosleep, &millisecond, NULL);
+        }
+        return false;
+}
+
+static void fit_limit(size_t limit)
+{
+        if (become_free(heap_page_locks_free))
+                pages_fit_limit(limit);
+}
+
+/*
+ * Whether the kernel will take the limit, and it is a lower one. It is read only where the kernel could
+ * read it, which does so before it refuses a resource that there is not.
+ */
+static bool is_lowering(const struct rlimit64 *limit)
+{
+        int saved_errno = errno;
+        bool readable = syscall(SYS_prlimit64, 0, -1, limit, NULL) != 0 && errno == EINVAL;
+        struct rlimit64 now;
+
+        if (readable && syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &now) != 0)
+                readable = false;
+        errno = saved_errno;
+        return readable && limit->rlim_cur <= limit->rlim_max && limit->rlim_max <= now.rlim_max &&
+               limit->rlim_cur < now.rlim_cur;
+}
+
+/*
  * A limit of the address space counts the reservation, which the program knows nothing of. A child of
- * vfork sets limits of its own, but the memory is its parent's.
+ * vfork sets limits of its own, but the memory is its parent's. Before the limit is set, so that no
+ * other thread is refused a mapping meanwhile; and after it by the limit that we have now: the process
+ * may have been named by one of its threads, and what was asked for been overwritten by the old limit.
  */
 static int limit_set(pid_t process, int resource, const void *limit, void *old)
 {
-        int result = (int)syscall(SYS_prlimit64, process, resource, limit, old);
+        bool ours = limit && resource == RLIMIT_AS && is_own_process();
+        int result;
 
-        if (result == 0 && limit && resource == RLIMIT_AS &&
-            (process == 0 || (uint32_t)process == system_process_id()) && is_own_process())
-                pages_fit_limit(((const struct rlimit *)limit)->rlim_cur);
+        if (ours && (process == 0 || (uint32_t)process == system_process_id()) &&
+            !system_entered_sandbox() && is_lowering(limit))
+                fit_limit(((const struct rlimit64 *)limit)->rlim_cur);
+        result = (int)syscall(SYS_prlimit64, process, resource, limit, old);
+        if (ours && result == 0)
+                fit_limit(system_address_space_limit());
         return result;
 }
 
@@ -130,26 +175,10 @@ KMEM_PUBLIC int prlimit64(pid_t process, enum __rlimit_resource resource,
 
 static void leave(int status) __attribute__((noreturn));
 
-/*
- * _exit may be called from a signal handler that interrupted a slow path, whose locks will never
- * be free then; those of other threads soon are.
- */
-static bool locks_become_free(void)
-{
-        const struct timespec millisecond = {.tv_nsec = 1000000};
-
-        for (int round = 0; round < 100; round++) {
-                if (heap_locks_free())
-                        return true;
-                syscall(SYS_nanosleep, &millisecond, NULL);
-        }
-        return false;
-}
-
 /* Programs that leave without running destructors still write what they were asked for. */
 static void finish(void)
 {
-        if (at_exit_is_wanted() && locks_become_free())
+        if (at_exit_is_wanted() && become_free(heap_locks_free))
                 at_exit_write();
         registry_close();
 }
