@@ -99,7 +99,7 @@ static bool all_in_heap(size_t count, void **objects)
 
         for (size_t i = 0; i < count; i++)
                 distances |= (uintptr_t)objects[i] - heap.base;
-        return !(distances & heap.outside) && fast.heap_bytes != 0;
+        return !(distances & load_relaxed(&heap.outside)) && fast.heap_bytes != 0;
 }
 
 /* What the cache's pair had no room for: of a closed cache everything. */

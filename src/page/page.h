@@ -80,9 +80,9 @@ struct page {
 _Static_assert(sizeof(struct page) == 32, "descriptors are 32 bytes: 0.8% of the heap");
 
 /*
- * The heap as everybody sees it. base, map, pages and outside never change after init, reserved_bytes
- * may become less; accessible_bytes only grows (release; free reads it relaxed, which is enough because a
- * pointer it is asked about was handed out after the growth).
+ * The heap as everybody sees it. base, map and pages never change after init, reserved_bytes may become
+ * less, with outside to match; accessible_bytes only grows (release; free reads it relaxed, which is
+ * enough because a pointer it is asked about was handed out after the growth).
  */
 struct heap {
         uintptr_t base;          /* address of page 0, aligned to a chunk (4 MiB) */

@@ -139,7 +139,10 @@ static uintptr_t lay_out_zones(uintptr_t start, size_t pages)
 
 static void set_reserved(size_t pages)
 {
-        store_relaxed(&heap.reserved_bytes, pages << PAGE_SHIFT);
+        size_t bytes = pages << PAGE_SHIFT;
+
+        store_relaxed(&heap.reserved_bytes, bytes);
+        store_relaxed(&heap.outside, ~(((uintptr_t)1 << fls(bytes - 1)) - 1));
         store_relaxed(&frontier.reserved, (uint32_t)pages);
         /*
          * Large blocks have another place to go when the reservation runs out, slabs have not:
@@ -164,7 +167,6 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         metadata_set_reserve(frontier.metadata, metadata_reserve_bytes(pages));
         start += table_round(metadata_reserve_bytes(pages));
         heap.base = round_up(start, CHUNK_BYTES);
-        heap.outside = ~(((uintptr_t)1 << fls(heap_bytes - 1)) - 1);
         set_reserved(pages);
 }
 

@@ -55,8 +55,9 @@ static KMEM_SPARSE uint32_t large[LARGE_BUCKETS];
  */
 static bool lies_outside(uintptr_t start, size_t bytes)
 {
-        return ((start - heap.base) & heap.outside) &&
-               ((start + bytes - 1 - heap.base) & heap.outside);
+        uintptr_t outside = load_relaxed(&heap.outside);
+
+        return ((start - heap.base) & outside) && ((start + bytes - 1 - heap.base) & outside);
 }
 
 static void *reserve_outside(size_t bytes)
@@ -65,7 +66,7 @@ static void *reserve_outside(size_t bytes)
 
         if (region && !lies_outside((uintptr_t)region, bytes)) {
                 system_unmap(region, bytes);
-                region = system_reserve_at(heap.base + ~heap.outside + 1, bytes);
+                region = system_reserve_at(heap.base + ~load_relaxed(&heap.outside) + 1, bytes);
         }
         if (region && !lies_outside((uintptr_t)region, bytes)) {
                 system_unmap(region, bytes);

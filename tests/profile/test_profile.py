@@ -360,6 +360,25 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
             assert command.wait(60) == 0
 
 
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (100 << 30, 100 << 30))
+print(flush=True)
+while True:
+    [bytes(number) for number in range(600, 1000)]
+"""
+
+
+def test_attached_under_a_lowered_limit(tmp_path: Path) -> None:
+    """Which leaves room for the places of samples, in what the reservation gave back."""
+    with on_library("registry=on", sys.executable, "-c", LIMITED) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "\n"
+        wait_for_registry(process.pid)
+        done = profile(str(process.pid), "--seconds", "1", "-o", tmp_path / "heap.pb.gz")
+        assert done.returncode == 0, done.stderr
+
+
 def test_attached(tmp_path: Path) -> None:
     """To a running process, without a restart: both kinds of file, and it is off afterwards."""
     packed, picture = tmp_path / "heap.pb.gz", tmp_path / "heap.svg"

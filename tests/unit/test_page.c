@@ -995,6 +995,8 @@ static int child_fit_limit(void)
         pages = frontier.reserved;
         child_check(pages < HEAP_PAGES / 2 && pages > HEAP_PAGES / 4);
         child_check(heap.reserved_bytes == pages << PAGE_SHIFT);
+        /* What others map there is no object of the heap. */
+        child_check(heap.outside == ~((uintptr_t)HEAP_BYTES / 2 - 1));
         child_check(!is_mapped(&heap.map[HEAP_PAGES - 1]) && is_mapped(&heap.map[pages - 1]));
         child_check(!is_mapped(page_at(HEAP_PAGES - 1)) && is_mapped(page_at((uint32_t)pages - 1)));
         child_check(!is_mapped((char *)heap.base + HEAP_BYTES - 1));
