@@ -19,16 +19,21 @@ uint32_t system_process_id(void)
         return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
 }
 
+/* The process that the heap is in; a child of fork in a sandbox may not ask for its number. */
 static uint32_t own_process;
+enum { NOT_ASKED = -1 };
 
 void system_claim_process(void)
 {
-        store_relaxed(&own_process, system_process_id());
+        store_relaxed(&own_process,
+                      system_sandbox_was_told() ? (uint32_t)NOT_ASKED : system_process_id());
 }
 
 bool system_is_own_process(void)
 {
-        return load_relaxed(&own_process) == system_process_id();
+        uint32_t own = load_relaxed(&own_process);
+
+        return own == (uint32_t)NOT_ASKED || own == system_process_id();
 }
 
 void system_name_thread(const char *name)

@@ -41,12 +41,15 @@ static void enter_sandbox(enum way way)
                 ALLOW(SYS_exit_group),
                 ALLOW(SYS_brk),
                 ALLOW(SYS_clock_gettime),
+                ALLOW(SYS_clone),
                 ALLOW(SYS_futex),
                 ALLOW(SYS_madvise),
                 ALLOW(SYS_mmap),
                 ALLOW(SYS_mprotect),
                 ALLOW(SYS_mremap),
                 ALLOW(SYS_munmap),
+                ALLOW(SYS_set_robust_list),
+                ALLOW(SYS_wait4),
                 ALLOW(SYS_write),
                 BPF_JUMP(BPF_JMP | BPF_JA, way == UNSEEN ? 0 : 8, 0, 0),
                 ALLOW(SYS_getcpu),
@@ -99,6 +102,22 @@ static void give_back(enum way way)
                 malloc_trim(0);
 }
 
+/* A child of fork that is in the sandbox from its first call on. */
+static void run_grandchild(void (*leave)(int))
+{
+        pid_t child = fork();
+        int status;
+
+        check(child >= 0);
+        if (child == 0) {
+                use_heap();
+                grow_heap();
+                leave(0);
+        }
+        check(waitpid(child, &status, 0) == child);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void run_child(enum way way, void (*leave)(int), bool first)
 {
         pid_t child = fork();
@@ -112,6 +131,7 @@ static void run_child(enum way way, void (*leave)(int), bool first)
                 use_heap();
                 grow_heap();
                 give_back(way);
+                run_grandchild(leave);
                 leave(0);
         }
         check(waitpid(child, &status, 0) == child);
