@@ -27,4 +27,11 @@ KMEM_HIDDEN size_t caches_trim_locked(void);
 /* reclaim_thread.c: settles whether there may be a thread; early, after the options. */
 KMEM_HIDDEN void reclaim_thread_init(void);
 
+/*
+ * Ends the reclaim thread, for which it waits up to a second, mostly to its next look. True if one was
+ * there; then none starts before reclaim_thread_allow, which the caller owes.
+ */
+KMEM_HIDDEN bool reclaim_thread_stop(void);
+KMEM_HIDDEN void reclaim_thread_allow(void);
+
 #endif

@@ -18,7 +18,8 @@
  * be locks of libc inside free, and a program whose main thread ends with pthread_exit would wait
  * for us.
  *
- * start_lock is only tried, and nothing is taken inside it but the metadata of a first start.
+ * start_lock is only tried, and nothing is taken inside it but the metadata of a first start. Who
+ * stops the thread keeps it, so nobody starts another meanwhile.
  */
 #define _GNU_SOURCE
 #include "api/reclaim.h"
@@ -29,6 +30,7 @@
 #include "base/options.h"
 #include "base/rcu.h"
 #include "base/stack.h"
+#include "base/syscall.h"
 #include "page/reclaim.h"
 #include "profile/sample.h"
 #include "profile/slice.h"
@@ -41,12 +43,14 @@ enum {
         LOOK_MS = 100,
         RELIEF_MS = 2000,
         REFUSED_MS = 1000, /* after a refusal nobody is asked for so long */
+        STOP_MS = 1000,    /* so long a thread that is to stop is waited for */
 };
 
 static struct bare_thread threads[2];
 static struct lock start_lock;
 static uint32_t current;    /* index of the thread that looks, or looked last */
 static uint64_t not_before; /* ms; no start earlier */
+static bool stop_wanted;    /* set under start_lock; the next look is not made */
 
 /* glibc: 0 once the process has had a second thread. Absent: then only option `on` starts one. */
 extern char __libc_single_threaded __attribute__((weak));
@@ -74,7 +78,7 @@ static int thread_run(void *argument)
                 uint64_t now;
 
                 event_pause(LOOK_MS);
-                if (load_acquire(&current) != index)
+                if (load_acquire(&current) != index || load_acquire(&stop_wanted))
                         return 0;
                 /* THREAD-1. Acquire: what it did comes before. Partner: its end, by the kernel. */
                 if (load_acquire(&threads[!index].id))
@@ -136,6 +140,45 @@ static void thread_start(void)
         lock_drop(&start_lock);
 }
 
+/* The kernel clears the id before the thread has left the process: it is asked for the thread. */
+static bool thread_is_there(uint32_t id)
+{
+        return id &&
+               !system_call_failed(system_call(SYS_tgkill, (long)system_process_id(), (long)id, 0));
+}
+
+bool reclaim_thread_stop(void)
+{
+        uint32_t first;
+        uint32_t second;
+
+        /* Who holds the lock is another thread of the program, or what a signal interrupted. */
+        if (system_entered_sandbox() || !system_is_own_process() || !lock_try(&start_lock))
+                return false;
+        first = load_acquire(&threads[0].id);
+        second = load_acquire(&threads[1].id);
+        if (first || second) {
+                uint64_t begun = system_time_ms();
+
+                store_release(&stop_wanted, true);
+                do
+                        event_pause(1);
+                while ((thread_is_there(first) || thread_is_there(second)) &&
+                       system_time_ms() - begun < STOP_MS);
+                return true;
+        }
+        lock_drop(&start_lock);
+        return false;
+}
+
+void reclaim_thread_allow(void)
+{
+        store_release(&stop_wanted, false);
+        /* THREAD-2 */
+        store_release(&reclaim_wanted, 1);
+        lock_drop(&start_lock);
+}
+
 /*
  * The end of a process is not worth a thread. Under valgrind, where ours ends before the last frees,
  * a successor would make it fail.
@@ -151,6 +194,7 @@ static void fork_child(void)
         threads[0].id = 0;
         threads[1].id = 0;
         not_before = 0;
+        stop_wanted = false;
         lock_reset(&start_lock);
         store_release(&reclaim_wanted, 1);
 }

@@ -6,6 +6,7 @@
 #undef _FILE_OFFSET_BITS /* with it setrlimit is but another name of setrlimit64 */
 #include "malloc/malloc.h"
 
+#include "api/reclaim.h"
 #include "base/registry.h"
 #include "base/system.h"
 #include "introspect/at_exit.h"
@@ -14,6 +15,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -171,6 +173,31 @@ KMEM_PUBLIC int prlimit64(pid_t process, enum __rlimit_resource resource,
                           const struct rlimit64 *limit, struct rlimit64 *old)
 {
         return limit_set(process, (int)resource, limit, old);
+}
+
+/*
+ * Some namespaces are refused to processes with more than one thread, or whose threads share a root
+ * directory. A thread of ours is not to be in the way of a program that has ended its own.
+ */
+static int namespace_call(long number, long first, long second)
+{
+        int result = (int)syscall(number, first, second);
+
+        if (result != 0 && (errno == EINVAL || errno == EUSERS) && reclaim_thread_stop()) {
+                result = (int)syscall(number, first, second);
+                reclaim_thread_allow();
+        }
+        return result;
+}
+
+KMEM_PUBLIC int unshare(int flags)
+{
+        return namespace_call(SYS_unshare, flags, 0);
+}
+
+KMEM_PUBLIC int setns(int descriptor, int kind)
+{
+        return namespace_call(SYS_setns, descriptor, kind);
 }
 
 static void leave(int status) __attribute__((noreturn));

@@ -151,6 +151,14 @@ def test_process_that_lowers_its_address_space(dropin: DropIn, build: Build) -> 
         expect_ok(finished)
 
 
+@everywhere
+def test_namespaces_that_want_one_thread(dropin: DropIn, build: Build) -> None:
+    program = build("namespaces", "namespaces.c", flags=THREADS)
+    finished = dropin.run([program], minimum=100)
+    skip_as_told(finished)
+    expect_ok(finished)
+
+
 @pytest.mark.parametrize(
     ("way", "state"),
     [
