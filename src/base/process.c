@@ -113,9 +113,35 @@ void *system_reserve(size_t bytes)
         return system_reserve_at(0, bytes);
 }
 
+/*
+ * A debugger that writes a dump of the process (gcore) writes what is inaccessible too, a TiB of it, but
+ * not what says that it does not want to be dumped. Each commit takes that back for its part, where for a
+ * moment that is a mapping of its own: a process that may have no more of them takes it back for all.
+ */
+static struct {
+        void *start;
+        size_t bytes;
+} largest; /* reservation: the heap's, which is the first */
+static uint32_t all_dumped;
+
+void system_dump_reservation(void)
+{
+        if (!exchange_acquire(&all_dumped, 1))
+                system_call(SYS_madvise, (long)largest.start, (long)largest.bytes, MADV_DODUMP);
+}
+
 void *system_reserve_at(uintptr_t wish, size_t bytes)
 {
-        return map_private(wish, round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+        void *start = map_private(wish, round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+
+        if (!start || system_sandbox_was_told())
+                return start;
+        system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_DONTDUMP);
+        if (bytes > largest.bytes) {
+                largest.start = start;
+                largest.bytes = round_to_system(bytes);
+        }
+        return start;
 }
 
 static uint32_t map_refused;
@@ -151,10 +177,25 @@ void *system_remap(void *start, size_t old_bytes, size_t new_bytes)
         return system_call_failed(result) ? NULL : (void *)result;
 }
 
+static bool make_accessible(void *start, size_t bytes)
+{
+        return !system_call_failed(
+                system_call(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE));
+}
+
 bool system_commit(void *start, size_t bytes)
 {
-        return !system_call_failed(system_call(
-                SYS_mprotect, (long)start, (long)round_to_system(bytes), PROT_READ | PROT_WRITE));
+        bytes = round_to_system(bytes);
+        if (!make_accessible(start, bytes)) {
+                if (load_relaxed(&all_dumped))
+                        return false;
+                system_dump_reservation();
+                if (!make_accessible(start, bytes))
+                        return false;
+        }
+        if (!system_sandbox_was_told())
+                system_call(SYS_madvise, (long)start, (long)bytes, MADV_DODUMP);
+        return true;
 }
 
 bool system_purge(void *start, size_t bytes)

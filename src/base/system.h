@@ -132,6 +132,8 @@ KMEM_HIDDEN bool system_map_was_refused(void);
 KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
 /* Moves a mapping if it must; NULL if refused, then the old one is untouched. */
 KMEM_HIDDEN void *system_remap(void *start, size_t old_bytes, size_t new_bytes);
+/* From now on dumps by debuggers have the heap's reservation whole, and growth takes no call for them. */
+KMEM_HIDDEN void system_dump_reservation(void);
 /* Makes part of a reservation readable and writable; false if refused. */
 KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
 /*

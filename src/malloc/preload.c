@@ -64,8 +64,10 @@ static bool may_prepare_for_sandbox(void)
         int saved_errno = errno;
         bool may = heap_ready() && is_own_process();
 
-        if (may && !system_sandbox_was_told())
+        if (may && !system_sandbox_was_told()) {
                 percpu_after_fork();
+                system_dump_reservation();
+        }
         errno = saved_errno;
         return may;
 }

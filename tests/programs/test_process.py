@@ -151,6 +151,14 @@ def test_process_that_lowers_its_address_space(dropin: DropIn, build: Build) -> 
         expect_ok(finished)
 
 
+@each_engine_quick
+def test_dumps_by_debuggers(dropin: DropIn, build: Build) -> None:
+    """They hold what a process uses, also of one that may have no more mappings."""
+    finished = dropin.run([build("dumped", "dumped.c")], minimum=1000)
+    skip_as_told(finished)
+    expect_ok(finished)
+
+
 @everywhere
 def test_namespaces_that_want_one_thread(dropin: DropIn, build: Build) -> None:
     program = build("namespaces", "namespaces.c", flags=THREADS)

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What a debugger that dumps the process would write: all mappings but those with the flag against it. Of
+ * a heap that grows that is what it uses, and hardly what it has reserved; at last in a process that may
+ * have no more mappings, where it may be more.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <stdbool.h>
+#include <sys/mman.h>
+
+/* Of mappings in KiB: accessible ones that would not be dumped, and inaccessible ones that would. */
+struct wrong {
+        unsigned long missing;
+        unsigned long useless;
+};
+
+static struct wrong read_mappings(void)
+{
+        FILE *file = fopen("/proc/self/smaps", "r");
+        struct wrong wrong = {0};
+        unsigned long kib = 0;
+        bool accessible = false;
+        bool private_memory = false;
+        char line[512];
+
+        check(file);
+        while (fgets(line, sizeof(line), file)) {
+                unsigned long start, end, inode;
+                char access[5];
+
+                if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &start, &end, access, &inode) == 4) {
+                        accessible = access[0] == 'r';
+                        private_memory = access[3] == 'p' && inode == 0 && !strchr(line, '[');
+                        kib = (end - start) >> 10;
+                } else if (strncmp(line, "VmFlags:", 8) == 0 && private_memory) {
+                        bool dumped = !strstr(line, " dd");
+
+                        wrong.missing += accessible && !dumped ? kib : 0;
+                        wrong.useless += !accessible && dumped ? kib : 0;
+                }
+        }
+        fclose(file);
+        return wrong;
+}
+
+enum { BLOCKS = 4096, BLOCK_BYTES = 20000, LARGE_BYTES = 24 << 20 };
+static void *blocks[3 * BLOCKS];
+static unsigned int used;
+
+/* By some 100 MiB. */
+static void grow_heap(void)
+{
+        for (int i = 0; i < BLOCKS; i++) {
+                blocks[used] = malloc((size_t)(i % 2 ? BLOCK_BYTES : 24));
+                check(blocks[used]);
+                memset(blocks[used++], 1, 24);
+        }
+        blocks[used] = malloc(LARGE_BYTES);
+        check(blocks[used++]);
+}
+
+/* Pages of one mapping get other rights by turns, each of which makes two mappings more. */
+static void use_up_mappings(void)
+{
+        const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        const size_t bytes = 200000 * page;
+        char *memory =
+                mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        check(memory != MAP_FAILED);
+        for (size_t at = page; at < bytes; at += 2 * page)
+                if (mprotect(memory + at, page, PROT_READ | PROT_WRITE))
+                        return;
+        puts("a process may have more mappings here than are worth a test");
+        exit(77);
+}
+
+int main(void)
+{
+        struct wrong before;
+        struct wrong wrong;
+
+        grow_heap();
+        wrong = read_mappings();
+        check(wrong.missing == 0);
+        /* What libc has between the parts of its libraries. */
+        check(wrong.useless < 64 << 10);
+        before = wrong;
+        grow_heap();
+        wrong = read_mappings();
+        check(wrong.missing == 0);
+        check(wrong.useless <= before.useless + 1024);
+        use_up_mappings();
+        grow_heap();
+        check(read_mappings().missing == 0);
+        puts("ok");
+        return 0;
+}
