@@ -50,7 +50,7 @@ def test_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "named"),
     [
-        (("--peers", "hoard"), 1, "--peers hoard: there are glibc, mimalloc,"),
+        (("--peers", "hoard"), 2, "--peers hoard: there are glibc, mimalloc,"),
         (("--runs", "0"), 2, "--runs"),
         (("--json", "/no/such/folder/file"), 1, "--json /no/such/folder/file: No such file"),
     ],
