@@ -119,15 +119,29 @@ void *system_reserve(size_t bytes)
  * moment that is a mapping of its own: a process that may have no more of them takes it back for all.
  */
 static struct {
-        void *start;
+        uintptr_t start;
         size_t bytes;
-} largest; /* reservation: the heap's, which is the first */
+} first; /* reservation: the heap's */
 static uint32_t all_dumped;
 
 void system_dump_reservation(void)
 {
         if (!exchange_acquire(&all_dumped, 1))
-                system_call(SYS_madvise, (long)largest.start, (long)largest.bytes, MADV_DODUMP);
+                system_call(SYS_madvise, (long)first.start, (long)first.bytes, MADV_DODUMP);
+}
+
+/*
+ * Addresses that the reservation gives back are the program's, whose mappings there may have the mark
+ * for reasons of its own: it is taken back before, while all of it is ours.
+ */
+static void leave_reservation(uintptr_t start, size_t bytes)
+{
+        if (start == first.start && bytes == first.bytes) {
+                first.bytes = 0;
+                store_relaxed(&all_dumped, 0);
+        } else if (start - first.start < first.bytes) {
+                system_dump_reservation();
+        }
 }
 
 void *system_reserve_at(uintptr_t wish, size_t bytes)
@@ -137,9 +151,9 @@ void *system_reserve_at(uintptr_t wish, size_t bytes)
         if (!start || system_sandbox_was_told())
                 return start;
         system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_DONTDUMP);
-        if (bytes > largest.bytes) {
-                largest.start = start;
-                largest.bytes = round_to_system(bytes);
+        if (first.bytes == 0) {
+                first.start = (uintptr_t)start;
+                first.bytes = round_to_system(bytes);
         }
         return start;
 }
@@ -162,8 +176,10 @@ bool system_map_was_refused(void)
 
 void system_unmap(void *start, size_t bytes)
 {
-        long result = system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
+        long result;
 
+        leave_reservation((uintptr_t)start, round_to_system(bytes));
+        result = system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
         /* The kernel joins neighbours, and may not cut them where a process has mappings enough. */
         if (system_call_failed(result))
                 system_purge(start, round_to_system(bytes));

@@ -9,6 +9,9 @@
 
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 /* Of mappings in KiB: accessible ones that would not be dumped, and inaccessible ones that would. */
 struct wrong {
@@ -77,11 +80,45 @@ static void use_up_mappings(void)
         exit(77);
 }
 
+/* A child lowers its limit, takes memory that is not to be dumped, and is about to enter a sandbox. */
+static void run_child_with_secret(void)
+{
+        const struct rlimit limit = {1 << 30, 1 << 30};
+        const size_t bytes = 100 << 20;
+        struct wrong before;
+        char *secret;
+
+        check(setrlimit(RLIMIT_AS, &limit) == 0);
+        before = read_mappings();
+        secret = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        check(secret != MAP_FAILED);
+        check(madvise(secret, bytes, MADV_DONTDUMP) == 0);
+        check(read_mappings().missing == before.missing + (bytes >> 10));
+        check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+        check(read_mappings().missing == before.missing + (bytes >> 10));
+}
+
+static void keep_secret(void)
+{
+        pid_t child = fork();
+        int status;
+
+        check(child >= 0);
+        if (child == 0) {
+                grow_heap();
+                run_child_with_secret();
+                _exit(0);
+        }
+        check(waitpid(child, &status, 0) == child);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
         struct wrong before;
         struct wrong wrong;
 
+        keep_secret();
         grow_heap();
         wrong = read_mappings();
         check(wrong.missing == 0);
