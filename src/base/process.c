@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "base/syscall.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,21 +20,32 @@ uint32_t system_process_id(void)
         return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
 }
 
-/* The process that the heap is in; a child of fork in a sandbox may not ask for its number. */
-static uint32_t own_process;
-enum { NOT_ASKED = -1 };
+/*
+ * A child of fork in a sandbox may not ask for its number. libc has it, as the number of the child's only
+ * thread, and writes it into recursive locks.
+ */
+static uint32_t number_after_fork(void)
+{
+        pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+        uint32_t number;
+
+        pthread_mutex_lock(&lock);
+        number = (uint32_t)lock.__data.__owner;
+        pthread_mutex_unlock(&lock);
+        return number;
+}
+
+static uint32_t own_process; /* that the heap is in */
 
 void system_claim_process(void)
 {
         store_relaxed(&own_process,
-                      system_sandbox_was_told() ? (uint32_t)NOT_ASKED : system_process_id());
+                      system_sandbox_was_told() ? number_after_fork() : system_process_id());
 }
 
 bool system_is_own_process(void)
 {
-        uint32_t own = load_relaxed(&own_process);
-
-        return own == (uint32_t)NOT_ASKED || own == system_process_id();
+        return load_relaxed(&own_process) == system_process_id();
 }
 
 void system_name_thread(const char *name)
@@ -83,13 +95,18 @@ void system_thread_name(char name[SYSTEM_NAME_BYTES])
         system_call(SYS_prctl, PR_GET_NAME, (long)name, 0);
 }
 
+/*
+ * The limit of the heap's process. A sandbox is not asked who is asking, so there that is named: a child
+ * of vfork may have another limit.
+ */
 size_t system_address_space_limit(void)
 {
+        long process = system_sandbox_was_told() ? (long)load_relaxed(&own_process) : 0;
         struct {
                 uint64_t soft;
                 uint64_t hard;
         } limit;
-        long result = system_call6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
+        long result = system_call6(SYS_prlimit64, process, RLIMIT_AS, 0, (long)&limit, 0, 0);
 
         return system_call_failed(result) ? SIZE_MAX : limit.soft;
 }

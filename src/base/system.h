@@ -117,7 +117,7 @@ enum { SYSTEM_NAME_BYTES = 16 };
 /* The calling thread's name. */
 KMEM_HIDDEN void system_thread_name(char name[SYSTEM_NAME_BYTES]);
 
-/* Soft limit of the address space in bytes, SIZE_MAX if there is none. */
+/* Soft limit of the process's address space in bytes, SIZE_MAX if there is none. */
 KMEM_HIDDEN size_t system_address_space_limit(void);
 
 /* Address space without access and without commit charge; NULL if refused. */

@@ -49,7 +49,7 @@ KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(con
         return real(file, mode & ~RTLD_DEEPBIND);
 }
 
-/* A child of vfork runs in its parent's memory. In a sandbox there is none, and asking may be its end. */
+/* A child of vfork runs in its parent's memory. In a sandbox asking which it is may be the end. */
 static bool is_own_process(void)
 {
         return system_sandbox_was_told() || system_is_own_process();

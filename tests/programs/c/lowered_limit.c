@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -245,6 +246,33 @@ static void lower_in_child(enum way way, const struct rlimit *limit)
         _exit(0);
 }
 
+/* Of a child that has given up rights, as before a sandbox, and of that one's child. */
+static void lower_in_vfork_of_restricted(const struct rlimit *limit)
+{
+        int status;
+        pid_t child = fork();
+
+        check(child >= 0);
+        if (child) {
+                check(waitpid(child, &status, 0) == child && status == 0);
+                return;
+        }
+        check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+        lower_in_vfork(limit);
+        child = fork();
+        check(child >= 0);
+        if (child == 0) {
+                lower_in_vfork(limit);
+                lower(BY_SETRLIMIT, limit);
+                go_on();
+                _exit(0);
+        }
+        check(waitpid(child, &status, 0) == child && status == 0);
+        lower(BY_PRLIMIT64, limit);
+        go_on();
+        _exit(0);
+}
+
 int main(void)
 {
         const struct rlimit limit = {LIMIT, LIMIT};
@@ -254,6 +282,7 @@ int main(void)
         make_blocks();
         check_refusals(&limit);
         lower_in_vfork(&limit);
+        lower_in_vfork_of_restricted(&limit);
         for (int round = 0; round < ROUNDS; round++)
                 lower_while_mapping(&limit);
         interrupt_growth();
