@@ -28,8 +28,8 @@ KMEM_HIDDEN size_t caches_trim_locked(void);
 KMEM_HIDDEN void reclaim_thread_init(void);
 
 /*
- * Ends the reclaim thread, for which it waits up to a second, mostly to its next look. True if one was
- * there; then none starts before reclaim_thread_allow, which the caller owes.
+ * Ends the reclaim thread if there is one, for which it waits up to a second, mostly to its next look.
+ * None starts before reclaim_thread_allow, which the caller owes; false if that cannot be had.
  */
 KMEM_HIDDEN bool reclaim_thread_stop(void);
 KMEM_HIDDEN void reclaim_thread_allow(void);

@@ -147,6 +147,17 @@ static bool thread_is_there(uint32_t id)
                !system_call_failed(system_call(SYS_tgkill, (long)system_process_id(), (long)id, 0));
 }
 
+static void end_threads_locked(uint32_t first, uint32_t second)
+{
+        uint64_t begun = system_time_ms();
+
+        store_release(&stop_wanted, true);
+        do
+                event_pause(1);
+        while ((thread_is_there(first) || thread_is_there(second)) &&
+               system_time_ms() - begun < STOP_MS);
+}
+
 bool reclaim_thread_stop(void)
 {
         uint32_t first;
@@ -157,25 +168,18 @@ bool reclaim_thread_stop(void)
                 return false;
         first = load_acquire(&threads[0].id);
         second = load_acquire(&threads[1].id);
-        if (first || second) {
-                uint64_t begun = system_time_ms();
-
-                store_release(&stop_wanted, true);
-                do
-                        event_pause(1);
-                while ((thread_is_there(first) || thread_is_there(second)) &&
-                       system_time_ms() - begun < STOP_MS);
-                return true;
-        }
-        lock_drop(&start_lock);
-        return false;
+        if (first || second)
+                end_threads_locked(first, second);
+        return true;
 }
 
 void reclaim_thread_allow(void)
 {
-        store_release(&stop_wanted, false);
-        /* THREAD-2 */
-        store_release(&reclaim_wanted, 1);
+        if (stop_wanted) {
+                store_release(&stop_wanted, false);
+                /* THREAD-2 */
+                store_release(&reclaim_wanted, 1);
+        }
         lock_drop(&start_lock);
 }
 

@@ -80,7 +80,7 @@ KMEM_PUBLIC int prctl(int option, ...)
 {
         unsigned long argument[4];
         va_list arguments;
-        bool told;
+        bool told, stopped;
         int result;
 
         va_start(arguments, option);
@@ -89,10 +89,14 @@ KMEM_PUBLIC int prctl(int option, ...)
         va_end(arguments);
         told = (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) &&
                may_prepare_for_sandbox();
+        /* The filter may be entered for all threads (SECCOMP_FILTER_FLAG_TSYNC). */
+        stopped = told && reclaim_thread_stop();
         result =
                 (int)syscall(SYS_prctl, option, argument[0], argument[1], argument[2], argument[3]);
         if (told && result == 0)
                 system_tell_sandbox();
+        if (stopped)
+                reclaim_thread_allow();
         return result;
 }
 

@@ -167,6 +167,19 @@ def test_namespaces_that_want_one_thread(dropin: DropIn, build: Build) -> None:
     expect_ok(finished)
 
 
+def run_in_sandbox(
+    plain: Plain, dropin: DropIn, library: Path, options: str, command: list[Path | str]
+) -> None:
+    """Without what the command asks for at the end, for which the sandbox would kill."""
+    environment = {**dropin.setting.environment, "LD_PRELOAD": str(library)}
+    if options:
+        environment["KMEM_OPTIONS"] = options
+    ended = wait(start(command, plain.folder, environment))
+    skip_as_told(ended)
+    check_status(ended)
+    expect_ok(ended)
+
+
 @pytest.mark.parametrize(
     ("way", "state"),
     [
@@ -183,14 +196,16 @@ def test_life_in_a_sandbox(
 ) -> None:
     """Which kills for what libc's malloc does not do; a heap that starts unseen does more."""
     program = build("sandboxed", "sandboxed.c")
-    environment = {**dropin.setting.environment, "LD_PRELOAD": str(library)}
+    options = dropin.setting.options
     if state == "used":
-        options = ",".join(filter(None, (dropin.setting.options, "registry=on")))
-        environment["KMEM_OPTIONS"] = options
-    ended = wait(start([program, way, state], plain.folder, environment))
-    skip_as_told(ended)
-    check_status(ended)
-    expect_ok(ended)
+        options = ",".join(filter(None, (options, "registry=on")))
+    run_in_sandbox(plain, dropin, library, options, [program, way, state])
+
+
+@each_engine_quick
+def test_sandbox_of_all_threads(plain: Plain, build: Build, library: Path, dropin: DropIn) -> None:
+    program = build("sandboxed_threads", "sandboxed_threads.c", flags=THREADS)
+    run_in_sandbox(plain, dropin, library, dropin.setting.options, [program])
 
 
 @everywhere
