@@ -215,7 +215,8 @@ KMEM_HIDDEN bool slots_thread_is_ours(void);
 /*
  * For a child of vfork, which has its parent's area but no registration with the kernel: registers it.
  * And for the parent afterwards, whose numbers in the area are the child's by then, while the kernel may
- * believe that they are still those that it wrote for the parent: registers that anew.
+ * believe that they are still those that it wrote for the parent: registers that anew. A sandbox that was
+ * told may kill for that: there the child is without slots, and the parent's numbers stay its own.
  */
 KMEM_HIDDEN void slots_register_borrowed_area(bool child);
 /* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */

@@ -279,7 +279,7 @@ struct slot *slot_current(void)
                 return slots ? slot_made(locked_slot_choice(slots)) : &shared_slot;
         }
         if (unlikely(load_relaxed(&this_area()->cpu_id) < 0) &&
-            !(register_threads && register_this_thread()))
+            !(register_threads && !system_sandbox_was_told() && register_this_thread()))
                 return &shared_slot;
         id = load_relaxed((uint32_t *)((char *)thread_pointer() + fast.slot_field));
         slot = slot_at(id);
@@ -299,6 +299,25 @@ void slots_refuse_this_thread(void)
         this_area()->cpu_id = -1;
 }
 
+/* What cpu_id says while a child of vfork in a sandbox has the area, which it may not register. */
+enum { BORROWED = -3 };
+
+static void mark_borrowed_area(struct rseq_area *area, bool child)
+{
+        int32_t cpu = load_relaxed(&area->cpu_id);
+
+        if (child && cpu >= 0)
+                store_relaxed(&area->cpu_id, BORROWED);
+        if (child || cpu != BORROWED)
+                return;
+        /* The kernel stores both numbers when the thread moves, and may not have done so since. */
+        do {
+                cpu = (int32_t)load_relaxed(&area->cpu_id_start);
+                store_relaxed(&area->cpu_id, cpu);
+                __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        } while ((int32_t)load_relaxed(&area->cpu_id_start) != cpu);
+}
+
 void slots_register_borrowed_area(bool child)
 {
         struct rseq_area *area = &own_area;
@@ -309,6 +328,10 @@ void slots_register_borrowed_area(bool child)
         if (libc_registers()) {
                 area = (struct rseq_area *)((char *)thread_pointer() + __rseq_offset);
                 bytes = round_up(max_of((size_t)__rseq_size, bytes), bytes);
+        }
+        if (system_sandbox_was_told()) {
+                mark_borrowed_area(area, child);
+                return;
         }
         /* Nor was the thread whose it is. */
         if (load_relaxed(&area->cpu_id) < 0)

@@ -23,6 +23,12 @@
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1),                                       \
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
+#ifdef SYS_vfork
+#define VFORK SYS_vfork
+#else
+#define VFORK SYS_clone
+#endif
+
 enum way { FILTER, RIGHTS, UNSEEN };
 
 static bool was_refused(enum way way, struct sock_fprog *program)
@@ -49,6 +55,7 @@ static void enter_sandbox(enum way way)
                 ALLOW(SYS_mremap),
                 ALLOW(SYS_munmap),
                 ALLOW(SYS_set_robust_list),
+                ALLOW(VFORK),
                 ALLOW(SYS_wait4),
                 ALLOW(SYS_write),
                 BPF_JUMP(BPF_JMP | BPF_JA, way == UNSEEN ? 0 : 8, 0, 0),
@@ -118,6 +125,22 @@ static void run_grandchild(void (*leave)(int))
         check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* A child of vfork, which works on its parent's heap. */
+static void run_borrower(void)
+{
+        pid_t child = vfork();
+        int status;
+
+        if (child == 0) {
+                for (size_t bytes = 1; bytes < 3000; bytes++)
+                        free(opaque(malloc(bytes)));
+                _exit(7);
+        }
+        check(child > 0 && waitpid(child, &status, 0) == child);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+        use_heap();
+}
+
 static void run_child(enum way way, void (*leave)(int), bool first)
 {
         pid_t child = fork();
@@ -132,6 +155,8 @@ static void run_child(enum way way, void (*leave)(int), bool first)
                 grow_heap();
                 give_back(way);
                 run_grandchild(leave);
+                if (way != UNSEEN)
+                        run_borrower();
                 leave(0);
         }
         check(waitpid(child, &status, 0) == child);
