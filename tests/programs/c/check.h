@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define check(condition)                                                                           \
@@ -29,6 +30,28 @@ static inline void check_failed(const char *condition, const char *file, int lin
         dprintf(STDERR_FILENO, "%s:%d: failed: %s (errno %d)\n", name ? name + 1 : file, line,
                 condition, errno);
         _exit(1);
+}
+
+/* Waits for the end of a child, which has to be with status 0. */
+static inline void wait_for(pid_t child)
+{
+        int status;
+
+        check(waitpid(child, &status, 0) == child);
+        if (WIFSIGNALED(status))
+                dprintf(STDERR_FILENO, "child ended by signal %d\n", WTERMSIG(status));
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Forks. True in the child, which has to end itself; false here, once it has ended with status 0. */
+static inline int is_forked_child(void)
+{
+        pid_t child = fork();
+
+        check(child >= 0);
+        if (child != 0)
+                wait_for(child);
+        return child == 0;
 }
 
 /*

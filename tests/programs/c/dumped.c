@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 /* Of mappings in KiB: accessible ones that would not be dumped, and inaccessible ones that would. */
 struct wrong {
@@ -100,17 +99,11 @@ static void run_child_with_secret(void)
 
 static void keep_secret(void)
 {
-        pid_t child = fork();
-        int status;
-
-        check(child >= 0);
-        if (child == 0) {
-                grow_heap();
-                run_child_with_secret();
-                _exit(0);
-        }
-        check(waitpid(child, &status, 0) == child);
-        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        if (!is_forked_child())
+                return;
+        grow_heap();
+        run_child_with_secret();
+        _exit(0);
 }
 
 int main(void)

@@ -4,7 +4,6 @@
  * of the program, which may allocate as at any other time.
  */
 #include <pthread.h>
-#include <sys/wait.h>
 
 #include "check.h"
 
@@ -28,16 +27,11 @@ static void allocate(void)
 
 static void fork_and_wait(void (*in_child)(void))
 {
-        pid_t child = fork();
-        int status;
-
-        check(child >= 0);
-        if (child == 0) {
-                watchdog(60);
-                in_child();
-                _exit(0);
-        }
-        check(waitpid(child, &status, 0) == child && status == 0);
+        if (!is_forked_child())
+                return;
+        watchdog(60);
+        in_child();
+        _exit(0);
 }
 
 static void use_heap(void)

@@ -4,7 +4,6 @@
  * parent allocated, allocates, forks a grandchild that does the same and runs a thread, and exits.
  */
 #define _GNU_SOURCE
-#include <sys/wait.h>
 
 #include "churners.h"
 
@@ -48,16 +47,6 @@ static void work_on_inherited(uint64_t seed)
                 allocate(i, &random);
         for (size_t i = 0; i < OBJECTS; i++)
                 check(intact(objects[i].address, objects[i].bytes, tag_of(i)));
-}
-
-static void wait_for(pid_t child)
-{
-        int status;
-
-        check(waitpid(child, &status, 0) == child);
-        if (WIFSIGNALED(status))
-                dprintf(STDERR_FILENO, "child ended by signal %d\n", WTERMSIG(status));
-        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static void grandchild(uint64_t seed)

@@ -6,7 +6,6 @@
 #include "check.h"
 
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 enum { BLOCKS = 2000 };
 
@@ -23,14 +22,6 @@ static void use_heap(void)
         }
         for (int i = 0; i < BLOCKS; i++)
                 free(blocks[i]);
-}
-
-static void wait_for(pid_t child)
-{
-        int status;
-
-        check(waitpid(child, &status, 0) == child);
-        check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static void run_child(int depth)

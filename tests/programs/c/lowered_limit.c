@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
 
 enum { BLOCKS = 20000, LIMIT = 512 << 20, MAPPING = 100 << 20, SOME_PAGES = 1 << 14 };
@@ -98,11 +97,11 @@ static void lower_in_vfork(const struct rlimit *limit)
 {
         size_t before = mapped_pages();
         pid_t child = vfork();
-        int status;
 
         if (child == 0)
                 _exit(setrlimit(RLIMIT_AS, limit) != 0);
-        check(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        check(child > 0);
+        wait_for(child);
         /* The library may have mapped or unmapped some of its own meanwhile. */
         check(mapped_pages() + SOME_PAGES > before);
 }
@@ -163,14 +162,9 @@ static void lower_in_handler(int number)
 static void interrupt_growth(void)
 {
         struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
-        int status;
-        pid_t child = fork();
 
-        check(child >= 0);
-        if (child) {
-                check(waitpid(child, &status, 0) == child && status == 0);
+        if (!is_forked_child())
                 return;
-        }
         watchdog(60);
         check(signal(SIGUSR1, lower_in_handler) != SIG_ERR);
         check(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
@@ -199,14 +193,9 @@ static void *map_and_unmap(void *argument)
 static void lower_while_mapping(const struct rlimit *limit)
 {
         pthread_t thread;
-        int status;
-        pid_t child = fork();
 
-        check(child >= 0);
-        if (child) {
-                check(waitpid(child, &status, 0) == child && status == 0);
+        if (!is_forked_child())
                 return;
-        }
         check(pthread_create(&thread, NULL, map_and_unmap, NULL) == 0);
         while (__atomic_load_n(&mappings, __ATOMIC_RELAXED) < 20)
                 usleep(50);
@@ -233,14 +222,8 @@ static void check_refusals(const struct rlimit *limit)
 
 static void lower_in_child(enum way way, const struct rlimit *limit)
 {
-        int status;
-        pid_t child = fork();
-
-        check(child >= 0);
-        if (child) {
-                check(waitpid(child, &status, 0) == child && status == 0);
+        if (!is_forked_child())
                 return;
-        }
         lower(way, limit);
         go_on();
         _exit(0);
@@ -249,25 +232,16 @@ static void lower_in_child(enum way way, const struct rlimit *limit)
 /* Of a child that has given up rights, as before a sandbox, and of that one's child. */
 static void lower_in_vfork_of_restricted(const struct rlimit *limit)
 {
-        int status;
-        pid_t child = fork();
-
-        check(child >= 0);
-        if (child) {
-                check(waitpid(child, &status, 0) == child && status == 0);
+        if (!is_forked_child())
                 return;
-        }
         check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
         lower_in_vfork(limit);
-        child = fork();
-        check(child >= 0);
-        if (child == 0) {
+        if (is_forked_child()) {
                 lower_in_vfork(limit);
                 lower(BY_SETRLIMIT, limit);
                 go_on();
                 _exit(0);
         }
-        check(waitpid(child, &status, 0) == child && status == 0);
         lower(BY_PRLIMIT64, limit);
         go_on();
         _exit(0);

@@ -5,42 +5,10 @@
  * thread is there, which comes again with later frees.
  */
 #define _GNU_SOURCE
-#include "check.h"
+#include "library_thread.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
-
-static void *in_thread(void *argument)
-{
-        struct churn churn;
-
-        churn_init(&churn, 1);
-        churn_run(&churn, 20000);
-        churn_end(&churn);
-        return argument;
-}
-
-static void churn_in_thread(void)
-{
-        pthread_t thread;
-
-        check(pthread_create(&thread, NULL, in_thread, NULL) == 0);
-        check(pthread_join(thread, NULL) == 0);
-}
-
-static unsigned int count_threads(void)
-{
-        DIR *directory = opendir("/proc/self/task");
-        unsigned int count = 0;
-
-        check(directory);
-        for (struct dirent *entry; (entry = readdir(directory));)
-                count += entry->d_name[0] != '.';
-        closedir(directory);
-        return count;
-}
 
 /* Frees until the library has its thread. */
 static void bring_thread(void)
