@@ -30,7 +30,6 @@
 #include "base/options.h"
 #include "base/rcu.h"
 #include "base/stack.h"
-#include "base/syscall.h"
 #include "page/reclaim.h"
 #include "profile/sample.h"
 #include "profile/slice.h"
@@ -140,13 +139,6 @@ static void thread_start(void)
         lock_drop(&start_lock);
 }
 
-/* The kernel clears the id before the thread has left the process: it is asked for the thread. */
-static bool thread_is_there(uint32_t id)
-{
-        return id &&
-               !system_call_failed(system_call(SYS_tgkill, (long)system_process_id(), (long)id, 0));
-}
-
 static void end_threads_locked(uint32_t first, uint32_t second)
 {
         uint64_t begun = system_time_ms();
@@ -154,7 +146,7 @@ static void end_threads_locked(uint32_t first, uint32_t second)
         store_release(&stop_wanted, true);
         do
                 event_pause(1);
-        while ((thread_is_there(first) || thread_is_there(second)) &&
+        while ((system_has_thread(first) || system_has_thread(second)) &&
                system_time_ms() - begun < STOP_MS);
 }
 

@@ -89,6 +89,12 @@ uint32_t system_thread_id(void)
         return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
 }
 
+bool system_has_thread(uint32_t id)
+{
+        return id &&
+               !system_call_failed(system_call(SYS_tgkill, (long)system_process_id(), (long)id, 0));
+}
+
 void system_thread_name(char name[SYSTEM_NAME_BYTES])
 {
         name[0] = '\0';
@@ -220,8 +226,6 @@ bool system_commit(void *start, size_t bytes)
 {
         bytes = round_to_system(bytes);
         if (!make_accessible(start, bytes)) {
-                if (load_relaxed(&all_dumped))
-                        return false;
                 system_dump_reservation();
                 if (!make_accessible(start, bytes))
                         return false;

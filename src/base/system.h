@@ -113,6 +113,11 @@ KMEM_HIDDEN void system_claim_process(void);
 /* Not in a child of vfork, which runs in its parent's memory under another number. */
 KMEM_HIDDEN bool system_is_own_process(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);
+/*
+ * Whether the process still has that thread; not if it is 0. The word that the kernel clears at a thread's
+ * end (CLONE_CHILD_CLEARTID) is cleared before it has left the process.
+ */
+KMEM_HIDDEN bool system_has_thread(uint32_t id);
 enum { SYSTEM_NAME_BYTES = 16 };
 /* The calling thread's name. */
 KMEM_HIDDEN void system_thread_name(char name[SYSTEM_NAME_BYTES]);

@@ -299,7 +299,16 @@ void slots_refuse_this_thread(void)
         this_area()->cpu_id = -1;
 }
 
-/* What cpu_id says while a child of vfork in a sandbox has the area, which it may not register. */
+/*
+ * What cpu_id says while a child of vfork in a sandbox has the area, which it may not register: as long as
+ * it is below 0 no sequence begins, in the child or in the parent, which is stopped meanwhile.
+ *
+ * The parent makes it its own number again. The kernel may move it at any moment, and then stores both
+ * numbers: before our store that is overwritten by an old one, which the look after it finds, since
+ * cpu_id_start has changed; behind it, both are right. It may have restored cpu_id already, when the
+ * parent went on; then there is nothing to do. An older number would let a sequence of ours work on
+ * a slot that another CPU's thread is in.
+ */
 enum { BORROWED = -3 };
 
 static void mark_borrowed_area(struct rseq_area *area, bool child)
@@ -310,7 +319,6 @@ static void mark_borrowed_area(struct rseq_area *area, bool child)
                 store_relaxed(&area->cpu_id, BORROWED);
         if (child || cpu != BORROWED)
                 return;
-        /* The kernel stores both numbers when the thread moves, and may not have done so since. */
         do {
                 cpu = (int32_t)load_relaxed(&area->cpu_id_start);
                 store_relaxed(&area->cpu_id, cpu);
