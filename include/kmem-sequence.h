@@ -116,18 +116,23 @@ enum kmem_push {
         "12:\tjmp %l[slow]\n\t"                                                                    \
         ".popsection\n\t"
 
-/* work := this thread's slot, as long as the sequence is not aborted. */
-#define KMEM_RSEQ_LOAD_SLOT                                                                        \
+/*
+ * work := this thread's slot, as long as the sequence is not aborted. The field of its number is in a
+ * register, or loaded on the way.
+ */
+#define KMEM_RSEQ_LOAD_SLOT KMEM_RSEQ_LOAD_SLOT_BY("movl %%fs:(%[field]), %k[work]\n\t")
+#define KMEM_RSEQ_LOAD_FIELD_AND_SLOT                                                              \
+        KMEM_RSEQ_LOAD_SLOT_BY("movq %[field], %[work]\n\t"                                        \
+                               "movl %%fs:(%[work]), %k[work]\n\t")
+#define KMEM_RSEQ_LOAD_SLOT_BY(load_number)                                                        \
         "cmpl $0, %%fs:4(%[rseq])\n\t"                                                             \
         "js %l[slow]\n\t"                                                                          \
-        "movl %%fs:(%[field]), %k[work]\n\t"                                                       \
-        "movq %c[slots](%[map],%[work],8), %[work]\n\t"
+        load_number "movq %c[slots](%[map],%[work],8), %[work]\n\t"
 
 /* The operands that these texts name. */
 #define KMEM_RSEQ_OPERANDS(table, area, number)                                                    \
-        [map] "r"(table), [rseq] "r"(area), [field] "r"(number),                                   \
-        [slots] "i"(KMEM_SLOT_POINTERS), [first] "i"(KMEM_SHEAF_OBJECTS),                          \
-        [count_at] "i"(KMEM_SHEAF_SIZE)
+        [map] "r"(table), [rseq] "r"(area), [field] number, [slots] "i"(KMEM_SLOT_POINTERS),       \
+                [first] "i"(KMEM_SHEAF_OBJECTS), [count_at] "i"(KMEM_SHEAF_SIZE)
 
 /*
  * Pop the newest object of the slot's main sheaf; NULL if it is empty, cold, or the thread has
@@ -136,31 +141,35 @@ enum kmem_push {
  * Aborted before it: nothing changed. Against: the same slot on this CPU, which aborts us, and
  * a drainer, whose second fence aborts a pop that read main before the exchange (INV-4).
  */
+#define KMEM_SEQUENCE_POP(map, rseq, load_slot, field_operand)                                     \
+        void *object;                                                                              \
+        uint64_t work;                                                                             \
+        uint64_t size;                                                                             \
+                                                                                                   \
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN load_slot                                            \
+                              "movq (%[work],%[offset]), %[work]\n\t"                              \
+                              "movl %c[count_at](%[work]), %k[size]\n\t"                           \
+                              "subl $1, %k[size]\n\t"                                              \
+                              "jb %l[slow]\n\t"                                                    \
+                              "movq %c[first](%[work],%[size],8), %[object]\n\t"                   \
+                              "movl %k[size], %c[count_at](%[work])" KMEM_RSEQ_END                 \
+                              : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)     \
+                              : [offset] "r"(pair_offset),                                         \
+                                KMEM_RSEQ_OPERANDS(map, rseq, field_operand)                       \
+                              : "memory", "cc"                                                     \
+                              : slow);                                                             \
+        KMEM_OUTPUTS_STORED;                                                                       \
+        if (!object)                                                                               \
+                __builtin_unreachable();                                                           \
+        return object;                                                                             \
+slow:                                                                                              \
+        KMEM_OUTPUTS_STORED;                                                                       \
+        return NULL;
+
 static inline __attribute__((always_inline)) void *
 kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint64_t pair_offset)
 {
-        void *object;
-        uint64_t work;
-        uint64_t size;
-
-        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
-                              "movq (%[work],%[offset]), %[work]\n\t"
-                              "movl %c[count_at](%[work]), %k[size]\n\t"
-                              "subl $1, %k[size]\n\t"
-                              "jb %l[slow]\n\t"
-                              "movq %c[first](%[work],%[size],8), %[object]\n\t"
-                              "movl %k[size], %c[count_at](%[work])" KMEM_RSEQ_END
-                              : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)
-                              : [offset] "r"(pair_offset), KMEM_RSEQ_OPERANDS(map, rseq, slot_field)
-                              : "memory", "cc"
-                              : slow);
-        KMEM_OUTPUTS_STORED;
-        if (!object)
-                __builtin_unreachable();
-        return object;
-slow:
-        KMEM_OUTPUTS_STORED;
-        return NULL;
+        KMEM_SEQUENCE_POP(map, rseq, KMEM_RSEQ_LOAD_SLOT, "r"(slot_field))
 }
 
 /*
@@ -193,7 +202,7 @@ slow:
                               commit KMEM_RSEQ_END                                                 \
                               : [work] "=&r"(work), [size] "=&r"(size)                             \
                               : [object] "r"(object), [offset] "r"(pair_offset),                   \
-                                KMEM_RSEQ_OPERANDS(map, rseq, slot_field)                          \
+                                KMEM_RSEQ_OPERANDS(map, rseq, "r"(slot_field))                     \
                               : "memory", "cc"                                                     \
                               : slow, on_top);                                                     \
         return KMEM_PUSH_DONE;                                                                     \

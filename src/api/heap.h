@@ -137,8 +137,10 @@ KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wron
 /* The fast half of every free by pointer; false if the slow one is needed. @bytes: fast.heap_bytes or 0. */
 static KMEM_ALWAYS_INLINE bool block_free_fast(void *block, size_t bytes)
 {
-        uintptr_t offset = (uintptr_t)block - fast.heap_base;
+        uintptr_t offset;
 
+        load_for_push();
+        offset = (uintptr_t)block - fast.heap_base;
         return likely(offset < bytes) &&
                likely(percpu_free_fast(fast.map[offset >> PAGE_SHIFT], block));
 }

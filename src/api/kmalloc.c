@@ -53,6 +53,7 @@ static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t f
 
 KMEM_FAST_CALL void *kmalloc(size_t size, gfp_t flags)
 {
+        load_for_pop();
         if (likely(size - 1 < fast.malloc_limit)) {
                 uint32_t offset = front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT];
                 void *object = percpu_alloc_fast(offset);

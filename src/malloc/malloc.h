@@ -12,6 +12,7 @@ enum { MALLOC_ALIGN_BYTES = 16 };
 /* Size 0 wraps around and takes the slow path with everything above @limit, fast.malloc_limit or 0. */
 static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
 {
+        load_for_pop();
         if (unlikely(size - 1 >= limit))
                 return NULL;
         return percpu_alloc_fast(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);

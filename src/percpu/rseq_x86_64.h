@@ -10,11 +10,12 @@
 /* clang-format off */
 
 #define RSEQ_SIGNATURE_VALUE KMEM_RSEQ_SIGNATURE
-#define RSEQ_OPERANDS KMEM_RSEQ_OPERANDS(fast.map, fast.rseq, fast.slot_field)
+#define RSEQ_OPERANDS KMEM_RSEQ_OPERANDS(fast.map, fast.rseq, "r"(fast.slot_field))
 
 static KMEM_ALWAYS_INLINE void *rseq_pop(uint64_t pair_offset)
 {
-        return kmem_sequence_pop(fast.map, fast.rseq, fast.slot_field, pair_offset);
+        KMEM_SEQUENCE_POP(fast.map, fast.rseq, KMEM_RSEQ_LOAD_FIELD_AND_SLOT,
+                          "m"(fast.slot_field))
 }
 
 static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void *object)
