@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from kmem.pprof import Frame, Mapping
+from kmem.registry import printable
 
 Functions = list[tuple[int, int, str]]  # address in the file's own numbers, size, name
 
@@ -56,7 +57,10 @@ class Image:
 
 
 def read_image(path: Path) -> Image:
-    """Empty if it is no ELF file, or cannot be read."""
+    """Empty if it is no ELF file, or cannot be read.
+
+    Programs run with section headers that are damaged or lead nowhere: the system does not look.
+    """
     try:
         with path.open("rb") as file:
             elf = ELFFile(file)
@@ -72,7 +76,7 @@ def read_image(path: Path) -> Image:
                 if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_value"]
             }
             return Image(parts, sorted(functions))
-    except (OSError, ELFError):
+    except (OSError, ELFError, ValueError):
         return Image()
 
 
@@ -125,4 +129,5 @@ class Symbols:
             return Frame(address, f"0x{address:x}", None)
         offset = address - mapping.start + mapping.offset
         name = self.image(mapping.path).name_at(offset)
-        return Frame(address, name or f"[{Path(mapping.path).name}]+0x{offset:x}", mapping)
+        shown = printable(name or f"[{Path(mapping.path).name}]+0x{offset:x}")  # as SVG has to be
+        return Frame(address, shown, mapping)

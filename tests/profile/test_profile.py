@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import os
@@ -25,7 +26,7 @@ from kmem.pprof import Frame, Mapping, Row, encode
 from kmem.profile import Counts, changed, read_stacks
 from kmem.registry import RegistryError, open_process
 from kmem.setup import KmemError
-from kmem.symbols import Symbols
+from kmem.symbols import Image, Symbols, read_image
 
 pytestmark = pytest.mark.alone
 
@@ -450,6 +451,25 @@ def test_encoding() -> None:
     assert location[3] == 0x1234 and location[2] == 1
     function = dict(fields(bytes(found[5])))
     assert names[int(function[2])] == "f<&>"
+
+
+def test_damaged_section_headers(tmp_path: Path) -> None:
+    """The system runs such a program; its functions have no names."""
+    program = bytearray(Path("/bin/true").read_bytes())
+    program[40:48] = (1).to_bytes(8, "little")  # where the section headers are
+    path = tmp_path / "true"
+    path.write_bytes(program)
+    path.chmod(0o755)
+    assert subprocess.run([path], check=False).returncode == 0
+    assert read_image(path) == Image()
+
+
+def test_names_that_svg_cannot_hold() -> None:
+    with contextlib.closing(Symbols(os.getpid())) as symbols:
+        symbols.mappings = [Mapping(0x1000, 0x2000, 0, "/nowhere/a\x01b")]
+        symbols.starts = [0x1000]
+        frame = symbols.frame(0x1011)
+    assert frame.function == "[a?b]+0x10"
 
 
 @pytest.mark.parametrize(
