@@ -87,9 +87,10 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def wide_console(width: int = TEXT_WIDTH) -> Console:
-    console = Console()
+    """One that prints names as they are: Rich has a meaning for [/x] and :100:."""
+    console = Console(markup=False, emoji=False)
     if not console.is_terminal or console.width < width:
-        console = Console(width=width)
+        console = Console(width=width, markup=False, emoji=False)
     return console
 
 
@@ -115,7 +116,7 @@ def as_svg(plot: Plot) -> str:
 
 
 def as_section(report: Report) -> str:
-    recorder = Console(record=True, width=TEXT_WIDTH, file=io.StringIO())
+    recorder = Console(record=True, width=TEXT_WIDTH, file=io.StringIO(), markup=False, emoji=False)
     for part in report.parts:
         if isinstance(part, str):
             say(recorder, part)

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from kmem.costs import ASSUMED, read_costs
 from kmem.figures import Ratio, median_ratio
+from kmem.lab_report import wide_console
 from kmem.replay import (
     add_derived,
     cache_table,
@@ -304,9 +305,7 @@ def show_real_time(
     document = as_document(sets, touch)
     write_json(json_file, document)
 
-    output = Console()
-    if not output.is_terminal or output.width < WIDTH:
-        output = Console(width=WIDTH)
+    output = wide_console(WIDTH)
     machine = document["machine"]
     threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
     output.print(

@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.costs import ASSUMED, modelled_ns, read_costs
+from kmem.lab_report import wide_console
+from kmem.registry import printable
 from kmem.setup import BUILD, BadUsage, KmemError, build, write_json
 
 # By the KiB of a page.
@@ -169,7 +171,7 @@ def cache_table(caches: Sequence[Mapping[str, Any]]) -> Table:
     names = ("stride_bytes", "order", "inuse", "objects", "slabs", "pages")
     most = sorted(caches, key=lambda cache: (-cache["pages"], cache["name"]))
     for cache in [cache for cache in most if cache["pages"]][:CACHES_SHOWN]:
-        output.add_row(cache["name"], *(str(cache[name]) for name in names))
+        output.add_row(printable(cache["name"]), *(str(cache[name]) for name in names))
     return output
 
 
@@ -192,9 +194,7 @@ def tool_arguments(
 
 
 def show_table(document: Mapping[str, Any], title: str) -> Console:
-    output = Console()
-    if not output.is_terminal or output.width < TABLE_WIDTH:
-        output = Console(width=TABLE_WIDTH)
+    output = wide_console(TABLE_WIDTH)
     output.print(title, highlight=False, markup=False, soft_wrap=True)
     output.print(as_table(document))
     if any(cache["pages"] for cache in document["caches"]):

@@ -29,6 +29,7 @@ from rich.table import Table
 
 from kmem import tune_worker
 from kmem.costs import ASSUMED, read_costs
+from kmem.lab_report import wide_console
 from kmem.replay import TOOLS, add_derived, check_options, tool_arguments
 from kmem.setup import BadUsage, KmemError, build, handle, write_json
 from kmem.trace import read_trace
@@ -350,9 +351,7 @@ def as_document(
 
 
 def show(document: Mapping[str, Any], costs_name: str) -> None:
-    output = Console()
-    if not output.is_terminal or output.width < WIDTH:
-        output = Console(width=WIDTH)
+    output = wide_console(WIDTH)
     table = Table(box=SIMPLE)
     for heading in ("trial", "time", "memory", "modelled ms", "MiB"):
         table.add_column(heading, justify="right", no_wrap=True)

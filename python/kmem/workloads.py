@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
+from kmem.lab_report import wide_console
 from kmem.loads import Load, run, run_all
 from kmem.setup import BadUsage, KmemError, build, write_json
 
@@ -294,9 +294,7 @@ def show_workloads(traces: Path | None, scale: float, json_file: Path | None) ->
         for program, shape in zip(PROGRAMS, shapes, strict=True)
     ]
     write_json(json_file, as_document(comparisons))
-    console = Console()
-    if not console.is_terminal or console.width < TABLE_WIDTH:
-        console = Console(width=TABLE_WIDTH)
+    console = wide_console(TABLE_WIDTH)
     for comparison in comparisons:
         console.print(as_table(comparison))
         misses = comparison.misses()

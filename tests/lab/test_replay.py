@@ -291,6 +291,22 @@ def test_document_and_table(tmp_path: Path) -> None:
     assert "seconds" not in file.read_text()
 
 
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    """Also where the library that makes tables has a meaning for them; none moves the cursor."""
+    names = ["[/x]", "a[red]b", "1:100:2", "e\x1b[31mf"]
+    rows = [event(i, tr.ALLOC, i, 64 + 8 * i, cache=2 + i) for i in range(len(names))]
+    path = tmp_path / "[y]:100:.ktrace"
+    tr.write_trace(path, trace_of(rows, names))
+    simulated = kmem(path, "--set", "slob_breaks=64:100:512")
+    real = kmem(path, "--real-time", "--rounds", "1", "--compare", "[/z].stats=1")
+    for done, shown in (
+        (simulated, ["[/x]", "a[red]b", "1:100:2", "e?[31mf", "slob_breaks=64:100:512"]),
+        (real, ["[/z].stats=1"]),
+    ):
+        assert done.returncode == 0, done.stderr
+        assert all(name in done.stdout for name in (*shown, path.name)), done.stdout
+
+
 def test_slubs_own_fast_path(tmp_path: Path) -> None:
     """Without sheaves: alloc and free in turn stay on the CPU slab but for the first call."""
     rows = []
