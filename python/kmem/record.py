@@ -33,6 +33,7 @@ from kmem.slabinfo import SlabinfoError, parse_slabinfo
 PROGRAM_TOOL = BUILD / "tools" / "record-program"
 KERNEL_TOOL = BUILD / "tools" / "record-kernel"
 PATH_MOST = 200  # bytes, of the raw file, so that the option holds it
+SOURCE_MOST = 65536  # bytes, of the text in a trace's header; an argument may have twice as many
 SHOWN_MOST = 5
 SECONDS_MOST = 86400
 
@@ -119,6 +120,11 @@ def unmatched(counts: dict[str, Any]) -> str:
     return f"; {counts['orphans']:,} frees without allocation, {counts['implied']:,} missing frees"
 
 
+def source_of(what: str, command: Sequence[str]) -> str:
+    """What is said in the trace of where it comes from."""
+    return os.fsdecode(os.fsencode(f"kmem record {what}{shlex.join(command)}")[:SOURCE_MOST])
+
+
 def name_of(out: Path, process: dict[str, Any]) -> Path:
     return out.with_name(f"{out.stem}.{process['number']}-{process['pid']}{out.suffix}")
 
@@ -144,9 +150,7 @@ def write_traces(raw: Path, out: Path, command: Sequence[str], *, every: bool) -
         raise KmemError(f"record: {command[0]} recorded nothing")
     for place, process in enumerate(processes if every else processes[:1]):
         target = name_of(out, process) if place else out
-        source = f"kmem record program: {process['name']} ({process['pid']}) of: " + shlex.join(
-            command
-        )
+        source = source_of(f"program: {process['name']} ({process['pid']}) of: ", command)
         counts = write_trace(raw, process["number"], target, source)
         say(f"{target}: {process['name']} ({process['pid']}): {shown(counts)}{unmatched(counts)}")
     others = processes[1:]
@@ -253,9 +257,11 @@ def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buff
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     check_out(out)
     kernel_tool()
-    what = shlex.join(command) if command else f"{seconds:g} s"
     system = os.uname()
-    source = f"kmem record kernel: {system.sysname} {system.release} {system.machine}: {what}"
+    what = "" if command else f"{seconds:g} s"
+    source = source_of(
+        f"kernel: {system.sysname} {system.release} {system.machine}: {what}", command
+    )
     with work_folder(out) as folder:
         # The command's streams are its own, so the report is a file.
         status = run_with_its_signals(

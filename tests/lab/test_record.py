@@ -105,6 +105,14 @@ def test_calls(program: Path, tmp_path: Path, setting: str) -> None:
     assert sorted(living(trace).filter(OURS)["requested"]) == [7002, 7007]
 
 
+def test_a_long_command_line(program: Path, tmp_path: Path) -> None:
+    """Longer than one argument of a program may be; the header has room for its beginning."""
+    trace, _ = record_program(tmp_path, program, "calls", *["word"] * 40_000)
+    assert asked(trace.records, tr.ALLOC) == EXPECTED_ALLOCATIONS
+    assert trace.source.startswith("kmem record program: recorded (")
+    assert len(trace.source) == 65536
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_hand_over_between_threads(program: Path, tmp_path: Path, setting: str) -> None:
     """Blocks go from thread to thread and CPU to CPU; in the trace none is freed too early."""
