@@ -232,12 +232,14 @@ def kernel_tool() -> None:
     if KERNEL_TOOL.exists():
         return
     need_packages("pkg-config", "libtracefs-dev", "libtraceevent-dev")
-    meson = ROOT / ".venv" / "bin" / "meson"
+    tools = ROOT / ".venv" / "bin"
     done = subprocess.run(
-        [sys.executable, "-E", meson, "setup", "--reconfigure", BUILD],
+        [sys.executable, "-E", tools / "meson", "setup", "--reconfigure", BUILD],
         capture_output=True,
         text=True,
         check=False,
+        # Another ninja would write its log in a form that ours does not read, and build all anew.
+        env=os.environ | {"PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}"},
     )
     build()
     if done.returncode != 0 or not KERNEL_TOOL.exists():

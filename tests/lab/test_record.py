@@ -370,6 +370,23 @@ def need_tracefs() -> None:
         pytest.skip("no kmem tracepoints in tracefs")
 
 
+def test_the_tool_is_made_with_our_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meson takes the first one in PATH."""
+    tools, made = tmp_path / ".venv" / "bin", tmp_path / "record-kernel"
+    tools.mkdir(parents=True)
+    (tools / "ninja").write_text("")
+    (tools / "ninja").chmod(0o755)
+    (tools / "meson").write_text(
+        f"import shutil\nopen({str(made)!r}, 'w').write(shutil.which('ninja'))\n"
+    )
+    monkeypatch.setattr(kmem_record, "ROOT", tmp_path)
+    monkeypatch.setattr(kmem_record, "KERNEL_TOOL", made)
+    for name in ("build", "need_packages"):
+        monkeypatch.setattr(kmem_record, name, lambda *_: None)
+    kmem_record.kernel_tool()
+    assert made.read_text() == str(tools / "ninja")
+
+
 def test_kernel(tmp_path: Path) -> None:
     """Pipes have a cache of their own: as many as a program makes are in the trace."""
     need_tracefs()
