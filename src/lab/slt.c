@@ -210,6 +210,10 @@ static bool read_trace(struct source *source, struct trace *trace, struct trace_
         if (!read_all_names(source, &header, trace, error) ||
             !read_columns(source, header.records, trace, error) || !read_to_the_end(source, error))
                 return false;
+        /* Readers make tables of objects. */
+        if (header.objects > header.records)
+                return trace_fail(error, 0, "%u objects in %lu records; expected one of each",
+                                  header.objects, (unsigned long)header.records);
         for (uint64_t i = 0; i < trace->records; i++)
                 cpus = cpus > trace->cpu[i] ? cpus : trace->cpu[i] + 1u;
         trace->cpus = cpus;

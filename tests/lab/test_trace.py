@@ -304,6 +304,8 @@ def test_a_plain_one_that_is_wrong(tmp_path: Path) -> None:
     # A count beyond all reason costs no memory.
     error_offset(path, slt(count=2**61))
     error_offset(path, slt(count=2**40))
+    objects = slt()[:24] + b"\xff" * 4 + slt()[28:]
+    error_offset(path, objects)
     for column, bad in (("op", b"\0\7"), ("cache", b"\0\0\2\0"), ("obj", b"\1\0\0\0\0\0\0\0")):
         error_offset(path, slt({column: bad}))
 
