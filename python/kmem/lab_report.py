@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +113,8 @@ def as_svg(plot: Plot) -> str:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    # Nothing refers to groups, and every plot of a page would have a figure_1.
+    return re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
 
 
 def as_section(report: Report) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -412,6 +413,18 @@ def test_plots_do_not_differ_from_run_to_run() -> None:
 
     assert page() == page()
     assert page().count("<svg") == 1
+
+
+def test_every_id_of_a_page_is_there_once() -> None:
+    plots = [
+        Plot(title, lambda panels: [axes.plot([1, 2], [3, 4], ".") for axes in panels], 2)  # type: ignore[arg-type, return-value]
+        for title in ("p", "q")
+    ]
+    page = as_html("t", [Report("x", "y", {}, plots=plots)])
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'(?:url\(#|href="#)([^")]*)', page)
+    assert used and set(used) <= set(ids)
 
 
 def chromium() -> str:
