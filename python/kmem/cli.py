@@ -790,9 +790,13 @@ def calibrate(
 
 
 def say(text: str) -> None:
-    """One line on standard error; where it cannot be written there is no place to say that."""
+    """One line on standard error; where it cannot be written there is no place to say that.
+
+    Names in it come from the command line, from traces and from other processes.
+    """
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     with suppress(OSError):
-        print(f"kmem: {text}", file=sys.stderr, flush=True)
+        print(f"kmem: {line}", file=sys.stderr, flush=True)
 
 
 def command_path(words: Sequence[str]) -> str:
@@ -838,8 +842,7 @@ def as_line(error: typer.TyperException) -> str:
     else:
         text = error.format_message().rstrip(".")
         text = f"{text[:1].lower()}{text[1:]} ({path} --help says what there is)"
-    text = ": ".join([*filter(None, [path[len("kmem ") :]]), text])
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return ": ".join([*filter(None, [path[len("kmem ") :]]), text])
 
 
 def run_command() -> int:

@@ -438,6 +438,14 @@ def test_bad_traces_are_named(tmp_path: Path) -> None:
         assert argument.split("=")[-1] in done.stderr
 
 
+def test_names_in_messages_move_no_cursor(tmp_path: Path) -> None:
+    path = tmp_path / "one.ktrace"
+    tr.write_trace(path, trace_of([event(0, tr.ALLOC, 0, 1 << 33, cache=2)], ["a\x1b[2Jb"]))
+    done = kmem(path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("kmem: replay: record 0: an object of cache a\\x1b[2Jb has ")
+
+
 def test_a_trace_that_ends_too_late(tmp_path: Path) -> None:
     """The simulated machine's clock begins at 1,000 seconds."""
     path = tmp_path / "late.ktrace"
