@@ -39,6 +39,7 @@ GFP_DMA, GFP_RECLAIMABLE, GFP_ACCOUNT = 0x1, 0x10, 0x400000
 TOTAL_PERCENT, CACHE_PERCENT = 5, 10
 LARGE_CACHE_PAGES = 5  # caches of more pages are judged
 CORRECTIONS_MOST = 16
+FIRST_MOST = 10_000_000  # objects that are allocated first; each becomes a record
 KMALLOC = re.compile(r"kmalloc-(?:(?:cg|rcl)-)?(?P<size>\d+)(?P<kilo>k?)")
 
 

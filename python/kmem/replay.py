@@ -219,6 +219,11 @@ def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[d
     from kmem.trace import Trace, read_trace, write_trace  # Polars takes its time to load
 
     work = recorded.Recorded(read_trace(trace), recorded.read_table(slabinfo))
+    if (lacking := sum(work.missing.values())) > recorded.FIRST_MOST:
+        raise KmemError(
+            f"replay: --slabinfo {slabinfo}: {lacking:,} objects that the trace lacks; expected at"
+            f" most {recorded.FIRST_MOST:,}"
+        )
     arguments = tool_arguments(",".join([*recorded.OPTIONS, *options]), None, None, None)
     speed = ""
 

@@ -384,10 +384,16 @@ def test_slabinfo_of_nothing_known(tmp_path: Path) -> None:
     empty.write_text(f"{VERSION_LINE}\n{HEADER_LINE}\n")
     damaged = tmp_path / "damaged"
     damaged.write_bytes(b"slabinfo\xff\n")
+    many = tmp_path / "many"
+    many.write_text(
+        f"{VERSION_LINE}\n{HEADER_LINE}\nx 1000000000000 1000000000000 4001 1 1 : tunables 0 0 0"
+        " : slabdata 1000000000000 1000000000000 0\n"
+    )
     for file, reason in (
         (wrong, "not the two first lines of a slab table"),
         (empty, "no cache in it has a slab"),
         (damaged, "byte 8: expected text in UTF-8"),
+        (many, "1,000,000,000,000 objects that the trace lacks; expected at most 10,000,000"),
         (tmp_path / "missing", "No such file or directory"),
         (tmp_path, "Is a directory"),
     ):
