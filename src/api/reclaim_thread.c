@@ -102,6 +102,8 @@ static void start_locked(void)
         const intptr_t offsets[] = {
                 (char *)&errno - (char *)thread_pointer(),
                 (char *)&rcu_this_reader - (char *)thread_pointer(),
+                /* In a static program the second of them lies before all that the program has. */
+                fast.rseq,
                 slots_thread_offset(),
         };
         uint32_t next = !current;

@@ -220,8 +220,8 @@ static inline struct slot *slot_at(uint32_t id)
 
 /*
  * For threads that libc does not know (base/bare_thread.h). The offset of what slot_current reads
- * in a thread, and what such a thread calls first: from then on it has no slot, as one whose
- * registration was refused.
+ * in a thread besides the area at fast.rseq, and what such a thread calls first: from then on it has
+ * no slot, as one whose registration was refused.
  */
 KMEM_HIDDEN intptr_t slots_thread_offset(void);
 KMEM_HIDDEN void slots_refuse_this_thread(void);

@@ -290,7 +290,7 @@ struct slot *slot_current(void)
 
 intptr_t slots_thread_offset(void)
 {
-        return fast.rseq;
+        return own_area_offset();
 }
 
 void slots_refuse_this_thread(void)

@@ -12,6 +12,9 @@
 
 #define FORKS 20
 
+/* Lies between variables of the library, and is larger than what its own thread has beside each. */
+static _Thread_local char large[1 << 20];
+
 static void child(struct churn *churn)
 {
         struct churners churners;
@@ -33,6 +36,7 @@ int main(void)
         int status;
 
         watchdog(120);
+        *(char *)opaque(large) = 1;
         churners_start(&churners, 4);
         churn_init(&churn, 21);
         churn_run(&churn, 2000);
