@@ -61,6 +61,8 @@ static int tune_locked(struct kmem_cache *cache, const struct tunables *tunables
                 return 0;
         if (tunables->limit > TUNABLE_LIMIT_MAX || tunables->shared > TUNABLE_SHARED_MAX)
                 return ERANGE;
+        /* REG-2 */
+        figures_poll();
         error = slab_tune(cache, (uint32_t)tunables->batchcount, (uint32_t)tunables->shared);
         if (!error)
                 percpu_change_capacity(cache, (uint32_t)tunables->limit);

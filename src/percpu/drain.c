@@ -363,6 +363,7 @@ bool percpu_close(struct kmem_cache *cache)
 
         if (cache_is_closed(cache))
                 return true;
+        percpu_after_fork();
         hidden_index = percpu_take_index();
         if (!hidden_index)
                 return false;
@@ -377,6 +378,8 @@ bool percpu_close(struct kmem_cache *cache)
 
 void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint64_t *resting)
 {
+        /* Back ends show what they report (REG-2). */
+        figures_poll();
         *resting = 0;
         for (unsigned int node = 0; node < system_nodes(); node++)
                 *resting += barn_objects(&cache->barn[node]);

@@ -629,33 +629,46 @@ def test_a_child_has_its_own(program: Program, way: str) -> None:
         os.kill(int(child), signal.SIGKILL)
 
 
+SLAB_ACCOUNT = 0x04000000
+
+
 @pytest.mark.parametrize(
-    "changes",
-    ["give(mine, some)", "kmem.kmem_attr_write(b'mine', b'min_partial', b'77')"],
-    ids=["gives", "writes"],
+    ("changes", "flags"),
+    [
+        ("give(mine, some)", 0),
+        ("kmem.kmem_attr_write(b'mine', b'min_partial', b'77')", 0),
+        ("kmem.kmem_attr_read(b'mine', b'slabs', text, 4096)", FLAGS["slub"]),
+        ("kmem.kmem_group_create(b'group', None, 0)", SLAB_ACCOUNT),
+        ("kmem.kmem_slabinfo_write(b'mine 60 30 4')", FLAGS["slab"]),
+    ],
+    ids=["gives", "writes", "reads", "makes a group", "tunes"],
 )
-def test_a_child_changes_none_of_its_parents(program: Program, changes: str) -> None:
+def test_a_child_changes_none_of_its_parents(changes: str, flags: int) -> None:
     """Not with the first thing that it does either, while the parent does nothing."""
-    program.do("some = take(mine, 20000)")
-    program.do("given = give(mine, some[10000:])")
-    program.do("some = some[:10000]")
-    program.do("reader, writer = os.pipe()")
+    with Program(flags=flags) as program:
+        program.do("some = take(mine, 20000)")
+        program.do("given = give(mine, some[10000:])")
+        program.do("some = some[:10000]")
+        program.do("text = ctypes.create_string_buffer(4096)")
+        program.do("reader, writer = os.pipe()")
+        program.do("wait, go = os.pipe()")
 
-    def figures() -> tuple[int, ...]:
-        cache = mine_of(program.pid)
-        names = ("slabs", "objects", "partial")
-        return (cache["min_partial"], cache.handed_out, *map(cache.total, names))
+        def figures() -> tuple[int, ...]:
+            cache = mine_of(program.pid)
+            names = ("slabs", "objects", "partial", "free_objects", "shared_objects")
+            return (cache["min_partial"], cache.handed_out, *map(cache.total, names))
 
-    before = figures()
-    child = program.do(
-        f"(lambda pid: pid if pid else ({changes}, os.write(writer, b'x'), time.sleep(60),"
-        f" os._exit(0)))(os.fork())"
-    )
-    try:
-        program.do("os.read(reader, 1)")
-        assert figures() == before
-    finally:
-        os.kill(int(child), signal.SIGKILL)
+        child = program.do(
+            f"(lambda pid: pid if pid else (os.read(wait, 1), {changes}, os.write(writer, b'x'),"
+            f" time.sleep(60), os._exit(0)))(os.fork())"
+        )
+        try:
+            program.do("give(mine, some[5000:])")
+            before = figures()
+            program.do("(os.write(go, b'x'), os.read(reader, 1))")
+            assert figures() == before
+        finally:
+            os.kill(int(child), signal.SIGKILL)
 
 
 def test_a_child_below_its_address_space(program: Program) -> None:
