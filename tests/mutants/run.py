@@ -50,6 +50,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_debug.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
     ),
+    "test_group": (
+        ["unit/test_group.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
+    ),
     "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_mempool": (
         ["unit/test_mempool.c", "unit/child.c", *WALKERS],
@@ -96,7 +100,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in ZONE_WRAPS)],
     ),
 }
-WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")}
+WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")} - {"test_group"}
 
 
 class MutantError(Exception):

@@ -1038,6 +1038,31 @@ static void test_refused_once(void **state)
         child_passes("refused-once", "numa_fake=2");
 }
 
+/* INV-6: the pair that was in use is closed, and no slow path that still knows it puts a sheaf there. */
+static void test_closed_pair_stays(void **state)
+{
+        struct kmem_group *group = make_group("pair", NULL, 0);
+        struct kmem_cache *cache = make_cache("group-pair", 64, 0);
+        uint32_t offset = cache->sheaf_offset;
+        struct pair pair, cold = {&cold_sheaf, &cold_sheaf};
+        void *object;
+
+        (void)state;
+        kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        kmem_group_set(group);
+        object = kmem_cache_alloc(cache, GFP_KERNEL_ACCOUNT);
+        assert_true(cache_is_closed(cache));
+        pair = slot_read_pair(slot_current(), offset);
+        assert_ptr_equal(pair.main, &closed_sheaf);
+        assert_ptr_equal(pair.spare, &closed_sheaf);
+        for (int tries = 0; tries < 100; tries++)
+                assert_false(slot_replace(slot_current(), offset, &pair, &cold));
+        kmem_cache_free(cache, object);
+        kmem_group_set(NULL);
+        kmem_cache_destroy(cache);
+        assert_int_equal(kmem_group_destroy(group), 0);
+}
+
 /* A closed cache's index serves the next cache as any other: it has sheaves there. */
 static void index_again(void)
 {
@@ -1076,6 +1101,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_group_ends_before_its_objects),
                 cmocka_unit_test(test_objects_outlive_their_thread),
                 cmocka_unit_test(test_closing_under_use),
+                cmocka_unit_test(test_closed_pair_stays),
                 cmocka_unit_test(test_fork),
                 cmocka_unit_test(test_objects_without_owner),
                 cmocka_unit_test(test_process_limit),
