@@ -2,8 +2,8 @@
 """`kmem bench micro`: single operations of each allocator, in interleaved rounds.
 
 What is timed is said in bench/micro.c. Each allocator has a worker process, PLACES times in a
-row, each time from copies of the files: where these lie in physical memory decides up to 2.5 times of a
-pair, the same for every process until they are copied again.
+row, each time from copies of the files: where these lie in physical memory decides up to 2.5 times
+of a pair, the same for every process until they are copied again.
 """
 
 import shutil
