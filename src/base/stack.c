@@ -11,7 +11,7 @@
 /* Frames of the library between a program's call and stack_capture, and a few to spare. */
 enum { OWN_FRAMES = 12 };
 
-/* glibc's; other C libraries have none. */
+/* glibc's, for programs that the library is linked into; other C libraries have none. */
 extern int backtrace(void **frames, int count) __attribute__((weak));
 
 /* Of the shared library, or of the whole program where the library is a part of that. */
@@ -22,15 +22,22 @@ static uint32_t prepared;
 /* What the walk calls may allocate, and so come here again. For good in a thread that is refused. */
 static _Thread_local bool capturing __attribute__((tls_model("initial-exec")));
 
+static int walk(void **frames, int room)
+{
+        if (stack_walk)
+                return stack_walk(frames, room);
+        return backtrace ? backtrace(frames, room) : 0;
+}
+
 void stack_prepare(void)
 {
         void *frame;
         int saved_errno = errno;
 
-        if (!backtrace || load_acquire(&prepared) || capturing)
+        if (load_acquire(&prepared) || capturing)
                 return;
         capturing = true;
-        backtrace(&frame, 1);
+        walk(&frame, 1);
         capturing = false;
         store_release(&prepared, 1);
         errno = saved_errno;
@@ -73,7 +80,7 @@ unsigned int stack_capture(uintptr_t frames[STACK_FRAMES])
         if (!load_acquire(&prepared) || capturing)
                 return 0;
         capturing = true;
-        count = (unsigned int)backtrace(found, (int)array_size(found));
+        count = (unsigned int)walk(found, (int)array_size(found));
         capturing = false;
         first = own_frames(found, count);
         count = min_of(count - first, (unsigned int)STACK_FRAMES);

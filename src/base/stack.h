@@ -29,6 +29,12 @@ KMEM_HIDDEN bool stack_is_refused(void);
  */
 KMEM_HIDDEN unsigned int stack_capture(uintptr_t frames[STACK_FRAMES]);
 
+/*
+ * As glibc's backtrace, but without locks and allocations: base/unwind.c, of the shared libraries
+ * alone. A program that the library is linked into would get a second unwinder, or a library more.
+ */
+KMEM_HIDDEN int stack_walk(void **frames, int room) __attribute__((weak));
+
 enum { SYMBOL_BYTES = 192 };
 
 /*

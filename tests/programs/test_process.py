@@ -20,6 +20,7 @@ from dropin import (
     DropIn,
     Finished,
     Plain,
+    Setting,
     check_status,
     start,
     wait,
@@ -35,6 +36,10 @@ HEADERS = (f"-I{ROOT / 'include'}",)
 SETTINGS = (DEFAULT, LOCKED, UNREGISTERED, SLAB, SLOB)
 everywhere = under(*SETTINGS, quick=(DEFAULT, LOCKED, UNREGISTERED))
 each_engine_quick = under(*SETTINGS, quick=SETTINGS)
+# Every call, or every other one, walks the stack.
+OWNERS = Setting("owners", options="debug=U")
+PROFILED = Setting("profiled", options="profile_interval=1024")
+walking = under(OWNERS, PROFILED, quick=(OWNERS, PROFILED))
 one_quick = under(*SETTINGS, quick=(DEFAULT,))
 
 
@@ -128,6 +133,18 @@ def test_program_with_a_clock_of_its_own(dropin: DropIn, build: Build) -> None:
     """As libraries have that fake the time, which allocate and wait for locks there."""
     program = build("own_clock", "own_clock.c", flags=("-rdynamic",))
     expect_ok(dropin.run([program], minimum=1000))
+
+
+@walking
+def test_walks_under_the_lock_of_the_unwinder(dropin: DropIn, build: Build) -> None:
+    program = build("registered_frames", "registered_frames.c")
+    expect_ok(dropin.run([program], minimum=20))
+
+
+@walking
+def test_a_walk_loads_no_library(dropin: DropIn) -> None:
+    """It may be inside of a dlopen, which does not bear another one everywhere."""
+    assert "libgcc_s" not in dropin.run(["/bin/cat", "/proc/self/maps"], minimum=1).stdout
 
 
 @each_engine_quick
