@@ -359,7 +359,7 @@ static void parse_entry(char *entry)
 }
 
 /* Entries are separated by commas or line ends; lines that begin with # are left out. */
-static void parse_text(char *text)
+static void parse_text(char *text, void (*parse)(char *entry))
 {
         while (*text) {
                 size_t length = strcspn(text, *text == '#' ? "\n" : ",\n");
@@ -367,7 +367,7 @@ static void parse_text(char *text)
 
                 text[length] = '\0';
                 if (*text && *text != '#')
-                        parse_entry(text);
+                        parse(text);
                 if (last)
                         return;
                 text += length + 1;
@@ -433,21 +433,30 @@ static void read_options_file(const char *path, char *text)
                 text[0] = '\0';
 }
 
+/*
+ * An entry of the variable. @FILE stands for the entries of a file, and may have others beside it:
+ * commands of ours add theirs to what the user has set.
+ */
+static void parse_entry_or_file(char *entry)
+{
+        static KMEM_SPARSE char text[TEXT_BYTES];
+
+        if (*entry != '@') {
+                parse_entry(entry);
+                return;
+        }
+        read_options_file(entry + 1, text);
+        parse_text(text, parse_entry);
+}
+
 void options_init(void)
 {
         static KMEM_SPARSE char text[TEXT_BYTES];
         int saved_errno = errno;
 
         /* A program with more rights than its caller does not listen to it. */
-        if (getauxval(AT_SECURE) == 0 && read_variable(text)) {
-                if (text[0] == '@') {
-                        static KMEM_SPARSE char path[TEXT_BYTES];
-
-                        strcpy(path, text + 1);
-                        read_options_file(path, text);
-                }
-                parse_text(text);
-        }
+        if (getauxval(AT_SECURE) == 0 && read_variable(text))
+                parse_text(text, parse_entry_or_file);
         errno = saved_errno;
 }
 

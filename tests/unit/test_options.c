@@ -351,6 +351,15 @@ static void files(void **state)
         shows(variable, "classes=2");
         shows(variable, "check=1");
         shows_not(variable, "kmem:");
+        /* With others beside it, as commands add theirs to what is set: the last one counts. */
+        strcat(variable, ",slots=locked,purge_delay=8");
+        shows(variable, "slots=2");
+        shows(variable, "purge_delay=8");
+        shows(variable, "classes=2");
+        shows_not(variable, "kmem:");
+        *strchr(variable, ',') = '\0';
+        write_file(path, variable); /* files name no files */
+        shows(variable, "expected name=value");
         write_file(path, "");
         shows(variable, DEFAULTS);
         write_file(path, "purge_delay=3");
