@@ -132,10 +132,12 @@ def ask(
     known: Sequence[Trial], start: int, count: int, *, options: str, goal: str, seed: int
 ) -> list[Asked]:
     """The batch that begins at a number; `known` has the trials below."""
+    # The sampler takes no larger seeds, the user may give any.
+    batch_seed = (seed * 1_000_003 + start) % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(
-            seed=seed * 1_000_003 + start, multivariate=True, group=True, constant_liar=True
+            seed=batch_seed, multivariate=True, group=True, constant_liar=True
         )
     places = GOALS[goal]
     study = optuna.create_study(sampler=sampler, directions=["minimize"] * len(places))

@@ -433,6 +433,12 @@ def test_asked_again_is_the_same() -> None:
         assert params.keys() == {"engine", *choices_for(engine, set())}
 
 
+@pytest.mark.parametrize("seed", [0, 4294, 4295, 2**32, 10**30])
+def test_any_seed_will_do(seed: int) -> None:
+    asked = ask([], 0, 2, options="", goal="both", seed=seed)
+    assert [one.number for one in asked] == [0, 1]
+
+
 # ---- Bad input ----------------------------------------------------------------------------------
 
 
