@@ -31,7 +31,7 @@ app.add_typer(lab, name="lab")
 record = typer.Typer(help="Record traces of programs and of the kernel.", no_args_is_help=True)
 app.add_typer(record, name="record")
 # What follows the command's own options belongs to the recorded command.
-RECORDED = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+RECORDED = {"allow_interspersed_args": False}
 
 
 def show_version(wanted: bool) -> None:

@@ -207,6 +207,14 @@ def test_unknown_command() -> None:
         (["--nope"], "no such option: --nope (kmem --help says what there is)"),
         (["lab", "nope"], "lab: no such command 'nope' (kmem lab --help says what there is)"),
         (["ps", "--nope"], "ps: no such option: --nope (kmem ps --help says what there is)"),
+        (
+            ["record", "program", "--nope", "true"],
+            "record program: no such option: --nope (kmem record program --help says",
+        ),
+        (
+            ["record", "kernel", "--nope", "--", "true"],
+            "record kernel: no such option: --nope (kmem record kernel --help says",
+        ),
         (["ps", "a\nb"], "ps: got unexpected extra argument(s) (a"),
         (["info"], "info: missing argument 'PID' (kmem info --help says what there is)"),
         (["info", "1x"], "info: PID '1x': expected a whole number"),
