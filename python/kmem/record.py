@@ -233,13 +233,15 @@ def kernel_tool() -> None:
         return
     need_packages("pkg-config", "libtracefs-dev", "libtraceevent-dev")
     tools = ROOT / ".venv" / "bin"
+    # Meson looks for the tree in the current directory, and for Ninja in PATH: one of another
+    # version would have everything built anew.
     done = subprocess.run(
         [sys.executable, "-E", tools / "meson", "setup", "--reconfigure", BUILD],
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}"},
         capture_output=True,
         text=True,
         check=False,
-        # Another ninja would write its log in a form that ours does not read, and build all anew.
-        env=os.environ | {"PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}"},
     )
     build()
     if done.returncode != 0 or not KERNEL_TOOL.exists():

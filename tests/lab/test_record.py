@@ -371,20 +371,21 @@ def need_tracefs() -> None:
 
 
 def test_the_tool_is_made_with_our_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meson takes the first one in PATH."""
+    """Meson takes the first one in PATH, and looks for the tree in the current directory."""
     tools, made = tmp_path / ".venv" / "bin", tmp_path / "record-kernel"
     tools.mkdir(parents=True)
     (tools / "ninja").write_text("")
     (tools / "ninja").chmod(0o755)
     (tools / "meson").write_text(
-        f"import shutil\nopen({str(made)!r}, 'w').write(shutil.which('ninja'))\n"
+        "import os, shutil\n"
+        f"open({str(made)!r}, 'w').write(os.getcwd() + ' ' + shutil.which('ninja'))\n"
     )
     monkeypatch.setattr(kmem_record, "ROOT", tmp_path)
     monkeypatch.setattr(kmem_record, "KERNEL_TOOL", made)
     for name in ("build", "need_packages"):
         monkeypatch.setattr(kmem_record, name, lambda *_: None)
     kmem_record.kernel_tool()
-    assert made.read_text() == str(tools / "ninja")
+    assert made.read_text() == f"{tmp_path} {tools / 'ninja'}"
 
 
 def test_kernel(tmp_path: Path) -> None:
