@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
@@ -795,8 +794,11 @@ def say(text: str) -> None:
     Names in it come from the command line, from traces and from other processes.
     """
     line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-    with suppress(OSError):
+    try:
         print(f"kmem: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        # Python would try again at the end, and fail with a status of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def command_path(words: Sequence[str]) -> str:

@@ -105,6 +105,13 @@ def test_output_that_cannot_be_written_is_said(arguments: str, to: str) -> None:
     assert line.startswith("kmem: standard output")
 
 
+def test_a_line_that_cannot_be_written_keeps_the_status() -> None:
+    with Path("/dev/full").open("wb") as full:
+        for arguments, status in ((["nope"], 2), (["info", "1"], 1)):
+            command = [ROOT / "kmem", *arguments]
+            assert subprocess.run(command, stderr=full, check=False).returncode == status
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     for arguments in ("--help", "ps", "lab order --table-only", "run --help"):
         done = subprocess.run(
