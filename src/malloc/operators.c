@@ -8,26 +8,31 @@
  * A program may replace some of them, and the standard says which one the others call then: a sized
  * delete the plain one, an array's new that of one object.
  */
+#define _GNU_SOURCE
 #include "malloc/malloc.h"
 
 #include "base/message.h"
 #include "record/record.h"
 
+#include <dlfcn.h>
+
 typedef void (*new_handler)(void);
+typedef new_handler (*get_new_handler_function)(void);
+typedef void (*throw_function)(void);
 
 /*
  * std::get_new_handler() and std::__throw_bad_alloc() of libstdc++. C programs load the shared
  * library, too; from the archive only C++ programs take this file, and it must take these from theirs.
  */
+#define GET_NEW_HANDLER "_ZSt15get_new_handlerv"
+#define THROW_BAD_ALLOC "_ZSt17__throw_bad_allocv"
 #ifdef KMEM_ARCHIVE
 #define CXX_RUNTIME
-#define HAS_CXX_RUNTIME true
 #else
 #define CXX_RUNTIME __attribute__((weak))
-#define HAS_CXX_RUNTIME (&cxx_get_new_handler && &cxx_throw_bad_alloc)
 #endif
-extern new_handler cxx_get_new_handler(void) __asm__("_ZSt15get_new_handlerv") CXX_RUNTIME;
-extern void cxx_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") CXX_RUNTIME;
+extern new_handler cxx_get_new_handler(void) __asm__(GET_NEW_HANDLER) CXX_RUNTIME;
+extern void cxx_throw_bad_alloc(void) __asm__(THROW_BAD_ALLOC) CXX_RUNTIME;
 
 /* A mangled name is declared through its assembler name, the function gets a readable one. */
 #define OPERATOR(type, name, mangled, ...)                                                         \
@@ -66,12 +71,39 @@ static bool one_is_replaced(void)
 }
 
 /*
+ * @linked, or where the process began without a C++ runtime the function of the one that the code at
+ * @site uses: plug-ins of C programs, such as python3's, bring one that only they see. NULL if there
+ * is none.
+ */
+static KMEM_COLD void *runtime_function(void *linked, const char *name, const void *site)
+{
+#ifndef KMEM_ARCHIVE
+        void *object;
+        Dl_info caller;
+
+        if (linked || !dladdr(site, &caller))
+                return linked;
+        object = dlopen(caller.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        if (!object)
+                return NULL;
+        linked = dlsym(object, name);
+        dlclose(object);
+#else
+        (void)name;
+        (void)site;
+#endif
+        return linked;
+}
+
+/*
  * After a failed try: true if the handler may have made room, false if there is none. A handler
  * may throw; nothing of ours is held then.
  */
-static bool handler_called(void)
+static bool handler_called(const void *site)
 {
-        new_handler handler = HAS_CXX_RUNTIME ? cxx_get_new_handler() : NULL;
+        get_new_handler_function get_new_handler = (get_new_handler_function)runtime_function(
+                (void *)cxx_get_new_handler, GET_NEW_HANDLER, site);
+        new_handler handler = get_new_handler ? get_new_handler() : NULL;
 
         if (!handler)
                 return false;
@@ -79,10 +111,13 @@ static bool handler_called(void)
         return true;
 }
 
-static KMEM_COLD void *throw_bad_alloc(size_t size)
+static KMEM_COLD void *throw_bad_alloc(size_t size, const void *site)
 {
-        if (HAS_CXX_RUNTIME)
-                cxx_throw_bad_alloc();
+        throw_function throw = (throw_function)runtime_function((void *)cxx_throw_bad_alloc,
+                                                                THROW_BAD_ALLOC, site);
+
+        if (throw)
+                throw();
         message_fatal("operator new(%zu): out of memory, and no C++ runtime to throw bad_alloc",
                       size);
 }
@@ -92,8 +127,8 @@ static void *new_at(size_t size, const void *site)
         void *object;
 
         while (!(object = malloc_slow_at(size, site)))
-                if (!handler_called())
-                        return throw_bad_alloc(size);
+                if (!handler_called(site))
+                        return throw_bad_alloc(size, site);
         return object;
 }
 

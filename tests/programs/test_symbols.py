@@ -36,3 +36,12 @@ def test_replaced_operators(dropin: DropIn, build: Build, replaced: str) -> None
     program = build(name, "replaced_operators.cpp", flags=(f"-DREPLACE_{replaced}",))
     finished = dropin.run([program], minimum=100)
     assert (finished.stdout, finished.stderr) == ("ok\n", "")
+
+
+@everywhere
+def test_cpp_plugin_of_a_c_program(dropin: DropIn, build: Build) -> None:
+    """A C++ runtime that only the plug-in sees is found when its operators have to throw."""
+    plugin = build("libplugin.so", "plugin.cpp", flags=("-shared", "-fPIC"))
+    program = build("plugin_host", "plugin_host.c")
+    finished = dropin.run([program, plugin], minimum=20)
+    assert (finished.stdout, finished.stderr) == ("ok\n", "")
