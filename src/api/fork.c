@@ -4,9 +4,14 @@
  * so that the child's copy of everything they protect is consistent; the child resets them. Our
  * handlers are registered before those of the program and its libraries, so that they run last
  * before the fork and first after it: others' handlers may allocate.
+ *
+ * A handler of a signal may fork in the middle of a call of ours, as those do that have a debugger look
+ * at a crash. In a process with one thread the locks that are held then are that call's. They are left
+ * to it: it goes on when the handler returns, in the parent and in the child.
  */
 #define _GNU_SOURCE
 #include "api/rcu.h"
+#include "api/reclaim.h"
 
 #include "account/group.h"
 #include "base/metadata.h"
@@ -29,70 +34,128 @@ extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 
+extern char __libc_single_threaded __attribute__((weak));
+
+enum { OWN_LOCKS_MAX = 16 }; /* more than any call holds */
+
+/* Of a process with one thread only. */
+static struct {
+        struct lock *locks[OWN_LOCKS_MAX]; /* those that the interrupted call holds */
+        unsigned int count;
+        bool group_lock;
+        unsigned int forks; /* under way: a handler may interrupt one, and fork */
+} own;
+
+/* Threads that libc does not know are not counted, but for ours. */
+static bool is_alone(void)
+{
+        return &__libc_single_threaded && load_relaxed(&__libc_single_threaded) &&
+               !reclaim_thread_is_there();
+}
+
+static void take(struct lock *lock)
+{
+        if (own.forks && own.count < OWN_LOCKS_MAX && lock_is_held(lock))
+                own.locks[own.count++] = lock;
+        else
+                lock_take(lock);
+}
+
+static bool is_own(const struct lock *lock)
+{
+        for (unsigned int i = 0; i < own.count; i++)
+                if (own.locks[i] == lock)
+                        return true;
+        return false;
+}
+
+static void drop(struct lock *lock)
+{
+        if (!is_own(lock))
+                lock_drop(lock);
+}
+
+static void reset(struct lock *lock)
+{
+        if (!is_own(lock))
+                lock_reset(lock);
+}
+
+static void forked(void)
+{
+        if (own.forks && --own.forks == 0)
+                own.count = 0;
+}
+
 static void prepare(void)
 {
         if (&_IO_list_lock)
                 _IO_list_lock();
-        lock_take(&heap_start_lock);
-        pools_each_lock(lock_take);
-        call_rcu_fork_prepare();
-        kfree_rcu_fork_prepare();
-        lock_take(&cache_mutex);
-        percpu_fork_prepare();
-        lock_take(&release_lock);
-        lock_take(&deferred_lock);
-        rcu_fork_prepare();
-        lock_take(&huge_lock);
-        lock_take(&purge_lock);
-        pages_each_lock(lock_take);
-        group_lock_take();
-        lock_take(&extra_lock);
-        lock_take(&sample_lock);
-        lock_take(&metadata_lock);
-        record_fork_prepare();
+        if (is_alone() && own.forks++)
+                return;
+        take(&heap_start_lock);
+        pools_each_lock(take);
+        call_rcu_fork_each_lock(take);
+        kfree_rcu_fork_take(take);
+        take(&cache_mutex);
+        percpu_fork_take(take);
+        take(&release_lock);
+        take(&deferred_lock);
+        rcu_fork_take(take);
+        take(&huge_lock);
+        take(&purge_lock);
+        pages_each_lock(take);
+        own.group_lock = own.forks && load_relaxed(&group_lock.held);
+        if (!own.group_lock)
+                group_lock_take();
+        take(&extra_lock);
+        take(&sample_lock);
+        take(&metadata_lock);
+        record_fork(own.count != 0);
+        record_fork_each_lock(take);
+}
+
+/* All that prepare() took, in the other order. */
+static void release_all(void (*release)(struct lock *lock))
+{
+        record_fork_each_lock(release);
+        release(&metadata_lock);
+        release(&sample_lock);
+        release(&extra_lock);
+        if (!own.group_lock)
+                group_lock_drop();
+        pages_each_lock(release);
+        release(&purge_lock);
+        release(&huge_lock);
+        rcu_fork_release(release);
+        release(&deferred_lock);
+        release(&release_lock);
+        percpu_fork_release(release);
+        release(&cache_mutex);
+        kfree_rcu_fork_release(release);
+        call_rcu_fork_each_lock(release);
+        pools_each_lock(release);
+        release(&heap_start_lock);
 }
 
 static void parent(void)
 {
-        record_fork_parent();
-        lock_drop(&metadata_lock);
-        lock_drop(&sample_lock);
-        lock_drop(&extra_lock);
-        group_lock_drop();
-        pages_each_lock(lock_drop);
-        lock_drop(&purge_lock);
-        lock_drop(&huge_lock);
-        rcu_fork_parent();
-        lock_drop(&deferred_lock);
-        lock_drop(&release_lock);
-        percpu_fork_parent();
-        lock_drop(&cache_mutex);
-        kfree_rcu_fork_parent();
-        call_rcu_fork_parent();
-        pools_each_lock(lock_drop);
-        lock_drop(&heap_start_lock);
+        if (own.forks <= 1)
+                release_all(drop);
+        forked();
         if (&_IO_list_unlock)
                 _IO_list_unlock();
 }
 
 static void child(void)
 {
-        lock_reset(&metadata_lock);
-        lock_reset(&sample_lock);
-        lock_reset(&extra_lock);
-        group_lock_drop();
-        pages_each_lock(lock_reset);
-        lock_reset(&purge_lock);
-        lock_reset(&huge_lock);
-        rcu_fork_child();
-        lock_reset(&deferred_lock);
-        lock_reset(&release_lock);
-        percpu_fork_child();
-        lock_reset(&cache_mutex);
-        kfree_rcu_fork_child();
-        call_rcu_fork_child();
-        pools_each_lock(lock_reset);
-        lock_reset(&heap_start_lock);
+        if (own.forks <= 1) {
+                rcu_fork_child();
+                percpu_fork_child();
+                call_rcu_fork_child();
+                release_all(reset);
+        }
+        forked();
         if (&_IO_list_resetlock)
                 _IO_list_resetlock();
         record_fork_child();

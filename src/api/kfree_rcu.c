@@ -263,20 +263,14 @@ KMEM_PUBLIC void kfree_rcu_barrier(void)
         lock_drop(&free_lock);
 }
 
-void kfree_rcu_fork_prepare(void)
+void kfree_rcu_fork_take(void (*take)(struct lock *lock))
 {
-        lock_take(&free_lock);
-        lock_take(&pending.lock);
+        take(&free_lock);
+        take(&pending.lock);
 }
 
-void kfree_rcu_fork_parent(void)
+void kfree_rcu_fork_release(void (*release)(struct lock *lock))
 {
-        lock_drop(&pending.lock);
-        lock_drop(&free_lock);
-}
-
-void kfree_rcu_fork_child(void)
-{
-        lock_reset(&pending.lock);
-        lock_reset(&free_lock);
+        release(&pending.lock);
+        release(&free_lock);
 }

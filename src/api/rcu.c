@@ -205,14 +205,9 @@ KMEM_PUBLIC void kmem_rcu_domain_done(uint64_t number)
                 rcu_domain_done(number);
 }
 
-void call_rcu_fork_prepare(void)
+void call_rcu_fork_each_lock(void (*change)(struct lock *lock))
 {
-        lock_take(&callbacks.lock);
-}
-
-void call_rcu_fork_parent(void)
-{
-        lock_drop(&callbacks.lock);
+        change(&callbacks.lock);
 }
 
 /*
@@ -223,7 +218,6 @@ void call_rcu_fork_child(void)
 {
         callbacks.has_thread = false;
         callback_event = (struct event){0};
-        lock_reset(&callbacks.lock);
         if (!has_run_lock)
                 lock_reset(&run_lock);
 }

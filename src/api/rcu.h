@@ -12,12 +12,11 @@ KMEM_HIDDEN void kfree_rcu_release(void);
 /* Stops the process if the thread is inside a read section: @call would wait for itself. */
 KMEM_HIDDEN void check_may_wait(const char *call);
 
-/* Fork: locks of both files, outside those of the layers below. */
-KMEM_HIDDEN void kfree_rcu_fork_prepare(void);
-KMEM_HIDDEN void kfree_rcu_fork_parent(void);
-KMEM_HIDDEN void kfree_rcu_fork_child(void);
-KMEM_HIDDEN void call_rcu_fork_prepare(void);
-KMEM_HIDDEN void call_rcu_fork_parent(void);
+/* For fork: locks of both files, outside those of the layers below. */
+KMEM_HIDDEN void kfree_rcu_fork_take(void (*take)(struct lock *lock));
+KMEM_HIDDEN void kfree_rcu_fork_release(void (*release)(struct lock *lock));
+KMEM_HIDDEN void call_rcu_fork_each_lock(void (*change)(struct lock *lock));
+/* Under them. */
 KMEM_HIDDEN void call_rcu_fork_child(void);
 
 #endif

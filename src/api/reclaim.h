@@ -33,5 +33,7 @@ KMEM_HIDDEN void reclaim_thread_init(void);
  */
 KMEM_HIDDEN bool reclaim_thread_stop(void);
 KMEM_HIDDEN void reclaim_thread_allow(void);
+/* False only if there is none, and nobody starts one. */
+KMEM_HIDDEN bool reclaim_thread_is_there(void);
 
 #endif

@@ -177,6 +177,12 @@ void reclaim_thread_allow(void)
         lock_drop(&start_lock);
 }
 
+bool reclaim_thread_is_there(void)
+{
+        return load_acquire(&threads[0].id) || load_acquire(&threads[1].id) ||
+               lock_is_held(&start_lock);
+}
+
 /*
  * The end of a process is not worth a thread. Under valgrind, where ours ends before the last frees,
  * a successor would make it fail.

@@ -299,16 +299,16 @@ void rcu_domain_done(uint64_t number)
 
 /* ---- Fork -------------------------------------------------------------------------------- */
 
-void rcu_fork_prepare(void)
+void rcu_fork_take(void (*take)(struct lock *lock))
 {
-        lock_take(&start_lock);
-        lock_take(&poll_lock);
+        take(&start_lock);
+        take(&poll_lock);
 }
 
-void rcu_fork_parent(void)
+void rcu_fork_release(void (*release)(struct lock *lock))
 {
-        lock_drop(&poll_lock);
-        lock_drop(&start_lock);
+        release(&poll_lock);
+        release(&start_lock);
 }
 
 void rcu_fork_child(void)
@@ -321,6 +321,4 @@ void rcu_fork_child(void)
         over_event = (struct event){0};
         /* Whoever was to tell the domain may not exist here: the next poll starts anew. */
         running = false;
-        lock_reset(&poll_lock);
-        lock_reset(&start_lock);
 }

@@ -129,9 +129,9 @@ KMEM_HIDDEN void rcu_wait(uint64_t snapshot);
 KMEM_HIDDEN bool rcu_set_domain(void (*request)(uint64_t number));
 KMEM_HIDDEN void rcu_domain_done(uint64_t number);
 
-/* Fork: to be called around it; the child keeps the calling thread's sections only. */
-KMEM_HIDDEN void rcu_fork_prepare(void);
-KMEM_HIDDEN void rcu_fork_parent(void);
+/* For fork. The child keeps the calling thread's sections only; under the locks. */
+KMEM_HIDDEN void rcu_fork_take(void (*take)(struct lock *lock));
+KMEM_HIDDEN void rcu_fork_release(void (*release)(struct lock *lock));
 KMEM_HIDDEN void rcu_fork_child(void);
 
 #endif

@@ -464,24 +464,21 @@ bool percpu_locks_free(void)
         return !any_held;
 }
 
-void percpu_fork_prepare(void)
+void percpu_fork_take(void (*take)(struct lock *lock))
 {
-        lock_take(&drain_mutex);
-        slots_fork_prepare();
-        each_lock(lock_take);
+        take(&drain_mutex);
+        take(&slots_lock);
+        each_lock(take);
 }
 
-void percpu_fork_parent(void)
+void percpu_fork_release(void (*release)(struct lock *lock))
 {
-        each_lock(lock_drop);
-        slots_fork_parent();
-        lock_drop(&drain_mutex);
+        each_lock(release);
+        release(&slots_lock);
+        release(&drain_mutex);
 }
 
 void percpu_fork_child(void)
 {
-        each_lock(lock_reset);
-        slots_fork_child();
-        lock_reset(&drain_mutex);
         store_relaxed(&slots_orphaned, true);
 }

@@ -105,9 +105,9 @@ KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *r
  */
 KMEM_HIDDEN bool percpu_locks_free(void);
 
-/* Fork handlers of this layer and the back ends; see api/fork.c for their order. */
-KMEM_HIDDEN void percpu_fork_prepare(void);
-KMEM_HIDDEN void percpu_fork_parent(void);
+/* For fork: all locks of this layer and the back ends. Under cache_mutex. */
+KMEM_HIDDEN void percpu_fork_take(void (*take)(struct lock *lock));
+KMEM_HIDDEN void percpu_fork_release(void (*release)(struct lock *lock));
 KMEM_HIDDEN void percpu_fork_child(void);
 
 /*

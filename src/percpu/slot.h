@@ -269,10 +269,8 @@ KMEM_HIDDEN enum push_result locked_slot_push(uint32_t pair_offset, void *object
 KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,
                               const struct pair *new_pair);
 
-/* Fork: locks of this file are taken before, dropped in the parent, reset in the child. */
-KMEM_HIDDEN void slots_fork_prepare(void);
-KMEM_HIDDEN void slots_fork_parent(void);
-KMEM_HIDDEN void slots_fork_child(void);
+/* Of the table of slots; for fork. */
+extern KMEM_HIDDEN struct lock slots_lock;
 
 /* The pair that slow paths use; read anew at each step, as a cache may be closed meanwhile. */
 static inline uint32_t sheaf_offset(const struct kmem_cache *cache)

@@ -16,7 +16,7 @@ struct sheaf cold_sheaf;
 struct sheaf closed_sheaf;
 KMEM_SPARSE _Alignas(4096) struct slot shared_slot;
 
-static struct lock slots_lock;
+struct lock slots_lock;
 static KMEM_SPARSE struct slot *made[SLOTS_MAX];
 static unsigned int made_count;
 static uint32_t published = 1;           /* indexes below have cold or live pairs in every slot */
@@ -174,21 +174,4 @@ struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache)
 bool slots_add_cache(struct kmem_cache *cache)
 {
         return record_make(&shared_slot, cache) != NULL;
-}
-
-void slots_fork_prepare(void)
-{
-        lock_take(&slots_lock);
-}
-
-void slots_fork_parent(void)
-{
-        lock_drop(&slots_lock);
-}
-
-void slots_fork_child(void)
-{
-        for (unsigned int number = 0; number < made_count; number++)
-                lock_reset(&made[number]->lock);
-        lock_reset(&slots_lock);
 }

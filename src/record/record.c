@@ -272,27 +272,26 @@ bool record_lock_free(void)
         return !lock_is_held(&record_lock);
 }
 
-void record_fork_prepare(void)
+void record_fork_each_lock(void (*change)(struct lock *lock))
 {
-        if (is_recording()) {
+        change(&record_lock);
+}
+
+void record_fork(bool within)
+{
+        fork_number = 0;
+        if (is_recording() && !within) {
                 uint64_t number = 0;
                 struct record_event *event = draw(&number);
 
                 fill(event, RECORD_FORK, 0, 0, 0);
                 fork_number = event ? number + 1 : 0;
         }
-        lock_take(&record_lock);
 }
 
-void record_fork_parent(void)
-{
-        lock_drop(&record_lock);
-}
-
-/* A child whose fork event was lost has a past that nobody knows, so nothing of it is recorded. */
+/* A child without a fork event has a past that nobody knows, so nothing of it is recorded. */
 void record_fork_child(void)
 {
-        lock_reset(&record_lock);
         if (!is_recording())
                 return;
         if (fork_number)

@@ -18,6 +18,7 @@
 #define KMEM_RECORD_RECORD_H
 
 #include "base/compiler.h"
+#include "base/lock.h"
 
 struct record_event;
 
@@ -58,8 +59,12 @@ KMEM_HIDDEN void record_cache(uint32_t cache, const char *name);
 KMEM_HIDDEN void record_maps(void);
 
 KMEM_HIDDEN bool record_lock_free(void);
-KMEM_HIDDEN void record_fork_prepare(void);
-KMEM_HIDDEN void record_fork_parent(void);
+KMEM_HIDDEN void record_fork_each_lock(void (*change)(struct lock *lock));
+/*
+ * Before a fork, and in its child. Where the fork comes from @within a call of ours it is not recorded, and
+ * neither is the child.
+ */
+KMEM_HIDDEN void record_fork(bool within);
 KMEM_HIDDEN void record_fork_child(void);
 
 #endif

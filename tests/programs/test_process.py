@@ -135,6 +135,12 @@ def test_program_with_a_clock_of_its_own(dropin: DropIn, build: Build) -> None:
     expect_ok(dropin.run([program], minimum=1000))
 
 
+@each_engine_quick
+def test_fork_in_a_handler_that_interrupted_a_call(dropin: DropIn, build: Build) -> None:
+    program = build("fork_in_handler", "fork_in_handler.c")
+    expect_ok(dropin.run([program], minimum=1000))
+
+
 @walking
 def test_walks_under_the_lock_of_the_unwinder(dropin: DropIn, build: Build) -> None:
     program = build("registered_frames", "registered_frames.c")

@@ -5,6 +5,7 @@
  */
 #include "base/system.h"
 
+#include "api/reclaim.h"
 #include "base/bits.h"
 #include "base/event.h"
 #include "base/lock.h"
@@ -161,6 +162,11 @@ unsigned int stack_capture(uintptr_t frames[STACK_FRAMES])
 }
 
 bool stack_is_refused(void)
+{
+        return false;
+}
+
+bool reclaim_thread_is_there(void)
 {
         return false;
 }

@@ -53,11 +53,11 @@ static inline bool record_lock_free(void)
         return true;
 }
 
-static inline void record_fork_prepare(void)
+static inline void record_fork_each_lock(void (*change)(struct lock *lock))
 {
 }
 
-static inline void record_fork_parent(void)
+static inline void record_fork(bool within)
 {
 }
 
