@@ -482,13 +482,17 @@ def record_kernel(
 
 @bench.command()
 def micro(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators beside libkmem; default: all."),
+    ] = None,
     json_file: JsonFile = None,
     rounds: Annotated[int, typer.Option(min=30, help="Rounds of each allocator.")] = 60,
 ) -> None:
-    """Time single operations beside other allocators, in one interleaved run."""
+    """Time single operations beside other allocators, in one interleaved run; some minutes."""
     from kmem.micro import bench_micro
 
-    bench_micro(rounds, json_file)
+    bench_micro(peers, rounds, json_file)
 
 
 @bench.command()

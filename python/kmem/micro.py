@@ -14,13 +14,15 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from kmem.allocators import GLIBC, LIBKMEM, PEERS, Allocator, preloadable
-from kmem.setup import BUILD, KmemError, build, need_packages, write_json
+from kmem import peers
+from kmem.allocators import LIBKMEM, Allocator, preloadable
+from kmem.bench_suite import choose_peers
+from kmem.setup import BUILD, build, write_json
 from kmem.worker import Job, Series, machine, measure
 
 WORKER = BUILD / "bench" / "micro"
 PLACES = 6
-TABLE_WIDTH = 130  # columns; a narrower terminal wraps lines, a cut figure is worse
+TABLE_WIDTH = 210  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 
 # Operations of libkmem, and what they are compared with: the best peer's.
@@ -38,12 +40,12 @@ AGAINST_BEST = (
 
 def against_best(results: dict[str, dict[str, Series]], ours: str, theirs: str) -> str | None:
     """A line with the ratio of medians, or None without our figure or a peer."""
-    peers = {name: tests[theirs].median for name, tests in results.items() if name != LIBKMEM.name}
+    others = {name: tests[theirs].median for name, tests in results.items() if name != LIBKMEM.name}
     series = results[LIBKMEM.name].get(ours)
-    if series is None or not peers:
+    if series is None or not others:
         return None
-    best = min(peers, key=lambda name: peers[name])
-    ratio = series.median / peers[best]
+    best = min(others, key=lambda name: others[name])
+    ratio = series.median / others[best]
     return f"{ours} of libkmem / {theirs} of the best other ({best}): {ratio:.3f}"
 
 
@@ -115,20 +117,16 @@ def table(title: str, results: dict[str, dict[str, Series]], *, nanoseconds: boo
     return output
 
 
-def bench_micro(rounds: int, json_file: Path | None) -> None:
+def bench_micro(wanted_peers: str | None, rounds: int, json_file: Path | None) -> None:
+    chosen = choose_peers(wanted_peers)
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)
     build()
-    try:
-        need_packages(*(peer.package for peer in PEERS if peer.package))
-    except KmemError:
-        console.print("going on without them")
-    wanted = [LIBKMEM, GLIBC, *PEERS]
-    absent = [allocator for allocator in wanted if allocator.missing]
-    for allocator in absent:
-        console.print(f"{allocator.name} is missing: no {allocator.library}", soft_wrap=True)
-    results = measure_in_places([a for a in wanted if not a.missing], rounds)
-    write_json(json_file, as_document(results, rounds, [a.name for a in absent]))
+    found, missing = peers.find(chosen, Console(stderr=True))
+    for name, why in missing.items():
+        console.print(f"{name} is missing: {why}", soft_wrap=True)
+    results = measure_in_places([LIBKMEM, *(peer.allocator for peer in found)], rounds)
+    write_json(json_file, as_document(results, rounds, list(missing)))
     heading = f"median (minimum) of {rounds} rounds"
     console.print(table(f"TSC cycles an operation, {heading}", results, nanoseconds=False))
     console.print(table(f"ns an operation, {heading}", results, nanoseconds=True))

@@ -368,7 +368,8 @@ def test_worker_answers_round_by_round() -> None:
 @pytest.mark.full
 def test_bench_micro_writes_every_figure(tmp_path: Path) -> None:
     file = tmp_path / "micro.json"
-    result = kmem("bench", "micro", "--rounds", "30", "--json", file)
+    installed = "glibc,mimalloc,jemalloc,tcmalloc"
+    result = kmem("bench", "micro", "--peers", installed, "--rounds", "30", "--json", file)
     assert result.returncode == 0, result.stderr
     document = json.loads(file.read_text())
     assert document["rounds"] == 30

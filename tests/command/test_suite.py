@@ -380,7 +380,7 @@ def test_library_that_cannot_be_preloaded(part: str, tmp_path: Path) -> None:
     ours = Allocator("ours", library)
     for use in (
         lambda: crates.check_library(library),
-        lambda: micro.job(ours),
+        lambda: micro.job(ours, library.parent),
         lambda: timed_run(tmp_path, ["/bin/true"], ours),
     ):
         with pytest.raises(KmemError, match="LD_PRELOAD cannot carry a path with a colon"):
