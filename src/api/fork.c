@@ -81,18 +81,15 @@ static void reset(struct lock *lock)
                 lock_reset(lock);
 }
 
-static void forked(void)
-{
-        if (own.forks && --own.forks == 0)
-                own.count = 0;
-}
-
 static void prepare(void)
 {
-        if (&_IO_list_lock)
-                _IO_list_lock();
-        if (is_alone() && own.forks++)
+        bool alone = is_alone();
+
+        if (alone && own.forks++)
                 return;
+        /* With one thread glibc does not lock it either. */
+        if (!alone && &_IO_list_lock)
+                _IO_list_lock();
         take(&heap_start_lock);
         pools_each_lock(take);
         call_rcu_fork_each_lock(take);
@@ -136,15 +133,23 @@ static void release_all(void (*release)(struct lock *lock))
         call_rcu_fork_each_lock(release);
         pools_each_lock(release);
         release(&heap_start_lock);
+        own.count = 0;
+}
+
+/* Last of all: until then forks of handlers leave the locks to this one. */
+static void one_fork_less(void)
+{
+        if (own.forks)
+                own.forks--;
 }
 
 static void parent(void)
 {
         if (own.forks <= 1)
                 release_all(drop);
-        forked();
-        if (&_IO_list_unlock)
+        if (own.forks == 0 && &_IO_list_unlock)
                 _IO_list_unlock();
+        one_fork_less();
 }
 
 static void child(void)
@@ -155,11 +160,11 @@ static void child(void)
                 call_rcu_fork_child();
                 release_all(reset);
         }
-        forked();
-        if (&_IO_list_resetlock)
+        if (own.forks == 0 && &_IO_list_resetlock)
                 _IO_list_resetlock();
-        record_fork_child();
+        record_fork_child(own.forks > 1);
         system_claim_process();
+        one_fork_less();
 }
 
 /* Once: by the constructor, or by a heap that starts before it. */

@@ -290,11 +290,11 @@ void record_fork(bool within)
 }
 
 /* A child without a fork event has a past that nobody knows, so nothing of it is recorded. */
-void record_fork_child(void)
+void record_fork_child(bool within)
 {
         if (!is_recording())
                 return;
-        if (fork_number)
+        if (fork_number && !within)
                 begin_process(fork_number);
         else
                 store_relaxed(&ended, true);

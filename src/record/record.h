@@ -61,10 +61,10 @@ KMEM_HIDDEN void record_maps(void);
 KMEM_HIDDEN bool record_lock_free(void);
 KMEM_HIDDEN void record_fork_each_lock(void (*change)(struct lock *lock));
 /*
- * Before a fork, and in its child. Where the fork comes from @within a call of ours it is not recorded, and
- * neither is the child.
+ * Before a fork, and in its child. Where the fork comes from @within a call of ours, or within another fork,
+ * it is not recorded, and neither is the child.
  */
 KMEM_HIDDEN void record_fork(bool within);
-KMEM_HIDDEN void record_fork_child(void);
+KMEM_HIDDEN void record_fork_child(bool within);
 
 #endif

@@ -61,7 +61,7 @@ static inline void record_fork(bool within)
 {
 }
 
-static inline void record_fork_child(void)
+static inline void record_fork_child(bool within)
 {
 }
 
