@@ -54,22 +54,25 @@ static void step(char **blocks, unsigned int *seed)
                 malloc_trim(0);
 }
 
-/* A child of the handler may come back here too, as a parent of its own child or of none. */
+/* A child that the handler makes meanwhile comes back here too, and the other one is not its own. */
 static void fork_outside(void)
 {
         pid_t child = fork();
+        int status;
 
         check(child >= 0);
         if (child == 0)
                 _exit(0);
-        if (steps_left < 0)
-                wait_for(child);
+        if (waitpid(child, &status, 0) == child)
+                check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        else
+                check(steps_left >= 0 && errno == ECHILD);
 }
 
 int main(void)
 {
         static char *blocks[BLOCKS];
-        struct sigaction action = {.sa_handler = fork_here};
+        struct sigaction action = {.sa_handler = fork_here, .sa_flags = SA_RESTART};
         struct itimerval timer = {.it_interval = {.tv_usec = 700}, .it_value = {.tv_usec = 700}};
         unsigned int seed = 1;
 
