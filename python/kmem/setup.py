@@ -70,6 +70,15 @@ def end_as_by_ctrl_c(*numbers: signal.Signals) -> None:
     handle(interrupt, *numbers)
 
 
+def children_of_threads() -> list[int]:
+    """The processes that this one's threads have started; a thread may end meanwhile."""
+    found: list[int] = []
+    for thread in Path("/proc/self/task").glob("*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.extend(map(int, (thread / "children").read_text().split()))
+    return found
+
+
 @contextmanager
 def waiting_threads(count: int | None) -> Iterator[ThreadPoolExecutor]:
     """Threads that wait for programs, which end with the command if it is ended or fails."""
@@ -78,10 +87,9 @@ def waiting_threads(count: int | None) -> Iterator[ThreadPoolExecutor]:
             yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for children in Path("/proc/self/task").glob("*/children"):
-                for child in children.read_text().split():
-                    with suppress(ProcessLookupError):
-                        os.kill(int(child), signal.SIGTERM)
+            for child in children_of_threads():
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGTERM)
             raise
 
 

@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from pathlib import Path
 import pytest
 from kmem_command import KMEM, ROOT, kmem
 
-from kmem.setup import KmemError, why_not_written, write_json
+from kmem.setup import KmemError, children_of_threads, why_not_written, write_json
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
@@ -522,3 +523,15 @@ def test_timed_preloads_into_the_program_only(tmp_path: Path) -> None:
 def test_timed_counts_a_signal_as_a_shell_does(tmp_path: Path) -> None:
     done = subprocess.run([TIMED, tmp_path / "r", "/bin/sh", "-c", "kill -KILL $$"], check=False)
     assert done.returncode == 128 + 9
+
+
+def test_children_of_threads_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread may end between the look at the list and the look at its children."""
+    ended = Path("/proc/self/task/0")
+    still_there = Path("/proc/self/task") / str(threading.get_native_id())
+    monkeypatch.setattr(Path, "glob", lambda *_: [ended, still_there])
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert child.pid in children_of_threads()
+        finally:
+            child.kill()
