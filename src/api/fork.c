@@ -34,8 +34,6 @@ extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 
-extern char __libc_single_threaded __attribute__((weak));
-
 enum { OWN_LOCKS_MAX = 16 }; /* more than any call holds */
 
 /* Of a process with one thread only. */
@@ -49,8 +47,7 @@ static struct {
 /* Threads that libc does not know are not counted, but for ours. */
 static bool is_alone(void)
 {
-        return &__libc_single_threaded && load_relaxed(&__libc_single_threaded) &&
-               !reclaim_thread_is_there();
+        return system_threads() == THREADS_ONE && !reclaim_thread_is_there();
 }
 
 static void take(struct lock *lock)

@@ -51,14 +51,6 @@ static uint32_t current;    /* index of the thread that looks, or looked last */
 static uint64_t not_before; /* ms; no start earlier */
 static bool stop_wanted;    /* set under start_lock; the next look is not made */
 
-/* glibc: 0 once the process has had a second thread. Absent: then only option `on` starts one. */
-extern char __libc_single_threaded __attribute__((weak));
-
-static bool program_has_threads(void)
-{
-        return &__libc_single_threaded && !load_relaxed(&__libc_single_threaded);
-}
-
 static int thread_run(void *argument)
 {
         struct bare_thread *self = argument;
@@ -129,7 +121,7 @@ static void thread_start(void)
         /* Our own frees: a successor is to have the program's credentials, not ours. */
         if (thread_pointer() == (void *)threads[load_relaxed(&current)].pointer)
                 return;
-        if (options.reclaim_thread == RECLAIM_AUTO && !program_has_threads() &&
+        if (options.reclaim_thread == RECLAIM_AUTO && system_threads() != THREADS_MANY &&
             !load_relaxed(&profile_slices))
                 return;
         if (system_time_ms() < load_relaxed(&not_before) || !lock_try(&start_lock))

@@ -84,6 +84,15 @@ KMEM_HIDDEN unsigned int system_current_node(void);
  */
 KMEM_HIDDEN bool system_start_thread(void *(*run)(void *argument));
 
+enum threads {
+        THREADS_UNKNOWN, /* libc does not say */
+        THREADS_ONE,
+        THREADS_MANY, /* there are, or were: libc need not notice when the others have ended */
+};
+
+/* The threads of the program, as far as libc knows them; not ours of raw clone(2). */
+KMEM_HIDDEN enum threads system_threads(void);
+
 /*
  * write(2) that is no cancellation point and leaves errno alone. Returns bytes written, or
  * less than 0.
