@@ -537,17 +537,16 @@ void kmem_rcu_barrier(void);
 #define kfree_rcu(...) KMEM_RCU_FORM(__VA_ARGS__, KMEM_FREE_RCU_2, KMEM_FREE_RCU_1, )(__VA_ARGS__)
 #define kvfree_rcu(...) kfree_rcu(__VA_ARGS__)
 #define KMEM_RCU_FORM(first, second, form, ...) form
-#define KMEM_FREE_RCU_1(pointer) kmem_free_rcu((void *)(pointer), NULL)
+#define KMEM_FREE_RCU_1(pointer) kmem_free_rcu(pointer, NULL)
 #define KMEM_FREE_RCU_2(pointer, member)                                                           \
         __extension__({                                                                            \
                 __typeof__(pointer) kmem_object_ = (pointer);                                      \
                 if (kmem_object_)                                                                  \
-                        kmem_free_rcu((void *)kmem_object_,                                        \
-                                      (struct kmem_rcu_head *)(void *)&kmem_object_->member);      \
+                        kmem_free_rcu(kmem_object_, &kmem_object_->member);                        \
         })
 
 /* What the macros call; @head may be NULL. */
-void kmem_free_rcu(void *block, struct kmem_rcu_head *head);
+void kmem_free_rcu(const void *block, const void *head);
 
 /* Waits until everything given to kfree_rcu before is free. */
 void kfree_rcu_barrier(void);

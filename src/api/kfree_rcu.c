@@ -225,8 +225,12 @@ static KMEM_COLD void free_without_memory(void *block)
         kfree(block);
 }
 
-KMEM_PUBLIC void kmem_free_rcu(void *block, struct kmem_rcu_head *head)
+/* Const as kfree's, so that the macro needs no cast; who gives a block up lets it be written. */
+KMEM_PUBLIC void kmem_free_rcu(const void *given_block, const void *given_head)
 {
+        void *block = (void *)given_block;
+        struct kmem_rcu_head *head = (void *)given_head;
+
         if (ZERO_OR_NULL_PTR(block))
                 return;
         if (heap_is_foreign()) {

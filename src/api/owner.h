@@ -37,7 +37,7 @@ struct heap_operations {
         void (*rcu_barrier)(void);
         bool (*rcu_set_domain)(void (*request)(uint64_t number));
         void (*rcu_domain_done)(uint64_t number);
-        void (*free_rcu)(void *block, struct kmem_rcu_head *head);
+        void (*free_rcu)(const void *block, const void *head);
         void (*free_rcu_barrier)(void);
         struct kmem_group *(*group_create)(const char *name, struct kmem_group *parent,
                                            size_t limit_bytes);

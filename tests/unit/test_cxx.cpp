@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * kmem.h as C++: both forms of kmem_cache_create by overload, and every operator new and delete.
+ * kmem.h as C++: both forms of kmem_cache_create by overload, kfree_rcu without a cast of C, and every
+ * operator new and delete.
  */
 #include "kmem.h"
 
@@ -122,6 +123,22 @@ static void check_failure()
         CHECK(thrown);
 }
 
+static void check_kfree_rcu()
+{
+        struct item {
+                char name[40];
+                struct kmem_rcu_head rcu;
+        };
+        item *changed = static_cast<item *>(kmalloc(sizeof(item), GFP_KERNEL));
+        const item *constant = static_cast<const item *>(kmalloc(sizeof(item), GFP_KERNEL));
+
+        CHECK(changed && constant);
+        kfree_rcu(changed, rcu);
+        kfree_rcu(constant, rcu);
+        kfree_rcu(kmalloc(100, GFP_KERNEL));
+        kfree_rcu_barrier();
+}
+
 static void check_containers()
 {
         std::map<std::string, std::vector<int>> map;
@@ -137,6 +154,7 @@ int main()
         check_create();
         check_operators();
         check_failure();
+        check_kfree_rcu();
         check_containers();
         return failures != 0;
 }
