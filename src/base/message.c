@@ -27,6 +27,10 @@ static void print_line(const char *format, va_list arguments)
         printed = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
         if (printed > 0)
                 used += min_of((size_t)printed, sizeof(line) - used - 2);
+        /* Names that the program gave may hold line ends, or a terminal's controls. */
+        for (size_t i = 0; i < used; i++)
+                if ((unsigned char)line[i] < ' ' || line[i] == 127)
+                        line[i] = '?';
         line[used++] = '\n';
         system_write(STDERR_FILENO, line, used);
         errno = saved_errno;

@@ -127,6 +127,7 @@ static void child_refused(void)
         REFUSED(kmem_cache_create(NULL, 64, 0, 0, NULL));
         REFUSED(kmem_cache_create("", 64, 0, 0, NULL));
         REFUSED(kmem_cache_create("zero", 0, 0, 0, NULL));
+        REFUSED(kmem_cache_create("one\nline\x1b[2J\x7f", 0, 0, 0, NULL));
         REFUSED(kmem_cache_create("align", 64, 3, 0, NULL));
         REFUSED(kmem_cache_create("align", 64, 8192, 0, NULL));
         REFUSED(kmem_cache_create("flag", 64, 0, 0x1u, NULL));
@@ -154,6 +155,7 @@ static void refused(void **state)
         static const char *const texts[] = {
                 "kmem_cache_create(NULL)",
                 "kmem_cache_create(zero) size 0",
+                "kmem_cache_create(one?line?[2J?) size 0",
                 "failed with error 22",
                 "align 3",
                 "a power of two up to 4096",
