@@ -94,10 +94,13 @@ KMEM_PUBLIC int mempool_init(mempool_t *pool, int min_nr, mempool_alloc_t *alloc
                              mempool_free_t *free_fn, void *pool_data)
 {
         memset(pool, 0, sizeof(*pool));
-        if (min_nr < 0 || has_constructor(alloc_fn, pool_data)) {
-                message("mempool_init: %s; no pool",
-                        min_nr < 0 ? "expected 0 elements or more"
-                                   : "a slab pool needs a cache without constructor");
+        if (min_nr < 0) {
+                message("mempool of %d elements: expected 0 or more; no pool", min_nr);
+                return -EINVAL;
+        }
+        if (has_constructor(alloc_fn, pool_data)) {
+                message("mempool of cache %s: expected one without constructor; no pool",
+                        ((struct kmem_cache *)pool_data)->name);
                 return -EINVAL;
         }
         pool->min_nr = min_nr;

@@ -621,12 +621,35 @@ static void test_full_heap(void **state)
         child_passes("exhausted", "reserve=64M");
 }
 
+static void construct(void *object)
+{
+        *(char *)object = 1;
+}
+
+static void refused(void)
+{
+        struct kmem_cache *constructed = kmem_cache_create("built", 64, 0, 0, construct);
+        mempool_t pool;
+
+        check(!mempool_create_kmalloc_pool(-3, 64));
+        check_equal(errno, EINVAL);
+        check_equal(mempool_init_slab_pool(&pool, 1, constructed), -EINVAL);
+}
+
+static void test_what_is_refused_is_said(void **state)
+{
+        child_prints("refused", NULL, "mempool of -3 elements: expected 0 or more; no pool");
+        child_prints("refused", NULL,
+                     "mempool of cache built: expected one without constructor; no pool");
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case cases[] = {
                 {"exhausted", exhausted},
                 {"accounted-pages", accounted_pages},
                 {"nofail", nofail_without_waiting},
+                {"refused", refused},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_create_and_destroy),
@@ -646,6 +669,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_many_threads_on_a_small_pool),
                 cmocka_unit_test(test_fork_beside_threads),
                 cmocka_unit_test(test_full_heap),
+                cmocka_unit_test(test_what_is_refused_is_said),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(*cases));
