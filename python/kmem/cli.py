@@ -69,6 +69,9 @@ LabTraces = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
 Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted.")]
+WorkloadSeed = Annotated[
+    int, typer.Option(min=0, max=2**64 - 1, help="Of the orders and of the workloads.")
+]
 
 
 def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
@@ -537,7 +540,7 @@ def suite(
     scale: Annotated[
         float, typer.Option(help="Times the work of each row; 1 is about 0.5 to 3 s a run.")
     ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
+    seed: WorkloadSeed = 1,
     bound: Annotated[
         float, typer.Option(min=1, help="Ratio to a row's best above which a row is listed.")
     ] = 1.25,
@@ -577,7 +580,7 @@ def watch(
     ] = 300,
     rate: Annotated[float, typer.Option(help="Polls a second.")] = 1000,
     window: Annotated[float, typer.Option(help="Seconds of a window, 0.01 to 10.")] = 0.1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the orders and of the workloads.")] = 1,
+    seed: WorkloadSeed = 1,
     json_file: JsonFile = None,
 ) -> None:
     """Measure what a program pays for being watched from another CPU; takes some minutes."""

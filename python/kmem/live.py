@@ -115,7 +115,7 @@ def show_processes(*, as_json: bool) -> None:
 
 def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
     with open_process(process) as registry:
-        caches = [find_cache(registry, cache_name)] if cache_name else registry.caches()
+        caches = [find_cache(registry, cache_name)] if cache_name is not None else registry.caches()
         rows = [table_row(cache) for cache in caches]
         missing = registry.number("head", "missing")
     if as_json:

@@ -230,6 +230,8 @@ def test_unknown_command() -> None:
         (["info", "0"], "info: PID '0': expected at least 1"),
         (["lab", "order", "--size"], "lab order: option '--size' requires an argument (kmem lab"),
         (["bench", "micro", "--rounds", "1"], "bench micro: --rounds '1': expected at least 30"),
+        (["bench", "suite", "--seed", str(1 << 64)], f"bench suite: --seed '{1 << 64}': expected"),
+        (["bench", "watch", "--seed", str(1 << 64)], f"bench watch: --seed '{1 << 64}': expected"),
         (["bench", "suite", "--bound", "x"], "bench suite: --bound 'x': expected a number"),
         (["profile", "1", "-o", "x.svg", "--slices", "51"], "profile: --slices '51': expected at"),
         (

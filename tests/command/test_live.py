@@ -299,6 +299,7 @@ def test_info_is_a_slab_table(program: Program) -> None:
     assert table["mine"].object_size == 104
     assert 1000 <= table["mine"].active_objects <= table["mine"].objects
     assert [line.name for line in parse_slabinfo(value("info", program.pid, "mine"))] == ["mine"]
+    assert_refused(kmem("info", program.pid, ""), "has no cache ''")
     document = json.loads(value("info", program.pid, "mine", "--json"))
     assert document["pid"] == program.pid
     assert document["caches"][0]["num_objs"] == table["mine"].objects
