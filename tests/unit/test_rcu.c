@@ -18,10 +18,16 @@
 #include "percpu/percpu.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/membarrier.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -171,6 +177,92 @@ static void test_synchronize_waits(void **state)
         stayer_leave();
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_int_equal(synchronized, 1);
+}
+
+/*
+ * RCU-3: a reader's announcement may wait in its processor's store buffer until the barrier of the
+ * grace period, while the reader already looks at what it found. No processor waits on request, so
+ * the reader keeps its store back until a filter of system calls tells it of the starter's barrier.
+ */
+static struct late_reader {
+        int barriers;            /* descriptor from which it hears of the starter's barriers */
+        uint64_t word;           /* what it has announced, seen by itself only */
+        uint64_t barrier_number; /* the grace period that was published by then */
+        uint32_t stage;          /* 1: has a record; 2: reads; 3: may leave */
+} late_reader;
+
+static void announce_at_barrier(void)
+{
+        struct seccomp_notif call = {0};
+        struct seccomp_notif_resp answer = {0};
+
+        check_equal(ioctl(late_reader.barriers, SECCOMP_IOCTL_NOTIF_RECV, &call), 0);
+        late_reader.barrier_number = load_relaxed(&rcu.number);
+        store_relaxed(&rcu_this_reader->word, late_reader.word);
+        answer.id = call.id;
+        check_equal(ioctl(late_reader.barriers, SECCOMP_IOCTL_NOTIF_SEND, &answer), 0);
+}
+
+static void *read_late(void *unused)
+{
+        rcu_enter();
+        rcu_leave();
+        store_release(&late_reader.stage, 1);
+        wait_until(load_acquire(&late_reader.stage) == 2);
+        announce_at_barrier();
+        wait_until(load_acquire(&late_reader.stage) == 3);
+        rcu_leave();
+        return unused;
+}
+
+/* Returns the descriptor that tells of this thread's barriers. */
+static int report_barriers(void)
+{
+        struct sock_filter code[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 3),
+                /* The lower half of the first argument; both machines begin with it. */
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+        long descriptor = -1;
+
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+                descriptor = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                     SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+        return (int)descriptor;
+}
+
+static void barrier_shows_readers(void)
+{
+        uint64_t snapshot;
+        pthread_t thread;
+
+        check_equal(pthread_create(&thread, NULL, read_late, NULL), 0);
+        wait_until(load_acquire(&late_reader.stage) == 1);
+        late_reader.barriers = rcu.fences ? -1 : report_barriers();
+        if (late_reader.barriers < 0) {
+                puts("# skipped: no membarrier, or no seccomp filter can report it");
+                exit(CHILD_SKIP);
+        }
+        late_reader.word = load_relaxed(&rcu.number) << RCU_NESTING_BITS | 1;
+        store_release(&late_reader.stage, 2);
+        snapshot = rcu_snapshot();
+        check(!rcu_poll(snapshot));
+        /* A reader behind the barrier must not announce itself with an older number. */
+        check_equal(late_reader.barrier_number, snapshot);
+        store_release(&late_reader.stage, 3);
+        check_equal(pthread_join(thread, NULL), 0);
+        check(rcu_poll(snapshot));
+        close(late_reader.barriers);
+}
+
+static void test_barrier_shows_readers(void **state)
+{
+        child_passes("barrier-shows-readers", NULL);
 }
 
 static void *read_once(void *unused)
@@ -985,6 +1077,7 @@ static void test_attacks_without_membarrier(void **state)
 int main(int argc, char **argv)
 {
         static const struct child_case cases[] = {
+                {"barrier-shows-readers", barrier_shows_readers},
                 {"thread-ends-inside", thread_ends_inside},
                 {"wait-inside", wait_inside},
                 {"no-memory-for-records", no_memory_for_records},
@@ -1006,6 +1099,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_sections_nest),
                 cmocka_unit_test(test_poll_waits_for_readers),
                 cmocka_unit_test(test_synchronize_waits),
+                cmocka_unit_test(test_barrier_shows_readers),
                 cmocka_unit_test(test_records_are_used_again),
                 cmocka_unit_test(test_thread_ends_inside),
                 cmocka_unit_test(test_wait_inside_stops),
