@@ -455,6 +455,65 @@ static void test_no_memory_to_collect(void **state)
         child_prints("no-memory-to-collect", NULL, "the block leaks");
 }
 
+/*
+ * Another thread is in the middle of freeing, its batch in no queue any more. Who finds its lock
+ * taken lets it go on, which nobody else does.
+ */
+static uint32_t free_stage;           /* 1: the next one to free waits; 2: it does; 3: goes on */
+static uint32_t frees_over;           /* what was taken out of the queue then is free */
+static _Thread_local bool in_barrier; /* of the thread that calls the barrier */
+
+void __real_kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
+void __wrap_kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
+void __real_lock_wait(struct lock *lock);
+void __wrap_lock_wait(struct lock *lock);
+
+void __wrap_kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
+{
+        uint32_t expected = 1;
+
+        if (cache || !compare_swap(&free_stage, &expected, 2)) {
+                __real_kmem_cache_free_bulk(cache, count, objects);
+                return;
+        }
+        wait_until(load_acquire(&free_stage) == 3);
+        __real_kmem_cache_free_bulk(cache, count, objects);
+        store_release(&frees_over, 1);
+}
+
+void __wrap_lock_wait(struct lock *lock)
+{
+        if (in_barrier)
+                store_release(&free_stage, 3);
+        __real_lock_wait(lock);
+}
+
+static void *free_until_in_the_middle(void *unused)
+{
+        while (load_acquire(&free_stage) == 1)
+                kfree_rcu(kmalloc(50, GFP_KERNEL));
+        return unused;
+}
+
+static void barrier_beside_frees(void)
+{
+        pthread_t thread;
+
+        free_stage = 1;
+        check_equal(pthread_create(&thread, NULL, free_until_in_the_middle, NULL), 0);
+        wait_until(load_acquire(&free_stage) == 2);
+        in_barrier = true;
+        kfree_rcu_barrier();
+        in_barrier = false;
+        check_equal(load_acquire(&frees_over), 1);
+        check_equal(pthread_join(thread, NULL), 0);
+}
+
+static void test_barrier_waits_for_frees(void **state)
+{
+        child_passes("barrier-beside-frees", NULL);
+}
+
 static uint32_t barrier_is_over;
 
 static void call_barriers(struct kmem_rcu_head *head)
@@ -1083,6 +1142,7 @@ int main(int argc, char **argv)
                 {"no-memory-for-records", no_memory_for_records},
                 {"no-memory-to-collect", no_memory_to_collect},
                 {"no-memory-for-a-while", no_memory_for_a_while},
+                {"barrier-beside-frees", barrier_beside_frees},
                 {"barriers-in-a-callback", barriers_in_a_callback},
                 {"callback-forks", callback_forks},
                 {"domain", domain},
@@ -1108,6 +1168,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_kfree_rcu),
                 cmocka_unit_test(test_no_memory_to_collect),
                 cmocka_unit_test(test_no_memory_for_a_while),
+                cmocka_unit_test(test_barrier_waits_for_frees),
                 cmocka_unit_test(test_barriers_in_a_callback),
                 cmocka_unit_test(test_callbacks),
                 cmocka_unit_test(test_callback_forks),
