@@ -57,7 +57,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_mempool": (
         ["unit/test_mempool.c", "unit/child.c", *WALKERS],
-        ["-lcmocka", "-Wl,--wrap=event_sleep"],
+        [
+            "-lcmocka",
+            *(f"-Wl,--wrap={call}" for call in ("event_sleep", "lock_wait", "lock_wake")),
+        ],
     ),
     "test_page": (
         ["unit/test_page.c", "unit/page_model.c", "unit/system_wrap.c"],

@@ -7,6 +7,7 @@
 #include "child.h"
 #include "forked.h"
 
+#include "api/heap.h"
 #include "base/event.h"
 #include "kmem.h"
 
@@ -385,8 +386,9 @@ static void await_waiters(const mempool_t *pool, unsigned int count)
         }
 }
 
-static const void *endless; /* the event of a pool whose waiters are not to wake by themselves */
-static pid_t sleepers[2];   /* threads that wait there */
+static const void *sleepless; /* the event of a pool that has no reason to sleep */
+static const void *endless;   /* the event of a pool whose waiters are not to wake by themselves */
+static pid_t sleepers[2];     /* threads that wait there */
 static uint32_t sleeper_count;
 
 void __real_event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds);
@@ -394,6 +396,9 @@ void __wrap_event_sleep(struct event *event, uint32_t sequence, unsigned int mil
 
 void __wrap_event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds)
 {
+        /* Whoever waits there must not fall asleep: an element has come since its announcement. */
+        check(event != sleepless ||
+              __atomic_load_n(&event->sequence, __ATOMIC_RELAXED) != sequence);
         if (event == endless) {
                 uint32_t which = __atomic_fetch_add(&sleeper_count, 1, __ATOMIC_RELAXED);
 
@@ -451,6 +456,96 @@ static void test_a_wake_is_passed_on(void **state)
         endless = NULL;
         for (int i = 0; i < 2; i++)
                 mempool_free(got[i], pool);
+        mempool_destroy(pool);
+}
+
+/*
+ * POOL-3: the only element is freed while its waiter is on the way to sleep, after the last refusal
+ * of the allocator or as soon as the waiter has found nothing under the lock and dropped that. To be
+ * there at that moment the test holds the pools' locks when the waiter wants one. The waiter gets it
+ * as from a sleep, where it must assume that others sleep too, so it wakes them as it drops it.
+ */
+static _Thread_local struct window {
+        mempool_t *pool;
+        void *element; /* to be freed in the window */
+        bool before_the_lock;
+        enum { CLOSED, LOCKS_HELD, WAITER_HAS_LOCK } stage;
+} window;
+
+void __real_lock_wait(struct lock *lock);
+void __wrap_lock_wait(struct lock *lock);
+void __real_lock_wake(struct lock *lock);
+void __wrap_lock_wake(struct lock *lock);
+
+static void window_free(void)
+{
+        void *element = window.element;
+
+        window.stage = CLOSED;
+        window.element = NULL;
+        mempool_free(element, window.pool);
+}
+
+/* All requests fail; the first one with the caller's flags is the last before the wait. */
+static void *window_alloc(gfp_t flags, void *pool_data)
+{
+        (void)pool_data;
+        if (!(flags & __GFP_DIRECT_RECLAIM) || !window.element)
+                return NULL;
+        if (window.before_the_lock) {
+                window_free();
+        } else {
+                pools_each_lock(lock_take);
+                window.stage = LOCKS_HELD;
+        }
+        return NULL;
+}
+
+void __wrap_lock_wait(struct lock *lock)
+{
+        if (window.stage != LOCKS_HELD) {
+                __real_lock_wait(lock);
+                return;
+        }
+        pools_each_lock(lock_drop);
+        check_equal(exchange_acquire(&lock->word, 2), 0);
+        window.stage = WAITER_HAS_LOCK;
+}
+
+void __wrap_lock_wake(struct lock *lock)
+{
+        __real_lock_wake(lock);
+        if (window.stage == WAITER_HAS_LOCK)
+                window_free();
+}
+
+static void window_keep(void *element, void *pool_data)
+{
+        (void)element;
+        (void)pool_data;
+}
+
+static void test_an_element_comes_before_the_sleep(void **state)
+{
+        static uint64_t element;
+        mempool_t *pool = mempool_create(0, window_alloc, window_keep, NULL);
+
+        assert_non_null(pool);
+        /* The allocator has nothing, so the reserve of one stays empty. */
+        assert_int_equal(mempool_resize(pool, 1), 0);
+        sleepless = pool->wait;
+        for (int before_the_lock = 0; before_the_lock <= 1; before_the_lock++) {
+                window = (struct window){
+                        .pool = pool,
+                        .element = &element,
+                        .before_the_lock = before_the_lock,
+                };
+                assert_ptr_equal(mempool_alloc(pool, GFP_KERNEL), &element);
+                assert_null(window.element);
+        }
+        sleepless = NULL;
+        assert_int_equal(pool->wait[1], 0);
+        mempool_free(&element, pool);
         mempool_destroy(pool);
 }
 
@@ -663,6 +758,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_embedded),
                 cmocka_unit_test(test_usual_kinds),
                 cmocka_unit_test(test_accounted_pages),
+                cmocka_unit_test(test_an_element_comes_before_the_sleep),
                 cmocka_unit_test(test_a_free_wakes_a_waiter),
                 cmocka_unit_test(test_a_wake_is_passed_on),
                 cmocka_unit_test(test_a_waiter_asks_again),
