@@ -52,7 +52,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "test_group": (
         ["unit/test_group.c", "unit/child.c", *WALKERS],
-        ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
+        ["-lcmocka", "-Wl,--wrap=metadata_alloc", "-Wl,--wrap=syscall"],
     ),
     "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_mempool": (

@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 
+#include "account/group.h"
 #include "base/atomic.h"
 #include "kmem.h"
 #include "random.h"
@@ -692,6 +694,61 @@ static void test_group_ends_before_its_objects(void **state)
         kmem_cache_destroy(cache);
 }
 
+/*
+ * Another thread ends the group between the two looks of group_charge: it holds the lock while this
+ * one has its first look, and ends the group while this one naps.
+ */
+static _Thread_local struct kmem_group *ends_at_nap;
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...)
+{
+        long arguments[6];
+        va_list list;
+
+        va_start(list, number);
+        for (int i = 0; i < 6; i++)
+                arguments[i] = va_arg(list, long);
+        va_end(list);
+        if (number == SYS_nanosleep && ends_at_nap) {
+                struct kmem_group *group = ends_at_nap;
+
+                ends_at_nap = NULL;
+                group_lock_drop();
+                assert_int_equal(kmem_group_destroy(group), 0);
+        }
+        return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
+                              arguments[4], arguments[5]);
+}
+
+static void test_group_ends_before_the_charge(void **state)
+{
+        struct kmem_group *parent = make_group("parent", NULL, 0);
+        struct kmem_group *child = make_group("child", parent, 0);
+        void *block;
+
+        (void)state;
+        kmem_group_set(child);
+        /* What the first request of a kind does besides needs no lock later. */
+        kfree(kmalloc(100, GFP_KERNEL_ACCOUNT));
+        ends_at_nap = child;
+        group_lock_take();
+        block = kmalloc(100, GFP_KERNEL_ACCOUNT);
+        assert_null(ends_at_nap);
+        assert_non_null(block);
+        assert_null(kmem_group_current());
+        /* A charge to the group that has ended would have reached its parent. */
+        assert_int_equal(stats_of(parent).bytes, 0);
+        assert_int_equal(stats_of(parent).objects, 0);
+        /* The record is another group's now, which the block is none of. */
+        child = make_group("next", parent, 0);
+        kfree(block);
+        assert_int_equal(stats_of(child).bytes, 0);
+        assert_int_equal(kmem_group_destroy(child), 0);
+        assert_int_equal(kmem_group_destroy(parent), 0);
+}
+
 static void *allocate_and_exit(void *group)
 {
         void **objects = malloc(100 * sizeof(*objects));
@@ -1099,6 +1156,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_bulk_is_all_or_nothing),
                 cmocka_unit_test(test_threads_race_on_a_limit),
                 cmocka_unit_test(test_group_ends_before_its_objects),
+                cmocka_unit_test(test_group_ends_before_the_charge),
                 cmocka_unit_test(test_objects_outlive_their_thread),
                 cmocka_unit_test(test_closing_under_use),
                 cmocka_unit_test(test_closed_pair_stays),
