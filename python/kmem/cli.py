@@ -15,7 +15,14 @@ from pydantic import ValidationError
 from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
 
 from kmem.allocators import Engine
-from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, need_extra, why_not_written
+from kmem.setup import (
+    BadUsage,
+    KmemError,
+    end_as_by_ctrl_c,
+    need_extra,
+    say,
+    why_not_written,
+)
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -423,7 +430,7 @@ def tune(
             json_file=json_file,
         )
     except Interrupted as reason:
-        print(f"kmem: tune: {reason}", file=sys.stderr)
+        say(f"tune: {reason}")
         raise typer.Exit(130) from None
 
 
@@ -793,19 +800,6 @@ def calibrate(
     from kmem.calibrate import show_calibration
 
     show_calibration(out)
-
-
-def say(text: str) -> None:
-    """One line on standard error; where it cannot be written there is no place to say that.
-
-    Names in it come from the command line, from traces and from other processes.
-    """
-    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-    try:
-        print(f"kmem: {line}", file=sys.stderr, flush=True)
-    except OSError:
-        # Python would try again at the end, and fail with a status of its own.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def command_path(words: Sequence[str]) -> str:

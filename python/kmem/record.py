@@ -25,6 +25,7 @@ from kmem.setup import (
     build,
     end_as_by_ctrl_c,
     need_packages,
+    say,
     whole,
     why_not_written,
 )
@@ -36,11 +37,6 @@ PATH_MOST = 200  # bytes, of the raw file, so that the option holds it
 SOURCE_MOST = 65536  # bytes, of the text in a trace's header; an argument may have twice as many
 SHOWN_MOST = 5
 SECONDS_MOST = 86400
-
-
-def say(text: str) -> None:
-    """On standard error: standard output is the recorded program's."""
-    print(f"kmem: {text}", file=sys.stderr)
 
 
 def run_tool(tool: Path, *arguments: str | Path) -> dict[str, Any]:

@@ -347,6 +347,21 @@ def test_errors_are_one_line(program: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize("to", ["2>/dev/full", "2> >(true)"])
+def test_nothing_is_lost_with_what_cannot_be_said(program: Path, tmp_path: Path, to: str) -> None:
+    """Full disk or a reader that went away (`2>&1 | head`): all traces, the program's status."""
+    words = "record program --all --out one.ktrace -- sh -c '\"$0\" calls; sleep 1; exit 7'"
+    done = subprocess.run(
+        ["/bin/bash", "-c", f'"$1" {words.replace("$0", str(program))} {to}', "-", KMEM],
+        cwd=tmp_path,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 7
+    assert len(list(tmp_path.glob("one*.ktrace"))) >= 2
+    assert not list(tmp_path.glob(".kmem-record-*"))
+
+
 def test_library_says_what_it_cannot_write(program: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [KMEM, "run", "--set", f"record={tmp_path}/none/raw", "--", program, "calls"],
