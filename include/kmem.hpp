@@ -35,6 +35,8 @@ namespace detail {
 inline constexpr std::size_t least_align = 8;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr unsigned int page_order_max = 10; // of kmem_pages_alloc
+// For what throws: the caller decides whether it is worth a line.
+inline constexpr gfp_t quietly = GFP_KERNEL | __GFP_NOWARN;
 
 inline std::size_t power_of_two_from(std::size_t value) noexcept
 {
@@ -58,7 +60,7 @@ inline void *allocate_pages(std::size_t bytes, std::size_t align) noexcept
         while (order <= page_order_max &&
                ((page_bytes << order) < bytes || (page_bytes << order) < align))
                 order++;
-        return order <= page_order_max ? kmem_pages_alloc(GFP_KERNEL, order) : nullptr;
+        return order <= page_order_max ? kmem_pages_alloc(quietly, order) : nullptr;
 }
 
 // Memory by size, for kfree; nullptr without. kmalloc aligns blocks of a power of two to their size,
@@ -73,11 +75,11 @@ inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
                 return allocate_pages(bytes, align);
         if (bytes == 0)
                 bytes = 1;
-        block = kmalloc(bytes, GFP_KERNEL);
+        block = kmalloc(bytes, quietly);
         if (is_aligned(block, align)) // nullptr is
                 return block;
         kfree(block);
-        return kmalloc(power_of_two_from(bytes < align ? align : bytes), GFP_KERNEL);
+        return kmalloc(power_of_two_from(bytes < align ? align : bytes), quietly);
 }
 
 [[noreturn]] inline void throw_errno(const char *what)
@@ -109,7 +111,7 @@ public:
         // The same; throws std::bad_alloc without memory, and prints nothing.
         void *allocate() const
         {
-                void *memory = kmem_view_alloc(view_, GFP_KERNEL | __GFP_NOWARN);
+                void *memory = kmem_view_alloc(view_, detail::quietly);
 
                 if (__builtin_expect(!memory, 0))
                         throw std::bad_alloc();
@@ -262,7 +264,7 @@ public:
         // Memory for @count objects at once, all or nothing: throws std::bad_alloc. 0 is allowed.
         void allocate_bulk(void **memory, std::size_t count)
         {
-                if (kmem_cache_alloc_bulk(cache_, GFP_KERNEL | __GFP_NOWARN, count, memory) == 0 &&
+                if (kmem_cache_alloc_bulk(cache_, detail::quietly, count, memory) == 0 &&
                     count != 0)
                         throw std::bad_alloc();
         }
@@ -325,7 +327,7 @@ template <std::size_t bytes, std::size_t align> struct [[gnu::visibility("defaul
 // size, rounded up to 8, and alignment; those of equal size share it. Arrays, and objects of more
 // than half a page, come from kmalloc; those aligned beyond a page from kmem_pages_alloc, which has
 // blocks up to 4 MiB: std::allocator is for larger ones. All allocators are equal. Throws
-// std::bad_alloc.
+// std::bad_alloc, and prints nothing then.
 template <class T> class allocator {
         static constexpr bool has_cache =
                 sizeof(T) <= detail::page_bytes / 2 && alignof(T) <= detail::page_bytes;
@@ -355,8 +357,7 @@ public:
 
                 if constexpr (has_cache) {
                         if (count == 1) {
-                                memory = kmem_cache_alloc_inline(cache(),
-                                                                 GFP_KERNEL | __GFP_NOWARN);
+                                memory = kmem_cache_alloc_inline(cache(), detail::quietly);
                                 if (!memory)
                                         throw std::bad_alloc();
                                 return static_cast<T *>(memory);
@@ -421,7 +422,7 @@ class block_resource final : public std::pmr::memory_resource {
 // resource - a memory resource for std::pmr: blocks of kmalloc
 //
 // Never ends, as std::pmr::new_delete_resource(). Blocks aligned beyond a page, and alignments, up to
-// 4 MiB; throws std::bad_alloc.
+// 4 MiB; throws std::bad_alloc, and prints nothing then.
 [[gnu::visibility("default")]] inline std::pmr::memory_resource *resource() noexcept
 {
         alignas(detail::block_resource) static unsigned char room[sizeof(detail::block_resource)];

@@ -100,6 +100,8 @@ def check_program(program: Path, options: str, *, calls: bool = False) -> None:
     called = calls or platform.machine() != "x86_64"
     expected = "ok, called\n" if called else "ok, inlined\n"
     assert (done.returncode, done.stdout) == (0, expected), f"{options}: {done.stderr}"
+    # C++ says by an exception that there is no memory.
+    assert "out of memory" not in done.stderr
 
 
 def matrix() -> list[object]:

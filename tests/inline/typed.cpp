@@ -221,6 +221,7 @@ static void check_resource()
         CHECK(resource->is_equal(*kmem::resource()));
         CHECK(!resource->is_equal(*std::pmr::new_delete_resource()));
         CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(too_large - 100, 8); }));
+        CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(std::size_t(1) << 62, 8); }));
         CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(too_large / 2, 8192); }));
         // What is aligned beyond a page ends at 4 MiB.
         resource->deallocate(resource->allocate(4194304, 8192), 4194304, 8192);
