@@ -104,6 +104,15 @@ HtmlFile = Annotated[
     ),
 ]
 
+
+def options_with(command: str, engine: str | None, options: list[str] | None) -> list[str]:
+    """The option sets of --set, after that of --engine."""
+    names = {pair.partition("=")[0] for text in options or () for pair in text.split(",")}
+    if engine and "engine" in names:
+        raise BadUsage(f"{command}: --engine {engine} and --set engine= exclude each other")
+    return ([f"engine={engine}"] if engine else []) + (options or [])
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="Process id.")]
 
@@ -323,7 +332,7 @@ def replay(
     With --real-time: seconds, events a second and resident memory of the library that ships; with
     --compare option sets are ranked by CPU time, beside their modelled time.
     """
-    wanted = ([f"engine={engine}"] if engine else []) + (options or [])
+    wanted = options_with("replay", engine, options)
     if real_time:
         from kmem.real_time import show_real_time
 
@@ -411,6 +420,7 @@ def tune(
     Prints the sets that none beats in time and memory at once, and the KMEM_OPTIONS to use. The
     same command with the same seed finds the same; interrupted, it goes on where it was.
     """
+    wanted = options_with("tune", engine, options)
     need_extra("lab")
     from kmem.tune import Interrupted
     from kmem.tune import tune as search
@@ -424,7 +434,7 @@ def tune(
             study_file=study,
             seed=seed,
             batch=batch,
-            options=([f"engine={engine}"] if engine else []) + (options or []),
+            options=wanted,
             machine={"cpus": cpus, "nodes": nodes, "repeat": repeat},
             costs_file=costs,
             json_file=json_file,

@@ -238,6 +238,14 @@ def test_unknown_command() -> None:
             ["tune", "x", "--goal", "a"],
             "tune: --goal 'a': expected one of 'time', 'memory', 'both'",
         ),
+        (
+            ["replay", "x", "--engine", "slob", "--set", "stats=1,engine=slab"],
+            "replay: --engine slob and --set engine= exclude each other",
+        ),
+        (
+            ["tune", "x", "--engine", "slub", "--set", "engine=slab"],
+            "tune: --engine slub and --set engine= exclude each other",
+        ),
         (["bench", "bulk", "--engine", ""], "bench bulk: --engine '': expected one of 'slub',"),
     ],
 )
