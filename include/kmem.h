@@ -26,6 +26,12 @@ extern "C" {
 
 /* ---- Flags of one request ---------------------------------------------------------------- */
 
+/*
+ * These have an effect: __GFP_ZERO, __GFP_NOWARN, __GFP_NOFAIL, __GFP_ACCOUNT (memory groups below),
+ * __GFP_THISNODE (kmem_cache_alloc_node) and, for a mempool, __GFP_DIRECT_RECLAIM: whether the caller
+ * may wait. The others speak of zones and of reclaim, which there are not here: they are taken and
+ * ignored, without the kernel's warning about zones (S8-47).
+ */
 typedef unsigned int gfp_t;
 
 #define __GFP_DMA 0x01u
@@ -36,7 +42,7 @@ typedef unsigned int gfp_t;
 #define __GFP_HIGH 0x20u
 #define __GFP_IO 0x40u
 #define __GFP_FS 0x80u
-#define __GFP_ZERO 0x100u /* the object reads as zero */
+#define __GFP_ZERO 0x100u /* the object reads as zero, whatever its constructor wrote */
 #define __GFP_DIRECT_RECLAIM 0x400u
 #define __GFP_KSWAPD_RECLAIM 0x800u
 #define __GFP_WRITE 0x1000u

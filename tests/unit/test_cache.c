@@ -719,6 +719,37 @@ static void allocating_constructor(void **state)
         kmem_cache_destroy(outer);
 }
 
+static void construct_ones(void *object)
+{
+        memset(object, 1, 64);
+}
+
+/* Flags for zones and reclaim change nothing, and a constructor does not withstand __GFP_ZERO. */
+static void flags_of_requests(void **state)
+{
+        static const gfp_t ignored[] = {
+                GFP_ATOMIC,          GFP_NOWAIT,    GFP_USER,         GFP_DMA,
+                GFP_DMA32,           __GFP_HIGHMEM, __GFP_MOVABLE,    __GFP_RECLAIMABLE,
+                __GFP_MEMALLOC,      __GFP_COMP,    __GFP_NOMEMALLOC, __GFP_WRITE,
+                __GFP_RETRY_MAYFAIL, __GFP_NORETRY};
+        struct kmem_cache *cache = kmem_cache_create("ones", 64, 0, 0, construct_ones);
+        char *object;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+                object = kmem_cache_alloc(cache, ignored[i]);
+                assert_non_null(object);
+                assert_int_equal(object[0], 1);
+                kmem_cache_free(cache, object);
+        }
+        object = kmem_cache_zalloc(cache, GFP_KERNEL);
+        assert_int_equal(object[0], 0);
+        assert_int_equal(object[63], 0);
+        memset(object, 1, 64);
+        kmem_cache_free(cache, object);
+        kmem_cache_destroy(cache);
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
@@ -760,6 +791,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(merging_by_engine),
                 cmocka_unit_test(many_caches),
                 cmocka_unit_test(exhausted),
+                cmocka_unit_test(flags_of_requests),
                 cmocka_unit_test(allocating_constructor),
         };
 
