@@ -502,7 +502,8 @@ void *kmem_pages_alloc(gfp_t flags, unsigned int order) __attribute__((malloc));
  * kfree_rcu, and pages of SLAB_TYPESAFE_BY_RCU caches, keep their content as long as they were
  * reachable when it began. A thread is registered by its first read section, and no longer
  * when it ends; a forked child has the calling thread's sections only. Inside a section nothing
- * may be called that waits for a grace period: those functions stop the process with a message.
+ * may be called that waits for a grace period: those functions stop the process with a message, and
+ * so does kmem_rcu_read_unlock outside a section.
  * Exception to this file's rule: once a thread has had a section, its signal handlers may too.
  */
 void kmem_rcu_read_lock(void);

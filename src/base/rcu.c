@@ -119,6 +119,11 @@ struct rcu_reader *rcu_register(void)
         return reader;
 }
 
+void rcu_unbalanced(void)
+{
+        message_fatal("kmem_rcu_read_unlock: this thread is in no read section");
+}
+
 /* ---- Grace periods ----------------------------------------------------------------------- */
 
 /* RCU-3. EPERM: a forked child of some kernels must register anew. */

@@ -87,12 +87,17 @@ static inline void rcu_enter(void)
                 __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the rest is the starter's membarrier */
 }
 
+/* The calling thread left a read section that it was not in. */
+KMEM_HIDDEN void rcu_unbalanced(void) __attribute__((noreturn, cold));
+
 /* Only after rcu_enter by the same thread. */
 static inline void rcu_leave(void)
 {
         struct rcu_reader *reader = rcu_this_reader;
-        uint64_t word = load_relaxed(&reader->word);
+        uint64_t word = reader ? load_relaxed(&reader->word) : 0;
 
+        if (unlikely(!word))
+                rcu_unbalanced();
         /* Release: RCU-5. Partner: the acquire in the scan. */
         store_release(&reader->word, (word & RCU_NESTING_MASK) == 1 ? 0 : word - 1);
 }

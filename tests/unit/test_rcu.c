@@ -325,6 +325,27 @@ static void test_wait_inside_stops(void **state)
         child_aborts("wait-inside", NULL, "would wait for itself");
 }
 
+/* Once more than entered, and in a thread that never was inside. */
+static void leave_twice(void)
+{
+        kmem_rcu_read_lock();
+        kmem_rcu_read_unlock();
+        kmem_rcu_read_unlock();
+}
+
+static void leave_first(void)
+{
+        kmem_rcu_read_unlock();
+}
+
+static void test_leaving_without_a_section_stops(void **state)
+{
+        child_aborts("leave-twice", NULL,
+                     "kmem_rcu_read_unlock: this thread is in no read section");
+        child_aborts("leave-first", NULL,
+                     "kmem_rcu_read_unlock: this thread is in no read section");
+}
+
 /* The stayer is inside in the parent and does not exist in the child. */
 static void test_fork(void **state)
 {
@@ -1139,6 +1160,8 @@ int main(int argc, char **argv)
                 {"barrier-shows-readers", barrier_shows_readers},
                 {"thread-ends-inside", thread_ends_inside},
                 {"wait-inside", wait_inside},
+                {"leave-twice", leave_twice},
+                {"leave-first", leave_first},
                 {"no-memory-for-records", no_memory_for_records},
                 {"no-memory-to-collect", no_memory_to_collect},
                 {"no-memory-for-a-while", no_memory_for_a_while},
@@ -1163,6 +1186,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_records_are_used_again),
                 cmocka_unit_test(test_thread_ends_inside),
                 cmocka_unit_test(test_wait_inside_stops),
+                cmocka_unit_test(test_leaving_without_a_section_stops),
                 cmocka_unit_test(test_fork),
                 cmocka_unit_test(test_no_memory_for_records),
                 cmocka_unit_test(test_kfree_rcu),
