@@ -55,6 +55,16 @@ void message_fatal(const char *format, ...)
         abort();
 }
 
+/* glibc 2.32. strerror may translate, and allocate. */
+extern const char *strerrordesc_np(int error) __attribute__((weak));
+
+const char *message_error(int error)
+{
+        const char *text = strerrordesc_np ? strerrordesc_np(error) : NULL;
+
+        return text ? text : "failed";
+}
+
 int message_write(int file, const char *text, size_t bytes)
 {
         while (bytes) {

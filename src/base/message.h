@@ -11,6 +11,9 @@
 /* Prints one line; the newline is added. Only %s %d %u %x %p %zu %lu %ld %c are to be used. */
 KMEM_HIDDEN void message(const char *format, ...) KMEM_PRINTF(1, 2);
 
+/* What an errno means, in libc's words; "failed" where it has none without allocating. */
+KMEM_HIDDEN const char *message_error(int error);
+
 /* Writes all of a text to any file. 0 or an errno. */
 KMEM_HIDDEN int message_write(int file, const char *text, size_t bytes);
 

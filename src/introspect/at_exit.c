@@ -59,7 +59,8 @@ static bool is_ours(const struct exit_report *report)
 
 static void say_why(const struct exit_report *report, const char *path, int error)
 {
-        message("%s: cannot write %s: error %d; %s", report->option, path, error, report->expected);
+        message("%s: cannot write %s: %s (error %d); %s", report->option, path,
+                message_error(error), error, report->expected);
 }
 
 /* What cannot be written is said at the start: at the end nobody may be listening. */

@@ -164,9 +164,10 @@ static void report_unbound(unsigned int node)
 
         if (load_relaxed(&reported) || !compare_swap_acquire(&reported, &expected, 1))
                 return;
-        message("memory of NUMA node %u is not bound to it (mbind failed with error %d), but is "
+        message("memory of NUMA node %u is not bound to it (mbind: %s, error %d), but is "
                 "where it is touched first; option numa=off makes all nodes one",
-                system_node_number(node), zones[node].bind_error);
+                system_node_number(node), message_error(zones[node].bind_error),
+                zones[node].bind_error);
 }
 
 static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned int blocks,

@@ -55,9 +55,10 @@ static void end_recording(int error)
                 return;
         store_relaxed(&ended, true);
         compare_swap(&header->ended, &none, (uint64_t)error);
-        message("record: %s: error %d; expected room for more events; those of process %u from "
+        message("record: %s: %s (error %d); expected room for more events; those of process %u "
+                "from "
                 "here on are lost, and counted",
-                options.record, error, system_process_id());
+                options.record, message_error(error), error, system_process_id());
 }
 
 /* Maps the chunk that begins with a number that was drawn; NULL if that fails. */
@@ -242,9 +243,10 @@ void record_start(void)
 
         header = shared_file_map(options.record, 0, RECORD_HEADER_BYTES, &error);
         if (!header) {
-                message("record: cannot write %s: error %d; expected a file that may be written, "
+                message("record: cannot write %s: %s (error %d); expected a file that may be "
+                        "written, "
                         "on a disk with room; nothing is recorded of process %u",
-                        options.record, error, system_process_id());
+                        options.record, message_error(error), error, system_process_id());
                 return;
         }
         if (!header_is_ready()) {

@@ -180,7 +180,7 @@ def test_slabinfo_dash_is_standard_error() -> None:
 
 def test_slabinfo_on_a_full_disk_is_said() -> None:
     result = kmem_run("--slabinfo", "/dev/full", "--", sys.executable, "-c", "pass")
-    assert_error(result, 0, "slabinfo: cannot write /dev/full: error 28")
+    assert_error(result, 0, "slabinfo: cannot write /dev/full: No space left on device (error 28)")
 
 
 def test_slabinfo_beyond_a_limit_leaves_the_exit_code(tmp_path: Path) -> None:
