@@ -70,9 +70,20 @@ def demo() -> None:
     run_demo()
 
 
+def file_name(text: str) -> Path:
+    """Path alone makes the current folder of an empty text."""
+    if not text:
+        raise ValueError("expected a name")
+    return Path(text)
+
+
 LabTraces = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[TRACE]...", help="Trace files; default: those of python/kmem/traces."),
+    typer.Argument(
+        metavar="[TRACE]...",
+        help="Trace files; default: those of python/kmem/traces.",
+        parser=file_name,
+    ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
 Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted.")]
@@ -91,7 +102,19 @@ def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | 
 JsonFile = Annotated[
     Path | None,
     typer.Option(
-        "--json", metavar="FILE", help="Write the figures to FILE too.", callback=can_be_written
+        "--json",
+        metavar="FILE",
+        help="Write the figures to FILE too.",
+        callback=can_be_written,
+        parser=file_name,
+    ),
+]
+CostsFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Costs of what is counted; default: assumed ones.",
+        parser=file_name,
     ),
 ]
 HtmlFile = Annotated[
@@ -101,6 +124,7 @@ HtmlFile = Annotated[
         metavar="FILE",
         help="Write a page with plots to FILE too.",
         callback=can_be_written,
+        parser=file_name,
     ),
 ]
 
@@ -186,6 +210,7 @@ def profile(
             "--output",
             metavar="FILE",
             help="NAME.pb.gz (pprof) or NAME.svg; may be repeated.",
+            parser=file_name,
         ),
     ],
     seconds: Annotated[
@@ -268,7 +293,9 @@ def serve(
 def replay(
     trace: Annotated[
         Path,
-        typer.Argument(metavar="TRACE", help="Trace file (docs/trace-format.md)."),
+        typer.Argument(
+            metavar="TRACE", help="Trace file (docs/trace-format.md).", parser=file_name
+        ),
     ],
     engine: Annotated[
         Literal["slub", "slab", "slob"] | None,
@@ -291,12 +318,10 @@ def replay(
         typer.Option(
             metavar="FILE",
             help="/proc/slabinfo at the end of a boot trace: complete the trace by it, compare.",
+            parser=file_name,
         ),
     ] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
-    ] = None,
+    costs: CostsFile = None,
     real_time: Annotated[
         bool,
         typer.Option(
@@ -379,7 +404,9 @@ def replay(
 def tune(
     traces: Annotated[
         list[Path],
-        typer.Argument(metavar="TRACE...", help="Trace files (docs/trace-format.md)."),
+        typer.Argument(
+            metavar="TRACE...", help="Trace files (docs/trace-format.md).", parser=file_name
+        ),
     ],
     goal: Annotated[
         Literal["time", "memory", "both"], typer.Option(help="What is to be little.")
@@ -392,7 +419,8 @@ def tune(
         typer.Option(metavar="ADDRESS", help="Dask's scheduler, as tcp://host:8786; default: here"),
     ] = None,
     study: Annotated[
-        Path, typer.Option(metavar="FILE", help="SQLite file with what was tried.")
+        Path,
+        typer.Option(metavar="FILE", help="SQLite file with what was tried.", parser=file_name),
     ] = Path("kmem-tune.sqlite"),
     seed: Annotated[int, typer.Option(min=0, help="Another seed searches another way.")] = 1,
     batch: Annotated[
@@ -409,10 +437,7 @@ def tune(
     cpus: Annotated[int | None, typer.Option(help="As for replay.")] = None,
     nodes: Annotated[int | None, typer.Option(help="As for replay.")] = None,
     repeat: Annotated[int | None, typer.Option(help="As for replay.")] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Costs of what is counted; default: assumed ones."),
-    ] = None,
+    costs: CostsFile = None,
     json_file: JsonFile = None,
 ) -> None:
     """Search the options of the library that serve TRACEs best (docs/tuning.md).
@@ -449,9 +474,9 @@ def record_program(
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND", help="The program and its arguments.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The trace to write.")] = Path(
-        "program.ktrace"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The trace to write.", parser=file_name)
+    ] = Path("program.ktrace"),
     options: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="OPTIONS", help="Options of the library; may be repeated."),
@@ -482,9 +507,9 @@ def record_kernel(
     seconds: Annotated[
         float | None, typer.Option(metavar="N", help="Record for N seconds.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The trace to write.")] = Path(
-        "kernel.ktrace"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The trace to write.", parser=file_name)
+    ] = Path("kernel.ktrace"),
     buffer_kib: Annotated[
         int,
         typer.Option("--buffer", metavar="KIB", min=64, help="Ring buffer of each CPU, in KiB."),
@@ -767,7 +792,11 @@ def freeze(
 def workloads(
     traces: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Read the recorded traces anew from this folder."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Read the recorded traces anew from this folder.",
+            parser=file_name,
+        ),
     ] = None,
     scale: Annotated[
         float, typer.Option(help="Loops of the generators, of those recorded; 0 to 1.")
@@ -803,7 +832,11 @@ def everything(
 def calibrate(
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the table here, for kmem replay --costs FILE."),
+        typer.Option(
+            metavar="FILE",
+            help="Write the table here, for kmem replay --costs FILE.",
+            parser=file_name,
+        ),
     ] = None,
 ) -> None:
     """Measure what one lock, swap, call and so on takes on this machine; takes some seconds."""

@@ -246,6 +246,11 @@ def test_unknown_command() -> None:
             ["tune", "x", "--engine", "slub", "--set", "engine=slab"],
             "tune: --engine slub and --set engine= exclude each other",
         ),
+        (["replay", ""], "replay: TRACE '': expected a name"),
+        (["tune", "x", ""], "tune: TRACE '': expected a name"),
+        (["lab", "freeze", "--json", ""], "lab freeze: --json '': expected a name"),
+        (["lab", "workloads", "--traces", ""], "lab workloads: --traces '': expected a name"),
+        (["profile", "1", "-o", ""], "profile: -o '': expected a name"),
         (["bench", "bulk", "--engine", ""], "bench bulk: --engine '': expected one of 'slub',"),
     ],
 )
