@@ -735,7 +735,6 @@ static void flags_of_requests(void **state)
         struct kmem_cache *cache = kmem_cache_create("ones", 64, 0, 0, construct_ones);
         char *object;
 
-        (void)state;
         for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
                 object = kmem_cache_alloc(cache, ignored[i]);
                 assert_non_null(object);
