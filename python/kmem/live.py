@@ -140,7 +140,7 @@ def split_name(text: str) -> tuple[str, str]:
     """Of CACHE/NAME; the cache's name may hold slashes itself."""
     cache, slash, name = text.rpartition("/")
     if not slash or not cache or not name:
-        raise BadUsage(f"attr {text}: expected CACHE/NAME, like kmalloc-64/cpu_partial")
+        raise BadUsage(f"attr {text!r}: expected CACHE/NAME, like kmalloc-64/cpu_partial")
     if name not in NAMES:
         raise BadUsage(f"attr {text}: no attribute {name}; there are {' '.join(NAMES)}")
     return cache, name

@@ -447,6 +447,7 @@ def test_a_cache_that_goes_while_it_is_read(program: Program) -> None:
         (["mine/nothing"], ["nothing", "cpu_partial"]),
         (["nocache/order"], ["nocache"]),
         (["mine"], ["CACHE/NAME"]),
+        ([""], ["attr '': expected CACHE/NAME"]),
         (["mine/cpu_partial", "1", "--effective"], ["--effective"]),
     ],
 )

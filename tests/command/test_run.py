@@ -374,7 +374,7 @@ def test_limit_makes_operator_new_throw(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "./no-such", ""])
 def test_program_not_found(program: str) -> None:
-    assert_error(kmem_run(program), 127, f"{program}: not found")
+    assert_error(kmem_run(program), 127, f"kmem: {program or repr('')}: not found")
 
 
 def test_program_not_executable(tmp_path: Path) -> None:
