@@ -241,7 +241,8 @@ KMEM_HIDDEN struct slot *slot_made(unsigned int number);
 KMEM_HIDDEN void slots_publish_index(uint32_t index);
 /*
  * Marks an index as closed: slots made from now on begin with its pair closed. The pairs of those
- * that exist are the drainer's to change. Reopening makes the pair cold in every slot.
+ * that exist are the drainer's to change. Reopening makes those pairs cold that are closed, and leaves
+ * alone what others hold sheaves.
  */
 KMEM_HIDDEN void slots_close_index(uint32_t index);
 KMEM_HIDDEN void slots_reopen_index(uint32_t index);

@@ -106,14 +106,25 @@ void slots_close_index(uint32_t index)
         lock_drop(&slots_lock);
 }
 
+/*
+ * A closed pair becomes cold. Threads may be using it, and its slot others: main comes last, since
+ * nothing is put in its place before it is cold (INV-6).
+ */
+static void reopen_pair(struct pair *pair)
+{
+        if (load_relaxed(&pair->main) != &closed_sheaf)
+                return;
+        store_release(&pair->spare, &cold_sheaf);
+        store_release(&pair->main, &cold_sheaf);
+}
+
 void slots_reopen_index(uint32_t index)
 {
         lock_take(&slots_lock);
         if (bit_get(closed, index)) {
                 bit_clear(closed, index);
-                slot_init_cold(&shared_slot, index, index + 1);
                 for (unsigned int number = 0; number < made_count; number++)
-                        slot_init_cold(made[number], index, index + 1);
+                        reopen_pair(&made[number]->pairs[index]);
         }
         lock_drop(&slots_lock);
 }

@@ -955,6 +955,45 @@ static void destroy_without_fence(void **state)
         assert_null(strstr(result.output, "Objects remaining"));
 }
 
+/* A cache that cannot be closed keeps what lies in its sheaves, of all slots. */
+static void child_close_without_fence(void)
+{
+        struct pair pair;
+        uint64_t rest;
+        bool closed;
+
+        skip_without_rseq();
+        begin("percpu", 64);
+        if (!has_sheaves())
+                goto out;
+        spread_over_cpus();
+        take_many(500);
+        free_many(500);
+        pair = own_pair();
+        rest = resting();
+        check(rest != 0);
+        lock_take(&cache_mutex);
+        closed = percpu_close(cache);
+        lock_drop(&cache_mutex);
+        check(!closed && !cache_is_closed(cache));
+        check(own_pair().main == pair.main && own_pair().spare == pair.spare);
+        check_equal(resting(), rest);
+        check_equal(inuse(), 0);
+out:
+        kmem_cache_destroy(cache);
+}
+
+static void close_without_fence(void **state)
+{
+        static struct child_result result;
+
+        child_refuse_system_call(SYS_membarrier);
+        child_run("close_without_fence", "", &result);
+        child_refuse_system_call(-1);
+        assert_int_equal(result.status, 0);
+        assert_null(strstr(result.output, "Objects remaining"));
+}
+
 /* Where the kernel has no rseq the library falls back to locked slots and works. */
 static void child_no_rseq(void)
 {
@@ -985,6 +1024,7 @@ int main(int argc, char **argv)
                 {"wrong_cache", child_wrong_cache},
                 {"no_fence", child_no_fence},
                 {"destroy_without_fence", child_destroy_without_fence},
+                {"close_without_fence", child_close_without_fence},
                 {"no_rseq", child_no_rseq},
         };
         const struct CMUnitTest tests[] = {
@@ -1014,6 +1054,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(wrong_cache),
                 cmocka_unit_test(fence_refused),
                 cmocka_unit_test(destroy_without_fence),
+                cmocka_unit_test(close_without_fence),
                 cmocka_unit_test(rseq_refused),
         };
 
