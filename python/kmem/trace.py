@@ -160,12 +160,27 @@ def read_trace(path: Path) -> Trace:
         library.trace_free(raw)
 
 
+def _as_c(path: Path, records: pl.DataFrame, name: str) -> np.ndarray[Any, Any]:
+    """A column in C's type. NumPy would cut off what does not fit."""
+    given, kind = records[name], TYPES[name]
+    column = given.cast(kind, strict=False)
+    wrong = (column.is_null() | (column != given)).fill_null(True)
+    if wrong.any():
+        at = wrong.arg_max() or 0
+        raise TraceError(f"{path}: record {at} has {name} {given[at]}; expected {kind}")
+    return np.ascontiguousarray(column.to_numpy(), COLUMNS[name])
+
+
 def write_trace(path: Path, trace: Trace) -> None:
-    """Writes a trace file; raises TraceError, and then no file is left."""
-    columns = {
-        name: np.ascontiguousarray(trace.records[name].to_numpy(), dtype)
-        for name, dtype in COLUMNS.items()
-    }
+    """Writes a trace file; raises TraceError, and then no file is left.
+
+    What is not a column's number or would be cut off is refused; whether ids, CPUs and lives
+    are sound is for the reader to say.
+    """
+    columns = {name: _as_c(path, trace.records, name) for name in COLUMNS}
+    for text in (*trace.caches, *trace.sites, trace.source):
+        if "\0" in text:
+            raise TraceError(f"{path}: {text!r}: expected a text without a zero byte")
     raw, error = _Trace(), _Error()
     raw.records, raw.objects = trace.records.height, trace.objects
     raw.cpus, raw.page_bytes, raw.source = trace.cpus, trace.page_bytes, trace.source.encode()

@@ -9,6 +9,7 @@ import struct
 import subprocess
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,6 +248,50 @@ def test_times_that_fall_are_not_written(tmp_path: Path) -> None:
     trace = lives(5)
     trace.records[4, "time"] = 0
     with pytest.raises(tr.TraceError, match="earlier"):
+        tr.write_trace(path, trace)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("cpu", pl.lit(70_000), "record 0 has cpu 70000; expected UInt16"),
+        ("object", pl.lit(-1), "record 0 has object -1; expected UInt32"),
+        ("requested", pl.col("requested") + 0.5, "record 0 has requested 64.5; expected UInt64"),
+        (
+            "thread",
+            pl.when(pl.col("time") != 4).then("thread"),
+            "record 4 has thread None; expected Int32",
+        ),
+    ],
+)
+def test_what_a_column_cannot_have_is_not_written(
+    tmp_path: Path, name: str, value: pl.Expr, reason: str
+) -> None:
+    """Cut off it would be the number of another CPU or object."""
+    path = tmp_path / "one.ktrace"
+    trace = lives(5)
+    trace.records = trace.records.with_columns(value.alias(name))
+    with pytest.raises(tr.TraceError, match=re.escape(f"{path}: {reason}")):
+        tr.write_trace(path, trace)
+    assert not path.exists()
+
+
+def test_types_that_hold_the_same_numbers_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "one.ktrace"
+    trace = lives(5)
+    trace.records = trace.records.cast(pl.Int64)
+    tr.write_trace(path, trace)
+    assert_same(tr.read_trace(path), lives(5))
+
+
+@pytest.mark.parametrize("part", ["caches", "sites", "source"])
+def test_a_text_with_a_zero_byte_is_not_written(tmp_path: Path, part: str) -> None:
+    path = tmp_path / "one.ktrace"
+    trace = lives(5)
+    text = "one\0two"
+    setattr(trace, part, text if part == "source" else [*getattr(trace, part), text])
+    with pytest.raises(tr.TraceError, match=r"'one\\x00two': expected a text without a zero byte"):
         tr.write_trace(path, trace)
     assert not path.exists()
 
