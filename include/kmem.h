@@ -473,7 +473,7 @@ static inline int mempool_init_kmalloc_pool(mempool_t *pool, int min_nr, size_t 
         return mempool_init(pool, min_nr, mempool_kmalloc, mempool_kfree, (void *)size);
 }
 
-/* Pools of blocks of 2^order pages of 4 KiB, as kmem_pages_alloc. */
+/* Pools of blocks of 2^order pages of 4 KiB, as kmem_pages_alloc: order 0 to 10. */
 static inline mempool_t *mempool_create_page_pool(int min_nr, int order)
 {
         return mempool_create(min_nr, mempool_alloc_pages, mempool_free_pages,

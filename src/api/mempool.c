@@ -103,6 +103,11 @@ KMEM_PUBLIC int mempool_init(mempool_t *pool, int min_nr, mempool_alloc_t *alloc
                         ((struct kmem_cache *)pool_data)->name);
                 return -EINVAL;
         }
+        if (alloc_fn == mempool_alloc_pages && (uintptr_t)pool_data > ORDER_MAX) {
+                message("mempool of pages of order %ld: expected 0 to %d; no pool", (long)pool_data,
+                        ORDER_MAX);
+                return -EINVAL;
+        }
         pool->min_nr = min_nr;
         pool->pool_data = pool_data;
         pool->alloc = alloc_fn;

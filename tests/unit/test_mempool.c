@@ -729,6 +729,8 @@ static void refused(void)
         check(!mempool_create_kmalloc_pool(-3, 64));
         check_equal(errno, EINVAL);
         check_equal(mempool_init_slab_pool(&pool, 1, constructed), -EINVAL);
+        check_equal(mempool_init_page_pool(&pool, 0, 11), -EINVAL);
+        check_equal(mempool_init_page_pool(&pool, 0, -1), -EINVAL);
 }
 
 static void test_what_is_refused_is_said(void **state)
@@ -736,6 +738,8 @@ static void test_what_is_refused_is_said(void **state)
         child_prints("refused", NULL, "mempool of -3 elements: expected 0 or more; no pool");
         child_prints("refused", NULL,
                      "mempool of cache built: expected one without constructor; no pool");
+        child_prints("refused", NULL, "mempool of pages of order 11: expected 0 to 10; no pool");
+        child_prints("refused", NULL, "mempool of pages of order -1: expected 0 to 10; no pool");
 }
 
 int main(int argc, char **argv)
