@@ -90,7 +90,7 @@ static inline void rcu_enter(void)
 /* The calling thread left a read section that it was not in. */
 KMEM_HIDDEN void rcu_unbalanced(void) __attribute__((noreturn, cold));
 
-/* Only after rcu_enter by the same thread. */
+/* Only after rcu_enter by the same thread: ends the process otherwise. */
 static inline void rcu_leave(void)
 {
         struct rcu_reader *reader = rcu_this_reader;

@@ -56,8 +56,7 @@ static void end_recording(int error)
         store_relaxed(&ended, true);
         compare_swap(&header->ended, &none, (uint64_t)error);
         message("record: %s: %s (error %d); expected room for more events; those of process %u "
-                "from "
-                "here on are lost, and counted",
+                "from here on are lost, and counted",
                 options.record, message_error(error), error, system_process_id());
 }
 
@@ -244,8 +243,7 @@ void record_start(void)
         header = shared_file_map(options.record, 0, RECORD_HEADER_BYTES, &error);
         if (!header) {
                 message("record: cannot write %s: %s (error %d); expected a file that may be "
-                        "written, "
-                        "on a disk with room; nothing is recorded of process %u",
+                        "written, on a disk with room; nothing is recorded of process %u",
                         options.record, message_error(error), error, system_process_id());
                 return;
         }

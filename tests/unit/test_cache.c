@@ -735,7 +735,7 @@ static void flags_of_requests(void **state)
         struct kmem_cache *cache = kmem_cache_create("ones", 64, 0, 0, construct_ones);
         char *object;
 
-        for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+        for (size_t i = 0; i < array_size(ignored); i++) {
                 object = kmem_cache_alloc(cache, ignored[i]);
                 assert_non_null(object);
                 assert_int_equal(object[0], 1);
