@@ -7,9 +7,11 @@
  * THREAD-1  `current` is the only one that looks. Another that is still there has been relieved: it
  *           ends at its next look, and `current` does not begin before the kernel has cleared the
  *           other's id.
- * THREAD-2  reclaim_wanted is 0 only if `current` runs and will look at least twice more, or if
- *           nobody is ever to be asked. A thread that is about to end sets it one look before: what
- *           is freed before that is seen by the last look, what is freed later starts another.
+ * THREAD-2  reclaim_wanted is 0 only if `current` runs and will look at least twice more, if one is
+ *           being started, or if nobody is ever to be asked. A thread that is about to end sets it
+ *           one look before: what is freed before that is seen by the last look, what is freed later
+ *           starts another. Who starts one clears it before and not after: a signal handler that
+ *           forks behind the start makes a child in which it must stay set.
  *
  * A thread keeps the credentials and the sandbox that its starter had, while the program may give up
  * its own; setuid and its like reach only threads of libc's. So it asks to be relieved every two
@@ -103,13 +105,15 @@ static void start_locked(void)
         /* Acquire: the one before last has left its stack. Partner: the kernel. */
         if (load_acquire(&threads[next].id))
                 return;
+        /* THREAD-2 */
+        store_release(&reclaim_wanted, 0);
         if (!bare_thread_start(&threads[next], thread_run, &threads[next], offsets,
                                array_size(offsets))) {
                 not_before = system_time_ms() + REFUSED_MS;
+                store_release(&reclaim_wanted, 1);
                 return;
         }
         store_release(&current, next);
-        store_release(&reclaim_wanted, 0);
 }
 
 /*

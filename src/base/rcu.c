@@ -113,6 +113,12 @@ struct rcu_reader *rcu_register(void)
         if (!reader)
                 reader = reader_new();
         rcu_this_reader = reader;
+        /*
+         * Claimed once more: a signal handler that forked since the first time has made a child in
+         * which the record looked like one of a thread that is not there (rcu_fork_child).
+         */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        store_relaxed(&reader->used, 1);
         /* May allocate, and so come back here, which then finds the record. */
         if (has_exit_key)
                 pthread_setspecific(exit_key, reader);

@@ -54,9 +54,16 @@ struct page {
                                table itself; free: time freed, ms */
         uint32_t next;  /* link of whichever one list the block is on, page number */
         uint32_t prev;  /* same; slabs on a CPU partial list: list length from here on */
-        uint8_t kind;   /* enum page_kind; written under the zone lock or by the block's owner */
-        uint8_t order;  /* of the block, rounded up; slub: ORDER_EXACT of a slab of exact pages */
-        uint8_t node;   /* NUMA node of a block handed out, by its place */
+        union {
+                struct {
+                        uint8_t kind;  /* enum page_kind; written under the zone lock or by the
+                                          block's owner */
+                        uint8_t order; /* of the block, rounded up; slub: ORDER_EXACT of a slab of
+                                          exact pages */
+                };
+                uint16_t kind_and_order; /* for who must see both as of one moment */
+        };
+        uint8_t node;         /* NUMA node of a block handed out, by its place */
         uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
                 uint32_t length; /* free: pages of the run, in its first and its last page */
@@ -78,6 +85,12 @@ struct page {
         };
 };
 _Static_assert(sizeof(struct page) == 32, "descriptors are 32 bytes: 0.8% of the heap");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "page_kind_and_order");
+
+static inline uint16_t page_kind_and_order(enum page_kind kind, unsigned int order)
+{
+        return (uint16_t)((unsigned int)kind | order << 8);
+}
 
 /*
  * The heap as everybody sees it. base, map and pages never change after init, reserved_bytes may become

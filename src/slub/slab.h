@@ -115,7 +115,9 @@ enum { ORDER_EXACT = UINT8_MAX };
  * The slab that holds an address of this cache's pages. Slabs are aligned to their size, and a
  * cache has slabs of at most two orders: a descriptor that says "slab of the preferred order" at
  * the aligned page covers the address, whosever slab that is, otherwise the slab has the fallback
- * order. A slab of another cache there that covers less must not say so (ORDER_EXACT).
+ * order. A slab of another cache there that covers less must not say so (ORDER_EXACT). Nor may kind
+ * and order be read one after the other: between them a slab there may end, and a shorter block
+ * begin whose pages, rounded up, have the preferred order.
  */
 static inline struct page *slab_of(const struct kmem_cache *cache, const void *address)
 {
@@ -126,7 +128,8 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
                 return slab_of_page(cache, page_at(number));
         slab = page_at(number & ~(uint32_t)(order_pages(cache->order) - 1));
         /* Acquire: the order is the one that was written before the kind (slab_make). */
-        if (likely(load_acquire(&slab->kind) == PAGE_SLAB && slab->order == cache->order))
+        if (likely(load_acquire(&slab->kind_and_order) ==
+                   page_kind_and_order(PAGE_SLAB, cache->order)))
                 return slab;
         return page_at(number & ~(uint32_t)(order_pages(cache->min_order) - 1));
 }

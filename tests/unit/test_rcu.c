@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "engines.h"
 #include "forked.h"
+#include "steps.h"
 
 #include "base/metadata.h"
 #include "base/rcu.h"
@@ -374,6 +375,69 @@ static void test_fork(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_int_equal(status, 0);
         stayer_leave();
+}
+
+static pid_t forked = -1; /* by the handler; 0 in the child */
+
+static void fork_in_handler(void)
+{
+        forked = fork();
+        check(forked >= 0);
+}
+
+static struct rcu_reader *record_of_next;
+
+static void *note_record(void *unused)
+{
+        kmem_rcu_read_lock();
+        record_of_next = rcu_this_reader;
+        kmem_rcu_read_unlock();
+        return unused;
+}
+
+static void *fork_while_registering(void *count)
+{
+        bool done = run_with_act_at(*(unsigned int *)count, kmem_rcu_read_lock, fork_in_handler);
+
+        if (forked == 0) {
+                pthread_t next;
+
+                alarm(30);
+                check_equal(pthread_create(&next, NULL, note_record, NULL), 0);
+                check_equal(pthread_join(next, NULL), 0);
+                check(record_of_next != rcu_this_reader);
+                _exit(0);
+        }
+        kmem_rcu_read_unlock();
+        return done ? count : NULL;
+}
+
+/* Wherever a thread's first section is interrupted: its record stays its own in the child. */
+static void registering_forks(void)
+{
+        unsigned int count = 0;
+        pthread_t thread;
+        void *done;
+        int status;
+
+        kmem_synchronize_rcu();
+        threads_read_once(1);
+        do {
+                check_equal(pthread_create(&thread, NULL, fork_while_registering, &count), 0);
+                check_equal(pthread_join(thread, &done), 0);
+                if (done) {
+                        check_equal(waitpid(forked, &status, 0), forked);
+                        check_equal(status, 0);
+                }
+                count++;
+        } while (done);
+        check(count > 20); /* that many instructions it takes at least */
+}
+
+static void test_registering_forks(void **state)
+{
+        skip_without_steps();
+        child_passes("registering-forks", NULL);
 }
 
 static void no_memory_for_records(void)
@@ -1162,6 +1226,7 @@ int main(int argc, char **argv)
                 {"wait-inside", wait_inside},
                 {"leave-twice", leave_twice},
                 {"leave-first", leave_first},
+                {"registering-forks", registering_forks},
                 {"no-memory-for-records", no_memory_for_records},
                 {"no-memory-to-collect", no_memory_to_collect},
                 {"no-memory-for-a-while", no_memory_for_a_while},
@@ -1188,6 +1253,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_wait_inside_stops),
                 cmocka_unit_test(test_leaving_without_a_section_stops),
                 cmocka_unit_test(test_fork),
+                cmocka_unit_test(test_registering_forks),
                 cmocka_unit_test(test_no_memory_for_records),
                 cmocka_unit_test(test_kfree_rcu),
                 cmocka_unit_test(test_no_memory_to_collect),

@@ -660,6 +660,57 @@ static void fork_child(void)
         }
 }
 
+static bool signal_at_clone;
+static pid_t forked = -1; /* by the handler */
+
+static void fork_in_handler(int number)
+{
+        forked = fork();
+        check(forked >= 0);
+}
+
+int __real_clone(int (*run)(void *), void *stack, int flags, void *argument, ...);
+int __wrap_clone(int (*run)(void *), void *stack, int flags, void *argument, ...);
+
+/* A signal arrives while the library starts its thread, and is handled as soon as it is let in. */
+int __wrap_clone(int (*run)(void *), void *stack, int flags, void *argument, ...)
+{
+        va_list more;
+        pid_t *parent_id;
+        void *storage;
+        pid_t *child_id;
+        int id;
+
+        va_start(more, argument);
+        parent_id = va_arg(more, pid_t *);
+        storage = va_arg(more, void *);
+        child_id = va_arg(more, pid_t *);
+        va_end(more);
+        id = __real_clone(run, stack, flags, argument, parent_id, storage, child_id);
+        if (signal_at_clone) {
+                signal_at_clone = false;
+                check(tgkill(getpid(), gettid(), SIGUSR1) == 0);
+        }
+        return id;
+}
+
+/* The child has no thread, whatever its parent was about to start, and gets one of its own. */
+static void fork_at_start_child(void)
+{
+        int status;
+
+        signal(SIGUSR1, fork_in_handler);
+        signal_at_clone = true;
+        while (forked < 0)
+                use_heap(MANY);
+        alarm(60);
+        await_thread();
+        if (forked == 0)
+                _exit(0);
+        check(waitpid(forked, &status, 0) == forked);
+        check_equal(status, 0);
+}
+
 static void *end_later(void *argument)
 {
         use_heap(MANY);
@@ -805,6 +856,13 @@ static void forks(void **state)
         child_passes("fork", "reclaim_thread=on");
 }
 
+static void forks_behind_a_start(void **state)
+{
+        if (emulated())
+                skip_because("the emulator ends forked children that start a thread");
+        child_passes("fork at start", "reclaim_thread=on");
+}
+
 static void ends_with_the_program(void **state)
 {
         child_passes("last thread", "reclaim_thread=on");
@@ -834,6 +892,7 @@ int main(int argc, char **argv)
                 {"refused fence", refused_fence_child},
                 {"credentials", credentials_child},
                 {"fork", fork_child},
+                {"fork at start", fork_at_start_child},
                 {"last thread", last_thread_child},
                 {"exit", exit_child},
         };
@@ -852,6 +911,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(refusals),
                 cmocka_unit_test(takes_the_programs_credentials),
                 cmocka_unit_test(forks),
+                cmocka_unit_test(forks_behind_a_start),
                 cmocka_unit_test(ends_with_the_program),
         };
 

@@ -2,8 +2,10 @@
 /*
  * Stride, order and list limits of SLUB caches against the tables and formulas of S1, S2, S3, S4.
  */
+#define _GNU_SOURCE
 #include "child.h"
 #include "order_rows.h"
+#include "steps.h"
 
 #include "api/heap.h"
 #include "base/options.h"
@@ -309,6 +311,48 @@ static void exact_slabs_beside_fallback_orders(void **state)
         child_passes("exact_slabs", "engine=slub,reserve=8M");
 }
 
+/* A page whose slab has the fallback order, behind a slab and then another block of other caches. */
+static struct kmem_cache of_address;
+static struct page *aligned_page;
+static const void *address;
+static const struct page *found;
+
+static void find_slab(void)
+{
+        found = slab_of(&of_address, address);
+}
+
+/* What the end of a slab there and the making of a block of fewer pages store. */
+static void neighbour_changes(void)
+{
+        store_relaxed(&aligned_page->kind, PAGE_UNUSED);
+        aligned_page->order = (uint8_t)of_address.order;
+}
+
+static void slab_of_address_beside_change(void **state)
+{
+        const struct page *last;
+        unsigned int step = 0;
+        bool changed;
+
+        skip_without_steps();
+        of_address = layout(1024, 0, 0);
+        check(of_address.order > of_address.min_order && of_address.min_order == 0);
+        aligned_page = pages_alloc(of_address.order, NODE_ANY, NULL);
+        check(aligned_page != NULL);
+        last = aligned_page + order_pages(of_address.order) - 1;
+        address = page_address(last);
+        do {
+                store_relaxed(&aligned_page->kind, PAGE_SLAB);
+                aligned_page->order = 0;
+                changed = run_with_act_at(step++, find_slab, neighbour_changes);
+                check(found == last);
+        } while (changed);
+        check(step > 10); /* that many instructions it takes at least */
+        store_relaxed(&aligned_page->kind, PAGE_UNUSED);
+        pages_free(aligned_page, order_pages(of_address.order));
+}
+
 static void child_max_order(void)
 {
         check_equal(options.slub_max_order, 5); /* S3-02: setting min above max raises max */
@@ -364,6 +408,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(min_order_raises_max),
                 cmocka_unit_test(order_cpus),
                 cmocka_unit_test(exact_slabs_beside_fallback_orders),
+                cmocka_unit_test(slab_of_address_beside_change),
         };
 
         if (!heap_ready()) /* reads the options */

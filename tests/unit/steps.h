@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Something done between two instructions of a function, at each place in turn: the processor traps
+ * behind every instruction, and the handler of one of the traps does it.
+ */
+#ifndef TESTS_UNIT_STEPS_H
+#define TESTS_UNIT_STEPS_H
+
+#include "skip.h"
+
+#include <signal.h>
+
+static struct {
+        unsigned int left; /* instructions until act is called */
+        void (*act)(void); /* NULL: it was called */
+} steps;
+
+#ifdef __x86_64__
+#include <ucontext.h>
+#include <x86intrin.h>
+
+static const unsigned long TRAP_FLAG = 0x100;
+
+static void step_taken(int number, siginfo_t *info, void *interrupted)
+{
+        ucontext_t *context = interrupted;
+
+        if (steps.left--)
+                return;
+        context->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+        steps.act();
+        steps.act = NULL;
+}
+
+/*
+ * Calls @run; behind @count of its instructions, in a signal handler, @act. False if @run was over
+ * before.
+ */
+static bool run_with_act_at(unsigned int count, void (*run)(void), void (*act)(void))
+{
+        struct sigaction action = {.sa_sigaction = step_taken, .sa_flags = SA_SIGINFO};
+
+        sigaction(SIGTRAP, &action, NULL);
+        steps.left = count;
+        steps.act = act;
+        __writeeflags(__readeflags() | TRAP_FLAG);
+        run();
+        __writeeflags(__readeflags() & ~TRAP_FLAG);
+        return !steps.act;
+}
+#else
+static bool run_with_act_at(unsigned int count, void (*run)(void), void (*act)(void))
+{
+        return false;
+}
+#endif
+
+/* To be called first in a case. */
+static inline void skip_without_steps(void)
+{
+#ifndef __x86_64__
+        skip_because("only x86-64 traps behind each instruction");
+#endif
+        if (emulated())
+                skip_because("the traps would be the emulator's");
+}
+
+#endif
