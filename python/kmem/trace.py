@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from kmem.setup import BUILD, KmemError
+from kmem.setup import BUILD, KmemError, whole
 
 LIBRARY = BUILD / "src" / "lab" / "libkmem-trace.so"
 
@@ -27,6 +27,8 @@ KFREE, SOFTIRQ, HARDIRQ = 8, 16, 32
 # Cache ids that always mean the same.
 CACHE_KMALLOC, CACHE_UNKNOWN = 0, 1
 SITE_UNKNOWN = 0
+
+SOURCE_MOST = 65536  # bytes, of the text in the header
 
 COLUMNS: dict[str, type[np.generic[Any]]] = {
     "time": np.uint64,
@@ -172,7 +174,7 @@ def _as_c(path: Path, records: pl.DataFrame, name: str) -> np.ndarray[Any, Any]:
 
 
 def write_trace(path: Path, trace: Trace) -> None:
-    """Writes a trace file; raises TraceError, and then no file is left.
+    """Writes a trace file; raises TraceError, and then what was there before is still there.
 
     What is not a column's number or would be cut off is refused; whether ids, CPUs and lives
     are sound is for the reader to say.
@@ -184,10 +186,15 @@ def write_trace(path: Path, trace: Trace) -> None:
     raw, error = _Trace(), _Error()
     raw.records, raw.objects = trace.records.height, trace.objects
     raw.cpus, raw.page_bytes, raw.source = trace.cpus, trace.page_bytes, trace.source.encode()
+    if len(raw.source) > SOURCE_MOST:
+        raise TraceError(
+            f"{path}: a source of {len(raw.source):,} bytes; expected at most {SOURCE_MOST:,}"
+        )
     for names, texts in ((raw.caches, trace.caches), (raw.sites, trace.sites)):
         names.count = len(texts)
         names.name = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
     for name, column in columns.items():
         setattr(raw, name, column.ctypes.data)
-    if not _library().trace_save(bytes(path), raw, error):
-        raise TraceError(f"{path}: {error.text.decode()}")
+    with whole(path) as place:
+        if not _library().trace_save(bytes(place), raw, error):
+            raise TraceError(f"{path}: {error.text.decode()}")

@@ -247,9 +247,20 @@ def test_times_that_fall_are_not_written(tmp_path: Path) -> None:
     path = tmp_path / "one.ktrace"
     trace = lives(5)
     trace.records[4, "time"] = 0
+    with pytest.raises(tr.TraceError, match=re.escape(f"{path}: a record is earlier")):
+        tr.write_trace(path, trace)
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_leaves_the_file_that_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "one.ktrace"
+    trace = lives(5)
+    tr.write_trace(path, trace)
+    trace.records[4, "time"] = 0
     with pytest.raises(tr.TraceError, match="earlier"):
         tr.write_trace(path, trace)
-    assert not path.exists()
+    assert [*tmp_path.iterdir()] == [path]
+    assert_same(tr.read_trace(path), lives(5))
 
 
 @pytest.mark.parametrize(
@@ -294,6 +305,17 @@ def test_a_text_with_a_zero_byte_is_not_written(tmp_path: Path, part: str) -> No
     with pytest.raises(tr.TraceError, match=r"'one\\x00two': expected a text without a zero byte"):
         tr.write_trace(path, trace)
     assert not path.exists()
+
+
+def test_a_source_that_would_be_cut_off_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "one.ktrace"
+    trace = lives(5)
+    trace.source = "é" * (tr.SOURCE_MOST // 2)
+    tr.write_trace(path, trace)
+    assert_same(tr.read_trace(path), trace)
+    trace.source += "."
+    with pytest.raises(tr.TraceError, match="a source of 65,537 bytes; expected at most 65,536"):
+        tr.write_trace(path, trace)
 
 
 def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
