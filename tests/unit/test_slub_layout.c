@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "child.h"
 #include "order_rows.h"
+#include "skip.h"
 #include "steps.h"
 
 #include "api/heap.h"
