@@ -244,9 +244,12 @@ bool pages_init(void)
                 void *start = system_reserve(reservation_bytes(heap_bytes));
 
                 if (start) {
-                        lay_out((uintptr_t)start, heap_bytes);
-                        if (system_commit((char *)heap.map - HEAP_FRONT_BYTES, HEAP_FRONT_BYTES))
+                        /* Laid out only if it stays: what is given back may be others' at once. */
+                        if (system_commit((void *)table_round((uintptr_t)start),
+                                          HEAP_FRONT_BYTES)) {
+                                lay_out((uintptr_t)start, heap_bytes);
                                 return true;
+                        }
                         /* The next call of the process tries anew. */
                         system_unmap(start, reservation_bytes(heap_bytes));
                         return false;

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/metadata.h"
 #include "base/options.h"
 #include "page/purge.h"
 #include "page/zone.h"
@@ -1018,6 +1019,34 @@ static void test_fit_limit(void **state)
         run_in_child(child_fit_limit);
 }
 
+/* A heap that does not get what it starts with leaves nothing that is used later. */
+static int child_refused_start(void)
+{
+        char *others;
+
+        metadata_set_reserve(NULL, 0); /* that of the heap before */
+        system_wrap.calls_left[CALL_COMMIT] = 0;
+        child_check(!heap_renew(HEAP_BYTES));
+        system_wrap_allow_all();
+        /* The system gives others the addresses that it got back last. */
+        others = system_reserve(HEAP_BYTES + HEAP_BYTES / 16);
+        child_check(others);
+        pages_fit_limit(HEAP_BYTES);
+        for (size_t offset = 0; offset < HEAP_BYTES; offset += PAGE_SIZE)
+                child_check(is_mapped(others + offset));
+        system_wrap.calls_left[CALL_MAP] = 0;
+        child_check(!metadata_alloc(300000));
+        system_wrap_allow_all();
+        child_check(heap_renew(HEAP_BYTES) && pages_alloc(0, NODE_ANY, NULL));
+        return 0;
+}
+
+static void test_refused_start(void **state)
+{
+        (void)state;
+        run_in_child(child_refused_start);
+}
+
 /* Real refusals by the system: writable memory is limited, address space is not. */
 static int child_data_limit(void)
 {
@@ -1093,6 +1122,7 @@ int main(void)
                 cmocka_unit_test_setup(test_purging_never_refuses, heap_start),
                 cmocka_unit_test_setup(test_address_space_limit, heap_start),
                 cmocka_unit_test_setup(test_fit_limit, heap_start),
+                cmocka_unit_test_setup(test_refused_start, heap_start),
                 cmocka_unit_test_setup(test_data_limit, heap_start),
                 cmocka_unit_test_setup(test_default_reservation, heap_start),
         };
