@@ -5,8 +5,9 @@
  * HUGE-1  A mapping is in the table, or kept, or known to one thread only. It leaves the
  *         table before it is unmapped and enters it after it was mapped, so an address is
  *         never in the table twice. mremap does both at once and runs under huge_lock.
- * HUGE-2  Kept mappings never raise the peak: before fresh memory is mapped, the oldest go
- *         until blocks and kept mappings together stay within the most that blocks ever had.
+ * HUGE-2  Kept mappings never raise the peak: before fresh memory is mapped, and again before it is
+ *         handed out, the oldest go until blocks and kept mappings together stay within the most
+ *         that blocks ever had.
  */
 #include "page/huge.h"
 
@@ -104,6 +105,7 @@ static void *huge_reuse_locked(size_t bytes, size_t align)
 
 static void *huge_map(size_t bytes, size_t align)
 {
+        struct huge_victims victims = {.count = 0};
         void *start = map_aligned(bytes, align);
         bool added;
 
@@ -118,8 +120,11 @@ static void *huge_map(size_t bytes, size_t align)
         if (added) {
                 huge_table_add_locked(start, bytes);
                 live_add_locked(bytes);
+                /* Others may have mapped theirs since room was made for this one. */
+                kept_make_room_locked(0, &victims);
         }
         huge_drop_changed();
+        victims_unmap(&victims);
         if (!added)
                 system_unmap(start, bytes);
         return added ? start : NULL;

@@ -41,6 +41,8 @@ static bool allowed(enum wrapped_call call)
 
 void *__wrap_system_map(size_t bytes)
 {
+        if (system_wrap.while_mapping)
+                system_wrap.while_mapping();
         return allowed(CALL_MAP) ? __real_system_map(bytes) : NULL;
 }
 

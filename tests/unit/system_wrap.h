@@ -17,6 +17,7 @@ struct system_wrap {
         /* Calls of a kind that succeed before every further one is refused. */
         size_t calls_left[WRAPPED_CALLS];
         size_t calls_made[WRAPPED_CALLS];
+        void (*while_mapping)(void); /* before the system maps; NULL: nothing */
         void (*while_purging)(void); /* NULL: nothing */
 };
 extern struct system_wrap system_wrap;

@@ -621,6 +621,35 @@ static void test_kept_mappings_yield_to_growth(void **state)
         run_in_child(child_map_below_the_peak);
 }
 
+static void map_beside(void)
+{
+        system_wrap.while_mapping = NULL;
+        child_check(large_alloc(60 * MIB, 1, true));
+}
+
+/* Two blocks that are mapped at once, for each of which alone there is room beside what is kept. */
+static int child_map_two_at_once(void)
+{
+        void *most = large_alloc(80 * MIB, 1, false);
+        void *freed = large_alloc(40 * MIB, 1, false);
+
+        child_check(most && freed && large_free(most));
+        huge_kept_drop(UINT64_MAX);
+        child_check(large_free(freed));
+        child_check(counts_now().huge_kept_bytes == 40 * MIB);
+        system_wrap.while_mapping = map_beside;
+        child_check(large_alloc(60 * MIB, 1, true));
+        child_check(counts_now().huge_bytes == 120 * MIB);
+        child_check(counts_now().huge_kept_bytes == 0);
+        return 0;
+}
+
+static void test_kept_mappings_yield_to_two_at_once(void **state)
+{
+        (void)state;
+        run_in_child(child_map_two_at_once);
+}
+
 /* Addresses side by side, and others far apart, of which no two are the same. */
 static void *table_address(size_t which)
 {
@@ -886,6 +915,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 /* First: its children count on what is in use there being the most there ever was. */
                 cmocka_unit_test_setup(test_kept_mappings_yield_to_growth, start),
+                cmocka_unit_test_setup(test_kept_mappings_yield_to_two_at_once, start),
                 cmocka_unit_test_setup(test_sizes, start),
                 cmocka_unit_test_setup(test_impossible_sizes, start),
                 cmocka_unit_test_setup(test_alignment, start),
