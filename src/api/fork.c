@@ -160,7 +160,7 @@ static void child(void)
         if (own.forks == 0 && &_IO_list_resetlock)
                 _IO_list_resetlock();
         record_fork_child(own.forks > 1);
-        system_claim_process();
+        system_claim_process(true);
         one_fork_less();
 }
 

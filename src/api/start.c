@@ -16,7 +16,7 @@
 
 void heap_started(void)
 {
-        system_claim_process();
+        system_claim_process(false);
         fork_init();
         requests_init();
         reclaim_thread_init();

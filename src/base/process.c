@@ -38,12 +38,36 @@ static uint32_t number_after_fork(void)
         return number;
 }
 
-static uint32_t own_process; /* that the heap is in */
+static uint32_t own_process; /* that the heap is in; 0 until it is claimed */
+/* Children of vfork, each of the one before, that run in the calling thread's memory. */
+static _Thread_local unsigned int borrowers __attribute__((tls_model("initial-exec")));
 
-void system_claim_process(void)
+static void claim(void)
 {
         store_relaxed(&own_process,
                       system_sandbox_was_told() ? number_after_fork() : system_process_id());
+}
+
+void system_claim_process(bool forked)
+{
+        /* A child that one of vfork has by fork has memory of its own. */
+        if (forked)
+                borrowers = 0;
+        if (!borrowers)
+                claim();
+}
+
+void system_lend_process(bool child)
+{
+        if (child)
+                borrowers++;
+        else if (--borrowers == 0 && !load_relaxed(&own_process))
+                claim();
+}
+
+bool system_is_lent(void)
+{
+        return borrowers != 0;
 }
 
 bool system_is_own_process(void)

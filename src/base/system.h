@@ -117,8 +117,15 @@ KMEM_HIDDEN bool system_sandbox_was_told(void);
 KMEM_HIDDEN bool system_entered_sandbox(void);
 
 KMEM_HIDDEN uint32_t system_process_id(void);
-/* The heap is this process's from now on: when it starts, and in a child of fork. */
-KMEM_HIDDEN void system_claim_process(void);
+/*
+ * The heap is this process's from now on: when it starts, and in a child of fork (@forked). One that a
+ * child of vfork starts is its parent's, who claims it when the child is gone.
+ */
+KMEM_HIDDEN void system_claim_process(bool forked);
+/* In a child of vfork when it begins, and in its parent when it is gone. */
+KMEM_HIDDEN void system_lend_process(bool child);
+/* Whether the caller is such a child. */
+KMEM_HIDDEN bool system_is_lent(void);
 /* Not in a child of vfork, which runs in its parent's memory under another number. */
 KMEM_HIDDEN bool system_is_own_process(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);

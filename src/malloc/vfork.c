@@ -10,6 +10,7 @@
  * The child overwrites what lies on the stack above the call. On x86-64 that is the return
  * address, which the parent keeps in a register.
  */
+#include "base/system.h"
 #include "percpu/slot.h"
 
 #include <errno.h>
@@ -61,6 +62,7 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
 
 pid_t vfork_in_child(void)
 {
+        system_lend_process(true);
         slots_register_borrowed_area(true);
         return 0;
 }
@@ -72,5 +74,6 @@ pid_t vfork_in_parent(long result)
                 return -1;
         }
         slots_register_borrowed_area(false);
+        system_lend_process(false);
         return (pid_t)result;
 }

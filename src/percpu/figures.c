@@ -154,9 +154,12 @@ void figures_act(void)
         int saved_errno = errno;
         bool ours = slots_thread_is_ours();
 
-        /* A thread of ours opens no file, and cannot say that fences are refused. */
+        /*
+         * A thread of ours opens no file, and cannot say that fences are refused. One that a child of
+         * vfork made would have the child's number, and go when it ends.
+         */
         if (!registry_is_made()) {
-                if (!ours && registry_is_due())
+                if (!ours && !system_is_lent() && registry_is_due())
                         start();
         } else if (!load_relaxed(registry_seen)) {
                 registry_leave();

@@ -98,6 +98,21 @@ def test_fork_before_the_heap_starts(plain: Plain, build: Build, library: Path) 
     expect_ok(plain.run([program], environment={"LD_PRELOAD": str(library)}))
 
 
+def test_child_of_vfork_starts_the_heap(plain: Plain, build: Build, library: Path) -> None:
+    """Without options, which start it with the process."""
+    program = build("vfork_first", "vfork_first.c")
+    expect_ok(plain.run([program], environment={"LD_PRELOAD": str(library)}))
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="figures are shown in /dev/shm")
+def test_child_of_vfork_is_not_whose_figures_are_shown(
+    plain: Plain, build: Build, library: Path
+) -> None:
+    program = build("vfork_first", "vfork_first.c")
+    options = {"LD_PRELOAD": str(library), "KMEM_OPTIONS": "registry=on"}
+    expect_ok(plain.run([program, "shown"], environment=options))
+
+
 def test_a_process_that_allocates_nothing_has_no_heap(
     plain: Plain, build: Build, library: Path
 ) -> None:

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A child of vfork, and one of its own, are the first that allocate. The heap is in the memory of the
+ * process that they were made by, and is that one's when they are gone: it follows its limit of the
+ * address space, and is shown under its number.
+ */
+#define _GNU_SOURCE
+#include <glob.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+enum { BLOCKS = 500 };
+static const size_t MAPPED_BYTES = (size_t)64 << 20;
+
+static void *blocks[BLOCKS];
+
+static void allocate(void)
+{
+        for (int i = 0; i < BLOCKS; i++) {
+                blocks[i] = malloc(3000);
+                check(blocks[i]);
+        }
+}
+
+static void free_all(void)
+{
+        for (int i = 0; i < BLOCKS; i++)
+                free(blocks[i]);
+}
+
+/* Each calls vfork itself: who returns from it in the child takes the parent's stack with it. */
+static __attribute__((noinline)) void run_grandchild(void)
+{
+        pid_t child = vfork();
+
+        if (child == 0) {
+                allocate();
+                _exit(0);
+        }
+        wait_for(child);
+}
+
+static __attribute__((noinline)) void run_child(void)
+{
+        pid_t child = vfork();
+
+        if (child == 0) {
+                run_grandchild();
+                free_all();
+                allocate();
+                _exit(0);
+        }
+        wait_for(child);
+}
+
+/* Whether there is a table of the process's figures, which is removed. */
+static int was_shown(pid_t process)
+{
+        char pattern[80];
+        glob_t found;
+        int failed;
+
+        snprintf(pattern, sizeof(pattern), "/dev/shm/kmem-%u/*.%d", geteuid(), (int)process);
+        failed = glob(pattern, 0, NULL, &found);
+        if (!failed)
+                check(unlink(found.gl_pathv[0]) == 0);
+        globfree(&found);
+        return !failed;
+}
+
+static void lower_limit(void)
+{
+        struct rlimit limit;
+        void *mapped;
+
+        check(getrlimit(RLIMIT_AS, &limit) == 0);
+        limit.rlim_cur = (rlim_t)4 << 30;
+        check(setrlimit(RLIMIT_AS, &limit) == 0);
+        mapped = mmap(NULL, MAPPED_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        check(mapped != MAP_FAILED);
+}
+
+int main(int count, char **arguments)
+{
+        int shown = count > 1 && strcmp(arguments[1], "shown") == 0;
+
+        watchdog(60);
+        /* That of what this program came from by exec; in a child, since the look allocates. */
+        if (shown && is_forked_child()) {
+                was_shown(getppid());
+                _exit(0);
+        }
+        run_child();
+        free_all();
+        allocate();
+        free_all();
+        if (shown)
+                check(was_shown(getpid()));
+        else
+                lower_limit();
+        puts("ok");
+        return 0;
+}
