@@ -13,6 +13,25 @@
 uint32_t heap_state;
 struct lock heap_start_lock;
 
+/*
+ * What precedes the heap, once, however often that is refused: bad options are named once, and a recording
+ * has the process once.
+ */
+static void prepare_locked(void)
+{
+        static bool prepared;
+
+        if (prepared)
+                return;
+        prepared = true;
+        system_init();
+        system_watch_sandbox();
+        options_init();
+        system_nodes_init();
+        if (options.record[0])
+                record_start();
+}
+
 bool heap_start(void)
 {
         bool started = false;
@@ -23,12 +42,7 @@ bool heap_start(void)
         }
         lock_take(&heap_start_lock);
         if (heap_state == HEAP_NEW) {
-                system_init();
-                system_watch_sandbox();
-                options_init();
-                system_nodes_init();
-                if (options.record[0])
-                        record_start();
+                prepare_locked();
                 if (pages_init()) {
                         registry_init();
                         slots_init();

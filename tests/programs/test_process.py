@@ -98,6 +98,21 @@ def test_fork_before_the_heap_starts(plain: Plain, build: Build, library: Path) 
     expect_ok(plain.run([program], environment={"LD_PRELOAD": str(library)}))
 
 
+def test_heap_that_is_refused_says_why_once(
+    plain: Plain, build: Build, library: Path, tmp_path: Path
+) -> None:
+    """Each process is in the recording once: two set limits, and the program begins anew."""
+    options = f"record={tmp_path / 'recording'},nonsense=1"
+    environment = {"LD_PRELOAD": str(library), "KMEM_OPTIONS": options}
+    finished = wait(start([build("no_room", "no_room.c")], plain.folder, environment))
+    skip_as_told(finished)
+    check_status(finished)
+    assert finished.stdout == "ok\n"
+    assert finished.stderr.endswith("begin\nend\n"), finished.describe()
+    assert 'unknown option "nonsense"' in finished.stderr
+    assert len(list(tmp_path.glob("recording.maps.*"))) == 4
+
+
 def test_child_of_vfork_starts_the_heap(plain: Plain, build: Build, library: Path) -> None:
     """Without options, which start it with the process."""
     program = build("vfork_first", "vfork_first.c")
