@@ -2,7 +2,7 @@
 /*
  * The kmalloc family (S8-22 to S8-27, S8-40).
  */
-#include "api/heap.h"
+#include "api/owner.h"
 
 #include "api/accounted.h"
 #include "base/message.h"
@@ -11,13 +11,23 @@
 #include <errno.h>
 #include <string.h>
 
+/* is_limited() of the heap that was asked. */
+static bool is_limited_there(void)
+{
+        struct kmem_group_stats stats;
+
+        if (!heap_is_foreign())
+                return is_limited();
+        return kmem_heap_owner.group_current() || kmem_heap_owner.group_stats(NULL, &stats) == 0;
+}
+
 static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
 {
         static uint32_t warned;
 
         if (flags & __GFP_NOFAIL)
                 message_fatal("kmalloc(%zu): out of memory with __GFP_NOFAIL", size);
-        if (!(flags & __GFP_NOWARN) && !is_limited() && size <= KMALLOC_MAX_SIZE &&
+        if (!(flags & __GFP_NOWARN) && !is_limited_there() && size <= KMALLOC_MAX_SIZE &&
             add_relaxed(&warned, 1) <= 10)
                 message("kmalloc(%zu): out of memory, gfp=0x%x", size, flags);
         errno = ENOMEM;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Under the drop-in, a library libkmem.so (argv[1]) that is opened later shares its heap: kfree
- * takes what malloc gave and free takes what kmalloc gave.
+ * takes what malloc gave and free takes what kmalloc gave. What a group's limit refuses is no reason
+ * for a message there, either.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,6 +11,28 @@
 #include <kmem.h>
 
 #include "check.h"
+
+/* The library's, not the drop-in's. */
+static void *function(void *library, const char *name)
+{
+        void *found = dlsym(library, name);
+
+        check(found != NULL);
+        return found;
+}
+
+static void use_group(void *library)
+{
+        __typeof__(&kmalloc) allocate = function(library, "kmalloc");
+        __typeof__(&kmem_group_create) create = function(library, "kmem_group_create");
+        __typeof__(&kmem_group_set) enter = function(library, "kmem_group_set");
+        __typeof__(&kmem_group_destroy) destroy = function(library, "kmem_group_destroy");
+        struct kmem_group *group = create("group", NULL, 1000);
+
+        check(group && !enter(group));
+        check(!allocate(100000, GFP_KERNEL_ACCOUNT) && errno == ENOMEM);
+        check(enter(NULL) == group && destroy(group) == 0);
+}
 
 int main(int argc, char **argv)
 {
@@ -25,11 +48,10 @@ int main(int argc, char **argv)
         if (!library)
                 dprintf(STDERR_FILENO, "%s\n", dlerror());
         check(library != NULL);
-        allocate = (__typeof__(&kmalloc))dlsym(library, "kmalloc");
-        resize = (__typeof__(&krealloc))dlsym(library, "krealloc");
-        release = (__typeof__(&kfree))dlsym(library, "kfree");
-        size_of = (__typeof__(&ksize))dlsym(library, "ksize");
-        check(allocate && resize && release && size_of);
+        allocate = function(library, "kmalloc");
+        resize = function(library, "krealloc");
+        release = function(library, "kfree");
+        size_of = function(library, "ksize");
 
         for (size_t bytes = 1; bytes < (64u << 20); bytes += bytes / 3 + 1) {
                 unsigned char *from_malloc = opaque(malloc(bytes));
@@ -47,6 +69,7 @@ int main(int argc, char **argv)
                 release(opaque(from_malloc));
                 free(opaque(from_kmalloc));
         }
+        use_group(library);
         check(dlclose(library) == 0);
         puts("ok");
         return 0;
