@@ -176,6 +176,8 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
 {
         struct kmem_cache *cache;
 
+        if (heap_is_foreign())
+                return kmem_heap_owner.size_roundup(size);
         /* Also the last sizes that may be asked for, whose whole pages are too much. */
         if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;

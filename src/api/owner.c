@@ -13,6 +13,7 @@ const struct heap_operations kmem_heap_owner = {
         .block_alloc_aligned = block_alloc_aligned,
         .block_alloc_accounted = block_alloc_accounted,
         .block_bytes = block_usable_bytes,
+        .size_roundup = kmalloc_size_roundup,
         .block_free = block_free_slow,
         .block_resize = block_resize,
         .rcu_read_lock = kmem_rcu_read_lock,

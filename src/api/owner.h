@@ -26,6 +26,7 @@ struct heap_operations {
         void *(*block_alloc_aligned)(size_t size, size_t align, gfp_t flags, const void *site);
         void *(*block_alloc_accounted)(size_t size, gfp_t flags, const void *site);
         size_t (*block_bytes)(const void *block);
+        size_t (*size_roundup)(size_t size);
         void (*block_free)(void *block, const char *call);
         void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size,
                               const void *site);
