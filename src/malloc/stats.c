@@ -86,10 +86,45 @@ KMEM_PUBLIC struct mallinfo mallinfo(void)
         return info;
 }
 
-/* A name may be any text. XML lacks most control characters; they become '!', as in the slab table. */
+/*
+ * Bytes of the character beyond ASCII that @text begins with, in UTF-8; 0 if there is none that XML has,
+ * as where a long name was cut off inside one.
+ */
+static size_t wide_character(const char *text)
+{
+        static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+        const unsigned char *byte = (const unsigned char *)text;
+        size_t bytes = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
+        uint32_t number = byte[0] & (0x7fu >> bytes);
+
+        if (byte[0] < 0xc0 || byte[0] >= 0xf8)
+                return 0;
+        for (size_t i = 1; i < bytes; i++) {
+                if ((byte[i] & 0xc0) != 0x80)
+                        return 0;
+                number = number << 6 | (byte[i] & 0x3f);
+        }
+        if (number < least[bytes] || number > 0x10ffff || (number >= 0xd800 && number < 0xe000) ||
+            number == 0xfffe || number == 0xffff)
+                return 0;
+        return bytes;
+}
+
+/*
+ * A name may be any text. XML lacks most control characters, which become '!', as in the slab table, and
+ * bytes that are no character, which do so too.
+ */
 static void escape(const char *name, char *escaped)
 {
+        size_t wide;
+
         for (; *name; name++) {
+                wide = wide_character(name);
+                if (wide) {
+                        escaped = mempcpy(escaped, name, wide);
+                        name += wide - 1;
+                        continue;
+                }
                 if (*name == '<')
                         escaped = stpcpy(escaped, "&lt;");
                 else if (*name == '>')
@@ -99,7 +134,7 @@ static void escape(const char *name, char *escaped)
                 else if (*name == '"')
                         escaped = stpcpy(escaped, "&quot;");
                 else
-                        *escaped++ = (unsigned char)*name < ' ' || *name == 0x7f ? '!' : *name;
+                        *escaped++ = *name >= ' ' && *name <= '~' ? *name : '!';
         }
         *escaped = '\0';
 }

@@ -351,8 +351,15 @@ static void tuning(void **state)
         FILE *file = tmpfile();
         static char text[1 << 16];
         struct kmem_cache *cache = kmem_cache_create("a<b>&\"c\n\x7f\xc3\xbc", 100, 0, 0, NULL);
+        /* Half of a surrogate pair, a long form of '/', and a beginning of something; a euro sign. */
+        struct kmem_cache *bytes = kmem_cache_create("\xed\xa0\x80\xc0\xaf\xf5\xe2\x82\xacz", 100,
+                                                     0, SLAB_NO_MERGE, NULL);
+        /* Of 48 bytes, the last of which belongs to the one before it. */
+        struct kmem_cache *cut =
+                kmem_cache_create("0123456789012345678901234567890123456789012345\xc3\xbc", 100, 0,
+                                  SLAB_NO_MERGE, NULL);
 
-        check(cache);
+        check(cache && bytes && cut);
         check_equal(mallopt(M_MMAP_THRESHOLD, 1 << 20), 1);
         check_equal(mallopt(M_ARENA_MAX, 1), 1);
         check_equal(mallopt(-9999, 1), 0);
@@ -366,7 +373,11 @@ static void tuning(void **state)
         check(strstr(text, "name=\"kmalloc-"));
         check(strstr(text, "</malloc>"));
         check(strstr(text, "name=\"a&lt;b&gt;&amp;&quot;c!!\xc3\xbc\""));
+        check(strstr(text, "name=\"!!!!!!\xe2\x82\xacz\""));
+        check(strstr(text, "name=\"0123456789012345678901234567890123456789012345!\""));
         kmem_cache_destroy(cache);
+        kmem_cache_destroy(bytes);
+        kmem_cache_destroy(cut);
         fclose(file);
 }
 
