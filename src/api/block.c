@@ -194,13 +194,20 @@ size_t block_usable_bytes(const void *block)
         return bytes;
 }
 
+/* The owner of the heap knows the option. */
 bool belongs_to_libc(const void *block)
 {
+        if (heap_is_foreign())
+                return kmem_heap_owner.belongs_to_libc(block);
         return options.bad_free == BAD_FREE_LIBC && !heap_contains(block);
 }
 
 void report_bad_free(const char *call, void *block, const char *wrong)
 {
+        if (heap_is_foreign()) {
+                kmem_heap_owner.report_bad_free(call, block, wrong);
+                return;
+        }
         if (belongs_to_libc(block) && __libc_free) {
                 __libc_free(block);
                 return;

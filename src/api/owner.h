@@ -28,6 +28,8 @@ struct heap_operations {
         size_t (*block_bytes)(const void *block);
         size_t (*size_roundup)(size_t size);
         void (*block_free)(void *block, const char *call);
+        bool (*belongs_to_libc)(const void *block);
+        void (*report_bad_free)(const char *call, void *block, const char *wrong);
         void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size,
                               const void *site);
         void (*rcu_read_lock)(void);

@@ -325,6 +325,14 @@ def test_one_heap_whichever_library_is_first(
     expect_ok(finished)
 
 
+def test_what_is_no_block_is_left_to_the_owner(plain: Plain, build: Build, library: Path) -> None:
+    program = build("one_heap", "one_heap.c", flags=HEADERS)
+    environment = {"LD_PRELOAD": str(library), "KMEM_OPTIONS": "bad_free=ignore"}
+    finished = plain.run([program, LIBRARIES / "libkmem.so", "bad"], environment=environment)
+    assert finished.stdout == "ok\n", finished.describe()
+    assert re.fullmatch(r"kmem: krealloc\(0x[0-9a-f]+\): .*; ignored\n", finished.stderr)
+
+
 def test_static_cpp_program(plain: Plain, build: Build, library: Path) -> None:
     """What its operators throw can be caught, as where they are the runtime's."""
     program = build(

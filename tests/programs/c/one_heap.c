@@ -2,7 +2,7 @@
 /*
  * Under the drop-in, a library libkmem.so (argv[1]) that is opened later shares its heap: kfree
  * takes what malloc gave and free takes what kmalloc gave. What a group's limit refuses is no reason
- * for a message there, either.
+ * for a message there, either. With argv[2] it is given what is no block.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,6 +34,14 @@ static void use_group(void *library)
         check(enter(NULL) == group && destroy(group) == 0);
 }
 
+static void resize_no_block(void *library)
+{
+        static char no_block[64];
+        __typeof__(&krealloc) resize = function(library, "krealloc");
+
+        check(!resize(opaque(no_block), 100, GFP_KERNEL) && errno == EINVAL);
+}
+
 int main(int argc, char **argv)
 {
         __typeof__(&kmalloc) allocate;
@@ -43,7 +51,7 @@ int main(int argc, char **argv)
         __typeof__(&kmalloc_size_roundup) round;
         void *library;
 
-        check(argc == 2);
+        check(argc == 2 || argc == 3);
         watchdog(60);
         library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
         if (!library)
@@ -74,6 +82,8 @@ int main(int argc, char **argv)
                 free(opaque(from_kmalloc));
         }
         use_group(library);
+        if (argc == 3)
+                resize_no_block(library);
         check(dlclose(library) == 0);
         puts("ok");
         return 0;
