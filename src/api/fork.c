@@ -44,6 +44,8 @@ static struct {
         unsigned int forks; /* under way: a handler may interrupt one, and fork */
 } own;
 
+static struct lock look_lock; /* of heap_page_locks_free */
+
 /* Threads that libc does not know are not counted, but for ours. */
 static bool is_alone(void)
 {
@@ -160,6 +162,7 @@ static void child(void)
         if (own.forks == 0 && &_IO_list_resetlock)
                 _IO_list_resetlock();
         record_fork_child(own.forks > 1);
+        lock_reset(&look_lock);
         system_claim_process(true);
         one_fork_less();
 }
@@ -174,30 +177,25 @@ void fork_init(void)
                 pthread_atfork(prepare, parent, child);
 }
 
-static bool any_held;
+static bool any_held; /* under look_lock */
 
 static void look(struct lock *lock)
 {
         any_held |= lock_is_held(lock);
 }
 
-/* Under cache_mutex, for any_held. */
-static bool page_locks_free_locked(void)
-{
-        any_held = false;
-        pages_each_lock(look);
-        return !any_held && !lock_is_held(&huge_lock) && !lock_is_held(&extra_lock) &&
-               !lock_is_held(&metadata_lock);
-}
-
+/* Without cache_mutex, which a trim of a large heap holds for longer than anybody waits for these. */
 bool heap_page_locks_free(void)
 {
         bool none_held;
 
-        if (!lock_try(&cache_mutex))
+        if (!lock_try(&look_lock))
                 return false;
-        none_held = page_locks_free_locked();
-        lock_drop(&cache_mutex);
+        any_held = false;
+        pages_each_lock(look);
+        none_held = !any_held && !lock_is_held(&huge_lock) && !lock_is_held(&extra_lock) &&
+                    !lock_is_held(&metadata_lock);
+        lock_drop(&look_lock);
         return none_held;
 }
 
@@ -211,7 +209,7 @@ bool heap_locks_free(void)
         none_held = percpu_locks_free() && !lock_is_held(&release_lock) &&
                     !lock_is_held(&deferred_lock) && !lock_is_held(&purge_lock) &&
                     !load_relaxed(&group_lock.held) && !lock_is_held(&sample_lock) &&
-                    record_lock_free() && page_locks_free_locked();
+                    record_lock_free() && heap_page_locks_free();
         lock_drop(&cache_mutex);
         return none_held;
 }

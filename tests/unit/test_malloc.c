@@ -6,8 +6,10 @@
 #include "engines.h"
 #include "walker.h"
 
+#include "api/heap.h"
 #include "base/options.h"
 #include "introspect/totals.h"
+#include "page/large.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -381,6 +383,34 @@ static void tuning(void **state)
         fclose(file);
 }
 
+/* The reclaim thread may hold one for a moment. */
+static bool page_locks_become_free(void)
+{
+        for (int round = 0; round < 1000; round++) {
+                if (heap_page_locks_free())
+                        return true;
+                usleep(1000);
+        }
+        return false;
+}
+
+/* Who lowers the limit of the address space need not wait for the set of caches, which a trim holds. */
+static void page_locks_beside_the_set_of_caches(void **state)
+{
+        bool beside_caches, beside_huge;
+
+        free(malloc(hide(64)));
+        lock_take(&cache_mutex);
+        beside_caches = page_locks_become_free();
+        lock_drop(&cache_mutex);
+        lock_take(&huge_lock);
+        beside_huge = heap_page_locks_free();
+        lock_drop(&huge_lock);
+        check(beside_caches);
+        check(!beside_huge);
+        check(page_locks_become_free());
+}
+
 static void child_stats(void)
 {
         free(malloc(hide(64)));
@@ -667,6 +697,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(trim),
                 cmocka_unit_test(trim_in_a_loop),
                 cmocka_unit_test(tuning),
+                cmocka_unit_test(page_locks_beside_the_set_of_caches),
                 cmocka_unit_test(stats),
                 cmocka_unit_test(classes),
                 cmocka_unit_test(random_calls),
