@@ -85,19 +85,22 @@ void groups_turn_on(void)
         store_relaxed(&turned_on, 1);
 }
 
-/* A record that is in no list, its counters zero and its generation as it was left. */
+/*
+ * A record that is in no list, its counters zero and its generation as it was left: at no moment another
+ * one, as threads that were in the group before look at it without the lock.
+ */
 static struct kmem_group *record_take_locked(void)
 {
         struct kmem_group *group;
-        uint32_t generation;
+        const size_t behind = offsetof(struct kmem_group, generation) + sizeof(group->generation);
 
         group_locked_check();
         if (free_records.next == &free_records)
                 return metadata_alloc(sizeof(*group));
         group = container_of(free_records.next, struct kmem_group, list);
         list_remove(&group->list);
-        generation = group->generation;
-        *group = (struct kmem_group){.generation = generation};
+        memset(group, 0, offsetof(struct kmem_group, generation));
+        memset((char *)group + behind, 0, sizeof(*group) - behind);
         return group;
 }
 

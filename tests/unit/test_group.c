@@ -19,6 +19,7 @@
 #include "base/atomic.h"
 #include "kmem.h"
 #include "random.h"
+#include "steps.h"
 
 enum { WORD = sizeof(void *) };
 
@@ -749,6 +750,52 @@ static void test_group_ends_before_the_charge(void **state)
         assert_int_equal(kmem_group_destroy(parent), 0);
 }
 
+/*
+ * A record becomes another group's, while a thread that was in the one before looks whether it still is
+ * in a group: behind each instruction of that. The record is fresh, so its generation was 0.
+ */
+enum { RECORDS_MAX = 2000 };
+static struct kmem_group *records[RECORDS_MAX];
+static unsigned int record_count;
+static bool looked_alive;
+
+static void make_record(void)
+{
+        records[record_count++] = kmem_group_create("record", NULL, 0);
+}
+
+static void look_for_group(void)
+{
+        looked_alive = kmem_group_current() != NULL;
+}
+
+static void test_record_used_again(void **state)
+{
+        bool more = true;
+
+        (void)state;
+        skip_without_steps();
+        for (unsigned int count = 0; more; count++) {
+                struct kmem_group *fresh;
+
+                do {
+                        assert_true(record_count + 2 < RECORDS_MAX);
+                        make_record();
+                        fresh = records[record_count - 1];
+                } while (fresh->generation);
+                kmem_group_set(fresh);
+                assert_int_equal(kmem_group_destroy(fresh), 0);
+                record_count--;
+                looked_alive = false;
+                more = run_with_act_at(count, make_record, look_for_group);
+                assert_ptr_equal(records[record_count - 1], fresh);
+                assert_false(looked_alive);
+        }
+        kmem_group_set(NULL);
+        while (record_count)
+                assert_int_equal(kmem_group_destroy(records[--record_count]), 0);
+}
+
 static void *allocate_and_exit(void *group)
 {
         void **objects = malloc(100 * sizeof(*objects));
@@ -1165,6 +1212,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_process_limit),
                 cmocka_unit_test(test_refused_once),
                 cmocka_unit_test(test_index_again),
+                cmocka_unit_test(test_record_used_again),
         };
 
         if (argc > 1 && strcmp(argv[1], "process-child") == 0)
