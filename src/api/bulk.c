@@ -5,6 +5,7 @@
 #include "account/owners.h"
 #include "api/accounted.h"
 #include "api/owner.h"
+#include "percpu/stock.h"
 
 #include <limits.h>
 #include <string.h>
@@ -111,6 +112,8 @@ static KMEM_NOINLINE void free_slow(struct kmem_cache *cache, unsigned int count
         for (unsigned int i = 0; is_recording() && i < count; i++)
                 record_free(objects[i], site);
         if (cache_has_owners(cache)) {
+                /* Handed out again, an object of another cache would have its owner in a wrong place. */
+                count = objects_keep_own(cache, objects, count);
                 owner_forget_bulk(cache, count, objects);
                 pushed = rseq_push_bulk(sheaf_offset(cache), objects, count);
         }
