@@ -124,19 +124,26 @@ static void slob_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
         (void)report;
 }
 
-/* Whether anything starts at the address; whose object that is cannot be known. */
+static bool starts_something_locked(const struct page *page, const void *address)
+{
+        enum slob_start start = slob_start_locked(page, address);
+
+        return start == SLOB_OBJECT || start == SLOB_KMALLOC;
+}
+
+/* Of caches whose objects have the same size it cannot be known whose one is. */
 static bool slob_is_object(const struct kmem_cache *cache, const void *address)
 {
-        enum slob_start start = SLOB_INSIDE;
+        bool is_object = false;
         struct page *page;
 
-        (void)cache;
         lock_take(&slob_lock);
         page = slob_page_locked(address);
         if (page)
-                start = slob_start_locked(page, address);
+                is_object = cache == &slob_shared ? starts_something_locked(page, address)
+                                                  : slob_is_own_locked(cache, page, address);
         lock_drop(&slob_lock);
-        return start == SLOB_OBJECT || start == SLOB_KMALLOC;
+        return is_object;
 }
 
 const struct engine slob_engine = {

@@ -155,6 +155,13 @@ static const char *not_an_object(const struct kmem_cache *cache, const struct pa
 
 static const char another_size[] = "has another size than the objects of this cache";
 
+bool slob_is_own_locked(const struct kmem_cache *cache, const struct page *page,
+                        const void *address)
+{
+        return !not_an_object(cache, page, address) &&
+               (is_big(cache) || slob_has_size_locked(page, address, cache->size));
+}
+
 /* Takes the object back; *page becomes what is to be given back once the lock is dropped. */
 static const char *free_object_locked(struct kmem_cache *cache, void *object, bool keep,
                                       struct page **page)

@@ -189,6 +189,9 @@ KMEM_HIDDEN enum slob_start slob_start_locked(const struct page *page, const voi
 
 KMEM_HIDDEN unsigned int slob_take(struct kmem_cache *cache, struct engine_slot *slot,
                                    void **objects, unsigned int count);
+/* Whether an object starts at an address of @page that may be one of the cache: it has that size. */
+KMEM_HIDDEN bool slob_is_own_locked(const struct kmem_cache *cache, const struct page *page,
+                                    const void *address);
 /* What is wrong with freeing the object to this cache, or NULL when that is done. */
 KMEM_HIDDEN const char *slob_free_object(struct kmem_cache *cache, void *object);
 /* Gives back what a SLAB_TYPESAFE_BY_RCU cache kept. */

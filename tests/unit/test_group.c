@@ -1230,11 +1230,50 @@ static void test_strangers_in_bulk(void **state)
         child_prints("strangers-in-bulk", NULL, "wrong slab cache: the object is from large");
 }
 
+/* What slob does not take, and bad_free=ignore leaves where it is, stays charged. */
+static void ignored_size(void)
+{
+        struct kmem_cache *small = kmem_cache_create("small", 48, 0, SLAB_ACCOUNT, NULL);
+        struct kmem_cache *large = kmem_cache_create("large", 200, 0, SLAB_ACCOUNT, NULL);
+        struct kmem_cache *huge = kmem_cache_create("huge", 8192, 0, SLAB_ACCOUNT, NULL);
+        struct kmem_group *group = kmem_group_create("ignored", NULL, 0);
+        void *wrong[3];
+        void *copy[3];
+        size_t bytes;
+
+        kmem_group_set(group);
+        wrong[0] = kmem_cache_alloc(small, GFP_KERNEL);
+        wrong[1] = kmem_cache_alloc(huge, GFP_KERNEL);
+        wrong[2] = kmalloc(200, GFP_KERNEL_ACCOUNT);
+        bytes = stats_of(group).bytes;
+        check_equal(bytes, 48 + 8192 + block_charge(200) + 2 * WORD);
+        for (int i = 0; i < 3; i++)
+                kmem_cache_free(large, wrong[i]);
+        check_equal(stats_of(group).bytes, bytes);
+        memcpy(copy, wrong, sizeof(copy));
+        kmem_cache_free_bulk(large, 3, copy);
+        check_equal(stats_of(group).bytes, bytes);
+        kmem_cache_free(huge, wrong[0]);
+        check_equal(stats_of(group).bytes, bytes);
+        kmem_cache_free(small, wrong[0]);
+        kmem_cache_free(huge, wrong[1]);
+        kfree(wrong[2]);
+        check_equal(stats_of(group).bytes, 0);
+        check_equal(stats_of(group).objects, 0);
+}
+
+static void test_ignored_size(void **state)
+{
+        child_prints("ignored-size", "engine=slob,bad_free=ignore",
+                     "has another size than the objects of this cache; ignored");
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case cases[] = {{"refused-once", refused_once},
                                                   {"index-again", index_again},
-                                                  {"strangers-in-bulk", strangers_in_bulk}};
+                                                  {"strangers-in-bulk", strangers_in_bulk},
+                                                  {"ignored-size", ignored_size}};
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_wrong_calls),
                 cmocka_unit_test(test_model),
@@ -1252,6 +1291,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_refused_once),
                 cmocka_unit_test(test_index_again),
                 cmocka_unit_test(test_strangers_in_bulk),
+                cmocka_unit_test(test_ignored_size),
                 cmocka_unit_test(test_record_used_again),
         };
 
