@@ -20,7 +20,8 @@ struct header {
 _Static_assert(sizeof(struct header) == KMALLOC_HEADER, "the header is what S7-40 calls a");
 _Static_assert(KMALLOC_HEADER == SLOB_ALIGN, "kmalloc memory starts a granule behind its mark");
 
-enum { OWNERS_MAX = 128 };
+/* A size class has two caches, and pages of 64 KiB room for blocks of 68 classes (api/classes.c). */
+enum { OWNERS_MAX = 256 };
 
 /*
  * Caches of the size classes by the number in a header, given when they first serve; they are

@@ -803,6 +803,25 @@ static void grace_periods(void **state)
         child_passes("rcu", "engine=slob");
 }
 
+/* Each size class, and each of requests that are charged, whatever a page has room for. */
+static void child_slob_classes(void)
+{
+        const struct sim_machine machine = {.options = "engine=slob,classes=fine"};
+
+        check_equal(sim_start(&machine), 0);
+        kmem_group_set(kmem_group_create("group", NULL, 0));
+        check(kmem_group_current() != NULL);
+        for (size_t size = 8; size <= PAGE_SIZE; size += 8) {
+                check(kmalloc(size, GFP_KERNEL) != NULL);
+                check(kmalloc(size, GFP_KERNEL_ACCOUNT) != NULL);
+        }
+}
+
+static void slob_has_all_classes(void **state)
+{
+        child_passes("slob_classes", "");
+}
+
 /* ---- What is refused ---------------------------------------------------------------------- */
 
 static void child_bad_machines(void)
@@ -926,6 +945,7 @@ int main(int argc, char **argv)
                 {"debug_costs", child_debug_costs},
                 {"untouched", child_untouched},
                 {"rcu", child_rcu},
+                {"slob_classes", child_slob_classes},
                 {"bad_machines", child_bad_machines},
                 {"too_early", child_too_early},
                 {"offline", child_offline},
@@ -942,7 +962,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(nodes_are_apart),  cmocka_unit_test(nodes_have_zones),
                 cmocka_unit_test(counts_are_exact), cmocka_unit_test(memory_is_left_alone),
                 cmocka_unit_test(grace_periods),    cmocka_unit_test(alignment_bound),
-                cmocka_unit_test(clocks_add_up),    cmocka_unit_test(wrong_use_ends),
+                cmocka_unit_test(clocks_add_up),    cmocka_unit_test(slob_has_all_classes),
+                cmocka_unit_test(wrong_use_ends),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
