@@ -161,17 +161,19 @@ static bool make_nodes(struct kmem_cache *cache)
         return true;
 }
 
+/* Against a handler that forks, and comes for the locks in here (slab_each_lock). */
 void slab_data_free(struct kmem_cache *cache)
 {
         struct slab_cache *data = slab_data(cache);
 
+        store_relaxed(&cache->engine_data, NULL);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
         for (uint32_t node = 0; node < system_nodes(); node++) {
                 object_array_free(data->node[node].shared);
                 for (uint32_t home = 0; home < system_nodes(); home++)
                         object_array_free(data->node[node].alien[home]);
         }
         metadata_free(data, slab_data_bytes());
-        cache->engine_data = NULL;
 }
 
 int slab_setup(struct kmem_cache *cache)

@@ -46,8 +46,11 @@ static void slab_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
         (void)slot;
 }
 
+/* Also of a cache that is about to go, whose arrays are gone: a handler may fork there. */
 static void slab_each_lock(struct kmem_cache *cache, void (*act)(struct lock *))
 {
+        if (!slab_data(cache))
+                return;
         for (uint32_t here = 0; here < system_nodes(); here++)
                 for (uint32_t home = 0; home < system_nodes(); home++) {
                         struct object_array *alien = slab_data(cache)->node[here].alien[home];

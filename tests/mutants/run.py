@@ -76,6 +76,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
             *(f"-Wl,--wrap={call}" for call in ("kmem_cache_free_bulk", "lock_wait")),
         ],
     ),
+    "test_slab_tune": (
+        ["unit/test_slab_tune.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", *(f"-Wl,--wrap=metadata_{call}" for call in ("alloc", "free"))],
+    ),
     "test_slub_layout": (["unit/test_slub_layout.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_policies": (["unit/test_slub_policies.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slub_transitions": (

@@ -20,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MANY = 6000, WORKERS = 3, KEPT = 500, BURSTS = 10000, BURSTS_EMULATED = 300 };
 
@@ -38,6 +40,31 @@ void *__wrap_metadata_alloc(size_t bytes)
                 return NULL;
         }
         return __real_metadata_alloc(bytes);
+}
+
+/* Whether each call of metadata_free is interrupted, before and behind, by a handler that forks. */
+static bool frees_fork;
+void __real_metadata_free(void *block, size_t bytes);
+void __wrap_metadata_free(void *block, size_t bytes);
+
+static void fork_in_handler(void)
+{
+        int status = -1;
+        pid_t pid = fork();
+
+        if (pid == 0)
+                _exit(0);
+        check(waitpid(pid, &status, 0) == pid);
+        check_equal(status, 0);
+}
+
+void __wrap_metadata_free(void *block, size_t bytes)
+{
+        if (frees_fork)
+                fork_in_handler();
+        __real_metadata_free(block, bytes);
+        if (frees_fork)
+                fork_in_handler();
 }
 
 static struct cache_totals totals(void)
@@ -402,6 +429,25 @@ static void at_work(void **state)
         child_passes("at_work", "numa_fake=2");
 }
 
+/* Fork takes all locks of all caches, also while one of these goes. */
+static void child_forks_at_end(void)
+{
+        begin(72);
+        objects[0] = kmem_cache_alloc(cache, GFP_KERNEL);
+        kmem_cache_free(cache, objects[0]);
+        alarm(60);
+        frees_fork = true;
+        kmem_cache_destroy(cache);
+        frees_fork = false;
+        fork_in_handler();
+}
+
+static void forks_at_end(void **state)
+{
+        child_passes("forks_at_end", "reclaim_thread=off");
+        child_passes("forks_at_end", "reclaim_thread=off,numa_fake=8");
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
@@ -409,13 +455,14 @@ int main(int argc, char **argv)
                 {"table", child_table},
                 {"names", child_names},
                 {"at_work", child_at_work},
+                {"forks_at_end", child_forks_at_end},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(wrong_lines),   cmocka_unit_test(ignored_values),
                 cmocka_unit_test(other_engines), cmocka_unit_test(new_values),
                 cmocka_unit_test(table),         cmocka_unit_test(names),
                 cmocka_unit_test(no_memory),     cmocka_unit_test(accounted),
-                cmocka_unit_test(at_work),
+                cmocka_unit_test(at_work),       cmocka_unit_test(forks_at_end),
         };
 
         child_main(argc, argv, children, array_size(children));
