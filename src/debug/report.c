@@ -86,6 +86,16 @@ void report_add(struct debug_report *report, const char *format, ...)
         va_end(arguments);
 }
 
+void report_add_name(struct debug_report *report, const char *name)
+{
+        size_t start = report->used;
+
+        report_add(report, "%s", name);
+        for (size_t i = start; i < report->used; i++)
+                if ((unsigned char)report->text[i] < ' ' || report->text[i] == 127)
+                        report->text[i] = '?';
+}
+
 void report_add_symbol(struct debug_report *report, uintptr_t address)
 {
         if (address)
@@ -202,10 +212,10 @@ static void add_all(struct debug_report *report, struct page *slab, void *object
 
 static void add_heading(struct debug_report *report)
 {
-        report_add(report,
-                   "======================================================================="
-                   "======\nBUG %s (%s): ",
-                   report->cache->name, load_relaxed(&tainted) ? "Tainted: B" : "Not tainted");
+        report_add(report, "======================================================================="
+                           "======\nBUG ");
+        report_add_name(report, report->cache->name);
+        report_add(report, " (%s): ", load_relaxed(&tainted) ? "Tainted: B" : "Not tainted");
 }
 
 void report_show(struct debug_report *report, struct page *slab, void *object, const char *reason)
@@ -233,7 +243,9 @@ void report_fix(struct debug_report *report, const char *format, ...)
         va_list arguments;
 
         report_count(report);
-        report_add(report, "FIX %s: ", report->cache->name);
+        report_add(report, "FIX ");
+        report_add_name(report, report->cache->name);
+        report_add(report, ": ");
         va_start(arguments, format);
         add_list(report, format, arguments);
         va_end(arguments);
@@ -244,9 +256,10 @@ void report_trace(struct debug_report *report, struct page *slab, void *object, 
 {
         if (!has_flag(report->cache, SLAB_TRACE))
                 return;
-        report_add(report, "TRACE %s %s 0x%016lx inuse=%u fp=0x%016lx\n", report->cache->name,
-                   alloc ? "alloc" : "free", (unsigned long)(uintptr_t)object,
-                   state_read(slab).inuse,
+        report_add(report, "TRACE ");
+        report_add_name(report, report->cache->name);
+        report_add(report, " %s 0x%016lx inuse=%u fp=0x%016lx\n", alloc ? "alloc" : "free",
+                   (unsigned long)(uintptr_t)object, state_read(slab).inuse,
                    (unsigned long)(uintptr_t)first_free(report->cache, slab));
         if (!alloc)
                 report_add_bytes(report, "Object   ", object,
@@ -261,8 +274,9 @@ static void add_caller(struct debug_report *report)
         if (!report->caller.stack)
                 capture(&report->caller);
         system_thread_name(name);
-        report_add(report, "CPU: %u PID: %u Comm: %s\nCall Trace:\n", system_current_cpu(),
-                   system_thread_id(), name);
+        report_add(report, "CPU: %u PID: %u Comm: ", system_current_cpu(), system_thread_id());
+        report_add_name(report, name);
+        report_add(report, "\nCall Trace:\n");
         if (report->caller.stack)
                 add_stack(report, report->caller.stack);
         else

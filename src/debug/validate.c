@@ -33,8 +33,10 @@ static void expect_count(struct debug_report *report, const char *what, uint64_t
         if (counted == counter)
                 return;
         report_count(report);
-        report_add(report, "SLUB: %s %lu %sslabs counted but counter=%lu\n", report->cache->name,
-                   (unsigned long)counted, what, (unsigned long)counter);
+        report_add(report, "SLUB: ");
+        report_add_name(report, report->cache->name);
+        report_add(report, " %lu %sslabs counted but counter=%lu\n", (unsigned long)counted, what,
+                   (unsigned long)counter);
 }
 
 uint64_t debug_validate(struct kmem_cache *cache)

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #define F SLAB_CONSISTENCY_CHECKS
 #define Z SLAB_RED_ZONE
@@ -490,6 +491,19 @@ static void child_double_free(void)
         go_on();
 }
 
+/* What a terminal would follow, and what a report marks names of functions with. */
+static void child_names(void)
+{
+        char *object;
+
+        prctl(PR_SET_NAME, "thread\1\33[2J");
+        victim = kmem_cache_create("a\1b\nc\177", 64, 0, F | T | SLAB_NO_USER_FLAGS, NULL);
+        object = kmem_cache_alloc(victim, 0);
+        kmem_cache_free(victim, object);
+        kmem_cache_free(victim, object);
+        printf("went on\n");
+}
+
 static void child_double_free_unchecked(void)
 {
         char *object = victim_make(64, 0, P);
@@ -634,6 +648,10 @@ static const struct attack {
          NULL,
          {"BUG victim (Not tainted): Freechain corrupt", "fp=0x7878787878787878",
           "FIX victim: Isolate corrupted freechain"}},
+        {"names",
+         NULL,
+         {"TRACE a?b?c? alloc 0x", "BUG a?b?c? (Not tainted): Object already free",
+          "FIX a?b?c?: Object at 0x", "Comm: thread??[2J\nCall Trace:\n"}},
         {"double_free",
          NULL,
          {"BUG victim (Not tainted): Object already free", "Allocated in ", "Freed in ",
@@ -941,6 +959,7 @@ int main(int argc, char **argv)
                 {"free_pointer", child_free_pointer},
                 {"far_beyond", child_far_beyond},
                 {"free_chain", child_free_chain},
+                {"names", child_names},
                 {"double_free", child_double_free},
                 {"double_free_unchecked", child_double_free_unchecked},
                 {"invalid_pointer", child_invalid_pointer},
