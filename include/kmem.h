@@ -627,8 +627,9 @@ struct kmem_group_stats {
  * @parent: the group whose limit holds for this one too; NULL: the process's, if it has one
  * @limit_bytes: 0 for none
  *
- * Returns the group, or NULL with errno EINVAL (name, a parent that was destroyed), ENOMEM, or
- * ENOSPC (no place for another cache).
+ * Returns the group, or NULL with errno EINVAL (name, a parent that was destroyed), ENOMEM, ENOSPC
+ * (no place for another cache), or EPERM (there are caches with SLAB_ACCOUNT from before the first
+ * group, and the process is in a sandbox since that refuses membarrier, or may).
  */
 struct kmem_group *kmem_group_create(const char *name, struct kmem_group *parent,
                                      size_t limit_bytes);

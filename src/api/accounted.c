@@ -14,7 +14,7 @@ static KMEM_COLD bool close_cache(struct kmem_cache *cache)
         bool closed;
 
         lock_take(&cache_mutex);
-        closed = percpu_close(cache);
+        closed = percpu_close(cache) == 0;
         lock_drop(&cache_mutex);
         if (!closed && add_relaxed(&warned, 1) == 1)
                 message("cache \"%s\": __GFP_ACCOUNT without SLAB_ACCOUNT needs membarrier and a "

@@ -13,20 +13,20 @@
 static int turn_on(void)
 {
         struct list *node;
-        bool done = true;
+        int error = 0;
 
         lock_take(&cache_mutex);
         list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 
-                if (cache->flags & SLAB_ACCOUNT)
-                        done = percpu_close(cache) && done;
+                if (cache->flags & SLAB_ACCOUNT && !error)
+                        error = percpu_close(cache);
         }
         /* Under the same lock as the making of caches: none is missed. */
-        if (done)
+        if (!error)
                 groups_turn_on();
         lock_drop(&cache_mutex);
-        return done ? 0 : ENOSPC;
+        return error;
 }
 
 KMEM_PUBLIC struct kmem_group *kmem_group_create(const char *name, struct kmem_group *parent,

@@ -27,6 +27,8 @@
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
 
+#include <errno.h>
+
 static struct lock drain_mutex;
 bool slots_orphaned;
 
@@ -356,24 +358,24 @@ static bool close_locked(struct kmem_cache *cache, uint32_t hidden_index)
         return true;
 }
 
-bool percpu_close(struct kmem_cache *cache)
+int percpu_close(struct kmem_cache *cache)
 {
         uint32_t hidden_index;
         bool done;
 
         if (cache_is_closed(cache))
-                return true;
+                return 0;
         percpu_after_fork();
         hidden_index = percpu_take_index();
         if (!hidden_index)
-                return false;
+                return ENOSPC;
         slots_publish_index(hidden_index);
         lock_take(&drain_mutex);
         done = close_locked(cache, hidden_index);
         lock_drop(&drain_mutex);
         if (!done)
                 percpu_give_index(hidden_index);
-        return done;
+        return done ? 0 : EPERM;
 }
 
 void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint64_t *resting)

@@ -30,10 +30,10 @@ KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
 KMEM_HIDDEN void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity);
 
 /*
- * Closes a cache (cache_is_closed) that others may be using. False if other slots' sheaves cannot
- * be taken (no membarrier) or all indexes are in use. Under cache_mutex.
+ * Closes a cache (cache_is_closed) that others may be using. 0, or EPERM if other slots' sheaves cannot
+ * be taken (no membarrier), or ENOSPC if all indexes are in use. Under cache_mutex.
  */
-KMEM_HIDDEN bool percpu_close(struct kmem_cache *cache);
+KMEM_HIDDEN int percpu_close(struct kmem_cache *cache);
 
 /* Indexes of pairs; 0 if all are taken. Under cache_mutex. */
 KMEM_HIDDEN uint32_t percpu_take_index(void);

@@ -11,8 +11,11 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "account/group.h"
@@ -1230,6 +1233,36 @@ static void test_strangers_in_bulk(void **state)
         child_prints("strangers-in-bulk", NULL, "wrong slab cache: the object is from large");
 }
 
+/* Sheaves of a cache that is open already cannot be taken, which is no want of places. */
+static void sandboxed(void)
+{
+        struct sock_filter code[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+        struct kmem_cache *cache = kmem_cache_create("before", 64, 0, SLAB_ACCOUNT, NULL);
+
+        kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        if (cache_is_closed(cache) || !slots_are_rseq() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+                puts("# skipped: no membarrier that could be refused later");
+                exit(CHILD_SKIP);
+        }
+        check(!kmem_group_create("group", NULL, 0));
+        check_equal(errno, EPERM);
+        kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        kmem_cache_destroy(cache);
+        check(kmem_group_create("group", NULL, 0) != NULL);
+}
+
+static void test_sandboxed(void **state)
+{
+        child_passes("sandboxed", NULL);
+}
+
 /* What slob does not take, and bad_free=ignore leaves where it is, stays charged. */
 static void ignored_size(void)
 {
@@ -1273,6 +1306,7 @@ int main(int argc, char **argv)
         static const struct child_case cases[] = {{"refused-once", refused_once},
                                                   {"index-again", index_again},
                                                   {"strangers-in-bulk", strangers_in_bulk},
+                                                  {"sandboxed", sandboxed},
                                                   {"ignored-size", ignored_size}};
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_wrong_calls),
@@ -1292,6 +1326,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_index_again),
                 cmocka_unit_test(test_strangers_in_bulk),
                 cmocka_unit_test(test_ignored_size),
+                cmocka_unit_test(test_sandboxed),
                 cmocka_unit_test(test_record_used_again),
         };
 

@@ -965,7 +965,7 @@ static void child_close_without_fence(void)
 {
         struct pair pair;
         uint64_t rest;
-        bool closed;
+        int error;
 
         skip_without_rseq();
         begin("percpu", 64);
@@ -978,9 +978,10 @@ static void child_close_without_fence(void)
         rest = resting();
         check(rest != 0);
         lock_take(&cache_mutex);
-        closed = percpu_close(cache);
+        error = percpu_close(cache);
         lock_drop(&cache_mutex);
-        check(!closed && !cache_is_closed(cache));
+        check_equal(error, EPERM);
+        check(!cache_is_closed(cache));
         check(own_pair().main == pair.main && own_pair().spare == pair.spare);
         check_equal(resting(), rest);
         check_equal(inuse(), 0);
