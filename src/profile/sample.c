@@ -142,12 +142,17 @@ static void give_entry(uint32_t entry)
         lock_drop(&sample_lock);
 }
 
-/* The stack's record; NULL if there is no registry, or no room in it. */
+/*
+ * The stack's record; NULL if there is no registry, or no room in it. Where a child has none yet, its
+ * parent's place is there, but what is counted in it is lost when the child's own comes.
+ */
 static struct registry_stack *figures_of(const struct stack *stack)
 {
         struct registry_stack **place = (struct registry_stack **)&stack->figures;
         struct registry_stack *figures = load_acquire(place);
 
+        if (!registry_is_made())
+                return NULL;
         if (!figures) {
                 struct registry_stack *none = NULL;
 

@@ -304,6 +304,58 @@ static void fork_child(void)
         free_objects();
 }
 
+static void take_objects(void)
+{
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmalloc(256, GFP_KERNEL));
+        check(count_samples());
+}
+
+/* Of all stacks together; of none of them more samples were freed than there have been. */
+static uint64_t count_shown_samples(void)
+{
+        const char *records = (const char *)registry;
+        uint64_t samples = 0;
+
+        check(registry_is_made());
+        for (uint64_t at = REGISTRY_HEAD_BYTES; at < registry->used_bytes;) {
+                const struct registry_stack *stack = (const void *)(records + at);
+
+                if (stack->head.kind == RECORD_STACK) {
+                        check(stack->freed_samples <= stack->samples);
+                        samples += stack->samples;
+                }
+                at += max_of(stack->head.bytes, 64u);
+        }
+        return samples;
+}
+
+/*
+ * Sampling was asked for, so the child makes its registry only after some slow paths. Its samples until
+ * then come from a stack that has a place there already, its parent's.
+ */
+static void fork_before_registry_child(void)
+{
+        int status = 0;
+
+        lock_take(&cache_mutex);
+        check_equal(profile_set_locked(1024), 0);
+        lock_drop(&cache_mutex);
+        for (unsigned int round = 0; round < 2; round++) {
+                pid_t child = 0;
+
+                take_objects();
+                free_objects();
+                check(count_shown_samples());
+                if (round == 0 && (child = fork())) {
+                        check_equal(waitpid(child, &status, 0), child);
+                        check_equal(status, 0);
+                        return;
+                }
+        }
+        _exit(0);
+}
+
 /* Without sheaves each allocation is decided, also if it is always of the same object. */
 static void stopped_child(void)
 {
@@ -385,6 +437,7 @@ static const struct child_case children[] = {
         {"large blocks", large_blocks_child},
         {"threads", threads_child},
         {"fork", fork_child},
+        {"fork before registry", fork_before_registry_child},
         {"stopped", stopped_child},
 };
 
@@ -449,6 +502,7 @@ static void test_threads(void **state)
 static void test_fork(void **state)
 {
         child_passes("fork", FINE);
+        child_passes("fork before registry", "engine=slub");
 }
 
 /* Off by default, and then nothing is a sample. */
