@@ -89,7 +89,6 @@ void alias_remove_all_locked(const struct kmem_cache *cache)
         }
 }
 
-/* Flag F, sanity checks, does not exist yet. */
 static void unique_id(const struct kmem_cache *cache, char id[CACHE_NAME_BYTES])
 {
         char letters[8];
@@ -101,6 +100,8 @@ static void unique_id(const struct kmem_cache *cache, char id[CACHE_NAME_BYTES])
                 letters[count++] = 'D';
         if (cache->flags & SLAB_RECLAIM_ACCOUNT)
                 letters[count++] = 'a';
+        if (cache->flags & SLAB_CONSISTENCY_CHECKS)
+                letters[count++] = 'F';
         if (cache->flags & SLAB_ACCOUNT)
                 letters[count++] = 'A';
         if (count)

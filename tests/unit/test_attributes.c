@@ -781,6 +781,14 @@ static void child_names(void)
         EXPECT(":da-0000064", "cache_dma", "1");
         check(kmem_cache_create("flags too", 64, 0, SLAB_RECLAIM_ACCOUNT | SLAB_CACHE_DMA, NULL) ==
               again);
+        /* Sanity checks keep no cache from being merged (S4-44). */
+        again = kmem_cache_create("checked", 72, 0, SLAB_CONSISTENCY_CHECKS, NULL);
+        check(kmem_cache_create("checked too", 72, 0, SLAB_CONSISTENCY_CHECKS, NULL) == again);
+        EXPECT(":F-0000072", "sanity_checks", "1");
+        check(kmem_attr_read(":0000072", "aliases", (char[9]){0}, 9) == -1);
+        kmem_cache_create("all flags", 72, 0,
+                          SLAB_CONSISTENCY_CHECKS | SLAB_RECLAIM_ACCOUNT | SLAB_ACCOUNT, NULL);
+        EXPECT(":aFA-0000072", "sanity_checks", "1");
         kmem_cache_create("constructed", 64, 0, SLAB_RECLAIM_ACCOUNT, construct);
         check(kmem_attr_read(":a-0000064", "aliases", (char[9]){0}, 9) == -1);
         /* All names end with the cache. */
