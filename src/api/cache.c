@@ -235,6 +235,7 @@ static int create_locked(const char *given, unsigned int size, const struct kmem
                 return cache_make_locked(name, args, size, flags, cache);
         like->references++;
         like->object_size = max_of(like->object_size, size);
+        like->inuse = max_of(like->inuse, (uint32_t)round_up(size, sizeof(void *)));
         figures_show_cache(like);
         *cache = like;
         return 0;

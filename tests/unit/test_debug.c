@@ -234,9 +234,30 @@ static void child_merging(void)
         check(named != first && named->flags & Z);
 }
 
+static struct kmem_cache *victim;
+
+/* The alias has all of the stride, and of its objects no part is padding (S4-43). */
+static void child_merged_report(void)
+{
+        char *object;
+
+        victim = kmem_cache_create("victim", 100, 128, F, NULL);
+        check(kmem_cache_create("larger", 128, 128, F, NULL) == victim);
+        object = kmem_cache_alloc(victim, 0);
+        kmem_cache_free(victim, object);
+        object[victim->free_pointer] ^= 1;
+        kmem_cache_alloc(victim, 0);
+}
+
 static void merging(void **state)
 {
+        static struct child_result result;
+
         child_passes("merging", "slab_merge=1,named.debug=Z");
+        child_run("merged_report", "slab_merge=1", &result);
+        check_equal(result.status, 0);
+        check(strstr(result.output, "\nObject   ") != NULL);
+        check(!strstr(result.output, "\nPadding  "));
 }
 
 /* ---- The kernel's self-tests (10.5) --------------------------------------------------------------- */
@@ -326,8 +347,6 @@ static void self_leak_destroy(void **state)
 }
 
 /* ---- Corruption, made by children: what is reported, and that the program goes on ------------------ */
-
-static struct kmem_cache *victim;
 
 static char *victim_make(unsigned int size, unsigned int align, slab_flags_t flags_wanted)
 {
@@ -947,6 +966,7 @@ int main(int argc, char **argv)
                 {"failslab", child_failslab},
                 {"other_engines", child_other_engines},
                 {"merging", child_merging},
+                {"merged_report", child_merged_report},
                 {"left_red_zone", child_left_red_zone},
                 {"right_red_zone", child_right_red_zone},
                 {"two_red_zones", child_two_red_zones},
