@@ -70,7 +70,7 @@ static int thread_run(void *argument)
         for (;;) {
                 uint64_t now;
 
-                event_pause(LOOK_MS);
+                event_pause(LOOK_MS - profile_slice_ms(LOOK_MS));
                 if (load_acquire(&current) != index || load_acquire(&stop_wanted))
                         return 0;
                 /* THREAD-1. Acquire: what it did comes before. Partner: its end, by the kernel. */

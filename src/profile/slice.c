@@ -8,14 +8,21 @@
 #include "percpu/percpu.h"
 #include "profile/sample.h"
 
-bool profile_slice(unsigned int period_ms)
+unsigned int profile_slice_ms(unsigned int period_ms)
 {
         uint64_t percent = is_profiling() ? load_relaxed(&profile_slices) : 0;
+
+        return percent ? (unsigned int)max_of(period_ms * percent / 100, (uint64_t)1) : 0;
+}
+
+bool profile_slice(unsigned int period_ms)
+{
+        unsigned int slice_ms = profile_slice_ms(period_ms);
         unsigned int slots;
         uint64_t begun;
         bool stopped;
 
-        if (!percent)
+        if (!slice_ms)
                 return false;
         lock_take(&cache_mutex);
         /* With the emptying of the slots: a thread that waits for its CPU so long catches up after it. */
@@ -27,7 +34,7 @@ bool profile_slice(unsigned int period_ms)
                 store_relaxed(&profile_in_slice, false);
                 return false;
         }
-        event_pause((unsigned int)max_of(period_ms * percent / 100, (uint64_t)1));
+        event_pause(slice_ms);
         store_relaxed(&profile_in_slice, false);
         add_relaxed(&registry->slice_ns, system_time_ns() - begun);
         percpu_go_on(slots);

@@ -13,8 +13,13 @@
 #include <stdbool.h>
 
 /*
- * A slice, if there are to be any: profile_slices percent of a period. False if there was none. Called
- * by one thread, once a period, without locks.
+ * How long a slice is: profile_slices percent of a period, a millisecond at least; 0: there is to be
+ * none. Who makes one a period waits so much less before it.
+ */
+KMEM_HIDDEN unsigned int profile_slice_ms(unsigned int period_ms);
+/*
+ * A slice, if there are to be any. False if there was none. Called by one thread, once a period, without
+ * locks.
  */
 KMEM_HIDDEN bool profile_slice(unsigned int period_ms);
 

@@ -190,6 +190,22 @@ def test_slices(slots: str) -> None:
     pytest.fail(f"off by {off}, {seen} objects, four times")
 
 
+def test_slices_take_their_part_of_the_time() -> None:
+    shares = []
+    with sites(20000, "registry=on,profile_interval=1024,profile_slices=50", "paced") as process:
+        wait_for_registry(process.pid)
+        with open_process(process.pid) as registry:
+            # The machine's other work makes the thread late, in slices and outside.
+            for _ in range(6):
+                begun, before = time.monotonic(), registry.number("head", "slice_ns")
+                time.sleep(1)
+                sliced_ns = registry.number("head", "slice_ns") - before
+                shares.append(sliced_ns / 1e9 / (time.monotonic() - begun))
+                if abs(shares[-1] - 0.5) < 0.08:
+                    return
+    pytest.fail(f"slices were {shares} of the time")
+
+
 def test_slices_of_a_running_process(tmp_path: Path) -> None:
     options = "registry=on,profile_interval=1024,profile_slices=1"
     picture = tmp_path / "rate.svg"
