@@ -21,6 +21,7 @@
 #include "base/metadata.h"
 #include "base/options.h"
 #include "base/registry_layout.h"
+#include "base/shared_file.h"
 #include "base/syscall.h"
 #include "base/text.h"
 
@@ -150,7 +151,7 @@ static bool may_have_size(void)
 static bool set_size(long file, size_t bytes)
 {
         return may_have_size() && !refused(system_call(SYS_ftruncate, file, REGION_BYTES, 0)) &&
-               !refused(system_call6(SYS_fallocate, file, 0, 0, (long)bytes, 0, 0));
+               !refused(shared_file_take_space(file, 0, bytes));
 }
 
 /*

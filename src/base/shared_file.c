@@ -30,6 +30,18 @@ static bool file_limit_allows(uint64_t bytes)
         return system_call_failed(result) || bytes <= limit.soft;
 }
 
+/* A timer that is quicker than the call must not keep us here. */
+enum { SPACE_ROUNDS = 1000 };
+
+long shared_file_take_space(long file, uint64_t offset, size_t bytes)
+{
+        long result = -EINTR;
+
+        for (int round = 0; round < SPACE_ROUNDS && result == -EINTR; round++)
+                result = system_call6(SYS_fallocate, file, 0, (long)offset, (long)bytes, 0, 0);
+        return result;
+}
+
 void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *error)
 {
         long result = -EFBIG;
@@ -40,7 +52,7 @@ void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *erro
         result = file = open_file(path, O_RDWR | O_CREAT);
         if (system_call_failed(result))
                 goto failed;
-        result = system_call6(SYS_fallocate, file, 0, (long)offset, (long)bytes, 0, 0);
+        result = shared_file_take_space(file, offset, bytes);
         if (!system_call_failed(result))
                 result = system_call6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                                       file, (long)offset);

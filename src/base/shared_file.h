@@ -15,6 +15,12 @@
  */
 KMEM_HIDDEN void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *error);
 
+/*
+ * Takes space for a part of an open file (fallocate); 0 or less than 0. A signal may interrupt that, in
+ * older kernels on tmpfs too: it is begun anew, since who is refused here does not ask again.
+ */
+KMEM_HIDDEN long shared_file_take_space(long file, uint64_t offset, size_t bytes);
+
 /* Makes @to a copy of @from, which may be a file of the kernel. Returns 0 or an errno. */
 KMEM_HIDDEN int shared_file_copy(const char *from, const char *to);
 
