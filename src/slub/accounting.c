@@ -19,7 +19,8 @@
  * the reason for the slabs rule.
  *
  * A chain runs through page->next; page->prev holds its length in slabs and list_objects its free
- * objects as counted, from each slab on (S1-73).
+ * objects as counted, from each slab on (S1-73). That has 24 bits: a greater limit is as that many,
+ * and what a refill brings beyond them is not counted.
  */
 #include "base/options.h"
 #include "slub/slab.h"
@@ -64,16 +65,20 @@ void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects)
         store_relaxed(&cache->cpu_partial_slabs, (uint32_t)min_of(slabs, (uint64_t)UINT32_MAX));
 }
 
+enum { LIST_OBJECTS_MAX = (1 << 24) - 1 };
+
 bool partial_list_is_full(const struct kmem_cache *cache, const struct engine_slot *slot)
 {
         const struct page *head;
+        uint32_t objects_max;
 
         debug_check(lock_is_held(&slot->lock));
         if (!slot->partial)
                 return false;
         head = page_at(slot->partial);
         /* Relaxed: a limit that changes meanwhile counts from the next time on. */
-        return cache->count_objects ? head->list_objects > load_relaxed(&cache->cpu_partial)
+        objects_max = min_of(load_relaxed(&cache->cpu_partial), LIST_OBJECTS_MAX - 1u);
+        return cache->count_objects ? head->list_objects > objects_max
                                     : head->prev >= load_relaxed(&cache->cpu_partial_slabs);
 }
 
@@ -81,13 +86,13 @@ void partial_list_add(const struct kmem_cache *cache, struct engine_slot *slot, 
 {
         const struct page *head = slot->partial ? page_at(slot->partial) : NULL;
         struct slab_state state = state_unpack(load_relaxed(&slab->state));
+        uint32_t objects = (head ? head->list_objects : 0) + state.objects - state.inuse;
 
         debug_check(lock_is_held(&slot->lock));
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_CPU_PARTIAL);
         slab->prev = (head ? head->prev : 0) + 1;
         if (cache->count_objects)
-                slab->list_objects =
-                        ((head ? head->list_objects : 0) + state.objects - state.inuse) & 0xffffff;
+                slab->list_objects = min_of(objects, (uint32_t)LIST_OBJECTS_MAX) & 0xffffff;
         slab->next = slot->partial;
         slot->partial = page_number(slab);
 }

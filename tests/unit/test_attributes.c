@@ -14,6 +14,7 @@
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
 #include "slub/counters.h"
+#include "slub/slab.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -588,6 +589,26 @@ static void child_cpu_objects(void)
         check_equal(again, 3);
 }
 
+/* A descriptor counts 24 bits of free objects: with a limit beyond them the list ends there. */
+static void child_most_cpu_objects(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
+        unsigned long counts[2];
+
+        stay_on_this_cpu();
+        write_value("cpu_partial", "4294967295");
+        take(cache, 0, 24);
+        give(cache, 0, 1);
+        slab_of(cache, objects[0])->list_objects = (1 << 24) - 1;
+        give(cache, 8, 9);
+        check_equal(sscanf(value_of("counted", "slabs_cpu_partial"), "%lu(%lu)", &counts[0],
+                           &counts[1]),
+                    2);
+        check_equal(counts[0], 1);
+        check_equal(counts[1], 1);
+        EXPECT_NODES("counted", "partial", 1);
+}
+
 /* 9.2: "SUM C0=x", 0 clears, and there is nothing to read where nothing is counted. */
 static void child_counters(void)
 {
@@ -955,6 +976,7 @@ CHILD_TEST(flags, "")
 CHILD_TEST(node_counts, COUNTED_OUT ",cpu_partial=0")
 CHILD_TEST(cpu_counts, COUNTED_OUT)
 CHILD_TEST(cpu_objects, COUNTED_OUT ",cpu_partial_accounting=objects")
+CHILD_TEST(most_cpu_objects, COUNTED_OUT ",cpu_partial_accounting=objects")
 CHILD_TEST(counters, COUNTED_OUT ",counted.stats=1")
 CHILD_TEST(sheaf_objects, "sheaf_capacity=4,slub_max_order=0")
 CHILD_TEST(constructor, "")
@@ -996,6 +1018,7 @@ int main(int argc, char **argv)
                 {"node_counts", child_node_counts},
                 {"cpu_counts", child_cpu_counts},
                 {"cpu_objects", child_cpu_objects},
+                {"most_cpu_objects", child_most_cpu_objects},
                 {"counters", child_counters},
                 {"sheaf_objects", child_sheaf_objects},
                 {"constructor", child_constructor},
@@ -1021,6 +1044,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(node_counts),
                 cmocka_unit_test(cpu_counts),
                 cmocka_unit_test(cpu_objects),
+                cmocka_unit_test(most_cpu_objects),
                 cmocka_unit_test(counters),
                 cmocka_unit_test(sheaf_objects),
                 cmocka_unit_test(constructor),
