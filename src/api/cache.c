@@ -333,7 +333,9 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
                 alias_remove_all_locked(cache);
                 percpu_flush(cache, true);
                 /* With leftovers the record leaks too: frees of them may still come. */
-                if (!cache->engine->teardown(cache)) {
+                if (cache->engine->teardown(cache)) {
+                        figures_show_cache(cache);
+                } else {
                         percpu_retire(cache);
                         metadata_free(cache, cache_record_bytes());
                 }

@@ -58,6 +58,11 @@ void figures_show_cache(struct kmem_cache *cache)
         /* A child that changes a cache before its first slow path (REG-2). */
         if (unlikely(!load_relaxed(registry_seen)))
                 registry_leave();
+        /* Destroyed with objects left (S8-08): frees of them still write to the record, which stays. */
+        if (!cache->references) {
+                store_release(&figures->head.kind, (uint32_t)RECORD_FREE);
+                return;
+        }
         show_limits(cache, figures);
         store_relaxed(&figures->object_size, cache->object_size);
         store_relaxed(&figures->slab_size, cache->size);

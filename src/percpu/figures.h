@@ -12,7 +12,10 @@
 /* Under cache_mutex. */
 KMEM_HIDDEN void figures_add_cache(struct kmem_cache *cache);
 KMEM_HIDDEN void figures_drop_cache(struct kmem_cache *cache);
-/* After a change of attributes, or when the cache is complete. Under cache_mutex. */
+/*
+ * After a change of attributes, when the cache is complete, or destroyed with objects left: then nobody is
+ * to see it any more. Under cache_mutex.
+ */
 KMEM_HIDDEN void figures_show_cache(struct kmem_cache *cache);
 /* Under slots_lock. */
 KMEM_HIDDEN void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id);

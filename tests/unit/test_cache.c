@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MANY = 300 };
 
@@ -371,6 +373,47 @@ static void child_leftovers(void)
         exercise(kmem_cache_create("after", 64, 0, 0, NULL), 64);
 }
 
+/* How many caches of that name others see. */
+static unsigned int count_shown(const char *name)
+{
+        const char *records = (const char *)registry;
+        unsigned int found = 0;
+
+        check(registry_is_made());
+        for (uint64_t at = REGISTRY_HEAD_BYTES; at < registry->used_bytes;) {
+                const struct registry_cache *cache = (const void *)(records + at);
+
+                found += cache->head.kind == RECORD_CACHE && strcmp(cache->name, name) == 0;
+                at += max_of(cache->head.bytes, 64u);
+        }
+        return found;
+}
+
+/* Nor does a child show it in its own registry, and its objects may be freed in both. */
+static void child_shown_leftovers(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("leaky", 64, 0, 0, NULL);
+        pid_t child;
+        int status;
+
+        for (unsigned int i = 0; i < 3; i++)
+                objects[i] = kmem_cache_alloc(cache, 0);
+        check_equal(count_shown("leaky"), 1);
+        kmem_cache_destroy(cache);
+        check_equal(count_shown("leaky"), 0);
+        child = fork();
+        check(child >= 0);
+        for (unsigned int i = 0; i < 3; i++)
+                kfree(objects[i]);
+        exercise(kmem_cache_create("after", 64, 0, 0, NULL), 64);
+        check_equal(count_shown("after"), 1);
+        check_equal(count_shown("leaky"), 0);
+        if (child == 0)
+                _exit(0);
+        check_equal(waitpid(child, &status, 0), child);
+        check_equal(status, 0);
+}
+
 static void leftovers(void **state)
 {
         static struct child_result result;
@@ -384,6 +427,7 @@ static void leftovers(void **state)
                      debugged ? "BUG leaky (Not tainted): Objects remaining on "
                                 "__kmem_cache_shutdown()"
                               : "BUG leaky: Objects remaining on __kmem_cache_shutdown()");
+        child_passes("shown_leftovers", "registry=on");
         child_run("leftovers", NULL, &result);
         assert_int_equal(result.status, 0);
         assert_non_null(strstr(result.output, "kmem_cache_destroy leaky: Slab cache still has "
@@ -756,6 +800,7 @@ int main(int argc, char **argv)
                 {"panic", child_panic},
                 {"usercopy", child_usercopy},
                 {"leftovers", child_leftovers},
+                {"shown_leftovers", child_shown_leftovers},
                 {"merging", child_merging},
                 {"many_caches", child_many_caches},
                 {"exhausted", child_exhausted},
