@@ -14,6 +14,7 @@
 #include "debug/debug.h"
 #include "page/deferred.h"
 #include "percpu/figures.h"
+#include "percpu/stock.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -457,8 +458,7 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
                 return;
         }
         if (own && own != cache)
-                message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s",
-                        cache->name, object, own->name);
+                report_stranger(cache, own, object);
         block_free_at(object, "kmem_cache_free", site);
 }
 

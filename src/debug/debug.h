@@ -57,6 +57,9 @@ KMEM_HIDDEN uint32_t debug_request(const struct kmem_cache *cache, const void *o
 /* By whoever holds the object, which keeps its first bytes. */
 KMEM_HIDDEN void debug_set_request(struct kmem_cache *cache, void *object, size_t bytes);
 
+/* report.c: flag U: says who took an object that is about to be freed to another cache (S8-42). */
+KMEM_HIDDEN void debug_report_stranger(struct kmem_cache *cache, void *object);
+
 /* validate.c: checks all slabs that are on lists (S10-30); returns their number. */
 KMEM_HIDDEN uint64_t debug_validate(struct kmem_cache *cache);
 /* Names the objects still in use in the slabs that are left (S8-08); returns their number. */

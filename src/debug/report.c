@@ -153,6 +153,21 @@ void report_add_tracks(struct debug_report *report, void *object)
         add_track(report, "Freed", object_track(report->cache, object, TRACK_FREE));
 }
 
+void debug_report_stranger(struct kmem_cache *cache, void *object)
+{
+        struct debug_report report;
+        struct engine_node *node;
+
+        if (!has_flag(cache, SLAB_STORE_USER) || !cache->engine->is_object(cache, object))
+                return;
+        report_begin(&report, cache);
+        node = slab_node(cache, slab_of(cache, object));
+        lock_take(&node->list_lock);
+        report_add_tracks(&report, object);
+        lock_drop(&node->list_lock);
+        report_send(&report);
+}
+
 static void add_slab(struct debug_report *report, struct page *slab)
 {
         struct slab_state state = state_read(slab);

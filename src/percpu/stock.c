@@ -5,6 +5,7 @@
 #include "base/message.h"
 #include "base/options.h"
 #include "base/probe.h"
+#include "debug/debug.h"
 #include "percpu/marks.h"
 #include "percpu/percpu.h"
 
@@ -53,14 +54,21 @@ bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *r
         return room;
 }
 
+void report_stranger(const struct kmem_cache *cache, struct kmem_cache *own, void *object)
+{
+        message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,
+                object, own->name);
+        if (own->debug)
+                debug_report_stranger(own, object);
+}
+
 void object_give_to_own(struct kmem_cache *cache, void *object)
 {
         struct kmem_cache *own = caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT];
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(&slot, own);
 
-        message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,
-                object, own->name);
+        report_stranger(cache, own, object);
         /* Freed as another cache's, it passed no slow path that would have uncharged it. */
         if (cache_has_owners(own))
                 owner_forget(own, object);

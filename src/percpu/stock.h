@@ -14,6 +14,9 @@ KMEM_HIDDEN struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot
 KMEM_HIDDEN bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                            struct sheaf *sheaf);
 
+/* Says that an object of @own is freed to another cache, and if that is known who took it (S8-42). */
+KMEM_HIDDEN void report_stranger(const struct kmem_cache *cache, struct kmem_cache *own,
+                                 void *object);
 /*
  * Gives objects of other caches to their own, with a message each. What is left is
  * objects[0 .. result). No lock may be held.

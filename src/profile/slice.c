@@ -29,11 +29,12 @@ bool profile_slice(unsigned int period_ms)
         begun = system_time_ns();
         store_relaxed(&profile_in_slice, true);
         stopped = percpu_stop(&slots);
-        lock_drop(&cache_mutex);
-        if (!stopped) {
+        /* Before the lock is dropped: a child forked behind it would stay in a slice that there is not. */
+        if (!stopped)
                 store_relaxed(&profile_in_slice, false);
+        lock_drop(&cache_mutex);
+        if (!stopped)
                 return false;
-        }
         event_pause(slice_ms);
         store_relaxed(&profile_in_slice, false);
         add_relaxed(&registry->slice_ns, system_time_ns() - begun);

@@ -556,7 +556,7 @@ static void child_slab_gone(void)
 static void child_wrong_cache(void)
 {
         struct kmem_cache *other = kmem_cache_create("other", 64, 0, F | Z, NULL);
-        char *object = victim_make(64, 0, F | Z);
+        char *object = victim_make(64, 0, F | Z | U);
 
         kmem_cache_free(other, object);
         check(kmem_cache_alloc(victim, 0) == object);
@@ -680,7 +680,7 @@ static const struct attack {
          {"BUG victim (Not tainted): Invalid object pointer 0x",
           "BUG victim (Tainted: B): Invalid object pointer 0x", "FIX victim: Object at 0x"}},
         {"slab_gone", NULL, {"BUG victim (Not tainted): Invalid object pointer 0x", "not freed"}},
-        {"wrong_cache", NULL, {"wrong slab cache: the object is from victim"}},
+        {"wrong_cache", NULL, {"wrong slab cache: the object is from victim\nAllocated in "}},
         {"release", NULL, {"[Poison overwritten] 0x", "@offset=9. First byte 0x78"}},
         {"trace",
          NULL,
