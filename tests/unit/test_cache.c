@@ -401,6 +401,11 @@ static void child_shown_leftovers(void)
         check_equal(count_shown("leaky"), 1);
         kmem_cache_destroy(cache);
         check_equal(count_shown("leaky"), 0);
+        if (under_qemu()) {
+                puts("# not checked: qemu clears no page in children, which tells them of their "
+                     "fork");
+                return;
+        }
         child = fork();
         check(child >= 0);
         for (unsigned int i = 0; i < 3; i++)
