@@ -480,9 +480,10 @@ int main(int argc, char **argv)
                 return EXIT_SKIP;
         }
         checked_caches_create();
-        /* Its looks are ours to make, and its start blocks the traps. */
-        if (options.reclaim_thread != RECLAIM_OFF)
-                fail("expected option reclaim_thread=off");
+        /* The thread's looks are ours to make; its start, and that of the registry, block the traps. */
+        if (options.reclaim_thread != RECLAIM_OFF || options.registry != REGISTRY_ON)
+                fail("expected options reclaim_thread=off,registry=on");
+        use_all(NULL); /* makes it, if it can be made */
         signal(SIGABRT, say_where);
         signal(SIGSEGV, say_where);
         random_state = seed * 0x9e3779b97f4a7c15ull | 1;
