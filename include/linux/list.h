@@ -69,9 +69,11 @@ static inline void list_del_init(struct list_head *entry)
         INIT_LIST_HEAD(entry);
 }
 
+/* In place of a head of an empty list @entry heads an empty one: its neighbours are read in turn. */
 static inline void list_replace(struct list_head *old, struct list_head *entry)
 {
-        kmem_list_insert(entry, old->prev, old->next);
+        kmem_list_join(entry, old->next);
+        kmem_list_join(old->prev, entry);
 }
 
 static inline void list_replace_init(struct list_head *old, struct list_head *entry)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Macros of include/linux/ whose results, constness and evaluation kernel code relies on. */
+/* What kernel code relies on in include/linux/: results, constness, evaluation, and ends of ranges. */
 #include <linux/kernel.h>
+#include <linux/list.h>
 
 static unsigned int failures;
 static unsigned int evaluated;
@@ -59,9 +60,27 @@ static void check_division(void)
         CHECK(roundup(16, 8) == 16 && roundup(10, 3) == 12 && rounddown(10, 3) == 9);
 }
 
+/* Also for the head of an empty list, as those who take over all work that came do. */
+static void check_lists(void)
+{
+        struct list_head entries[2];
+        LIST_HEAD(old);
+        LIST_HEAD(taken);
+
+        list_replace_init(&old, &taken);
+        CHECK(list_empty(&old) && list_empty(&taken) && taken.prev == &taken);
+        list_add_tail(&entries[0], &old);
+        list_add_tail(&entries[1], &old);
+        list_replace_init(&old, &taken);
+        CHECK(list_empty(&old) && list_count_nodes(&taken) == 2);
+        CHECK(taken.next == &entries[0] && taken.prev == &entries[1]);
+        CHECK(entries[0].prev == &taken && entries[1].next == &taken);
+}
+
 int main(void)
 {
         check_powers();
         check_division();
+        check_lists();
         return failures != 0;
 }
