@@ -77,7 +77,15 @@ static inline void refcount_dec(refcount_t *count)
 /* Decrements unless the count is 1. */
 static inline __must_check bool refcount_dec_not_one(refcount_t *count)
 {
-        return atomic_add_unless(&count->refs, -1, 1);
+        int old = atomic_read(&count->refs);
+
+        do {
+                if (old == 1)
+                        return false;
+                if (WARN(old < 1, "refcount_t: underflow; use after free\n"))
+                        return true;
+        } while (!atomic_try_cmpxchg(&count->refs, &old, old - 1));
+        return true;
 }
 
 static inline __must_check bool refcount_dec_if_one(refcount_t *count)

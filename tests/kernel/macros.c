@@ -2,6 +2,7 @@
 /* What kernel code relies on in include/linux/: results, constness, evaluation, and ends of ranges. */
 #include <linux/kernel.h>
 #include <linux/list.h>
+#include <linux/refcount.h>
 
 static unsigned int failures;
 static unsigned int evaluated;
@@ -77,10 +78,25 @@ static void check_lists(void)
         CHECK(entries[0].prev == &taken && entries[1].next == &taken);
 }
 
+/* Each way down ends at 0; the warnings are on standard error. */
+static void check_refcounts(void)
+{
+        refcount_t count = REFCOUNT_INIT(2);
+
+        CHECK(refcount_dec_not_one(&count) && refcount_read(&count) == 1);
+        CHECK(!refcount_dec_not_one(&count) && refcount_read(&count) == 1);
+        refcount_set(&count, 0);
+        CHECK(refcount_dec_not_one(&count) && refcount_read(&count) == 0);
+        CHECK(!refcount_dec_if_one(&count) && refcount_read(&count) == 0);
+        CHECK(!refcount_dec_and_test(&count) && refcount_read(&count) == 0);
+        CHECK(!refcount_inc_not_zero(&count) && refcount_read(&count) == 0);
+}
+
 int main(void)
 {
         check_powers();
         check_division();
         check_lists();
+        check_refcounts();
         return failures != 0;
 }
