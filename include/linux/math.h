@@ -41,9 +41,10 @@
 
 #define do_div(value, divisor)                                                                     \
         ({                                                                                         \
-                u32 kmem_rest_ = (u32)((value) % (divisor));                                       \
+                u32 kmem_divisor_ = (divisor);                                                     \
+                u32 kmem_rest_ = (u32)((value) % kmem_divisor_);                                   \
                                                                                                    \
-                (value) /= (divisor);                                                              \
+                (value) /= kmem_divisor_;                                                          \
                 kmem_rest_;                                                                        \
         })
 

@@ -49,6 +49,8 @@ static void check_powers(void)
 
 static void check_division(void)
 {
+        u64 divided = 107;
+
         CHECK(DIV_ROUND_CLOSEST(7, 2) == 4);
         CHECK(DIV_ROUND_CLOSEST(-7, 2) == -4);
         CHECK(DIV_ROUND_CLOSEST(7, -2) == -4);
@@ -58,6 +60,8 @@ static void check_division(void)
         CHECK_ONCE(DIV_ROUND_CLOSEST(once(7), once(2)), 2, 4);
         CHECK_ONCE(roundup(once(9), once(8)), 2, 16);
         CHECK_ONCE(rounddown(once(9), once(8)), 2, 8);
+        CHECK_ONCE(do_div(divided, once(10)), 1, 7);
+        CHECK(divided == 10);
         CHECK(roundup(16, 8) == 16 && roundup(10, 3) == 12 && rounddown(10, 3) == 9);
 }
 
