@@ -35,12 +35,15 @@ struct kmem_module {
         const char *name;
         int (*init)(void);  /* or NULL */
         void (*exit)(void); /* or NULL */
+        const char *file;   /* the same address in all records of a file, and in no other file's */
 };
 
+static char kmem_module_file __attribute__((__unused__));
+
 #define KMEM_MODULE_RECORD(suffix, ...)                                                            \
-        static const struct kmem_module kmem_module_record_##suffix                                \
-                __attribute__((__used__, __section__("kmem_modules"),                              \
-                               __aligned__(sizeof(void *)))) = {KBUILD_MODNAME, __VA_ARGS__}
+        static const struct kmem_module kmem_module_record_##suffix __attribute__((                \
+                __used__, __section__("kmem_modules"), __aligned__(sizeof(void *)))) = {           \
+                KBUILD_MODNAME, __VA_ARGS__, &kmem_module_file}
 #define module_init(function) KMEM_MODULE_RECORD(init, function, NULL)
 #define module_exit(function) KMEM_MODULE_RECORD(exit, NULL, function)
 #define late_initcall(function) module_init(function)
@@ -50,17 +53,20 @@ struct kmem_module {
 extern const struct kmem_module __start_kmem_modules[] __attribute__((__weak__));
 extern const struct kmem_module __stop_kmem_modules[] __attribute__((__weak__));
 
-/* Runs the exit functions of the records in front of @end, last first. */
-static inline void kmem_modules_exit_before(const struct kmem_module *end)
+/*
+ * Runs the exit functions of the records in front of @end, last first, but for those of file @failed:
+ * its own may lie in front of its init, as compilers lay out a file's variables in either order.
+ */
+static inline void kmem_modules_exit_before(const struct kmem_module *end, const char *failed)
 {
         while (end > __start_kmem_modules)
-                if ((--end)->exit)
+                if ((--end)->exit && end->file != failed)
                         end->exit();
 }
 
 static inline void kmem_modules_exit(void)
 {
-        kmem_modules_exit_before(__stop_kmem_modules);
+        kmem_modules_exit_before(__stop_kmem_modules, NULL);
 }
 
 /* Runs all init functions in link order. The first error ends it, undoes it and is returned. */
@@ -73,7 +79,7 @@ static inline int kmem_modules_init(void)
 
                 if (error) {
                         pr_err("module %s: init returned %d\n", module->name, error);
-                        kmem_modules_exit_before(module);
+                        kmem_modules_exit_before(module, module->file);
                         return error;
                 }
         }
