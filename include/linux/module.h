@@ -40,10 +40,18 @@ struct kmem_module {
 
 static char kmem_module_file __attribute__((__unused__));
 
+/* In link order with -flto, too: gcc takes the files' variables apart, clang leaves them in order. */
+#if __has_attribute(__no_reorder__)
+#define KMEM_MODULE_IN_ORDER __attribute__((__no_reorder__))
+#else
+#define KMEM_MODULE_IN_ORDER
+#endif
+
 #define KMEM_MODULE_RECORD(suffix, ...)                                                            \
-        static const struct kmem_module kmem_module_record_##suffix __attribute__((                \
-                __used__, __section__("kmem_modules"), __aligned__(sizeof(void *)))) = {           \
-                KBUILD_MODNAME, __VA_ARGS__, &kmem_module_file}
+        static const struct kmem_module kmem_module_record_##suffix KMEM_MODULE_IN_ORDER           \
+                __attribute__((__used__, __section__("kmem_modules"),                              \
+                               __aligned__(sizeof(void *)))) = {KBUILD_MODNAME, __VA_ARGS__,       \
+                                                                &kmem_module_file}
 #define module_init(function) KMEM_MODULE_RECORD(init, function, NULL)
 #define module_exit(function) KMEM_MODULE_RECORD(exit, NULL, function)
 #define late_initcall(function) module_init(function)
