@@ -34,7 +34,7 @@ struct trace_writer {
         bool failed;
         size_t packed_room;
         uint8_t *packed;
-        uint8_t block[BLOCK_BYTES_MAX];
+        uint8_t block[BLOCK_BYTES_MAX]; /* the one that is being written */
         uint8_t waiting_columns[BLOCK_RECORDS_MAX * RECORD_BYTES]; /* each with room for all */
 };
 
@@ -73,19 +73,12 @@ static void write_names(struct trace_writer *writer, enum block_kind kind,
                         struct waiting_names *names)
 {
         struct block_header header = {kind, names->count};
-        uint8_t *plain;
 
         if (!names->count)
                 return;
-        plain = malloc(sizeof(header) + names->bytes);
-        if (!plain) {
-                fail(writer, "cannot write names", strerror(ENOMEM));
-                return;
-        }
-        memcpy(plain, &header, sizeof(header));
-        memcpy(plain + sizeof(header), names->text, names->bytes);
-        write_frame(writer, plain, sizeof(header) + names->bytes);
-        free(plain);
+        memcpy(writer->block, &header, sizeof(header));
+        memcpy(writer->block + sizeof(header), names->text, names->bytes);
+        write_frame(writer, writer->block, sizeof(header) + names->bytes);
         names->count = 0;
         names->bytes = 0;
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -321,6 +322,37 @@ def test_a_source_that_would_be_cut_off_is_not_written(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(tr.TraceError, match="No such file"):
         tr.write_trace(tmp_path / "missing" / "one.ktrace", lives(1))
+
+
+# Names for more than one block, and once the file is begun no room for another one.
+MANY_NAMES = """
+import ctypes, resource, sys
+from kmem import trace as tr
+
+library, error = ctypes.CDLL(str(tr.LIBRARY)), tr._Error()
+library.trace_writer_open.restype = ctypes.c_void_p
+writer = ctypes.c_void_p(
+    library.trace_writer_open(sys.argv[1].encode(), 1, 4096, None, ctypes.byref(error))
+)
+with open("/proc/self/statm") as statm:
+    pages = int(statm.read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, ((pages + 64) * 4096, resource.RLIM_INFINITY))
+for _ in range(2000):
+    library.trace_writer_site(writer, b"n" * 4000)
+library.trace_writer_close.restype = ctypes.c_bool
+print(library.trace_writer_close(writer, ctypes.c_uint64(0), ctypes.byref(error)))
+"""
+
+
+def test_names_without_memory(tmp_path: Path) -> None:
+    path = tmp_path / "one.ktrace"
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_NAMES, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert path.exists() == (done.stdout == "True\n")
+    if path.exists():
+        assert tr.read_trace(path).sites == ["n" * 4000] * 2000
 
 
 # ---- SLTR0001 -----------------------------------------------------------------------------------
