@@ -296,10 +296,12 @@ void lives_add(struct lives *lives, const struct lives_event *event)
 
 bool lives_close(struct lives *lives, struct lives_counts *counts, struct trace_error *error)
 {
-        bool whole = trace_writer_close(lives->writer, lives->objects, error);
+        bool whole;
 
-        if (whole && lives->out_of_memory)
-                whole = trace_fail(error, 0, "no memory, or more objects or caches than ids");
+        if (lives->out_of_memory)
+                trace_writer_give_up(lives->writer,
+                                     "no memory, or more objects or caches than ids");
+        whole = trace_writer_close(lives->writer, lives->objects, error);
         *counts = lives->counts;
         lives_free(lives);
         return whole;

@@ -122,6 +122,8 @@ void trace_writer_cache(struct trace_writer *writer, const char *name);
 void trace_writer_site(struct trace_writer *writer, const char *name);
 /* Times must not fall. */
 void trace_writer_add(struct trace_writer *writer, const struct trace_record *record);
+/* The trace lacks something: closing it fails, with this text unless there was an earlier failure. */
+void trace_writer_give_up(struct trace_writer *writer, const char *why);
 /* @objects: as in struct trace. Frees the writer; on failure the file is removed. */
 bool trace_writer_close(struct trace_writer *writer, uint64_t objects, struct trace_error *error);
 

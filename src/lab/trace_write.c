@@ -150,6 +150,13 @@ void trace_writer_add(struct trace_writer *writer, const struct trace_record *re
                 write_records(writer);
 }
 
+void trace_writer_give_up(struct trace_writer *writer, const char *why)
+{
+        if (!writer->failed)
+                trace_fail(&writer->error, 0, "%s", why);
+        writer->failed = true;
+}
+
 static void write_header(struct trace_writer *writer, uint32_t cpus, uint32_t page_bytes,
                          const char *source)
 {

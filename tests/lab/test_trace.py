@@ -4,6 +4,7 @@ the byte where it is (docs/trace-format.md)."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
 import subprocess
@@ -342,6 +343,25 @@ for _ in range(2000):
 library.trace_writer_close.restype = ctypes.c_bool
 print(library.trace_writer_close(writer, ctypes.c_uint64(0), ctypes.byref(error)))
 """
+
+
+@pytest.mark.parametrize("caches", [1, 1 << 16])
+def test_lives_of_more_caches_than_ids_leave_no_trace(tmp_path: Path, caches: int) -> None:
+    """Two names are there already."""
+    path = tmp_path / "one.ktrace"
+    library, error = ctypes.CDLL(str(tr.LIBRARY)), tr._Error()
+    library.lives_open.restype = ctypes.c_void_p
+    library.lives_close.restype = ctypes.c_bool
+    lives = ctypes.c_void_p(
+        library.lives_open(bytes(path), 1, 4096, b"", None, None, ctypes.byref(error))
+    )
+    for number in range(caches):
+        library.lives_cache(lives, b"%x" % number)
+    counts = (ctypes.c_uint64 * 6)()
+    assert library.lives_close(lives, counts, ctypes.byref(error)) == (caches == 1)
+    assert path.exists() == (caches == 1)
+    if caches > 1:
+        assert b"more objects or caches than ids" in error.text
 
 
 def test_names_without_memory(tmp_path: Path) -> None:
