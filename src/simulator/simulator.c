@@ -251,17 +251,34 @@ KMEM_PUBLIC int sim_cpu_online(unsigned int cpu, bool online)
 
 /* Since when, and from when to when, each list lock is free and held, by its queue number. */
 static struct {
+        const struct lock *lock; /* whose it is, as long as that says so too */
         uint64_t free_at;
         uint64_t taken_at;
 } queues[1 << 15];
-static unsigned int queues_used = 1;
+static unsigned int queue_latest;
+
+/*
+ * A number that no lock has; 0 is none. There are enough for all nodes of 4,095 caches. Caches come and
+ * go, and what has a lock that is gone, which is never unmapped, begins as zero when it is used again.
+ */
+static unsigned int queue_for(const struct lock *lock)
+{
+        for (unsigned int tried = 1; tried < array_size(queues); tried++) {
+                unsigned int number = queue_latest = queue_latest % (array_size(queues) - 1) + 1;
+
+                if (!queues[number].lock || queues[number].lock->queue != number) {
+                        queues[number].lock = lock;
+                        queues[number].free_at = 0;
+                        return number;
+                }
+        }
+        message_fatal("simulated: more than %zu list locks", array_size(queues) - 1);
+}
 
 void sim_lock_wait(struct lock *lock)
 {
-        if (!lock->queue) {
-                check_or_die(queues_used < array_size(queues));
-                lock->queue = queues_used++ & 0x7fff;
-        }
+        if (!lock->queue)
+                lock->queue = queue_for(lock) & 0x7fff;
         if (queues[lock->queue].free_at > sim.clock) {
                 sim.counts.list_waits++;
                 sim.counts.list_wait_ps += queues[lock->queue].free_at - sim.clock;

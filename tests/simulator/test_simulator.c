@@ -560,12 +560,28 @@ static void child_list_waits(void)
                     counts.list_wait_ps + 100 + 10 * counts.locks[SIM_LOCK_LIST].taken);
 }
 
+/* More list locks come and go than can be known at once. */
+static void child_many_lists(void)
+{
+        const struct sim_costs costs = {.lock[SIM_LOCK_LIST] = 10};
+
+        start(4, 1);
+        sim_set_costs(&costs);
+        for (unsigned int i = 0; i < 40000; i++) {
+                struct kmem_cache *cache = kmem_cache_create("list", 512, 0, 0, NULL);
+
+                kmem_cache_free(cache, kmem_cache_alloc(cache, 0));
+                kmem_cache_destroy(cache);
+        }
+}
+
 static void clocks_add_up(void **state)
 {
         (void)state;
         child_passes("clocks", "sheaf_capacity=0");
         child_passes("clocks", "sheaf_capacity=0,freeze=eager");
         child_passes("list_waits", "sheaf_capacity=0");
+        child_passes("many_lists", "sheaf_capacity=0");
 }
 
 /* ---- Counts ------------------------------------------------------------------------------- */
@@ -939,6 +955,7 @@ int main(int argc, char **argv)
                 {"zones", child_zones},
                 {"clocks", child_clocks},
                 {"list_waits", child_list_waits},
+                {"many_lists", child_many_lists},
                 {"counts", child_counts},
                 {"hand_overs", child_hand_overs},
                 {"costs", child_costs},
