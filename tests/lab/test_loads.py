@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from kmem import cpu_partial, freeze, workloads
 from kmem.costs import read_costs
+from kmem.hackbench import CACHES
 from kmem.lab_report import Report, as_html
 from kmem.loads import NO_CLOCK, Load, allocator_ns, run
 from kmem.setup import KmemError, read_mail
@@ -122,6 +124,15 @@ def test_a_trace_has_every_object_once(name: str, tmp_path: Path) -> None:
         by_size = allocs.filter(allocs["cache"] == CACHE_KMALLOC)["given"].to_list()
         assert by_size.count(512) == MESSAGES[name]
         assert document["counts"]["calls"] == 4 * MESSAGES[name]
+
+
+def test_what_cpus_have_is_before_the_trace(tmp_path: Path) -> None:
+    """Of the table with objects for each CPU, which are there when the trace begins."""
+    file = tmp_path / "load.ktrace"
+    load = small("messages", trace=str(file), loops=4)
+    run(replace(load, caches=CACHES))
+    records = read_trace(file).records
+    assert (records["operation"] == ALLOC).sum() == (records["operation"] == FREE).sum() > 0
 
 
 # ---- The check against recorded runs ------------------------------------------------------------

@@ -56,6 +56,9 @@ void record_event(bool frees, unsigned int kind, const void *object)
         size_t grain = ((uintptr_t)object - heap.base) >> GRAIN_SHIFT;
         uint64_t now = sim.clock > started ? (sim.clock - started) / 1000 : 0;
 
+        /* What each CPU has comes before the load, and stays. */
+        if (!writer)
+                return;
         if (grain >= GRAINS)
                 die("a load that is recorded has 4 GiB of slabs at most", "");
         if (!frees)
