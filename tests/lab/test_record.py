@@ -445,6 +445,31 @@ def test_kernel_passes_signals_on(tmp_path: Path) -> None:
     assert not [p for p in Path("/sys/kernel/tracing/instances").iterdir() if "kmem-" in p.name]
 
 
+def test_kernel_is_ended_before_the_command_runs(tmp_path: Path) -> None:
+    """By a signal that comes while the ring buffers are made: the command does not begin."""
+    need_tracefs()
+    out, ran = tmp_path / "k", tmp_path / "ran"
+    tool = kmem_record.KERNEL_TOOL
+    arguments = [out, tmp_path, "0", "1408", "", "sh", "-c", f"echo >{ran}; exec sleep 20"]
+    for _ in range(20):
+        with subprocess.Popen([tool, *arguments]) as recording:
+            process = Path(f"/proc/{recording.pid}")
+            while recording.poll() is None:
+                if Path(f"/sys/kernel/tracing/instances/kmem-record-{recording.pid}").exists():
+                    break
+            recording.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, recording.pid, os.WSTOPPED | os.WNOWAIT)
+            begun = (process / "task" / process.name / "children").read_text()
+            recording.send_signal(signal.SIGTERM)
+            recording.send_signal(signal.SIGCONT)
+            assert recording.wait(60) == 0
+        if not begun:
+            break
+        ran.unlink(missing_ok=True)
+    assert not ran.exists()
+    assert json.loads((tmp_path / "report").read_text())["status"] == 128 + signal.SIGTERM
+
+
 def test_kernel_command_status(tmp_path: Path) -> None:
     need_tracefs()
     done = record("kernel", "--out", tmp_path / "k", "--", "sh", "-c", "echo out; exit 7")

@@ -24,7 +24,7 @@
 #include <tracefs.h>
 #include <unistd.h>
 
-enum { CPUS_MOST = 4096, NAP_NS = 10000000 };
+enum { CPUS_MOST = 4096, NAP_NS = 10000000, HANDLED = 3 };
 
 /* All that kernels have, some of them older ones only. */
 static const char *const tracepoints[] = {
@@ -40,7 +40,8 @@ struct reader {
 };
 
 static struct tracefs_instance *instance;
-static volatile sig_atomic_t interrupted;
+static const int handled[HANDLED] = {SIGINT, SIGTERM, SIGHUP};
+static volatile sig_atomic_t interrupted;     /* by this signal, or 0 */
 static volatile sig_atomic_t command_process; /* 0: none runs */
 static bool stopping;                         /* by the main thread, read by the readers */
 
@@ -58,7 +59,7 @@ static void remove_instance(void)
 /* Ctrl-C goes to the command by itself, others end it. */
 static void on_signal(int number)
 {
-        interrupted = 1;
+        interrupted = number;
         if (number != SIGINT && command_process > 0)
                 kill(command_process, number);
 }
@@ -71,6 +72,17 @@ static void handle(int number)
         /* As nohup leaves it. */
         if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
                 sigaction(number, &action, NULL);
+}
+
+/* They wait until the mask is @before again. */
+static void hold_signals(sigset_t *before)
+{
+        sigset_t ours;
+
+        sigemptyset(&ours);
+        for (unsigned int i = 0; i < HANDLED; i++)
+                sigaddset(&ours, handled[i]);
+        pthread_sigmask(SIG_BLOCK, &ours, before);
 }
 
 /* Bytes of events in a page, however few: the kernel hands out whole pages. */
@@ -148,6 +160,10 @@ static void keep_slabinfo(const char *folder, const char *name)
 
 static void start_readers(struct reader *readers, unsigned int cpus, const char *folder)
 {
+        sigset_t before;
+
+        /* Signals are the main thread's. */
+        hold_signals(&before);
         for (unsigned int i = 0; i < cpus; i++) {
                 char *path;
 
@@ -163,6 +179,7 @@ static void start_readers(struct reader *readers, unsigned int cpus, const char 
                 if (pthread_create(&readers[i].thread, NULL, read_cpu, &readers[i]))
                         die("cannot start a thread");
         }
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* What the ring buffers had no room for, by the kernel's own count. */
@@ -246,20 +263,44 @@ static double now_seconds(void)
         return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+__attribute__((noreturn)) static void become(char **command, const sigset_t *mask)
+{
+        struct sigaction action;
+
+        /* A signal that comes before the command's first instruction is the command's. */
+        for (unsigned int i = 0; i < HANDLED; i++)
+                if (sigaction(handled[i], NULL, &action) == 0 && action.sa_handler == on_signal)
+                        signal(handled[i], SIG_DFL);
+        pthread_sigmask(SIG_SETMASK, mask, NULL);
+        execvp(*command, command);
+        fprintf(stderr, "%s: %s\n", *command, strerror(errno));
+        _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* The command's process, or 0 where a signal has ended the recording before it. */
+static pid_t start_command(char **command)
+{
+        sigset_t before;
+        pid_t child = 0;
+
+        hold_signals(&before);
+        if (!interrupted && (child = fork()) == 0)
+                become(command, &before);
+        if (child < 0)
+                die("fork: %s", strerror(errno));
+        command_process = child;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        return child;
+}
+
 /* Returns the command's exit status as a shell has it. */
 static int run_command(char **command)
 {
         int status = 0;
-        pid_t child = fork();
+        pid_t child = start_command(command);
 
-        if (child < 0)
-                die("fork: %s", strerror(errno));
-        command_process = child;
-        if (child == 0) {
-                execvp(*command, command);
-                fprintf(stderr, "%s: %s\n", *command, strerror(errno));
-                _exit(errno == ENOENT ? 127 : 126);
-        }
+        if (!child)
+                return 128 + interrupted;
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
                 ;
         command_process = 0;
@@ -296,9 +337,8 @@ int main(int argc, char **argv)
         source.path = argv[1];
         source.folder = argv[2];
         source.text = argv[5];
-        handle(SIGINT);
-        handle(SIGTERM);
-        handle(SIGHUP);
+        for (unsigned int i = 0; i < HANDLED; i++)
+                handle(handled[i]);
         prepare(argv[4]);
         start_readers(readers, cpus, source.folder);
         source.page_bytes = (size_t)tracefs_cpu_read_size(readers[0].cpu);
