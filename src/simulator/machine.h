@@ -15,6 +15,7 @@ struct machine {
         size_t memory_bytes;
         bool left; /* a CPU has left since the library asked last */
         bool online[SIM_CPUS_MAX];
+        bool present[SIM_CPUS_MAX]; /* also those that have left */
 };
 extern KMEM_HIDDEN struct machine machine;
 

@@ -109,6 +109,7 @@ static void describe(const struct sim_machine *wanted)
         machine.memory_bytes = wanted->memory_bytes;
         for (unsigned int cpu = 0; cpu < machine.cpus_possible; cpu++) {
                 machine.online[cpu] = cpu < machine.cpus_online;
+                machine.present[cpu] = cpu < machine.cpus_present;
                 sim.node_of[cpu] = (uint16_t)(cpu * machine.nodes / machine.cpus_possible);
         }
         sim.mark = 1;
@@ -237,7 +238,8 @@ KMEM_PUBLIC int sim_cpu_online(unsigned int cpu, bool online)
         machine.online[cpu] = online;
         if (online) {
                 machine.cpus_online++;
-                machine.cpus_present = max_of(machine.cpus_present, machine.cpus_online);
+                machine.cpus_present += !machine.present[cpu];
+                machine.present[cpu] = true;
                 hotplug_came(cpu);
         } else {
                 machine.cpus_online--;

@@ -342,6 +342,27 @@ static void child_orders(void)
         check(few->order < many->order || PAGE_SIZE / 512 >= 40);
 }
 
+/* A CPU that leaves is still there, offline; one that was not there before adds to those that are. */
+static void child_present(void)
+{
+        const struct sim_machine machine = {.cpus_online = 2,
+                                            .cpus_present = 3,
+                                            .cpus_possible = 6,
+                                            .options = given_options()};
+
+        check_equal(sim_start(&machine), 0);
+        sim_set_cpu(1);
+        check_equal(sim_cpu_online(0, false), 0);
+        check_equal(sim_cpu_online(2, true), 0);
+        check_equal(system_cpus(CPUS_PRESENT), 3);
+        check_equal(sim_cpu_online(4, true), 0);
+        check_equal(system_cpus(CPUS_PRESENT), 4);
+        check_equal(sim_cpu_online(4, false), 0);
+        check_equal(sim_cpu_online(4, true), 0);
+        check_equal(sim_cpu_online(0, true), 0);
+        check_equal(system_cpus(CPUS_PRESENT), 4);
+}
+
 /* S6-63: the free limit follows the CPUs of the node, and the last one empties its arrays. */
 static void child_slab_node(void)
 {
@@ -379,6 +400,7 @@ static void cpus_come_and_leave(void **state)
         child_passes("leaves", "engine=slab");
         child_passes("orders", "order_cpus=online");
         child_passes("slab_node", "engine=slab");
+        child_passes("present", "");
 }
 
 /* S12-04: pages and partial slabs of the own node first, others before a new slab. */
@@ -951,6 +973,7 @@ int main(int argc, char **argv)
                 {"leaves", child_leaves},
                 {"orders", child_orders},
                 {"slab_node", child_slab_node},
+                {"present", child_present},
                 {"nodes", child_nodes},
                 {"zones", child_zones},
                 {"clocks", child_clocks},
