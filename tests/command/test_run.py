@@ -395,6 +395,13 @@ def test_first_executable_in_path_wins(tmp_path: Path) -> None:
     assert kmem_run("tool", env={"PATH": path}).stdout == b"b\n"
 
 
+@pytest.mark.parametrize("path", ["/usr/bin:", "/usr/bin::/bin", ":/usr/bin", ""])
+def test_an_empty_name_in_path_is_the_current_directory(tmp_path: Path, path: str) -> None:
+    (tmp_path / "tool").symlink_to("/bin/pwd")
+    result = kmem_run("tool", env={"PATH": path}, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, f"{tmp_path}\n".encode())
+
+
 def test_script_without_interpreter_runs_as_in_a_shell(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text('echo "got $1"\n')
