@@ -80,7 +80,9 @@ class Search:
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         more = f" and {len(self.traces) - 1} more" if len(self.traces) > 1 else ""
-        return f"{self.traces[0].name}{more}, {self.goal}, seed {self.seed}, {digest[:16]}"
+        # A name of a file is bytes, SQLite takes text.
+        first = os.fsencode(self.traces[0].name).decode(errors="replace")
+        return f"{first}{more}, {self.goal}, seed {self.seed}, {digest[:16]}"
 
     def arguments(self, options: str) -> list[str]:
         machine = self.machine

@@ -5,6 +5,7 @@ prints is accepted by run and replay and has the figures printed."""
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sqlite3
@@ -464,6 +465,14 @@ def test_bad_input_is_named(tmp_path: Path, status: int, arguments: list[str], n
     (line,) = done.stderr.splitlines()
     assert line.startswith("kmem: ")
     assert named in line
+
+
+def test_a_traces_name_may_be_any_bytes(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.ktrace")
+    tr.write_trace(path, trace_of([event(0, tr.ALLOC, 0, 64)]))
+    words = [KMEM, "tune", path, "--study", tmp_path / "study.sqlite", "--trials", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_trace_with_nothing_in_it(tmp_path: Path) -> None:
