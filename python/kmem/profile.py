@@ -16,7 +16,7 @@ import typer
 from kmem.flame import draw
 from kmem.pprof import Row, encode, write
 from kmem.registry import RECORD_STACK, Registry, RegistryError, alive, open_process
-from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, whole, why_not_written
+from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, handle, whole, why_not_written
 from kmem.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
@@ -146,12 +146,32 @@ def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
             registry.ask(0, name, str(before))
 
 
-def wait(registry: Registry, seconds: float, symbols: Symbols) -> None:
+@contextlib.contextmanager
+def signals_kept() -> Iterator[list[int]]:
+    """Those that would end the command, as they come.
+
+    A terminal that is closed sends more than one, and people press Ctrl-C twice. The second must
+    not interrupt what the first brings about, or the program is left sampling.
+    """
+    kept: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        handle(lambda number, _: kept.append(number), *numbers)
+        yield kept
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
+def wait(registry: Registry, seconds: float, symbols: Symbols, signals: list[int]) -> None:
     """Until the time is over, the process ends, or the user has had enough."""
     deadline = time.monotonic() + seconds
-    with contextlib.suppress(KeyboardInterrupt):
-        while symbols.look(partial(alive, registry)) and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, 0.2))
+    while symbols.look(partial(alive, registry)) and not signals:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        time.sleep(min(left, 0.2))
 
 
 def make_rows(
@@ -201,6 +221,7 @@ def profile(
         contextlib.closing(Symbols(process)) as symbols,
     ):
         with (
+            signals_kept() as signals,
             only_one(registry),
             changed(registry, "profile_interval", interval),
             changed(registry, "profile_slices", slices) if slices else contextlib.nullcontext(),
@@ -209,7 +230,7 @@ def profile(
             sliced = registry.number("head", "slice_ns") if slices else 0
             missed_before = registry.number("head", "samples_missed")
             start = time.time_ns()
-            wait(registry, seconds, symbols)
+            wait(registry, seconds, symbols, signals)
             after = read_stacks(registry)
             duration = time.time_ns() - start
             sliced = registry.number("head", "slice_ns") - sliced if slices else 0

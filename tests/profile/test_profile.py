@@ -24,7 +24,7 @@ import pytest
 from kmem import profile as kmem_profile
 from kmem.pprof import Frame, Mapping, Row, encode
 from kmem.profile import Counts, changed, read_stacks
-from kmem.registry import RegistryError, open_process
+from kmem.registry import Registry, RegistryError, open_process
 from kmem.setup import KmemError
 from kmem.symbols import Image, Symbols, read_image
 
@@ -321,6 +321,41 @@ def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
             assert command.wait(60) == 0
         wait_until_off(process.pid)
     assert picture.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_off_after_a_signal_at_the_end(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be the second one: it does not interrupt what leaves no sampling behind."""
+    ask = Registry.ask
+
+    def interrupted(registry: Registry, birth: int, name: str, text: str = "") -> tuple[int, int]:
+        if text == "0":
+            signal.raise_signal(number)
+        return ask(registry, birth, name, text)
+
+    monkeypatch.setattr(Registry, "ask", interrupted)
+    before = {
+        each: signal.signal(each, signal.default_int_handler)
+        for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    }
+    try:
+        with sites(1000000, "registry=on") as process:
+            wait_for_registry(process.pid)
+            with contextlib.suppress(KeyboardInterrupt):
+                kmem_profile.profile(
+                    process.pid,
+                    seconds=0.1,
+                    interval=1024,
+                    slices=0,
+                    outputs=[tmp_path / "heap.svg"],
+                    view="live",
+                )
+            wait_until_off(process.pid)
+    finally:
+        for each, action in before.items():
+            signal.signal(each, action)
 
 
 @pytest.mark.parametrize("name", ["old.svg", "old.pb.gz"])
