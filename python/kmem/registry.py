@@ -324,7 +324,8 @@ class Registry:
 
     def with_texts(self, copy: bytes, row: Fields[int], base: int) -> Fields[int | str]:
         fields = Fields[int | str](self.path, "cache", row.items())
-        fields.update({name: self.text(copy, name, base) for name in ("name", "engine")})
+        fields["name"] = self.text(copy, "name", base)  # as it is: one asks for a cache by it
+        fields["engine"] = printable(self.text(copy, "engine", base))
         return fields
 
     def caches(self) -> list[Cache]:

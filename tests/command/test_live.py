@@ -293,6 +293,14 @@ def test_names_cannot_write_to_the_terminal(program: Program) -> None:
     assert "\nb!![2J!K " in value("info", program.pid)
 
 
+def test_engines_cannot_write_to_the_terminal(program: Program) -> None:
+    """A process may write what it likes over its registry, and root reads it."""
+    with open_process(program.pid, writable=True) as registry:
+        mine = next(cache for cache in registry.caches() if cache.name == "mine")
+        registry.write("cache", "engine", mine.offset, b"s\x1b[2J")
+    assert value("attr", program.pid, "mine/engine") == "s?[2J\n"
+
+
 def test_info_is_a_slab_table(program: Program) -> None:
     program.do("some = take(mine, 1000)")
     table = {line.name: line for line in parse_slabinfo(value("info", program.pid))}
