@@ -907,6 +907,15 @@ def run_command() -> int:
     return status if isinstance(status, int) else 0
 
 
+def output_fails() -> bool:
+    """Whether what was printed cannot be written: it is in the buffer still."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
 def start() -> int:
     """Run the command line and write what it printed; the exit status."""
     # Else the programs that it waits for would go on, and its folders stay.
@@ -919,6 +928,9 @@ def start() -> int:
     except OSError as error:
         if error.filename is not None:
             raise
+        if not output_fails():  # no more processes, descriptors or memory
+            say(str(error.strerror))
+            return 1
         # What is left in its buffer cannot be written at the end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         # A reader that has seen enough is no error.

@@ -11,6 +11,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -104,6 +105,23 @@ def test_output_that_cannot_be_written_is_said(arguments: str, to: str) -> None:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("kmem: standard output")
+
+
+NO_ROOM = """
+import resource, sys
+from kmem import cli, lists
+resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+sys.argv = ["kmem", "lab", "lists"]
+sys.exit(cli.start())
+"""
+
+
+def test_what_is_no_error_of_the_output_is_not_said_to_be() -> None:
+    """Here there are no descriptors to start a program with."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "kmem: Too many open files\n")
 
 
 def test_a_line_that_cannot_be_written_keeps_the_status() -> None:
