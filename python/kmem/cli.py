@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -920,6 +921,9 @@ def start() -> int:
     """Run the command line and write what it printed; the exit status."""
     # Else the programs that it waits for would go on, and its folders stay.
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
+    # Names of files, processes and caches may have letters that the locale has not.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             return run_command()

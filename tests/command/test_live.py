@@ -293,6 +293,21 @@ def test_names_cannot_write_to_the_terminal(program: Program) -> None:
     assert "\nb!![2J!K " in value("info", program.pid)
 
 
+def test_names_that_the_locale_has_no_letters_for(program: Program) -> None:
+    """They hide no other process."""
+    program.do(r"ctypes.CDLL(None).prctl(15, b'\xe6\x97\xa5', 0, 0, 0)")
+    done = subprocess.run(
+        [sys.executable, "-m", "kmem", "ps"],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1:strict"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [row for row in done.stdout.splitlines() if f"{program.pid} " in row]
+    assert [row.split()[-1] for row in rows] == [r"\u65e5"]
+
+
 def test_engines_cannot_write_to_the_terminal(program: Program) -> None:
     """A process may write what it likes over its registry, and root reads it."""
     with open_process(program.pid, writable=True) as registry:

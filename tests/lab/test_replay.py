@@ -5,7 +5,9 @@ the same document every time, and recorded boots beside the kernel's own slab ta
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +307,20 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     ):
         assert done.returncode == 0, done.stderr
         assert all(name in done.stdout for name in (*shown, path.name)), done.stdout
+
+
+def test_names_of_traces_may_be_any_bytes(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.ktrace")
+    tr.write_trace(path, trace_of([event(0, tr.ALLOC, 0, 64)]))
+    done = subprocess.run(
+        [sys.executable, "-m", "kmem", "replay", path],
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\udcff.ktrace on 1 CPU" in done.stdout
 
 
 def test_slubs_own_fast_path(tmp_path: Path) -> None:
