@@ -69,10 +69,6 @@ def check_out(out: Path) -> None:
         raise KmemError(f"record: --out {out}: {reason}; expected a file to write")
 
 
-def reset_interrupt() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def given_environment() -> dict[bytes, bytes]:
     """As the user has it: in the C locale Python has set LC_CTYPE for itself and what it starts."""
     variables = dict(os.environb)
@@ -86,16 +82,27 @@ def given_environment() -> dict[bytes, bytes]:
 
 def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
     """Ctrl-C reaches the program too, others are passed on; what it did until then is recorded."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []  # while the program was started
 
     def pass_on(number: int, _: object) -> None:
-        child.send_signal(number)
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    child = subprocess.Popen(arguments, env=given_environment(), preexec_fn=reset_interrupt)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, pass_on)
+
+    def reset_interrupt() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     try:
+        child = subprocess.Popen(arguments, env=given_environment(), preexec_fn=reset_interrupt)
+        for earlier in early:
+            child.send_signal(earlier)
         return child.wait()
     finally:
         for number, action in before.items():

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -175,6 +176,25 @@ def test_signals_are_passed_on(program: Path, tmp_path: Path, number: signal.Sig
     trace = tr.read_trace(out)
     assert_whole(trace)
     assert asked(trace.records, tr.FREE) == EXPECTED_FREES
+
+
+def test_a_signal_while_the_program_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is passed on when there is somebody to get it; no program is left behind."""
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            signal.raise_signal(signal.SIGTERM)
+
+    def end(*_: object) -> None:
+        raise AssertionError("the command has ended, and the program has not")
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        assert kmem_record.run_with_its_signals(["sleep", "20"]) == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_exec_begins_a_new_heap(program: Path, tmp_path: Path) -> None:
