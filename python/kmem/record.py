@@ -91,13 +91,16 @@ def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
         else:
             child.send_signal(number)
 
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    given = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {signal.SIGINT: given}
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, pass_on)
 
     def reset_interrupt() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # As in the background of a shell: what was ignored is so in the program.
+        if given != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     try:
         child = subprocess.Popen(arguments, env=given_environment(), preexec_fn=reset_interrupt)

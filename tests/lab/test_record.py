@@ -178,6 +178,15 @@ def test_signals_are_passed_on(program: Path, tmp_path: Path, number: signal.Sig
     assert asked(trace.records, tr.FREE) == EXPECTED_FREES
 
 
+def test_an_ignored_ctrl_c_stays_ignored(program: Path, tmp_path: Path) -> None:
+    """As in the background of a shell."""
+    script = 'kill -INT $$; exec "$0" exits'
+    command = ["sh", "-c", script, program]
+    arguments = ["program", "--out", tmp_path / "one.ktrace", "--", *command]
+    done = run(["env", "--ignore-signal=INT", KMEM, "record", *arguments])
+    assert done.returncode == 3, done.stderr
+
+
 def test_a_signal_while_the_program_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is passed on when there is somebody to get it; no program is left behind."""
 
