@@ -6,6 +6,9 @@
 .PHONY: build install demo test test-all bench lint format clean
 .DEFAULT_GOAL := build
 
+# The user's variables are for other programs in Python than those that are run here.
+unexport PYTHONHOME PYTHONPATH PYTHONPLATLIBDIR PYTHONSTARTUP PYTHONWARNINGS
+
 build:
 	@scripts/build
 

@@ -80,20 +80,37 @@ def test_programs(
         assert done.returncode == 0, library
 
 
+def put_programs(folder: Path, programs: dict[str, str]) -> None:
+    """In place of ours, by their words for a shell."""
+    for program, text in programs.items():
+        file = folder / program
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+
+
 def test_relative_destination(tmp_path: Path) -> None:
     """DESTDIR counts from where make runs; Meson's own words are its arguments here."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for program, text in (
-        ("scripts/build", ""),
-        (".venv/bin/meson", 'echo "$1" "$DESTDIR" >>calls'),
-    ):
-        file = tmp_path / program
-        file.parent.mkdir(parents=True)
-        file.write_text(f"#!/bin/sh\n{text}\n")
-        file.chmod(0o755)
+    put_programs(tmp_path, {"scripts/build": "", ".venv/bin/meson": 'echo "$1" "$DESTDIR" >>calls'})
     subprocess.run(["make", "install", "DESTDIR=../some where"], check=True, cwd=tmp_path)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[-1] == f"install {tmp_path.parent}/some where"
+
+
+def test_variables_of_python_are_for_other_programs(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copy(ROOT / "scripts" / "test", tmp_path / "scripts")
+    told = 'echo "$PYTHONHOME$PYTHONPATH" >>calls'
+    names = ("scripts/build", "scripts/venv", ".venv/bin/meson", ".venv/bin/python")
+    put_programs(tmp_path, dict.fromkeys(names, told))
+    environment = os.environ | {"PYTHONHOME": "/nonexistent", "PYTHONPATH": str(tmp_path)}
+    for command in (["make", "install", "DESTDIR=there"], ["scripts/test", "quick"]):
+        subprocess.run(command, check=True, cwd=tmp_path, env=environment)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 6
+    assert not any(calls)
 
 
 def run_venv(root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
