@@ -7,6 +7,9 @@
  * request is taken before it is copied, and done only if it is still taken. A reader that found it
  * pending a moment before and changes it clears its state first: so a copy of one that is still taken is
  * whole, and what came in its place is not marked as done with it.
+ *
+ * The handler of a signal that comes meanwhile may fork (api/fork.c). The child goes on here, and must not
+ * take away the mark by which its next slow path leaves its parent's registry (REG-2).
  */
 #include "introspect/requests.h"
 
@@ -138,10 +141,11 @@ static void honour(void)
         struct registry_request *request;
         struct registry_request copy;
         int saved_errno = errno;
+        uint32_t seen = load_relaxed(registry_seen);
         uint64_t number = 0;
         uint32_t asked;
 
-        if (load_acquire(&heap_state) != HEAP_READY || !lock_try(&cache_mutex))
+        if (!seen || load_acquire(&heap_state) != HEAP_READY || !lock_try(&cache_mutex))
                 return;
         /* Before the search: whoever asks during it is found by the next one. */
         asked = load_acquire(&registry->asked);
@@ -163,9 +167,8 @@ static void honour(void)
                 store_relaxed(&request->result, copy.result);
                 change_state(request, REQUEST_TAKEN, REQUEST_DONE);
         }
-        /* 0 is the mark of a raw clone. */
-        store_relaxed(registry_seen, asked ? asked : 1);
-        if (!asked)
+        /* 0 is the mark of a child. In one step: no fork comes between the look for it and the store. */
+        if (compare_swap(registry_seen, &seen, asked ? asked : 1) && !asked)
                 store_relaxed(&registry->asked, 1u);
         lock_drop(&cache_mutex);
         errno = saved_errno;
