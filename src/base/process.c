@@ -59,9 +59,10 @@ void system_claim_process(bool forked)
 
 void system_lend_process(bool child)
 {
+        /* None in a child of fork that the handler of a signal made just before. */
         if (child)
                 borrowers++;
-        else if (--borrowers == 0 && !load_relaxed(&own_process))
+        else if (borrowers && --borrowers == 0 && !load_relaxed(&own_process))
                 claim();
 }
 

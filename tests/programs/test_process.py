@@ -128,6 +128,13 @@ def test_child_of_vfork_is_not_whose_figures_are_shown(
     expect_ok(plain.run([program, "shown"], environment=options))
 
 
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="figures are shown in /dev/shm")
+def test_fork_in_a_handler_that_waited_for_vfork(plain: Plain, build: Build, library: Path) -> None:
+    program = build("vfork_handler_forks", "vfork_handler_forks.c")
+    options = {"LD_PRELOAD": str(library), "KMEM_OPTIONS": "registry=on"}
+    expect_ok(plain.run([program], environment=options))
+
+
 def test_a_process_that_allocates_nothing_has_no_heap(
     plain: Plain, build: Build, library: Path
 ) -> None:
