@@ -391,24 +391,46 @@ static size_t read_file(const char *path, char *text, size_t bytes)
 }
 
 /*
+ * Finds the environment's first entry that begins with @name in /proc. However much stands in front of it
+ * is read by pieces; of an entry the first @bytes - 1 characters are kept.
+ */
+static bool find_in_proc(const char *name, char *entry, size_t bytes)
+{
+        int file = open("/proc/self/environ", O_RDONLY | O_CLOEXEC);
+        size_t used = 0;
+        bool found = false;
+        char piece[1024];
+        ssize_t got;
+
+        while (file >= 0 && !found && (got = read(file, piece, sizeof(piece))) > 0)
+                for (ssize_t i = 0; i < got && !found; i++) {
+                        entry[used] = piece[i];
+                        if (piece[i]) {
+                                used = min_of(used + 1, bytes - 1);
+                                continue;
+                        }
+                        found = strncmp(entry, name, strlen(name)) == 0;
+                        used = 0;
+                }
+        if (file >= 0)
+                close(file);
+        return found;
+}
+
+/*
  * The variable's text, also before libc has set environ up: then from /proc. False if it is not
  * set or too long.
  */
 static bool read_variable(char *text)
 {
         static const char name[] = "KMEM_OPTIONS=";
-        static KMEM_SPARSE char block[64 << 10];
+        static KMEM_SPARSE char entry[sizeof(name) + TEXT_BYTES];
         const char *found = NULL;
 
-        if (environ) {
+        if (environ)
                 found = getenv("KMEM_OPTIONS");
-        } else {
-                size_t used = read_file("/proc/self/environ", block, sizeof(block));
-
-                for (size_t at = 0; used != SIZE_MAX && at < used; at += strlen(block + at) + 1)
-                        if (strncmp(block + at, name, sizeof(name) - 1) == 0)
-                                found = block + at + sizeof(name) - 1;
-        }
+        else if (find_in_proc(name, entry, sizeof(entry)))
+                found = entry + sizeof(name) - 1;
         if (!found)
                 return false;
         if (strlen(found) >= TEXT_BYTES) {

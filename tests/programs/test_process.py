@@ -285,6 +285,26 @@ def test_every_stage_of_a_life(dropin: DropIn, build: Build, plain: Plain) -> No
     assert finished.stderr == ""
 
 
+@pytest.mark.parametrize("filler", [65436, 65520, 100000])
+def test_options_behind_a_large_environment(
+    plain: Plain, build: Build, library: Path, tmp_path: Path, filler: int
+) -> None:
+    """The heap starts before libc knows the environment."""
+    early = build("libearly_late.so", "early_late_library.c", flags=("-shared", "-fPIC"))
+    program = build(
+        "early_late",
+        "early_late.c",
+        flags=THREADS,
+        libraries=(str(early), f"-Wl,-rpath,{early.parent}"),
+    )
+    table = tmp_path / "table"
+    environment = {"LD_PRELOAD": str(library), "FILLER": "x" * filler}
+    plain.run([program], environment={**environment, "KMEM_OPTIONS": f"slabinfo={table}"})
+    read_table(table)
+    long = {**environment, "KMEM_OPTIONS": "x" * 4096}
+    assert "at most 4095 characters; ignored" in plain.run([program], environment=long).stderr
+
+
 @everywhere
 def test_deep_bound_library(dropin: DropIn, build: Build) -> None:
     library = build("libdeepbind.so", "deepbind_library.c", flags=("-shared", "-fPIC"))
