@@ -26,6 +26,7 @@
 #include "base/text.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -329,12 +330,12 @@ static bool never(void)
         return false;
 }
 
-bool registry_make(void)
+static bool make_undisturbed(void)
 {
         bool first = !region;
         uint64_t namespace;
 
-        if (system_entered_sandbox() || (first && !map_region()))
+        if (first && !map_region())
                 return never();
         if (!spare)
                 spare = system_reserve(REGION_BYTES);
@@ -355,6 +356,32 @@ bool registry_make(void)
         write_head(namespace);
         store_release(&registry, (struct registry_head *)(void *)region);
         return true;
+}
+
+static bool set_signals(const uint64_t *set, uint64_t *old)
+{
+        return !refused(system_call6(SYS_rt_sigprocmask, SIG_SETMASK, (long)set, (long)old,
+                                     sizeof(*set), 0, 0));
+}
+
+/*
+ * A child that a signal's handler forked on the way would go on with it, and take its parent's file for its
+ * own, or remove it: handlers wait.
+ */
+bool registry_make(void)
+{
+        const uint64_t all = ~(uint64_t)0;
+        uint64_t old;
+        bool blocked;
+        bool made;
+
+        if (system_entered_sandbox())
+                return never();
+        blocked = set_signals(&all, &old);
+        made = make_undisturbed();
+        if (blocked)
+                set_signals(&old, NULL);
+        return made;
 }
 
 void registry_leave(void)

@@ -9,9 +9,11 @@
 #include "steps.h"
 
 #include "api/heap.h"
+#include "base/file.h"
 #include "base/registry.h"
 #include "unit.h"
 
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,11 +38,18 @@ static void honour(void)
         registry_honour();
 }
 
+static void take_slow_paths(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("registry", 64, 0, SLAB_NO_MERGE, NULL);
+
+        check(cache);
+        for (int i = 0; i < 1000; i++)
+                check(kmem_cache_alloc(cache, GFP_KERNEL));
+}
+
 static void make_registry(void)
 {
-        check(kmalloc(64, GFP_KERNEL));
-        for (int i = 0; i < 10 && !registry_is_made(); i++)
-                check(kmem_cache_create("registry-made", 64, 0, SLAB_NO_MERGE, NULL));
+        take_slow_paths();
         check(registry_is_made());
 }
 
@@ -71,13 +80,55 @@ static void test_honouring_forks(void **state)
         child_passes("honouring-forks", "registry=on,reclaim_thread=off");
 }
 
+static bool interrupts; /* the making of the next registry */
+
+extern __typeof__(file_read) __real_file_read;
+extern __typeof__(file_read) __wrap_file_read;
+
+/* The start of the process is read once the file is mapped, and before its head is whole. */
+bool __wrap_file_read(const char *path, char *text, size_t bytes)
+{
+        if (interrupts && strcmp(path, "/proc/self/stat") == 0) {
+                interrupts = false;
+                raise(SIGUSR1);
+        }
+        return __real_file_read(path, text, bytes);
+}
+
+static void handle(int number)
+{
+        fork_here();
+}
+
+static void making_forks(void)
+{
+        check(signal(SIGUSR1, handle) != SIG_ERR);
+        interrupts = true;
+        forked = -1;
+        take_slow_paths();
+        check(forked >= 0);
+        take_slow_paths();
+        check(registry_head_shown());
+        check_equal(registry->process, getpid());
+        if (forked == 0)
+                _exit(0);
+        check_child(forked);
+}
+
+static void test_making_forks(void **state)
+{
+        child_passes("making-forks", "registry=on,reclaim_thread=off");
+}
+
 int main(int argc, char **argv)
 {
         const struct child_case cases[] = {
                 {"honouring-forks", honouring_forks},
+                {"making-forks", making_forks},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_honouring_forks),
+                cmocka_unit_test(test_making_forks),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
