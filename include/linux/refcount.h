@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Reference counts: never up from 0, never below 0; both are warned of and leave the count. */
+/*
+ * Reference counts: never up from 0, never below 0; both are warned of and leave the count. One that
+ * would be too large is warned of too and is REFCOUNT_SATURATED for good: what it counts stays.
+ */
 #ifndef KMEM_LINUX_REFCOUNT_H
 #define KMEM_LINUX_REFCOUNT_H
 
 #include <linux/atomic.h>
 #include <linux/bug.h>
 #include <linux/types.h>
+
+#include <limits.h>
+
+#define REFCOUNT_SATURATED (INT_MIN / 2)
 
 typedef struct refcount_struct {
         atomic_t refs;
@@ -34,7 +41,17 @@ static inline unsigned int refcount_read(const refcount_t *count)
 
 static inline __must_check bool refcount_add_not_zero(int value, refcount_t *count)
 {
-        return atomic_add_unless(&count->refs, value, 0);
+        int old = atomic_read(&count->refs);
+        int sum;
+
+        do {
+                if (old == 0)
+                        return false;
+                if (WARN(old < 0 || __builtin_add_overflow(old, value, &sum),
+                         "refcount_t: saturated; leaking memory\n"))
+                        sum = REFCOUNT_SATURATED;
+        } while (!atomic_try_cmpxchg(&count->refs, &old, sum));
+        return true;
 }
 
 static inline __must_check bool refcount_inc_not_zero(refcount_t *count)

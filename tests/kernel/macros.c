@@ -94,6 +94,13 @@ static void check_refcounts(void)
         CHECK(!refcount_dec_if_one(&count) && refcount_read(&count) == 0);
         CHECK(!refcount_dec_and_test(&count) && refcount_read(&count) == 0);
         CHECK(!refcount_inc_not_zero(&count) && refcount_read(&count) == 0);
+        /* More references than can be counted: none of them is the last one any more. */
+        refcount_set(&count, INT_MAX);
+        refcount_inc(&count);
+        CHECK(refcount_read(&count) == (unsigned int)REFCOUNT_SATURATED);
+        CHECK(refcount_inc_not_zero(&count) && !refcount_dec_and_test(&count));
+        CHECK(refcount_dec_not_one(&count) && !refcount_dec_if_one(&count));
+        CHECK(refcount_read(&count) == (unsigned int)REFCOUNT_SATURATED);
 }
 
 int main(void)
