@@ -82,6 +82,10 @@ class _Trace(ctypes.Structure):
 class _Error(ctypes.Structure):
     _fields_ = [("offset", ctypes.c_uint64), ("text", ctypes.c_char * 240)]
 
+    def reason(self) -> str:
+        """One that names a long text is cut off at any byte."""
+        return bytes(self.text).decode(errors="replace")
+
 
 @dataclass
 class Trace:
@@ -140,10 +144,10 @@ def read_trace(path: Path) -> Trace:
     library = _library()
     raw, error = _Trace(), _Error()
     if not library.trace_load(bytes(path), raw, error):
-        raise TraceError(f"{path}: byte {error.offset}: {error.text.decode()}")
+        raise TraceError(f"{path}: byte {error.offset}: {error.reason()}")
     try:
         if not library.trace_check(raw, error):
-            raise TraceError(f"{path}: {error.text.decode()}")
+            raise TraceError(f"{path}: {error.reason()}")
         return Trace(
             records=pl.DataFrame(
                 {
@@ -197,4 +201,4 @@ def write_trace(path: Path, trace: Trace) -> None:
         setattr(raw, name, column.ctypes.data)
     with whole(path) as place:
         if not _library().trace_save(bytes(place), raw, error):
-            raise TraceError(f"{path}: {error.text.decode()}")
+            raise TraceError(f"{path}: {error.reason()}")

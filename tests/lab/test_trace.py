@@ -320,6 +320,17 @@ def test_a_source_that_would_be_cut_off_is_not_written(tmp_path: Path) -> None:
         tr.write_trace(path, trace)
 
 
+@pytest.mark.parametrize("letter", ["n", "é", "€", "𝄞"])
+def test_a_name_that_is_too_long_is_not_written(tmp_path: Path, letter: str) -> None:
+    """The message is cut off, maybe within a character."""
+    path = tmp_path / "one.ktrace"
+    trace = lives(5)
+    trace.caches = ["kmalloc", "x" + letter * 4096]
+    with pytest.raises(tr.TraceError, match=f"a name is longer than 4,095 bytes: x{letter}"):
+        tr.write_trace(path, trace)
+    assert not path.exists()
+
+
 def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(tr.TraceError, match="No such file"):
         tr.write_trace(tmp_path / "missing" / "one.ktrace", lives(1))
