@@ -61,6 +61,8 @@ def work_folder(out: Path) -> Iterator[Path]:
         with TemporaryDirectory(prefix=".kmem-record-", dir=out.resolve().parent) as folder:
             yield Path(folder)
     except OSError as error:
+        if error.filename is None:  # a program that could not be started, for want of memory
+            raise
         raise KmemError(f"record: {out}: {error.strerror}; expected a place to write to") from None
 
 

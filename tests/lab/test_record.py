@@ -4,6 +4,7 @@ tables, and of the running kernel where tracefs can be read."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -176,6 +177,20 @@ def test_signals_are_passed_on(program: Path, tmp_path: Path, number: signal.Sig
     trace = tr.read_trace(out)
     assert_whole(trace)
     assert asked(trace.records, tr.FREE) == EXPECTED_FREES
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of processes: that is not said of the trace."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(kmem_record, "build", lambda: None)
+    monkeypatch.setattr(kmem_record, "end_as_by_ctrl_c", lambda *_: None)
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(BlockingIOError):
+        kmem_record.record_program(["true"], tmp_path / "one.ktrace", [], every=False)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_ignored_ctrl_c_stays_ignored(program: Path, tmp_path: Path) -> None:
