@@ -46,6 +46,7 @@ RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
 REQUEST_PENDING, REQUEST_DONE, REQUEST_TAKEN = 1, 2, 3  # taken: being honoured
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 NODES_MOST = 64  # more are no figures of ours
+FIELDS_MOST = 4096  # likewise; the library has about a hundred
 
 FILE_MOST_BYTES = 256 << 20  # the library makes 16 MiB; a copy of more is not for the asking
 LOCK_SECONDS = 5.0  # in which other readers have made their requests
@@ -232,6 +233,8 @@ class Registry:
             raise RegistryError(
                 f"{self.path}: version {version}; this command knows up to {VERSION}"
             )
+        if count > FIELDS_MOST:
+            raise RegistryError(f"{self.path}: {count} fields; expected at most {FIELDS_MOST}")
         length = count * FIELD.itemsize
         description = b""
         if offset + length <= min(head_bytes, self.status.st_size):
@@ -300,6 +303,8 @@ class Registry:
             raise RegistryError(f"{self.path}: no fields in part {part}")
         if bases.size and (int(bases.max()) + form.itemsize > len(copy) or (bases % 8).any()):
             raise RegistryError(f"{self.path}: a {part} lies behind the end")
+        if bases.size * form.itemsize > len(copy):
+            raise RegistryError(f"{self.path}: one {part} lies in another")
         words = np.frombuffer(copy, "<u8", len(copy) // 8)
         of_part = np.arange(form.itemsize // 8)
         rows: npt.NDArray[np.void] = words[bases[:, np.newaxis] // 8 + of_part].view(form)
@@ -392,13 +397,13 @@ class Registry:
         if "zone" not in self.parts["head"]:
             return None
         place = self.parts["head"]["zone"]
-        count = min(self.number("head", "zones"), place.count)
+        count = min(self.number("head", "zones"), place.count, NODES_MOST)
         pages = {
             name: PAGE_BYTES
             * sum(
                 self.number("zone", name, place.offset + zone * place.size) for zone in range(count)
             )
-            for name in self.parts["zone"]
+            for name in ("used_pages", "free_pages", "free_touched_pages", "purged_pages")
         }
         return Heap(
             base=self.number("head", "heap_base"),

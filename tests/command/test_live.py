@@ -9,6 +9,7 @@ import platform
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -24,9 +25,13 @@ from test_run import LIBRARY
 
 from kmem.live import refreshed
 from kmem.registry import (
+    FIELD,
+    PARTS,
     RECORD_CACHE,
     RECORD_HEAD,
+    START,
     Cache,
+    Registry,
     RegistryError,
     files,
     open_process,
@@ -571,6 +576,61 @@ def test_a_file_that_is_cut_off_while_it_is_read(program: Program, beside: Path)
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "behind the end" in result.stdout
+
+
+ZONE, CACHE = PARTS.index("zone"), PARTS.index("cache")
+
+
+def with_fields(
+    registry: Path, out: Path, rows: list[tuple[bytes, int, int, int, int, int]]
+) -> None:
+    """A copy that describes these fields too: name, part, offset, bytes, count, value."""
+    content = bytearray(registry.read_bytes())
+    *_, place, count = START.unpack_from(content)
+    end = place + count * FIELD.itemsize
+    added = b"".join(struct.pack("<32s4HQ", *row) for row in rows)
+    assert end + len(added) <= START.unpack_from(content)[2]
+    content[end : end + len(added)] = added
+    content[20:24] = (count + len(rows)).to_bytes(4, "little")
+    out.write_bytes(content)
+
+
+def test_figures_of_more_zones_than_there_are(program: Program, beside: Path) -> None:
+    """Root's readers do not count to the end of what another user has put there."""
+    path = file_of(program.pid)
+    assert path is not None
+    zones = [(b"zones", 0, 0, 4, 1, 0), (b"zone", 0, 0, 0, 0xFFFF, 0)]
+    fields = [(b"more%d" % number, ZONE, 0, 8, 1, 0) for number in range(50)]
+    with_fields(path, beside, [*zones, *fields])
+    with Registry(beside) as registry:
+        start = time.monotonic()
+        assert registry.heap() is not None
+        assert time.monotonic() - start < 1
+
+
+def test_records_within_others(program: Program, beside: Path) -> None:
+    """Which would be copied once for each: gigabytes of some megabytes."""
+    path = file_of(program.pid)
+    assert path is not None
+    with_fields(path, beside, [(b"far", CACHE, 0xFFF8, 8, 1, 0)])
+    with Registry(beside, writable=True) as registry:
+        at, records = registry.number("head", "head_bytes"), 3000
+        content = RECORD_HEAD.pack(RECORD_CACHE, 64).ljust(64, b"\0") * records
+        os.pwrite(registry.file, content, at)
+        registry.write("head", "used_bytes", 0, at + len(content) + 0x10000)
+        with pytest.raises(RegistryError, match="lies in another"):
+            registry.caches()
+
+
+def test_a_description_without_end(program: Program, beside: Path) -> None:
+    path = file_of(program.pid)
+    assert path is not None
+    content = bytearray(path.read_bytes())
+    content[12:16] = len(content).to_bytes(4, "little")
+    content[20:24] = (300000).to_bytes(4, "little")
+    beside.write_bytes(content)
+    with pytest.raises(RegistryError, match="300000 fields"):
+        Registry(beside)
 
 
 def test_a_locked_file_is_not_waited_for(program: Program) -> None:
