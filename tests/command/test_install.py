@@ -113,6 +113,19 @@ def test_variables_of_python_are_for_other_programs(tmp_path: Path) -> None:
     assert not any(calls)
 
 
+def test_continuous_integration_fails_as_its_last_line_says(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    counts = "5 passed, 0 failed, 0 skipped"
+    (tmp_path / "Makefile").write_text(f"test:\n\t@echo '{counts}'\n")
+    unknown = "0 passed, 1 failed, 0 skipped"
+    for folder, status, last in ((tmp_path, 0, counts), (tmp_path / "none", 1, unknown)):
+        environment = os.environ | {"TMPDIR": str(folder)}
+        command = [tmp_path / ".ci" / "run"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (status, last)
+
+
 def run_venv(root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["scripts/venv", "build"],
