@@ -53,7 +53,8 @@ enum { SYMBOL_MARK_BYTES = 17 };
 
 /*
  * Copies a marked text with names for marks, and a zero byte. Returns the length that needs, also
- * if @bytes are too few, and then @text is as it was.
+ * if @bytes are too few, and then @text is as it was. Where names become longer meanwhile, as libraries
+ * are opened, the text ends in front of what does not fit.
  */
 KMEM_HIDDEN size_t symbols_resolve(const char *marked, char *text, size_t bytes);
 

@@ -32,8 +32,11 @@ size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
         return min_of((size_t)max_of(length, 0), (size_t)SYMBOL_BYTES - 1);
 }
 
-/* With @text NULL only the length. */
-static size_t resolve(const char *marked, char *text)
+/*
+ * With @text NULL only the length. Else it is cut off in front of what does not fit: names become other
+ * ones when libraries are opened and closed meanwhile.
+ */
+static size_t resolve(const char *marked, char *text, size_t bytes)
 {
         size_t used = 0;
 
@@ -43,6 +46,8 @@ static size_t resolve(const char *marked, char *text)
                 char name[SYMBOL_BYTES];
                 size_t length;
 
+                if (text && plain >= bytes - used)
+                        break;
                 if (text)
                         memcpy(text + used, marked, plain);
                 used += plain;
@@ -51,6 +56,8 @@ static size_t resolve(const char *marked, char *text)
                         break;
                 memcpy(digits, marked + 1, sizeof(digits) - 1);
                 length = symbol_text(strtoul(digits, NULL, 16), name);
+                if (text && length >= bytes - used)
+                        break;
                 if (text)
                         memcpy(text + used, name, length);
                 used += length;
@@ -63,9 +70,7 @@ static size_t resolve(const char *marked, char *text)
 
 size_t symbols_resolve(const char *marked, char *text, size_t bytes)
 {
-        size_t length = resolve(marked, NULL);
+        size_t length = resolve(marked, NULL, 0);
 
-        if (length < bytes)
-                resolve(marked, text);
-        return length;
+        return length < bytes ? resolve(marked, text, bytes) : length;
 }

@@ -760,6 +760,38 @@ static void child_constructor(void)
         check(offset == 0 && size > 0);
 }
 
+static bool opened_late; /* the library of the next name that is asked for: a moment after */
+
+extern __typeof__(dladdr1) __real_dladdr1;
+extern __typeof__(dladdr1) __wrap_dladdr1;
+
+int __wrap_dladdr1(const void *address, Dl_info *found, void **more, int flags)
+{
+        bool known = !opened_late;
+
+        opened_late = false;
+        return known ? __real_dladdr1(address, found, more, flags) : 0;
+}
+
+/* A text has no more room than the address needs, and its name is longer. */
+static void child_constructor_of_late_library(void)
+{
+        void (*ctor)(void *object);
+        char text[100];
+        size_t bytes;
+
+        *(void **)&ctor = dlsym(RTLD_DEFAULT, "pthread_attr_setguardsize");
+        check(ctor);
+        check(kmem_cache_create("late", 64, 0, 0, ctor));
+        bytes = (size_t)snprintf(text, sizeof(text), "0x%lx\n", (unsigned long)(uintptr_t)ctor) + 1;
+        memset(text, '#', sizeof(text));
+        opened_late = true;
+        check(kmem_attr_read("late", "ctor", text, bytes) >= 0);
+        check(!opened_late);
+        for (size_t i = bytes; i < sizeof(text); i++)
+                check_equal(text[i], '#');
+}
+
 /* S4-43, S4-45 */
 static void child_names(void)
 {
@@ -980,6 +1012,7 @@ CHILD_TEST(most_cpu_objects, COUNTED_OUT ",cpu_partial_accounting=objects")
 CHILD_TEST(counters, COUNTED_OUT ",counted.stats=1")
 CHILD_TEST(sheaf_objects, "sheaf_capacity=4,slub_max_order=0")
 CHILD_TEST(constructor, "")
+CHILD_TEST(constructor_of_late_library, "")
 CHILD_TEST(capacity, "sheaf_capacity=4,slub_max_order=0")
 CHILD_TEST(names, "slab_merge=1")
 CHILD_TEST(mark, "slab_merge=1")
@@ -1022,6 +1055,7 @@ int main(int argc, char **argv)
                 {"counters", child_counters},
                 {"sheaf_objects", child_sheaf_objects},
                 {"constructor", child_constructor},
+                {"constructor_of_late_library", child_constructor_of_late_library},
                 {"capacity", child_capacity},
                 {"names", child_names},
                 {"mark", child_mark},
@@ -1048,6 +1082,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(counters),
                 cmocka_unit_test(sheaf_objects),
                 cmocka_unit_test(constructor),
+                cmocka_unit_test(constructor_of_late_library),
                 cmocka_unit_test(capacity),
                 cmocka_unit_test(names),
                 cmocka_unit_test(mark),
