@@ -94,6 +94,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
             *(f"-Wl,--wrap=system_{call}" for call in ("time_ms", "reserve", "page_bytes")),
         ],
     ),
+    "test_registry": (
+        ["unit/test_registry.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=file_read"],
+    ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],
         [
