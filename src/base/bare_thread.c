@@ -73,12 +73,6 @@ static void storage_begin(struct bare_thread *thread)
 #endif
 }
 
-static long signals_set(const uint64_t *set, uint64_t *old)
-{
-        return system_call6(SYS_rt_sigprocmask, SIG_SETMASK, (long)set, (long)old, sizeof(*set), 0,
-                            0);
-}
-
 bool bare_thread_start(struct bare_thread *thread, int (*run)(void *argument), void *argument,
                        const intptr_t *offsets, unsigned int count)
 {

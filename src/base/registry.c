@@ -358,12 +358,6 @@ static bool make_undisturbed(void)
         return true;
 }
 
-static bool set_signals(const uint64_t *set, uint64_t *old)
-{
-        return !refused(system_call6(SYS_rt_sigprocmask, SIG_SETMASK, (long)set, (long)old,
-                                     sizeof(*set), 0, 0));
-}
-
 /*
  * A child that a signal's handler forked on the way would go on with it, and take its parent's file for its
  * own, or remove it: handlers wait.
@@ -377,10 +371,10 @@ bool registry_make(void)
 
         if (system_entered_sandbox())
                 return never();
-        blocked = set_signals(&all, &old);
+        blocked = !refused(signals_set(&all, &old));
         made = make_undisturbed();
         if (blocked)
-                set_signals(&old, NULL);
+                signals_set(&old, NULL);
         return made;
 }
 

@@ -9,6 +9,8 @@
 
 #include "base/compiler.h"
 
+#include <signal.h>
+#include <stdint.h>
 #include <sys/syscall.h>
 
 #if defined(__x86_64__)
@@ -73,6 +75,13 @@ static inline long system_call(long number, long a, long b, long c)
 static inline bool system_call_failed(long result)
 {
         return (unsigned long)result >= -4095ul;
+}
+
+/* Which signals wait for the calling thread: sets *set, and tells in *old; either may be NULL. */
+static inline long signals_set(const uint64_t *set, uint64_t *old)
+{
+        return system_call6(SYS_rt_sigprocmask, SIG_SETMASK, (long)set, (long)old, sizeof(uint64_t),
+                            0, 0);
 }
 
 #endif

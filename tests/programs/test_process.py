@@ -268,15 +268,20 @@ def test_sandbox_of_all_threads(plain: Plain, build: Build, library: Path, dropi
     run_in_sandbox(plain, dropin, library, dropin.setting.options, [program])
 
 
-@everywhere
-def test_every_stage_of_a_life(dropin: DropIn, build: Build, plain: Plain) -> None:
+def build_early_late(build: Build) -> Path:
+    """Allocates before libc's start and behind its end; with its library."""
     library = build("libearly_late.so", "early_late_library.c", flags=("-shared", "-fPIC"))
-    program = build(
+    return build(
         "early_late",
         "early_late.c",
         flags=THREADS,
         libraries=(str(library), f"-Wl,-rpath,{library.parent}"),
     )
+
+
+@everywhere
+def test_every_stage_of_a_life(dropin: DropIn, build: Build, plain: Plain) -> None:
+    program = build_early_late(build)
     expected = plain.run([program])
     finished = dropin.run([program], minimum=100)
     assert finished.stdout == expected.stdout
@@ -290,13 +295,7 @@ def test_options_behind_a_large_environment(
     plain: Plain, build: Build, library: Path, tmp_path: Path, filler: int
 ) -> None:
     """The heap starts before libc knows the environment."""
-    early = build("libearly_late.so", "early_late_library.c", flags=("-shared", "-fPIC"))
-    program = build(
-        "early_late",
-        "early_late.c",
-        flags=THREADS,
-        libraries=(str(early), f"-Wl,-rpath,{early.parent}"),
-    )
+    program = build_early_late(build)
     table = tmp_path / "table"
     environment = {"LD_PRELOAD": str(library), "FILLER": "x" * filler}
     plain.run([program], environment={**environment, "KMEM_OPTIONS": f"slabinfo={table}"})

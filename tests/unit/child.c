@@ -2,16 +2,14 @@
 #define _GNU_SOURCE
 #include "../exec.h"
 #include "child.h"
+#include "filter.h"
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,16 +62,7 @@ void child_refuse_system_call(long number)
 /* Before exec, so that the library meets it from the start. */
 static void install_filter(void)
 {
-        struct sock_filter code[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused_call, 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
-
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+        if (filter_calls(refused_call, ANY_ARGUMENT, SECCOMP_RET_ERRNO | EPERM) < 0) {
                 dprintf(STDERR_FILENO, "# skipped: no seccomp filter can be set here\n");
                 _exit(CHILD_SKIP);
         }
@@ -173,6 +162,15 @@ void child_run(const char *name, const char *options, struct child_result *resul
                 fputs(result->output, stderr);
                 skip();
         }
+}
+
+void child_wait(pid_t child)
+{
+        int status = 0;
+
+        while (waitpid(child, &status, 0) != child)
+                check(errno == EINTR);
+        check_equal(status, 0);
 }
 
 static void explain(const char *name, const char *options, const struct child_result *result)

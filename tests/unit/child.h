@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
+#include <sys/types.h>
 #include <cmocka.h>
 
 enum { CHILD_OUTPUT_BYTES = 1 << 16, CHILD_SKIP = 77 };
@@ -50,6 +51,8 @@ void child_passes(const char *name, const char *options);
 void child_prints(const char *name, const char *options, const char *text);
 /* Runs a child that must be ended by SIGABRT after printing @text. */
 void child_aborts(const char *name, const char *options, const char *text);
+/* Waits for a child made by fork alone, which must end with 0. */
+void child_wait(pid_t child);
 /* A seccomp filter for the next children: this system call fails with EPERM. -1: none. */
 void child_refuse_system_call(long number);
 

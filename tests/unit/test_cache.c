@@ -3,13 +3,13 @@
  * The calls on named caches: arguments and their errors, flags, alignment, merging, destruction.
  */
 #include "engines.h"
+#include "records.h"
 #include "walker.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MANY = 300 };
@@ -376,16 +376,13 @@ static void child_leftovers(void)
 /* How many caches of that name others see. */
 static unsigned int count_shown(const char *name)
 {
-        const char *records = (const char *)registry;
+        const struct registry_record_head *record = NULL;
         unsigned int found = 0;
 
         check(registry_is_made());
-        for (uint64_t at = REGISTRY_HEAD_BYTES; at < registry->used_bytes;) {
-                const struct registry_cache *cache = (const void *)(records + at);
-
-                found += cache->head.kind == RECORD_CACHE && strcmp(cache->name, name) == 0;
-                at += max_of(cache->head.bytes, 64u);
-        }
+        while ((record = record_behind(record)))
+                found += record->kind == RECORD_CACHE &&
+                         strcmp(((const struct registry_cache *)record)->name, name) == 0;
         return found;
 }
 
@@ -394,7 +391,6 @@ static void child_shown_leftovers(void)
 {
         struct kmem_cache *cache = kmem_cache_create("leaky", 64, 0, 0, NULL);
         pid_t child;
-        int status;
 
         for (unsigned int i = 0; i < 3; i++)
                 objects[i] = kmem_cache_alloc(cache, 0);
@@ -415,8 +411,7 @@ static void child_shown_leftovers(void)
         check_equal(count_shown("leaky"), 0);
         if (child == 0)
                 _exit(0);
-        check_equal(waitpid(child, &status, 0), child);
-        check_equal(status, 0);
+        child_wait(child);
 }
 
 static void leftovers(void **state)

@@ -11,16 +11,14 @@
 #include "unit.h"
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "account/group.h"
 #include "base/atomic.h"
 #include "kmem.h"
+#include "filter.h"
 #include "random.h"
 #include "steps.h"
 
@@ -973,13 +971,11 @@ static void test_fork(void **state)
         for (int i = 0; i < USERS; i++)
                 pthread_create(&users[i], NULL, fork_user, group);
         for (int i = 0; i < forks; i++) {
-                int status;
                 pid_t pid = fork();
 
                 if (pid == 0)
                         _exit(forked(group, mine));
-                assert_int_equal(waitpid(pid, &status, 0), pid);
-                assert_int_equal(status, 0);
+                child_wait(pid);
         }
         store_release(&fork_stop, 1);
         for (int i = 0; i < USERS; i++)
@@ -1091,7 +1087,6 @@ static int process_child(void)
 
 static void test_process_limit(void **state)
 {
-        int status;
         pid_t pid = fork();
 
         (void)state;
@@ -1101,8 +1096,7 @@ static void test_process_limit(void **state)
                              (char *[]){(char *)"test_group", (char *)"process-child", NULL});
                 _exit(126);
         }
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
+        child_wait(pid);
 }
 
 /* Where a request tries several ways to get memory, a limit refuses it once. */
@@ -1236,18 +1230,11 @@ static void test_strangers_in_bulk(void **state)
 /* Sheaves of a cache that is open already cannot be taken, which is no want of places. */
 static void sandboxed(void)
 {
-        struct sock_filter code[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
         struct kmem_cache *cache = kmem_cache_create("before", 64, 0, SLAB_ACCOUNT, NULL);
 
         kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
-        if (cache_is_closed(cache) || !slots_are_rseq() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+        if (cache_is_closed(cache) || !slots_are_rseq() ||
+            filter_calls(SYS_membarrier, ANY_ARGUMENT, SECCOMP_RET_ERRNO | EPERM) < 0) {
                 puts("# skipped: no membarrier that could be refused later");
                 exit(CHILD_SKIP);
         }

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -655,7 +654,6 @@ static void test_fork_beside_threads(void **state)
                 assert_int_equal(pthread_create(&threads[i], NULL, use_reserve, pool), 0);
         for (int i = 0; i < 100; i++) {
                 pid_t pid = fork();
-                int status;
 
                 assert_true(pid >= 0);
                 if (pid == 0) {
@@ -664,8 +662,7 @@ static void test_fork_beside_threads(void **state)
                         mempool_free(mempool_alloc_preallocated(pool), pool);
                         _exit(0);
                 }
-                assert_int_equal(waitpid(pid, &status, 0), pid);
-                check_equal(status, 0);
+                child_wait(pid);
         }
         __atomic_store_n(&forks_over, 1, __ATOMIC_RELAXED);
         for (int i = 0; i < THREADS; i++)

@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MANY = 600 };
@@ -458,7 +457,6 @@ static void child_fork(void)
         wish_in_threads(threads);
         for (unsigned int round = 0; round < 40; round++) {
                 pid_t pid = fork();
-                int status;
 
                 check(pid >= 0);
                 if (pid == 0) {
@@ -478,7 +476,7 @@ static void child_fork(void)
                         check(heap.accessible_bytes == (size_t)frontier.pages << PAGE_SHIFT);
                         _exit(0);
                 }
-                check(waitpid(pid, &status, 0) == pid && status == 0);
+                child_wait(pid);
         }
         store_relaxed(&nodes_stop, true);
         wishes_end(threads);

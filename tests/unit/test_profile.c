@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "records.h"
 
 #include "api/heap.h"
 #include "introspect/profile.h"
@@ -287,7 +288,6 @@ static void threads_child(void)
 static void fork_child(void)
 {
         pid_t child;
-        int status;
 
         take_sizes_child();
         for (unsigned int i = 0; i < OBJECTS; i++)
@@ -299,8 +299,7 @@ static void fork_child(void)
                 take_sizes_child();
                 _exit(0);
         }
-        check_equal(waitpid(child, &status, 0), child);
-        check_equal(status, 0);
+        child_wait(child);
         free_objects();
 }
 
@@ -314,18 +313,17 @@ static void take_objects(void)
 /* Of all stacks together; of none of them more samples were freed than there have been. */
 static uint64_t count_shown_samples(void)
 {
-        const char *records = (const char *)registry;
+        const struct registry_record_head *record = NULL;
         uint64_t samples = 0;
 
         check(registry_is_made());
-        for (uint64_t at = REGISTRY_HEAD_BYTES; at < registry->used_bytes;) {
-                const struct registry_stack *stack = (const void *)(records + at);
+        while ((record = record_behind(record))) {
+                const struct registry_stack *stack = (const void *)record;
 
-                if (stack->head.kind == RECORD_STACK) {
-                        check(stack->freed_samples <= stack->samples);
-                        samples += stack->samples;
-                }
-                at += max_of(stack->head.bytes, 64u);
+                if (record->kind != RECORD_STACK)
+                        continue;
+                check(stack->freed_samples <= stack->samples);
+                samples += stack->samples;
         }
         return samples;
 }
@@ -336,7 +334,6 @@ static uint64_t count_shown_samples(void)
  */
 static void fork_before_registry_child(void)
 {
-        int status = 0;
 
         lock_take(&cache_mutex);
         check_equal(profile_set_locked(1024), 0);
@@ -348,8 +345,7 @@ static void fork_before_registry_child(void)
                 free_objects();
                 check(count_shown_samples());
                 if (round == 0 && (child = fork())) {
-                        check_equal(waitpid(child, &status, 0), child);
-                        check_equal(status, 0);
+                        child_wait(child);
                         return;
                 }
         }

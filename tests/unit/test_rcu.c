@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "engines.h"
+#include "filter.h"
 #include "forked.h"
 #include "steps.h"
 
@@ -19,18 +20,13 @@
 #include "percpu/percpu.h"
 
 #include <errno.h>
-#include <linux/filter.h>
 #include <linux/membarrier.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -216,27 +212,6 @@ static void *read_late(void *unused)
         return unused;
 }
 
-/* Returns the descriptor that tells of this thread's barriers. */
-static int report_barriers(void)
-{
-        struct sock_filter code[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 3),
-                /* The lower half of the first argument; both machines begin with it. */
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
-        long descriptor = -1;
-
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
-                descriptor = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                     SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
-        return (int)descriptor;
-}
-
 static void barrier_shows_readers(void)
 {
         uint64_t snapshot;
@@ -244,7 +219,10 @@ static void barrier_shows_readers(void)
 
         check_equal(pthread_create(&thread, NULL, read_late, NULL), 0);
         wait_until(load_acquire(&late_reader.stage) == 1);
-        late_reader.barriers = rcu.fences ? -1 : report_barriers();
+        late_reader.barriers =
+                rcu.fences ? -1
+                           : filter_calls(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+                                          SECCOMP_RET_USER_NOTIF);
         if (late_reader.barriers < 0) {
                 puts("# skipped: no membarrier, or no seccomp filter can report it");
                 exit(CHILD_SKIP);
@@ -351,7 +329,6 @@ static void test_leaving_without_a_section_stops(void **state)
 static void test_fork(void **state)
 {
         pid_t pid;
-        int status;
 
         stayer_enter();
         kmem_rcu_read_lock();
@@ -372,8 +349,7 @@ static void test_fork(void **state)
                 _exit(rcu_poll(snapshot) ? 0 : 2);
         }
         kmem_rcu_read_unlock();
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
+        child_wait(pid);
         stayer_leave();
 }
 
@@ -418,7 +394,6 @@ static void registering_forks(void)
         unsigned int count = 0;
         pthread_t thread;
         void *done;
-        int status;
 
         kmem_synchronize_rcu();
         threads_read_once(1);
@@ -426,8 +401,7 @@ static void registering_forks(void)
                 check_equal(pthread_create(&thread, NULL, fork_while_registering, &count), 0);
                 check_equal(pthread_join(thread, &done), 0);
                 if (done) {
-                        check_equal(waitpid(forked, &status, 0), forked);
-                        check_equal(status, 0);
+                        child_wait(forked);
                 }
                 count++;
         } while (done);
@@ -729,7 +703,6 @@ static void fork_in_callback(struct kmem_rcu_head *head)
 {
         static struct kmem_rcu_head late_head;
         pthread_t thread;
-        int status;
         pid_t pid = fork();
 
         check(pid >= 0);
@@ -742,8 +715,7 @@ static void fork_in_callback(struct kmem_rcu_head *head)
                 check_equal(pthread_create(&thread, NULL, judge, NULL), 0);
                 return;
         }
-        check_equal(waitpid(pid, &status, 0), pid);
-        check_equal(status, 0);
+        child_wait(pid);
 }
 
 /* Nobody takes one without the other meanwhile: the second runs in parent and child. */
@@ -1171,7 +1143,6 @@ static void write_nothing(uint64_t round)
         kfree_rcu(kmalloc(50, GFP_KERNEL));
         if (round % 16 == 0) {
                 pid_t pid = fork();
-                int status;
 
                 check(pid >= 0);
                 if (pid == 0) {
@@ -1180,8 +1151,7 @@ static void write_nothing(uint64_t round)
                         kfree_rcu_barrier();
                         _exit(0);
                 }
-                check_equal(waitpid(pid, &status, 0), pid);
-                check_equal(status, 0);
+                child_wait(pid);
         }
 }
 

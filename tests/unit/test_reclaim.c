@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "filter.h"
 #include "skip.h"
 #include "walker.h"
 
@@ -19,8 +20,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,10 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MANY = 4000, LOOKS_MAX = 40 };
@@ -590,11 +587,7 @@ static void refused_processes_child(void)
 
 static void sandbox_later_child(void)
 {
-        struct sock_filter code[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-        struct sock_fprog program = {.len = 1, .filter = code};
-
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+        if (filter_calls(-1, ANY_ARGUMENT, SECCOMP_RET_ALLOW) < 0) {
                 puts("# skipped: no seccomp filter can be set here");
                 exit(CHILD_SKIP);
         }
@@ -640,7 +633,6 @@ static void credentials_child(void)
 static void fork_child(void)
 {
         for (unsigned int round = 0; round < 10; round++) {
-                int status;
                 pid_t child;
 
                 await_thread();
@@ -654,9 +646,7 @@ static void fork_child(void)
                         _exit(0);
                 }
                 use_heap(MANY);
-                while (waitpid(child, &status, 0) != child)
-                        ;
-                check_equal(status, 0);
+                child_wait(child);
         }
 }
 
@@ -697,7 +687,6 @@ int __wrap_clone(int (*run)(void *), void *stack, int flags, void *argument, ...
 /* The child has no thread, whatever its parent was about to start, and gets one of its own. */
 static void fork_at_start_child(void)
 {
-        int status;
 
         signal(SIGUSR1, fork_in_handler);
         signal_at_clone = true;
@@ -707,8 +696,7 @@ static void fork_at_start_child(void)
         await_thread();
         if (forked == 0)
                 _exit(0);
-        check(waitpid(forked, &status, 0) == forked);
-        check_equal(status, 0);
+        child_wait(forked);
 }
 
 static void *end_later(void *argument)
@@ -732,7 +720,6 @@ static void last_thread_child(void)
 static void exit_child(void)
 {
         for (unsigned int round = 0; round < 40; round++) {
-                int status;
                 pid_t child = fork();
 
                 check(child >= 0);
@@ -745,9 +732,7 @@ static void exit_child(void)
                                 nap();
                         exit(0);
                 }
-                while (waitpid(child, &status, 0) != child)
-                        ;
-                check_equal(status, 0);
+                child_wait(child);
         }
 }
 

@@ -14,7 +14,6 @@
 #include "unit.h"
 
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static pid_t forked;
@@ -23,14 +22,6 @@ static void fork_here(void)
 {
         forked = fork();
         check(forked >= 0);
-}
-
-static void check_child(pid_t child)
-{
-        int status;
-
-        check_equal(waitpid(child, &status, 0), child);
-        check_equal(status, 0);
 }
 
 static void honour(void)
@@ -68,7 +59,7 @@ static void honouring_forks(void)
                 check(registry_head_shown());
                 check_equal(*registry_seen, registry->asked);
                 if (done)
-                        check_child(forked);
+                        child_wait(forked);
                 count++;
         } while (done);
         check(count > 40); /* that many instructions it takes at least */
@@ -112,7 +103,7 @@ static void making_forks(void)
         check_equal(registry->process, getpid());
         if (forked == 0)
                 _exit(0);
-        check_child(forked);
+        child_wait(forked);
 }
 
 static void test_making_forks(void **state)

@@ -4,41 +4,20 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "filter.h"
 
 #include "base/shared_file.h"
 #include "unit.h"
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { OFFSET = 64 << 10, BYTES = 128 << 10 };
-
-/* Returns the descriptor that tells of the calls that take space, and waits for what becomes of them. */
-static int report_calls(void)
-{
-        struct sock_filter code[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
-        long descriptor = -1;
-
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
-                descriptor = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                     SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
-        return (int)descriptor;
-}
 
 /* The first two calls end as if a signal had come, the third is made. */
 static void *interrupt_calls(void *descriptor)
@@ -68,7 +47,7 @@ static void interrupted(void)
         char *mapped;
 
         check(file >= 0);
-        descriptor = report_calls();
+        descriptor = filter_calls(SYS_fallocate, ANY_ARGUMENT, SECCOMP_RET_USER_NOTIF);
         if (descriptor < 0) {
                 unlink(path);
                 puts("# skipped: no seccomp filter can report calls here");

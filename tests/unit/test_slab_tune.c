@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MANY = 6000, WORKERS = 3, KEPT = 500, BURSTS = 10000, BURSTS_EMULATED = 300 };
@@ -49,13 +48,11 @@ void __wrap_metadata_free(void *block, size_t bytes);
 
 static void fork_in_handler(void)
 {
-        int status = -1;
         pid_t pid = fork();
 
         if (pid == 0)
                 _exit(0);
-        check(waitpid(pid, &status, 0) == pid);
-        check_equal(status, 0);
+        child_wait(pid);
 }
 
 void __wrap_metadata_free(void *block, size_t bytes)

@@ -5,12 +5,12 @@
  * address space, and is shown under its number.
  */
 #define _GNU_SOURCE
-#include <glob.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "check.h"
+#include "shown.h"
 
 enum { BLOCKS = 500 };
 static const size_t MAPPED_BYTES = (size_t)64 << 20;
@@ -56,21 +56,6 @@ static __attribute__((noinline)) void run_child(void)
         wait_for(child);
 }
 
-/* Whether there is a table of the process's figures, which is removed. */
-static int was_shown(pid_t process)
-{
-        char pattern[80];
-        glob_t found;
-        int failed;
-
-        snprintf(pattern, sizeof(pattern), "/dev/shm/kmem-%u/*.%d", geteuid(), (int)process);
-        failed = glob(pattern, 0, NULL, &found);
-        if (!failed)
-                check(unlink(found.gl_pathv[0]) == 0);
-        globfree(&found);
-        return !failed;
-}
-
 static void lower_limit(void)
 {
         struct rlimit limit;
@@ -90,7 +75,7 @@ int main(int count, char **arguments)
         watchdog(60);
         /* That of what this program came from by exec; in a child, since the look allocates. */
         if (shown && is_forked_child()) {
-                was_shown(getppid());
+                is_shown(getppid(), 1);
                 _exit(0);
         }
         run_child();
@@ -98,7 +83,7 @@ int main(int count, char **arguments)
         allocate();
         free_all();
         if (shown)
-                check(was_shown(getpid()));
+                check(is_shown(getpid(), 1));
         else
                 lower_limit();
         puts("ok");

@@ -5,10 +5,10 @@
  * shown as any other.
  */
 #define _GNU_SOURCE
-#include <glob.h>
 #include <signal.h>
 
 #include "check.h"
+#include "shown.h"
 
 enum { BLOCKS = 500 };
 
@@ -44,19 +44,6 @@ static void allocate(void)
                 free(blocks[i]);
 }
 
-/* Whether there is a table of the process's figures. */
-static int is_shown(pid_t process)
-{
-        char pattern[80];
-        glob_t found;
-        int failed;
-
-        snprintf(pattern, sizeof(pattern), "/dev/shm/kmem-%u/*.%d", geteuid(), (int)process);
-        failed = glob(pattern, 0, NULL, &found);
-        globfree(&found);
-        return !failed;
-}
-
 int main(void)
 {
         watchdog(60);
@@ -64,7 +51,7 @@ int main(void)
         run_child();
         check(forked >= 0);
         allocate();
-        check(is_shown(getpid()));
+        check(is_shown(getpid(), 0));
         if (forked == 0)
                 return 0;
         wait_for(forked);
