@@ -48,7 +48,8 @@ NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 NODES_MOST = 64  # more are no figures of ours
 FIELDS_MOST = 4096  # likewise; the library has about a hundred
 
-FILE_MOST_BYTES = 256 << 20  # the library makes 16 MiB; a copy of more is not for the asking
+FILE_MOST_BYTES = 32 << 20  # the library makes 16 MiB; a copy of more is not for the asking
+CACHES_MOST = 1 << 14  # the library has 4,095 places for them
 LOCK_SECONDS = 5.0  # in which other readers have made their requests
 
 COPIES = 100  # until two in a row have the same records
@@ -294,6 +295,8 @@ class Registry:
             elif kind in found:
                 found[kind].append(at)
             at += size
+        if len(found[RECORD_CACHE]) > CACHES_MOST:
+            raise RegistryError(f"{self.path}: expected at most {CACHES_MOST:,} caches")
         return found
 
     def numbers(self, copy: bytes, part: str, bases: Offsets) -> npt.NDArray[np.void]:

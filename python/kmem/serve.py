@@ -88,6 +88,22 @@ class Service:
         self.metrics = make_wsgi_app(registry)
 
     def __call__(self, environment: Environment, start: Start) -> Iterable[bytes]:
+        if environment["REQUEST_METHOD"] != "HEAD":
+            return self.respond(environment, start)
+        begun: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def keep(status: str, headers: list[tuple[str, str]]) -> None:
+            begun.append((status, headers))
+
+        # What a GET would bring, but for the body.
+        body = b"".join(self.respond(environment | {"REQUEST_METHOD": "GET"}, keep))
+        (status, headers) = begun[0]
+        if not any(name == "Content-Length" for name, _ in headers):
+            headers.append(("Content-Length", str(len(body))))
+        start(status, headers)
+        return []
+
+    def respond(self, environment: Environment, start: Start) -> Iterable[bytes]:
         try:
             self.check_sender(environment)
             if environment["PATH_INFO"] == "/metrics":
@@ -126,7 +142,7 @@ class Service:
             if method != "POST":
                 raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path}: expected POST")
             return self.write(process_number(words[2]), environment)
-        if method not in ("GET", "HEAD"):
+        if method != "GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path}: expected GET")
         if path in FILES:
             name, kind = FILES[path]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -137,25 +138,32 @@ def read_mail(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
+def keep_owner(file: Path, successor: Path) -> None:
+    """And its mode: root may write into the folder of somebody who is to read and remove it."""
+    status = file.stat()
+    with suppress(PermissionError):
+        os.chown(successor, status.st_uid, status.st_gid)
+    shutil.copymode(file, successor)
+
+
 @contextmanager
 def whole(file: Path) -> Iterator[Path]:
     """Where to write FILE, which is made, or replaced by a new one, at the end if all went well.
 
     Devices, pipes and what links lead to are written where they are, and so are files in folders
-    where none can be made.
+    where none can be made. Until then it is in a folder of its own: in one that others write to, as
+    /tmp, nobody can put a link in its place.
     """
     elsewhere = file.is_symlink() or (file.exists() and not file.is_file())
     if elsewhere or not os.access(file.parent, os.W_OK):
         yield file
         return
-    beside = file.parent / f".kmem-{os.getpid()}"
-    try:
+    with TemporaryDirectory(prefix=".kmem-", dir=file.parent) as folder:
+        beside = Path(folder) / file.name
         yield beside
         if file.exists():
-            shutil.copymode(file, beside)
+            keep_owner(file, beside)
         beside.replace(file)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_result(file: Path | None, option: str, text: str) -> None:

@@ -321,15 +321,23 @@ static void write_report(struct debug_report *report)
         metadata_free(named, bytes);
 }
 
+/* Behind a report whose end is missing. */
+static void write_why_cut(const struct debug_report *report)
+{
+        const char *why = report->bytes < REPORT_MOST_BYTES
+                                  ? "\n(there is no memory for the rest)\n"
+                                  : "\n(a report has 4 MiB at most: the rest is left out)\n";
+
+        message_write(STDERR_FILENO, why, strlen(why));
+}
+
 void report_send(struct debug_report *report)
 {
         if (report->used) {
-                static const char rest[] = "\n(there is no memory for the rest)\n";
-
                 add_caller(report);
                 write_report(report);
                 if (report->cut)
-                        message_write(STDERR_FILENO, rest, sizeof(rest) - 1);
+                        write_why_cut(report);
         }
         if (report->text != report->small)
                 metadata_free(report->text, report->bytes);

@@ -95,8 +95,10 @@ static void end(const struct exit_report *report)
         char path[sizeof(options.slabinfo) + 16];
         int error;
 
-        if (!expand_path(report->path, path, sizeof(path)))
+        if (!expand_path(report->path, path, sizeof(path))) {
+                say_why(report, report->path, ENAMETOOLONG);
                 return;
+        }
         error = report->write(path);
         if (error)
                 say_why(report, path, error);

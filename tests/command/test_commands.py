@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from kmem_command import KMEM, ROOT, kmem
 
-from kmem.setup import KmemError, children_of_threads, why_not_written, write_json
+from kmem.setup import KmemError, children_of_threads, whole, why_not_written, write_json
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
@@ -184,6 +184,28 @@ def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     write_json(Path("/dev/null"), {})
     with pytest.raises(KmemError, match="--json /dev/full: No space left on device"):
         write_json(Path("/dev/full"), {})
+
+
+def test_a_result_cannot_be_led_elsewhere(tmp_path: Path) -> None:
+    """By a link in a folder that others write to: nobody can make one where it is being written."""
+    with whole(tmp_path / "result.json") as place:
+        assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+        taken = {each.name for each in tmp_path.iterdir()}
+        with whole(tmp_path / "result.json") as another:
+            assert another.parent.name not in taken
+            another.write_text("one")
+        place.write_text("two")
+    assert (tmp_path / "result.json").read_text() == "two"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["result.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_roots_result_in_place_of_anothers_is_the_others(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("old")
+    os.chown(old, 65534, 65534)
+    write_json(old, {})
+    assert (old.stat().st_uid, old.stat().st_gid, old.read_text()) == (65534, 65534, "{}\n")
 
 
 def test_a_device_that_takes_no_trace_stays(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ from test_run import LIBRARY
 
 from kmem.live import refreshed
 from kmem.registry import (
+    CACHES_MOST,
     FIELD,
+    FILE_MOST_BYTES,
     PARTS,
     RECORD_CACHE,
     RECORD_HEAD,
@@ -620,6 +622,28 @@ def test_records_within_others(program: Program, beside: Path) -> None:
         registry.write("head", "used_bytes", 0, at + len(content) + 0x10000)
         with pytest.raises(RegistryError, match="lies in another"):
             registry.caches()
+
+
+def test_more_caches_than_any_process_has(program: Program, beside: Path) -> None:
+    """Each of which would take some kilobytes here."""
+    path = file_of(program.pid)
+    assert path is not None
+    shutil.copy(path, beside)
+    with Registry(beside, writable=True) as registry:
+        at, size = registry.number("head", "head_bytes"), 1024
+        content = RECORD_HEAD.pack(RECORD_CACHE, size).ljust(size, b"\0")
+        for count in (CACHES_MOST, CACHES_MOST + 1):
+            os.pwrite(registry.file, content * count, at)
+            registry.write("head", "used_bytes", 0, at + count * size)
+            with Registry(beside) as again:
+                if count == CACHES_MOST:
+                    assert len(again.caches()) == count
+                else:
+                    with pytest.raises(RegistryError, match="at most 16,384 caches"):
+                        again.caches()
+    os.truncate(beside, FILE_MOST_BYTES + 1)
+    with pytest.raises(RegistryError, match="too long"):
+        Registry(beside)
 
 
 def test_a_description_without_end(program: Program, beside: Path) -> None:

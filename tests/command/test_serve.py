@@ -277,16 +277,34 @@ def request(server: Server, *lines: str) -> bytes:
     return "\r\n".join([*lines, f"Host: {host}", "", ""]).encode()
 
 
-def raw_change(server: Server, program: Program, body: bytes, length: str | None = None) -> bytes:
+def exchange(server: Server, sent: bytes) -> bytes:
     with connect(server) as client:
-        head = request(
-            server,
-            f"POST /api/processes/{program.pid}/attributes HTTP/1.1",
-            f"X-Kmem-Token: {server.token}",
-            f"Content-Length: {len(body) if length is None else length}",
-        )
-        client.sendall(head + body)
+        client.sendall(sent)
         return b"".join(iter(lambda: client.recv(4096), b""))
+
+
+def raw_change(server: Server, program: Program, body: bytes, length: str | None = None) -> bytes:
+    head = request(
+        server,
+        f"POST /api/processes/{program.pid}/attributes HTTP/1.1",
+        f"X-Kmem-Token: {server.token}",
+        f"Content-Length: {len(body) if length is None else length}",
+    )
+    return exchange(server, head + body)
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/processes", "/nothing"])
+def test_the_head_of_an_answer(server: Server, path: str) -> None:
+    """As those ask for who only look whether there is somebody; the figures may differ."""
+    asked, got = (
+        exchange(server, request(server, f"{m} {path} HTTP/1.1")) for m in ("HEAD", "GET")
+    )
+    (head, body), (expected, content) = (one.split(b"\r\n\r\n", 1) for one in (asked, got))
+    assert body == b""
+    assert content
+    changing = re.compile(rb"(Date|Content-Length): [^\r]+")
+    assert changing.sub(rb"\1", head) == changing.sub(rb"\1", expected)
+    assert re.search(rb"Content-Length: [1-9]", head)
 
 
 def test_clients_that_go_away(server: Server) -> None:

@@ -108,6 +108,16 @@ def test_table_that_cannot_be_written(dropin: DropIn) -> None:
     assert len(lines_with(finished, file)) == 1, finished.describe()
 
 
+def test_table_whose_name_becomes_too_long(dropin: DropIn) -> None:
+    """An option has 255 characters, and with the numbers of the process there is room for few more."""
+    file = "/tmp/" + "%p" * 120
+    setting = Setting("long", f"slabinfo={file}")
+    # Not a program that closes its streams at its end.
+    finished = dropin.under(setting).attempt(["/bin/bash", "-c", ":"])
+    (line,) = lines_with(finished, file)
+    assert "File name too long" in line
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_library_is_ignored_by_programs_of_other_rights(dropin: DropIn) -> None:
     """The loader drops LD_PRELOAD for setuid programs; nothing may break."""

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #define F SLAB_CONSISTENCY_CHECKS
 #define Z SLAB_RED_ZONE
@@ -584,6 +585,26 @@ static void child_leak(void)
         printf("leaked %p\n", (void *)object);
 }
 
+/* A report of more than 4 MiB ends there, and says so. */
+static void child_long_leak(void)
+{
+        enum { END_BYTES = 400 };
+        char end[END_BYTES + 1] = "";
+        FILE *file = tmpfile();
+        struct stat status;
+
+        check(file);
+        victim_make(16, 0, F);
+        for (unsigned int i = 0; i < 120000; i++)
+                check(kmem_cache_alloc(victim, 0));
+        check(dup2(fileno(file), STDERR_FILENO) == STDERR_FILENO);
+        kmem_cache_destroy(victim);
+        check(fstat(fileno(file), &status) == 0);
+        check(status.st_size > 4 << 20 && status.st_size < (4 << 20) + 4096);
+        check(pread(fileno(file), end, END_BYTES, status.st_size - END_BYTES) == END_BYTES);
+        fputs(end, stdout);
+}
+
 static void child_trace(void)
 {
         char *object = victim_make(64, 0, T);
@@ -715,6 +736,7 @@ static void leak(void **state)
 {
         child_prints("leak", NULL, "Objects remaining on __kmem_cache_shutdown()");
         child_prints("leak", NULL, "@offset=0\nAllocated in ");
+        child_prints("long_leak", NULL, "(a report has 4 MiB at most: the rest is left out)");
         child_prints("leak", NULL, "Slab cache still has objects: 2 in 1 slabs, leaked");
 }
 
@@ -987,6 +1009,7 @@ int main(int argc, char **argv)
                 {"wrong_cache", child_wrong_cache},
                 {"release", child_release},
                 {"leak", child_leak},
+                {"long_leak", child_long_leak},
                 {"trace", child_trace},
                 {"no_memory", child_no_memory},
                 {"requests", child_requests},
