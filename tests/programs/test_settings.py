@@ -109,7 +109,7 @@ def test_table_that_cannot_be_written(dropin: DropIn) -> None:
 
 
 def test_table_whose_name_becomes_too_long(dropin: DropIn) -> None:
-    """An option has 255 characters, and with the numbers of the process there is room for few more."""
+    """An option has 255 characters; the process's numbers have room for few more."""
     file = "/tmp/" + "%p" * 120
     setting = Setting("long", f"slabinfo={file}")
     # Not a program that closes its streams at its end.
