@@ -23,12 +23,6 @@ extern void __libc_free(void *block) __attribute__((weak));
 /* Smaller objects would waste most of a mapping of their own. */
 enum { MAPPED_ALONE_BYTES = 2048 };
 
-static struct kmem_cache *cache_of(const void *block)
-{
-        return heap_contains(block) ? caches_by_index[heap.map[address_page(block)] >> PAIR_SHIFT]
-                                    : NULL;
-}
-
 /* Bytes that malloc's alignment asks for; kmalloc's rule is the engine's. */
 static size_t exact_align(enum class_table table)
 {

@@ -119,6 +119,8 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         if (!error)
                 error = cache->engine->setup(cache);
         if (!error) {
+                if (!cache->debug && !cache->engine->block_bytes)
+                        cache->usable_bytes = size;
                 error = percpu_setup(cache);
                 if (error)
                         cache->engine->teardown(cache);
@@ -236,6 +238,8 @@ static int create_locked(const char *given, unsigned int size, const struct kmem
                 return cache_make_locked(name, args, size, flags, cache);
         like->references++;
         like->object_size = max_of(like->object_size, size);
+        if (like->usable_bytes)
+                like->usable_bytes = like->object_size;
         like->inuse = max_of(like->inuse, (uint32_t)round_up(size, sizeof(void *)));
         figures_show_cache(like);
         *cache = like;
@@ -446,8 +450,7 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
                 kmem_heap_owner.cache_free(cache, object);
                 return;
         }
-        own = heap_contains(object) ? caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT]
-                                    : NULL;
+        own = cache_of(object);
         if (own && own == cache->engine->shared) {
                 /* The pages do not tell the cache, so the caller's word counts. */
                 if (cache_is_closed(cache))

@@ -84,11 +84,35 @@ KMEM_FAST_CALL void *calloc(size_t count, size_t size)
         return malloc_general(bytes, true, CALL_SITE);
 }
 
+/* What block_resize does with most objects, by the fast paths; NULL: it is to do it. */
+static void *realloc_object(void *block, size_t size)
+{
+        const struct kmem_cache *cache = cache_of(block);
+        void *moved;
+        size_t old;
+
+        if (unlikely(!cache || is_recording()))
+                return NULL;
+        old = cache->usable_bytes;
+        if (unlikely(!old || size < old / 2 || !size || !cache->engine->is_object(cache, block)))
+                return NULL;
+        if (size <= old)
+                return block;
+        moved = malloc_fast(size, fast.malloc_limit);
+        if (likely(moved)) {
+                memcpy(moved, block, old);
+                free(block);
+        }
+        return moved;
+}
+
 static void *realloc_at(void *block, size_t size, const void *site)
 {
+        void *resized = realloc_object(block, size);
         size_t old;
-        void *resized;
 
+        if (likely(resized))
+                return resized;
         if (!block || (size && ZERO_OR_NULL_PTR(block)))
                 return malloc_at(size, site);
         if (size == 0) {
@@ -196,6 +220,11 @@ KMEM_PUBLIC void *pvalloc(size_t size)
  */
 KMEM_PUBLIC size_t malloc_usable_size(void *block)
 {
+        const struct kmem_cache *cache = cache_of(block);
+
+        /* Not asked whether a block starts there: that would read the slab, and some ask at each free. */
+        if (likely(cache && cache->usable_bytes))
+                return cache->usable_bytes;
         return ZERO_OR_NULL_PTR(block) ? 0 : block_usable_bytes(block);
 }
 

@@ -12,6 +12,14 @@ extern KMEM_HIDDEN struct lock cache_mutex;
 /* All caches by index; NULL where none is. Written under cache_mutex. */
 extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
 
+/* The cache that an address of its slabs belongs to; NULL for large blocks and what is not ours. */
+static inline struct kmem_cache *cache_of(const void *address)
+{
+        return heap_contains(address)
+                       ? caches_by_index[heap.map[address_page(address)] >> PAIR_SHIFT]
+                       : NULL;
+}
+
 /*
  * Whether malloc takes this size class in place of others while the heap is small (api/classes.c):
  * with classes=auto powers of two, and three times those.

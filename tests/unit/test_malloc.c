@@ -639,8 +639,29 @@ static void child_realloc_not_ours(void)
         check(realloc((void *)(hide(0x7654321000)), 10) == NULL);
 }
 
+/* Whether it could stay where it is, grow or shrink: what is inside an object is no block. */
+static void child_realloc_inside(void)
+{
+        static const size_t sizes[] = {1, 100, 200, 3000};
+        char *block = malloc(hide(200));
+
+        memset(block, 7, 200);
+        for (unsigned int i = 0; i < array_size(sizes); i++) {
+                errno = 0;
+                check(realloc((void *)hide((uintptr_t)block + 16), hide(sizes[i])) == NULL);
+                check_equal(errno, EINVAL);
+        }
+        for (unsigned int i = 0; i < 200; i++)
+                check_equal(block[i], 7);
+        free(block);
+        printf("went on\n");
+}
+
 static void misuse(void **state)
 {
+        child_prints("realloc_inside", "bad_free=ignore", "): not the start of a block");
+        child_prints("realloc_inside", "bad_free=ignore", "went on");
+        child_aborts("realloc_inside", "bad_free=abort", "kmem: realloc(0x");
         child_aborts("double_free", "bad_free=abort", "kmem: free(0x");
         child_aborts("double_free", "bad_free=abort", "free already (double free)");
         child_aborts("not_ours", "bad_free=abort", "kmem: free(0x7654321000): not the start");
@@ -679,6 +700,7 @@ int main(int argc, char **argv)
                 {"double_free", child_double_free},
                 {"not_ours", child_not_ours},
                 {"realloc_not_ours", child_realloc_not_ours},
+                {"realloc_inside", child_realloc_inside},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(is_ours),
