@@ -189,8 +189,8 @@ def fetch(crate: Crate, folder: Path) -> tuple[Path, str]:
     return sources, f"{crate.bundled(sources)}, {crate.crate} {version.partition('+')[0]}"
 
 
-def make(crate: Crate, folder: Path) -> None:
-    """Fetches, builds and checks; the file peer.json in the folder says that all went well."""
+def make(crate: Crate, folder: Path) -> str:
+    """Fetches, builds and checks; its version. peer.json in the folder says that all went well."""
     for tool in ("cargo", *crate.tools):
         if shutil.which(tool) is None:
             raise KmemError(f"{tool} is not installed")
@@ -202,6 +202,18 @@ def make(crate: Crate, folder: Path) -> None:
         run(command, folder, f"building {crate.crate}")
     check_library(built / crate.library)
     (folder / "peer.json").write_text(json.dumps({"version": version}) + "\n")
+    return version
+
+
+def version_of(crate: Crate, folder: Path) -> str | None:
+    """That of what was made; None unless all is there: a cache may be cleaned, a disk full."""
+    if not (folder / "build" / crate.library).exists():
+        return None
+    try:
+        version: str = json.loads((folder / "peer.json").read_text())["version"]
+    except (FileNotFoundError, ValueError):
+        return None
+    return version
 
 
 def provide(crate: Crate, report: Callable[[str], None]) -> tuple[Allocator, str]:
@@ -213,10 +225,12 @@ def provide(crate: Crate, report: Callable[[str], None]) -> tuple[Allocator, str
         # Two runs at once wait for each other; the second then finds the work done.
         with (cache / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "peer.json").exists():
+            version = version_of(crate, folder)
+            if version is None:
                 report(f"fetching and building {crate.crate}")
-                make(crate, folder)
+                version = make(crate, folder)
     except OSError as error:
         raise KmemError(f"{error.filename}: {error.strerror}") from None
-    version: str = json.loads((folder / "peer.json").read_text())["version"]
-    return Allocator(crate.name, folder / "build" / crate.library), version
+    library = folder / "build" / crate.library
+    check_library(library)
+    return Allocator(crate.name, library), version

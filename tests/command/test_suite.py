@@ -266,9 +266,39 @@ def test_cached_peer_is_not_built_again(monkeypatch: pytest.MonkeyPatch, tmp_pat
     folder = tmp_path / "kmem" / "peers" / "snmalloc"
     folder.mkdir(parents=True)
     (folder / "peer.json").write_text('{"version": "snmalloc-sys 9"}')
+    (folder / "build").mkdir()
+    (folder / "build" / crate.library).symlink_to(LIBKMEM.library)
     allocator, version = crates.provide(crate, lambda what: pytest.fail(what))
     assert version == "snmalloc-sys 9"
     assert allocator.library == folder / "build" / crate.library
+
+
+@pytest.mark.parametrize("text", ["", '{"version": "snmalloc-sys 9"}'])
+def test_cached_peer_of_which_a_part_is_missing(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A full disk, or a cache that was cleaned: without library the C library would run instead."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(crates.shutil, "which", lambda _: None)
+    folder = tmp_path / "kmem" / "peers" / "snmalloc"
+    folder.mkdir(parents=True)
+    (folder / "peer.json").write_text(text)
+    found, missing = peers.find(["snmalloc"], Console(quiet=True))
+    assert not found
+    assert missing == {"snmalloc": "cargo is not installed"}
+
+
+def test_cached_peer_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As after an upgrade of what it needs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (crate,) = [crate for crate in crates.CRATES if crate.name == "snmalloc"]
+    folder = tmp_path / "kmem" / "peers" / "snmalloc"
+    (folder / "build").mkdir(parents=True)
+    (folder / "peer.json").write_text('{"version": "snmalloc-sys 9"}')
+    (folder / "build" / crate.library).touch()
+    found, missing = peers.find(["snmalloc"], Console(quiet=True))
+    assert not found
+    assert f"{crate.library} has no malloc" in missing["snmalloc"]
 
 
 # ---- the report ---------------------------------------------------------------------------------
