@@ -23,6 +23,7 @@ from kmem.setup import BUILD, KmemError
 
 WHERE = BUILD / "bench" / "where"
 TIMEOUT = 1800.0  # seconds that fetching and building one may take
+CHECK_TIMEOUT = 60.0  # seconds
 
 Command = list[str]
 
@@ -159,14 +160,17 @@ def run(command: Sequence[str | Path], folder: Path, what: str) -> None:
 
 def check_library(library: Path) -> None:
     """Makes sure that all of malloc's family comes from LIBRARY when that is preloaded."""
-    done = subprocess.run(
-        [WHERE],
-        env={**os.environ, "LD_PRELOAD": preloadable(library)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [WHERE],
+            env={**os.environ, "LD_PRELOAD": preloadable(library)},
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise KmemError(f"{library} does not work: no end in {CHECK_TIMEOUT:g} s") from None
     if done.returncode != 0:
         raise KmemError(f"{library} does not work: status {done.returncode} {done.stderr.strip()}")
     for line in done.stdout.splitlines():

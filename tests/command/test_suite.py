@@ -301,6 +301,17 @@ def test_cached_peer_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert f"{crate.library} has no malloc" in missing["snmalloc"]
 
 
+def test_library_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(crates, "CHECK_TIMEOUT", 0.2)
+    source = (
+        "#include <unistd.h>\n__attribute__((constructor)) static void hang(void) { pause(); }\n"
+    )
+    hanging = make_library(tmp_path, "hanging", source)
+    assert hanging.library is not None
+    with pytest.raises(KmemError, match="does not work: no end in"):
+        crates.check_library(hanging.library)
+
+
 # ---- the report ---------------------------------------------------------------------------------
 
 
