@@ -129,7 +129,10 @@ def started(
 
     `extra` is beside the caller's environment, `user` a prefix that changes to another user.
     """
-    preload = [] if allocator.library is None else ["-p", preloadable(allocator.library)]
+    try:
+        preload = [] if allocator.library is None else ["-p", preloadable(allocator.library)]
+    except KmemError as error:
+        raise RunError(str(error)) from None
     with tempfile.NamedTemporaryFile(dir=folder, prefix="timed-") as result:
         Path(result.name).chmod(0o666)
         process = subprocess.Popen(

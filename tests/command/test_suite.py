@@ -426,3 +426,12 @@ def test_library_that_cannot_be_preloaded(part: str, tmp_path: Path) -> None:
     ):
         with pytest.raises(KmemError, match="LD_PRELOAD cannot carry a path with a colon"):
             use()
+
+
+def test_row_whose_library_cannot_be_preloaded(tmp_path: Path, calm: None) -> None:
+    """As a copy of it in a TMPDIR with a blank: the row fails, not all that was measured before."""
+    ours = Allocator("ours", tmp_path / "a b" / "libours.so")
+    row = Row("true", "", lambda allocator: timed_run(tmp_path, ["/bin/true"], allocator))
+    (result,) = measure_rows([row], [GLIBC, ours], 1, 1, ignore)
+    assert set(result.medians) == {"glibc"}
+    assert "LD_PRELOAD cannot carry a path with a colon" in result.failures["ours"]
