@@ -95,7 +95,14 @@ inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
 //
 // A local variable of this type stays in registers (struct kmem_view); copies are as good, and
 // any thread may use one. Does not own the cache and must not outlive it.
-template <class T> class object_view {
+//
+// Its fields are fewer where nothing is inlined (KMEM_INLINE_CALLS). That is another type then, in
+// the names of its functions and of those that return it: a program may have files of both kinds.
+template <class T> class
+#if !KMEM_INLINES
+        [[gnu::abi_tag("calls")]]
+#endif
+        object_view {
 public:
         explicit object_view(kmem_cache *cache) noexcept : view_(kmem_view_of(cache))
         {

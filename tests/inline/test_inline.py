@@ -195,6 +195,19 @@ def test_hidden_libraries_share_caches(family: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "shared\n", "")
 
 
+@pytest.mark.parametrize("family", ["gcc", "clang"])
+@pytest.mark.parametrize("library_calls", [False, True])
+def test_program_and_library_of_two_kinds(family: str, library_calls: bool, tmp_path: Path) -> None:
+    """Of a function that both have, and that is not inlined, the program's is used by both."""
+    calls = ("-DKMEM_INLINE_CALLS",)
+    library = tmp_path / "libmixed.so"
+    flags = ("-O0", "-fPIC", "-shared", "-DLIBRARY", *(calls if library_calls else ()))
+    compile_source(family, "mixed.cpp", library, flags)
+    flags = ("-O0", *(() if library_calls else calls), "-Wl,--no-as-needed", str(library))
+    done = run(compile_source(family, "mixed.cpp", tmp_path / "program", flags))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mixed\n", "")
+
+
 @ON_X86_64
 @pytest.mark.parametrize("family", ["gcc", "clang"])
 @pytest.mark.parametrize("way", [("-O0", "-fPIC"), ("-O2", "-fPIC"), ("-O2", "-fPIE")])
