@@ -234,7 +234,7 @@ def provide(crate: Crate, report: Callable[[str], None]) -> tuple[Allocator, str
                 report(f"fetching and building {crate.crate}")
                 version = make(crate, folder)
     except OSError as error:
-        raise KmemError(f"{error.filename}: {error.strerror}") from None
+        raise KmemError(f"{error.filename or folder}: {error.strerror}") from None
     library = folder / "build" / crate.library
     check_library(library)
     return Allocator(crate.name, library), version

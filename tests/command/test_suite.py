@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem bench suite`: rounds, disturbed and failing runs, peers, and the command itself."""
 
+import errno
 import json
 import os
 import shutil
@@ -245,6 +246,19 @@ def test_peer_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not found
     assert missing == {"snmalloc": "fetching snmalloc-sys: error: no network"}
     assert not (tmp_path / "kmem" / "peers" / "snmalloc" / "peer.json").exists()
+
+
+def test_peer_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a write says then has no file's name."""
+
+    def make(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(crates, "make", make)
+    found, missing = peers.find(["snmalloc"], Console(quiet=True))
+    assert not found
+    assert missing == {"snmalloc": f"{tmp_path}/kmem/peers/snmalloc: No space left on device"}
 
 
 def test_library_without_all_calls_is_no_peer(tmp_path: Path) -> None:
