@@ -11,6 +11,7 @@ import platform
 import statistics
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,7 +67,8 @@ class Worker:
 
     def close(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
     def _read_line(self) -> str:
@@ -80,8 +82,9 @@ class Worker:
     def round(self, *, keep: bool) -> None:
         """Run every test once; the first round only warms caches and heap."""
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended: the line that it does not write tells
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
         while (line := self._read_line()) != "done":
             name, cycles = line.split()
             if keep:

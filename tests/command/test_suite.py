@@ -24,6 +24,7 @@ from kmem.servers import PROGRAMS
 from kmem.setup import KmemError
 from kmem.suite_report import Report, as_document, as_html, notes
 from kmem.timed import RunError, Sample, Watch, busy_seconds, is_foreign, timed_run
+from kmem.worker import Job, Worker
 
 OTHER = Allocator("other", None)
 
@@ -324,6 +325,14 @@ def test_library_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert hanging.library is not None
     with pytest.raises(KmemError, match="does not work: no end in"):
         crates.check_library(hanging.library)
+
+
+def test_worker_that_ended_between_rounds() -> None:
+    worker = Worker(Job("ended", ("/bin/sh", "-c", "echo hz 1; exit 3")))
+    worker.process.wait()
+    with pytest.raises(KmemError, match="the worker of ended ended with status 3"):
+        worker.round(keep=True)
+    worker.close()
 
 
 # ---- the report ---------------------------------------------------------------------------------
