@@ -63,6 +63,28 @@ def test_all_messages_come_through_and_nothing_stays(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("skip", [1, 40, 66])
+def test_the_measured_part_is_within_the_run(name: str, skip: int) -> None:
+    """Also where a bulk comes through that reaches beyond its begin or its end."""
+    load, settings = SMALL[name]
+    loops = int(settings["loops"])
+    for less in (0, 1, 2, 5):
+        settings = {"boot_cpus": 4, "nodes": 2, **settings, "loops": loops - less, "skip": skip}
+        document = run(Load(load, settings))
+        measured = document["measured_messages"]
+        assert 0 < measured < document["messages"]
+        assert 0 < document["measured_ns"] <= document["all_ns"]
+        assert 0 < document["busy_ns"] <= 4 * document["all_ns"]
+        if name == "rings":
+            assert measured % document["bulk"] == 0
+
+
+def test_of_a_run_something_is_measured() -> None:
+    with pytest.raises(KmemError, match="expected skip from 0 to 66, not 67"):
+        run(small("messages", skip=67))
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_the_same_seed_gives_the_same_document(name: str) -> None:
     assert run(small(name)) == run(small(name))
 
