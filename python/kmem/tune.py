@@ -230,6 +230,10 @@ class Replays:
         if any(one["modelled_ns"] == 0 or one["memory_bytes"] == 0 for one in self.defaults):
             self.found[options] = (None, "a trace has nothing to replay")
             return
+        # By a table that has no cost of anything that these options do.
+        if any(one["modelled_ns"] == 0 for one in figures):
+            self.found[options] = (None, "the costs model no time of it")
+            return
         self.found[options] = (ratios_of(figures, self.defaults), figures)
 
     def run(self, wanted: Sequence[str]) -> Iterator[str]:

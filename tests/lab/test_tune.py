@@ -342,6 +342,17 @@ def test_costs_are_used(tmp_path: Path) -> None:
     assert {one["time_ratio"] for one in document["pareto"]} == {1.0}
 
 
+def test_options_that_do_nothing_that_costs(tmp_path: Path) -> None:
+    """There is no ratio to nothing, and no less of it to look for: they are no candidates."""
+    costs = tmp_path / "costs.csv"
+    costs.write_text("count,ns\ncompare_swaps,10\n")
+    document = found_by(tmp_path / "study.sqlite", "--trials", "4", "--costs", costs)
+    failed = {one["kmem_options"]: one["reason"] for one in document["failed"]}
+    # Engine slab swaps nothing.
+    assert failed["engine=slab"] == "the costs model no time of it"
+    assert document["chosen"]["time_ratio"] > 0
+
+
 # ---- Space and front ----------------------------------------------------------------------------
 
 
