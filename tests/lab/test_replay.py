@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,19 @@ def test_large_sizes_and_pages(tmp_path: Path) -> None:
         assert document["peak"]["large_pages"] == 25 + 3 + (64 << 20) // PAGE
         assert document["peak"]["step"] == 4
         assert_sums_agree(document)
+
+
+@pytest.mark.parametrize(
+    ("operation", "size"), [(tr.ALLOC, 200), (tr.ALLOC, 40_000), (tr.PAGE_ALLOC, 3 * PAGE)]
+)
+def test_unknown_requests_are_what_was_given(tmp_path: Path, operation: int, size: int) -> None:
+    """Also of memory by size and of pages, as of objects of caches."""
+    known = trace_of([event(0, operation, 0, size)])
+    records = known.records.with_columns(requested=pl.lit(0, pl.UInt64))
+    unknown = replace(known, records=records)
+    document = replay_trace(tmp_path, unknown)
+    assert document["end"]["pages"] > 0
+    assert document == replay_trace(tmp_path, known)
 
 
 def test_the_peak_may_come_beside_a_huge_block(tmp_path: Path) -> None:

@@ -97,6 +97,12 @@ static bool is_large_size(size_t bytes)
                cache->engine->usable_bytes(bytes, 0) % PAGE_SIZE == 0;
 }
 
+/* What is taken for the bytes asked for: where these are unknown, those that were given. */
+static uint64_t asked_bytes(const struct trace *trace, uint64_t record)
+{
+        return trace->requested[record] ? trace->requested[record] : trace->given[record];
+}
+
 static uint32_t source_of_record(struct making *making, uint64_t record)
 {
         const struct trace *trace = making->trace;
@@ -105,7 +111,8 @@ static uint32_t source_of_record(struct making *making, uint64_t record)
         if (operation_of(trace, record) == TRACE_PAGE_ALLOC)
                 return SOURCE_PAGES;
         if (trace->cache[record] == TRACE_CACHE_KMALLOC)
-                return is_large_size(trace->requested[record]) ? SOURCE_LARGE_SIZES : SOURCE_SIZES;
+                return is_large_size(asked_bytes(trace, record)) ? SOURCE_LARGE_SIZES
+                                                                 : SOURCE_SIZES;
         if (given == 0 || given > UINT32_MAX)
                 die("record %lu: an object of cache %s has %lu bytes; expected 1 to 4294967295",
                     (unsigned long)record, trace->caches.name[trace->cache[record]],
@@ -127,11 +134,10 @@ static void find_sources(struct making *making)
                 number = source_of_record(making, i);
                 source = &making->replay->sources[number];
                 making->source_of[trace->object[i]] = number + 1;
-                making->bytes_of[trace->object[i]] = trace->requested[i];
+                making->bytes_of[trace->object[i]] = asked_bytes(trace, i);
                 if (number >= SOURCES_FIXED) {
-                        uint64_t bytes = trace->requested[i] ? trace->requested[i] : source->given;
+                        uint64_t bytes = min_of(asked_bytes(trace, i), (uint64_t)source->given);
 
-                        bytes = min_of(bytes, (uint64_t)source->given);
                         making->bytes_of[trace->object[i]] = bytes;
                         source->object_bytes = max_of(source->object_bytes, (uint32_t)bytes);
                 }
