@@ -274,10 +274,10 @@ def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buff
     source = source_of(
         f"kernel: {system.sysname} {system.release} {system.machine}: {what}", command
     )
-    with work_folder(out) as folder:
+    with work_folder(out) as folder, whole(out) as place:
         # The command's streams are its own, so the report is a file.
         status = run_with_its_signals(
-            [KERNEL_TOOL, out, folder, str(seconds or 0), str(buffer_kib), source, *command]
+            [KERNEL_TOOL, place, folder, str(seconds or 0), str(buffer_kib), source, *command]
         )
         if status != 0:
             raise SystemExit(1)  # it has said why

@@ -514,6 +514,23 @@ def test_kernel_is_ended_before_the_command_runs(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report").read_text())["status"] == 128 + signal.SIGTERM
 
 
+def test_a_kernel_trace_that_fails_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, tool = tmp_path / "k", tmp_path / "tool"
+    out.write_text("of before")
+    tool.write_text('#!/bin/sh\necho half >"$1"\nexit 1\n')
+    tool.chmod(0o700)
+    monkeypatch.setattr(kmem_record, "KERNEL_TOOL", tool)
+    monkeypatch.setattr(kmem_record, "kernel_tool", lambda: None)
+    monkeypatch.setattr(kmem_record, "end_as_by_ctrl_c", lambda *_: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(SystemExit):
+        kmem_record.record_kernel([], 1, out, 1408)
+    assert out.read_text() == "of before"
+    assert sorted(tmp_path.iterdir()) == [out, tool]
+
+
 def test_kernel_command_status(tmp_path: Path) -> None:
     need_tracefs()
     done = record("kernel", "--out", tmp_path / "k", "--", "sh", "-c", "echo out; exit 7")
