@@ -22,7 +22,6 @@ enum {
         BUCKETS = 1 << 16, /* 2.1 ms */
         NONE = UINT16_MAX,
         BITS = 64,
-        SEARCHES_MOST = 16, /* queues that an idle CPU looks at */
 };
 
 struct cpu {

@@ -37,7 +37,6 @@ struct outcome {
         size_t moment_count;
         struct sim_counts counts; /* of the steps alone */
         uint64_t slow_calls;
-        size_t base_pages;  /* that the heap uses before anything is allocated */
         struct asked asked; /* at the end */
         size_t peak_pages;  /* first time it was reached, and what lived then: */
         uint64_t peak_asked_bytes;
