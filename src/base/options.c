@@ -358,20 +358,27 @@ static void parse_entry(char *entry)
         report_unknown(entry);
 }
 
-/* Entries are separated by commas or line ends; lines that begin with # are left out. */
-static void parse_text(char *text, void (*parse)(char *entry))
+/* Calls @parse for each part of a text that is not empty; one of @separators is between two parts. */
+static void parse_parts(char *text, const char *separators, void (*parse)(char *part))
 {
         while (*text) {
-                size_t length = strcspn(text, *text == '#' ? "\n" : ",\n");
+                size_t length = strcspn(text, separators);
                 bool last = !text[length];
 
                 text[length] = '\0';
-                if (*text && *text != '#')
+                if (*text)
                         parse(text);
                 if (last)
                         return;
                 text += length + 1;
         }
+}
+
+/* Of a file. Entries may begin with a # elsewhere: names of caches do. */
+static void parse_line(char *line)
+{
+        if (*line != '#')
+                parse_parts(line, ",", parse_entry);
 }
 
 /* How many bytes there were: @bytes if text and end do not fit, SIZE_MAX if it cannot be read. */
@@ -468,7 +475,7 @@ static void parse_entry_or_file(char *entry)
                 return;
         }
         read_options_file(entry + 1, text);
-        parse_text(text, parse_entry);
+        parse_parts(text, "\n", parse_line);
 }
 
 void options_init(void)
@@ -478,7 +485,7 @@ void options_init(void)
 
         /* A program with more rights than its caller does not listen to it. */
         if (getauxval(AT_SECURE) == 0 && read_variable(text))
-                parse_text(text, parse_entry_or_file);
+                parse_parts(text, ",\n", parse_entry_or_file);
         errno = saved_errno;
 }
 

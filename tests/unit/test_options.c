@@ -17,8 +17,8 @@
 /* Prints what was understood, one line a setting. */
 static void child_show(void)
 {
-        static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted",
-                                             "other"};
+        static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted", "other",
+                                             "#hash"};
         static const char *const names[] = {
                 "sheaf_capacity",       "min_partial", "cpu_partial", "cpu_partial_accounting",
                 "cpu_partial_defaults", "freeze",      "stats",       "debug"};
@@ -297,6 +297,11 @@ static void caches(void **state)
         shows("*.min_partial=4", "other.min_partial=4");
         shows("kmalloc-64.min_partial=4,kmalloc-64.min_partial=5", "kmalloc-64.min_partial=5");
         shows("kmalloc.dotted.cpu_partial=8", "kmalloc.dotted.cpu_partial=8");
+        /* Only lines of files are comments: such a cache, and what stands behind it, counts. */
+        shows("#hash.cpu_partial=8,purge_delay=9", "#hash.cpu_partial=8");
+        shows("#hash.cpu_partial=8,purge_delay=9", "purge_delay=9");
+        shows("stats=1,#off,purge_delay=9", "option \"#off\": expected name=value");
+        shows("stats=1,#off,purge_delay=9", "purge_delay=9");
         shows_not("kmalloc-64.cpu_partial=8", "other.cpu_partial");
         shows_not("kmalloc-6.cpu_partial=8", "kmalloc-64.cpu_partial");
 }
@@ -351,6 +356,13 @@ static void files(void **state)
         shows(variable, "classes=2");
         shows(variable, "check=1");
         shows_not(variable, "kmem:");
+        write_file(path,
+                   "purge_delay=9,#hash.cpu_partial=8,check=sheaf\n#classes=kernel,check=x\n");
+        shows(variable, "#hash.cpu_partial=8");
+        shows(variable, "check=1");
+        shows(variable, "classes=0");
+        shows_not(variable, "kmem:");
+        write_file(path, "purge_delay=9\nclasses=kernel,check=sheaf\n");
         /* With others beside it, as commands add theirs to what is set: the last one counts. */
         strcat(variable, ",slots=locked,purge_delay=8");
         shows(variable, "slots=2");
