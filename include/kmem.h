@@ -115,7 +115,7 @@ struct kmem_cache;
  * Rarely used arguments of a new cache (S8-02). All zero is the default of each.
  * @align: least alignment of objects, a power of two up to 4096, or 0.
  * @useroffset, @usersize: the region of an object that may be copied to and from users; kept
- *   and shown, and prevents merging.
+ *   and shown, and prevents merging. One that is not inside the object is reported and taken as none.
  * @freeptr_offset, @use_freeptr_offset: accepted for SLAB_TYPESAFE_BY_RCU caches and checked as
  *   in S4-05; only debug caches keep their free lists in objects, so the offset is otherwise without
  *   effect.
@@ -377,7 +377,8 @@ typedef struct mempool_s {
  * @alloc_fn, @free_fn: what stands behind it; both get @pool_data
  *
  * alloc_fn is called with GFP_KERNEL here. Returns the pool, or NULL with errno EINVAL (negative
- * number, or a slab pool of a cache with constructor) or ENOMEM; then nothing is left.
+ * number, a slab pool of a cache with constructor, or a page pool of an order above 10) or ENOMEM;
+ * then nothing is left.
  */
 mempool_t *mempool_create(int min_nr, mempool_alloc_t *alloc_fn, mempool_free_t *free_fn,
                           void *pool_data);

@@ -484,7 +484,9 @@ def record_program(
     ] = None,
     every: Annotated[
         bool,
-        typer.Option("--all", help="Write traces of all processes, the others to FILE.N-PID."),
+        typer.Option(
+            "--all", help="Write traces of all processes, the others to NAME.N-PID.ktrace."
+        ),
     ] = False,
 ) -> None:
     """Run COMMAND on libkmem and record what it allocates and frees.

@@ -463,3 +463,19 @@ def test_help() -> None:
     result = kmem_run("--help")
     assert result.returncode == 0
     assert b"--slabinfo" in result.stdout
+
+
+def test_readme_has_every_option() -> None:
+    reported = shell("true", "--set", "colour=red").stderr.decode()
+    names = reported.partition("there are: ")[2].partition("\n")[0].replace("[CACHE.]", "").split()
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(names) > 40
+    assert set(names) - documented == set()
+
+
+def test_comment_sign_keeps_the_limit() -> None:
+    program = ("python3", "-c", "bytes(64 << 20)")
+    result = kmem_run("--limit", "32M", "--", *program, env={"KMEM_OPTIONS": "stats=1,#off"})
+    assert b'option "#off": expected name=value' in result.stderr
+    assert b"MemoryError" in result.stderr
