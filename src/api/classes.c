@@ -273,5 +273,6 @@ struct kmem_cache *class_cache_aligned(size_t size, size_t align)
         if (unlikely(load_relaxed(&coarse)))
                 refine_if_grown();
         number = class_number(CLASS_MALLOC, max_of(size, (size_t)MALLOC_ALIGN), align);
-        return number < class_count ? cache_of_class(number) : NULL;
+        /* As for that size, so that malloc's table has it. */
+        return number < class_count ? class_cache(CLASS_MALLOC, class_sizes[number]) : NULL;
 }

@@ -148,12 +148,29 @@ KMEM_PUBLIC void *reallocarray(void *block, size_t count, size_t size)
         return realloc_at(block, bytes, CALL_SITE);
 }
 
+/* From the class that has multiples of @align, where that is one; NULL if the slow path is needed. */
+static void *aligned_fast(size_t align, size_t size)
+{
+        size_t rounded = round_up(size, align);
+        const struct kmem_cache *cache;
+        uint16_t entry;
+
+        if (unlikely(size - 1 >= fast.malloc_limit || rounded - 1 >= fast.malloc_limit))
+                return NULL;
+        entry = front()->malloc_class[(rounded - 1) >> CLASS_STEP_SHIFT];
+        cache = caches_by_index[entry >> PAIR_SHIFT];
+        return likely(cache && cache->align >= align) ? percpu_alloc_fast(entry) : NULL;
+}
+
 void *malloc_aligned(size_t align, size_t size, const void *site)
 {
         void *block;
 
         if (align <= MALLOC_ALIGN_BYTES)
                 return malloc_at(size, site);
+        block = aligned_fast(align, size);
+        if (likely(block))
+                return block;
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
         block = block_alloc_aligned(size, align, 0, site);
