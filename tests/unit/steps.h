@@ -10,14 +10,14 @@
 
 #include <signal.h>
 
+#ifdef __x86_64__
+#include <ucontext.h>
+#include <x86intrin.h>
+
 static struct {
         unsigned int left; /* instructions until act is called */
         void (*act)(void); /* NULL: it was called */
 } steps;
-
-#ifdef __x86_64__
-#include <ucontext.h>
-#include <x86intrin.h>
 
 static const unsigned long TRAP_FLAG = 0x100;
 
