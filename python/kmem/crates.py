@@ -233,8 +233,8 @@ def provide(crate: Crate, report: Callable[[str], None]) -> tuple[Allocator, str
             if version is None:
                 report(f"fetching and building {crate.crate}")
                 version = make(crate, folder)
+            else:
+                check_library(folder / "build" / crate.library)
     except OSError as error:
         raise KmemError(f"{error.filename or folder}: {error.strerror}") from None
-    library = folder / "build" / crate.library
-    check_library(library)
-    return Allocator(crate.name, library), version
+    return Allocator(crate.name, folder / "build" / crate.library), version

@@ -155,7 +155,8 @@ static void *aligned_fast(size_t align, size_t size)
         const struct kmem_cache *cache;
         uint16_t entry;
 
-        if (unlikely(size - 1 >= fast.malloc_limit || rounded - 1 >= fast.malloc_limit))
+        /* 0 for a size of 0, and for one that is too large to be rounded. */
+        if (unlikely(rounded - 1 >= fast.malloc_limit))
                 return NULL;
         entry = front()->malloc_class[(rounded - 1) >> CLASS_STEP_SHIFT];
         cache = caches_by_index[entry >> PAIR_SHIFT];

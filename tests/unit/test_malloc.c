@@ -242,6 +242,42 @@ static void realloc_shrinks(void **state)
         free(block);
 }
 
+/* As ksize has them: of blocks of each size, and of objects of two caches that are one. */
+static void child_usable_sizes(void)
+{
+        struct kmem_cache *small = kmem_cache_create("small", 100, 0, 0, NULL);
+        char *object = kmem_cache_alloc(small, GFP_KERNEL);
+
+        for (size_t size = 1; size < 300000; size += size / 7 + 1) {
+                char *block = malloc(hide(size));
+                size_t usable = malloc_usable_size(block);
+
+                check(usable >= size);
+                check_equal(usable, ksize(block));
+                /* A debug cache no longer holds it to what was asked for. */
+                memset(block, 2, usable);
+                free(block);
+        }
+        check_equal(malloc_usable_size(object), ksize(object));
+        kmem_cache_create("larger", 104, 0, 0, NULL);
+        check_equal(malloc_usable_size(object), ksize(object));
+        kmem_cache_free(small, object);
+        printf("no report\n");
+}
+
+static void usable_sizes(void **state)
+{
+        static struct child_result result;
+        static const char *const settings[] = {"", "slab_merge=1", "debug=FZPU",
+                                               "profile_interval=1024"};
+
+        for (unsigned int i = 0; i < array_size(settings); i++) {
+                child_run("usable_sizes", settings[i], &result);
+                check_equal(result.status, 0);
+                assert_string_equal(result.output, "no report\n");
+        }
+}
+
 /* Also if there is no memory for a smaller one. */
 static void child_realloc_stays(void)
 {
@@ -697,6 +733,7 @@ int main(int argc, char **argv)
                 {"classes_threads", child_classes_threads},
                 {"beyond", child_beyond_the_reservation},
                 {"realloc_stays", child_realloc_stays},
+                {"usable_sizes", child_usable_sizes},
                 {"double_free", child_double_free},
                 {"not_ours", child_not_ours},
                 {"realloc_not_ours", child_realloc_not_ours},
@@ -712,6 +749,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(aligned),
                 cmocka_unit_test(realloc_rules),
                 cmocka_unit_test(realloc_shrinks),
+                cmocka_unit_test(usable_sizes),
                 cmocka_unit_test(realloc_stays),
                 cmocka_unit_test(beyond_the_reservation),
                 cmocka_unit_test(frees_are_interchangeable),

@@ -400,9 +400,8 @@ static void registering_forks(void)
         do {
                 check_equal(pthread_create(&thread, NULL, fork_while_registering, &count), 0);
                 check_equal(pthread_join(thread, &done), 0);
-                if (done) {
+                if (done)
                         child_wait(forked);
-                }
                 count++;
         } while (done);
         check(count > 20); /* that many instructions it takes at least */

@@ -687,7 +687,6 @@ int __wrap_clone(int (*run)(void *), void *stack, int flags, void *argument, ...
 /* The child has no thread, whatever its parent was about to start, and gets one of its own. */
 static void fork_at_start_child(void)
 {
-
         signal(SIGUSR1, fork_in_handler);
         signal_at_clone = true;
         while (forked < 0)
