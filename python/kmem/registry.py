@@ -397,26 +397,25 @@ class Registry:
 
     def heap(self) -> Heap | None:
         """None where the library is older than these figures."""
-        if "zone" not in self.parts["head"]:
+        if "zone" not in self.parts["head"] or "large_pages" not in self.parts["zone"]:
             return None
         place = self.parts["head"]["zone"]
         count = min(self.number("head", "zones"), place.count, NODES_MOST)
-        pages = {
-            name: PAGE_BYTES
-            * sum(
-                self.number("zone", name, place.offset + zone * place.size) for zone in range(count)
-            )
-            for name in ("used_pages", "free_pages", "free_touched_pages", "purged_pages")
-        }
+        zones = [place.offset + zone * place.size for zone in range(count)]
+
+        def total(name: str) -> int:
+            return sum(self.number("zone", name, zone) for zone in zones)
+
+        free_bytes = PAGE_BYTES * total("free_pages")
         return Heap(
             base=self.number("head", "heap_base"),
             reserved_bytes=self.number("head", "heap_reserved_bytes"),
-            used_bytes=pages["used_pages"],
-            free_bytes=pages["free_pages"],
-            free_touched_bytes=min(pages["free_touched_pages"], pages["free_pages"]),
-            purged_bytes=pages["purged_pages"],
-            large_blocks=self.number("head", "large_blocks"),
-            large_bytes=self.number("head", "large_bytes"),
+            used_bytes=PAGE_BYTES * total("used_pages"),
+            free_bytes=free_bytes,
+            free_touched_bytes=min(PAGE_BYTES * total("free_touched_pages"), free_bytes),
+            purged_bytes=PAGE_BYTES * total("purged_pages"),
+            large_blocks=total("large_blocks"),
+            large_bytes=PAGE_BYTES * total("large_pages"),
             huge_blocks=self.number("head", "huge_blocks"),
             huge_bytes=self.number("head", "huge_bytes"),
             huge_kept_bytes=self.number("head", "huge_kept_bytes"),

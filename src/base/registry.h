@@ -59,6 +59,8 @@ struct registry_zone {
         uint64_t free_pages;
         uint64_t free_touched_pages; /* of those, not given back to the system since their use */
         uint64_t purged_pages;       /* given back, cumulative */
+        uint64_t large_blocks;       /* in the heap */
+        uint64_t large_pages;        /* that these have */
 };
 
 struct registry_head {
@@ -82,8 +84,6 @@ struct registry_head {
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;
-        uint64_t large_blocks; /* in the heap */
-        uint64_t large_bytes;
         uint64_t huge_blocks;
         uint64_t huge_bytes;
         uint64_t huge_kept_bytes; /* freed mappings kept for reuse */

@@ -25,6 +25,7 @@ struct lock huge_lock;
 
 static size_t live_bytes; /* of blocks in the table; written under huge_lock */
 static size_t peak_bytes; /* the most that live_bytes ever was; under huge_lock */
+static size_t handed_out; /* cumulative; added to without a lock */
 
 /* Under huge_lock, so the last ones shown are the last. */
 static void show_locked(void)
@@ -144,7 +145,11 @@ void *huge_alloc(size_t bytes, size_t align, bool zero)
                 kept_make_room_locked(bytes, &victims);
         huge_drop_changed();
         victims_unmap(&victims);
-        return start ? start : huge_map(bytes, align);
+        if (!start)
+                start = huge_map(bytes, align);
+        if (start)
+                add_relaxed(&handed_out, 1);
+        return start;
 }
 
 size_t huge_size(const void *address)
@@ -300,6 +305,7 @@ size_t huge_kept_drop(uint64_t now)
 
 void huge_count(struct large_counts *counts)
 {
+        counts->huge_handed_out = load_relaxed(&handed_out);
         counts->huge_blocks = huge_table_length();
         counts->huge_bytes = load_relaxed(&live_bytes);
         counts->huge_kept_bytes = kept_bytes();

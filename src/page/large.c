@@ -12,25 +12,8 @@
 #include "page/large.h"
 
 #include "base/probe.h"
-#include "base/registry.h"
 #include "page/huge.h"
 #include "page/reclaim.h"
-
-static uint64_t heap_blocks; /* counters, added to without a lock */
-static uint64_t heap_bytes;
-static size_t handed_out;
-
-/* Shows the figures of blocks in the heap to other processes. */
-static void heap_show(void)
-{
-        struct registry_head *head = registry_head_shown();
-
-        if (!head)
-                return;
-        registry_fence();
-        registry_show(&head->large_blocks, &heap_blocks);
-        registry_show(&head->large_bytes, &heap_bytes);
-}
 
 /* The descriptor of a large block's start, or NULL. */
 static struct page *large_page(const void *address)
@@ -53,9 +36,6 @@ static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
         page->state = pages;
         /* Pairs with the load in large_page when a bad pointer is looked up. */
         store_release(&page->kind, PAGE_LARGE);
-        add_relaxed(&heap_blocks, 1);
-        add_relaxed(&heap_bytes, pages << PAGE_SHIFT);
-        heap_show();
         return page_address(page);
 }
 
@@ -75,7 +55,6 @@ void *large_alloc(size_t bytes, size_t align, bool zero)
                 block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
         if (!block)
                 return NULL;
-        add_relaxed(&handed_out, 1);
         PROBE2(large_alloc, block, bytes);
         return block;
 }
@@ -102,10 +81,7 @@ bool large_free(void *address)
         if (!compare_swap_acquire(&page->kind, &expected, PAGE_UNUSED))
                 return false;
         PROBE2(large_free, address, pages << PAGE_SHIFT);
-        sub_relaxed(&heap_blocks, 1);
-        sub_relaxed(&heap_bytes, pages << PAGE_SHIFT);
-        heap_show();
-        pages_free(page, pages);
+        pages_free_exact(page, pages);
         return true;
 }
 
@@ -124,21 +100,16 @@ void *large_resize(void *address, size_t bytes)
             !pages_resize(page, old_pages, pages))
                 return NULL;
         page->state = pages;
-        add_relaxed(&heap_bytes, (pages - old_pages) << PAGE_SHIFT);
-        heap_show();
         return address;
 }
 
 void large_count(struct large_counts *counts)
 {
-        counts->handed_out = load_relaxed(&handed_out);
-        counts->blocks = load_relaxed(&heap_blocks);
-        counts->bytes = load_relaxed(&heap_bytes);
-        huge_count(counts);
-}
+        struct page_counts pages;
 
-void large_show(void)
-{
-        heap_show();
-        huge_show();
+        pages_count(&pages);
+        huge_count(counts);
+        counts->handed_out = pages.large_handed_out + counts->huge_handed_out;
+        counts->blocks = pages.large_blocks;
+        counts->bytes = pages.large_pages << PAGE_SHIFT;
 }

@@ -33,12 +33,11 @@ struct large_counts {
         size_t handed_out; /* blocks of both kinds, cumulative */
         size_t blocks;
         size_t bytes;
+        size_t huge_handed_out;
         size_t huge_blocks;
         size_t huge_bytes;
         size_t huge_kept_bytes; /* freed mappings kept for reuse */
 };
 KMEM_HIDDEN void large_count(struct large_counts *counts);
-/* Shows the figures to other processes (base/registry.h). */
-KMEM_HIDDEN void large_show(void);
 
 #endif

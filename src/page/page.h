@@ -8,8 +8,8 @@
  * page map (16 bits a page), descriptors (32 bytes a page), and the touched bitmap.
  *
  * Invariants:
- *  PAGE-1  A page belongs to exactly one of: a run of free pages, a block handed out, the room
- *          beyond the frontier. Which NUMA node's it is follows from its place (zone.h).
+ *  PAGE-1  A page belongs to exactly one of: a run of free pages, the freed block that its zone
+ *          keeps (RUN-4), a block handed out, the room beyond the frontier. Which NUMA node's it is follows from its place (zone.h).
  *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
  *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
  *          start of a large block if and only if its own descriptor says PAGE_LARGE.
@@ -187,17 +187,19 @@ KMEM_HIDDEN struct page *pages_alloc_many(size_t pages, size_t align_pages, int 
 /*
  * As with NODE_ANY, but exactly @count pages (1 or more, beyond a chunk too), aligned to
  * @align_pages (a power of two, at most CHUNK_PAGES). NULL also where only the last quarter of the
- * reservation is left, which is kept for slabs.
+ * reservation is left, which is kept for slabs. Counted as large blocks, until pages_free_exact.
  */
 KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 /* As pages_alloc_exact, but the block reads as zero: only pages touched before are cleared. */
 KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
-/* The same of blocks of @count pages each, linked through next, page number of the first; 0: none. */
+/* The same of a whole block of pages_alloc_exact or pages_alloc_zeroed. */
+KMEM_HIDDEN void pages_free_exact(struct page *page, size_t count);
+/* As pages_free, of blocks of @count pages each, linked through next, page number of the first; 0: none. */
 KMEM_HIDDEN void pages_free_chain(uint32_t chain, size_t count);
 /*
- * Changes a block of @count pages to @new_count in place. Shrinking always works; growing
+ * Changes a block of pages_alloc_exact or pages_alloc_zeroed from @count pages to @new_count in place. Shrinking always works; growing
  * works if the pages behind are free. The content of added pages is undefined.
  */
 KMEM_HIDDEN bool pages_resize(struct page *page, size_t count, size_t new_count);
@@ -224,6 +226,9 @@ struct page_counts {
         size_t free_touched_pages; /* of those, not known to be given back */
         size_t purged_pages;       /* cumulative */
         size_t used_pages;         /* accessible less free */
+        size_t large_handed_out;   /* blocks of exact pages, cumulative */
+        size_t large_blocks;       /* of those, not freed */
+        size_t large_pages;        /* that these have */
 };
 KMEM_HIDDEN void pages_count(struct page_counts *counts);
 /* Of one node's zone; @node is below system_nodes(). */

@@ -29,6 +29,7 @@ struct request {
         int node;                  /* or NODE_ANY */
         uint32_t limit;            /* the frontier does not grow beyond this page for them */
         bool *zero;                /* receives whether they read as zero, or NULL */
+        bool large;                /* it is counted as a large block */
         struct touched_bits *bits; /* receives the touched bits of up to BITS_PAGES pages as they
                                       were, or NULL */
 };
@@ -44,6 +45,11 @@ static struct page *block_make_locked(struct zone *zone, const struct request *r
         if (request->bits)
                 touched_copy_locked(first, request->count, request->bits);
         touched_set_locked(first, request->count);
+        if (request->large) {
+                add_owned(&zone->large_handed_out, 1);
+                add_owned(&zone->large_blocks, 1);
+                add_owned(&zone->large_pages, request->count);
+        }
         page->state = 0;
         page->table = NULL;
         page->order = (uint8_t)get_order(request->count << PAGE_SHIFT);
@@ -211,6 +217,7 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
                 .node = NODE_ANY,
                 .limit = load_relaxed(&frontier.large_limit),
                 .zero = zero,
+                .large = true,
                 .bits = bits,
         };
 
@@ -285,7 +292,9 @@ static struct zone *zone_checked(uint32_t first, size_t count)
         return zone_of(first);
 }
 
-void pages_free(struct page *page, size_t count)
+/* @large_blocks that ended and @large_pages that they, or one that shrank, had are counted. */
+static void block_give_back(struct page *page, size_t count, size_t large_blocks,
+                            size_t large_pages)
 {
         uint64_t now = system_time_ms();
         struct zone *zone = zone_checked(page_number(page), count);
@@ -293,10 +302,23 @@ void pages_free(struct page *page, size_t count)
 
         block_end(page, count);
         lock_take(&zone->lock);
-        look = range_free_locked(zone, page_number(page), count, now);
+        range_keep_locked(zone, page_number(page), count, now);
+        add_owned(&zone->large_blocks, -large_blocks);
+        add_owned(&zone->large_pages, -large_pages);
+        look = purge_check_wanted_locked(zone, count);
         zone_drop_changed(zone);
         if (look)
                 pages_purge_due();
+}
+
+void pages_free(struct page *page, size_t count)
+{
+        block_give_back(page, count, 0, 0);
+}
+
+void pages_free_exact(struct page *page, size_t count)
+{
+        block_give_back(page, count, 1, count);
 }
 
 /* Takes off a chain the blocks from its first on that lie side by side in either direction. */
@@ -355,7 +377,7 @@ bool pages_resize(struct page *page, size_t count, size_t new_count)
         if (new_count == 0)
                 return false;
         if (new_count < count)
-                pages_free(page + new_count, count - new_count);
+                block_give_back(page + new_count, count - new_count, 0, count - new_count);
         if (new_count <= count)
                 return true;
         if (new_count > load_relaxed(&frontier.reserved) - first)
@@ -363,8 +385,10 @@ bool pages_resize(struct page *page, size_t count, size_t new_count)
 
         lock_take(&zone->lock);
         taken = range_take_locked(zone, first + (uint32_t)count, first + (uint32_t)new_count);
-        if (taken)
+        if (taken) {
                 touched_set_locked(first + (uint32_t)count, new_count - count);
+                add_owned(&zone->large_pages, new_count - count);
+        }
         zone_drop_changed(zone);
         return taken;
 }
@@ -389,6 +413,9 @@ void pages_count_node(unsigned int node, struct page_counts *counts)
         counts->free_pages = zone->free_pages + zone->limbo_pages;
         counts->free_touched_pages = zone->free_touched_pages + zone->limbo_touched_pages;
         counts->purged_pages = zone->purged_pages;
+        counts->large_handed_out = zone->large_handed_out;
+        counts->large_blocks = zone->large_blocks;
+        counts->large_pages = zone->large_pages;
         lock_drop(&zone->lock);
         counts->used_pages = counts->accessible_pages - counts->free_pages;
 }
@@ -404,6 +431,9 @@ void pages_count(struct page_counts *counts)
                 counts->free_pages += one.free_pages;
                 counts->free_touched_pages += one.free_touched_pages;
                 counts->purged_pages += one.purged_pages;
+                counts->large_handed_out += one.large_handed_out;
+                counts->large_blocks += one.large_blocks;
+                counts->large_pages += one.large_pages;
                 counts->used_pages += one.used_pages;
         }
 }
@@ -422,7 +452,7 @@ void pages_show(void)
                 lock_take(&zones[node].lock);
                 zone_drop_changed(&zones[node]);
         }
-        large_show();
+        huge_show();
 }
 
 void pages_each_lock(void (*act)(struct lock *lock))

@@ -110,7 +110,7 @@ static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
 }
 
 /* When the next run that is purged unasked will be due, UINT64_MAX if there is none. */
-static uint64_t next_due_locked(const struct zone *zone, uint64_t delay)
+static uint64_t next_due_locked(struct zone *zone, uint64_t delay)
 {
         uint64_t oldest = run_oldest_locked(zone);
 

@@ -66,6 +66,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_page.c", "unit/page_model.c", "unit/system_wrap.c"],
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],
     ),
+    "test_runs": (
+        ["unit/test_runs.c", "unit/page_model.c", "unit/system_wrap.c"],
+        ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],
+    ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_profile": (["unit/test_profile.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_rcu": (
