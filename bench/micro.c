@@ -13,6 +13,12 @@
  *  - `X_remote/S`: one thread allocates, another frees; the pointers go through
  *    a ring. Time until the last is free / REMOTE. The threads run on two CPUs,
  *    if there are as many; the cost of the ring is inside.
+ *  - `aligned_pair/S`: posix_memalign of S bytes at a multiple of 64, and free, with
+ *    64 others held.
+ *  - `realloc_moved/S`: malloc of S bytes, realloc to twice as many, and free.
+ *  - `realloc_inside/S`: a realloc of one of 64 blocks of S bytes, to seven eighths of
+ *    them and at the next turn back.
+ *  - `usable_size/S`: malloc_usable_size of one of 64 blocks of S bytes.
  *  - `call_pair/S`: two calls of functions that do nothing, in the same loop: what
  *    of every pair above is not the allocator's.
  * X is malloc (malloc and free), kmalloc (kmalloc and kfree), kmem_cache
@@ -35,6 +41,7 @@
 #include "cycles.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -53,7 +60,8 @@ enum {
         PAIRS = 50000,
         BURST = 32,
         BURSTS = PAIRS / BURST,
-        LIVE = 64,      /* objects held during a test */
+        LIVE = 64, /* objects held during a test */
+        ALIGN = 64,
         RING = 256,     /* pointers on their way to the thread that frees */
         RING_STEP = 32, /* as many are made visible at a time */
         REMOTE_WARM = 64 * RING_STEP,
@@ -66,6 +74,9 @@ static const unsigned int sizes[] = {16, 64, 256, 1024};
 static struct {
         typeof(malloc) *malloc;
         typeof(free) *free;
+        typeof(realloc) *realloc;
+        typeof(posix_memalign) *posix_memalign;
+        typeof(malloc_usable_size) *usable_size;
         typeof(kmalloc) *kmalloc;
         typeof(kfree) *kfree;
         typeof(kmem_cache_create) *cache_create;
@@ -89,6 +100,8 @@ static __attribute__((noinline)) void give_nothing(struct kmem_cache *cache, voi
 }
 
 static struct kmem_cache *caches[sizeof(sizes) / sizeof(sizes[0])];
+
+static void *live[LIVE];
 
 enum family { MALLOC, KMALLOC, KMEM_CACHE, KMEM_INLINE, KMEM_VIEW, NOTHING };
 
@@ -185,6 +198,7 @@ static void run_pairs(const struct object_source *source, unsigned int count)
         }
 }
 
+/* Each of so many turns is BURST operations. */
 static void run_bursts(const struct object_source *source, unsigned int count)
 {
         void *objects[BURST];
@@ -197,6 +211,45 @@ static void run_bursts(const struct object_source *source, unsigned int count)
                 for (unsigned int k = 0; k < BURST; k++)
                         give(source, MALLOC, objects[k]);
         }
+}
+
+static void run_aligned(const struct object_source *source, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++) {
+                void *object = NULL;
+
+                calls.posix_memalign(&object, ALIGN, source->bytes);
+                keep(object);
+                calls.free(object);
+        }
+}
+
+static void run_moves(const struct object_source *source, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++) {
+                void *object = calls.realloc(calls.malloc(source->bytes), 2 * source->bytes);
+
+                keep(object);
+                calls.free(object);
+        }
+}
+
+static void run_resizes(const struct object_source *source, unsigned int count)
+{
+        const unsigned int bytes[] = {source->bytes - source->bytes / 8, source->bytes};
+
+        for (unsigned int i = 0; i < count; i++) {
+                void **object = &live[i % LIVE];
+
+                *object = calls.realloc(*object, bytes[i / LIVE % 2]);
+        }
+}
+
+static void run_usable_sizes(const struct object_source *source, unsigned int count)
+{
+        (void)source;
+        for (unsigned int i = 0; i < count; i++)
+                keep((void *)calls.usable_size(live[i % LIVE]));
 }
 
 /*
@@ -308,63 +361,62 @@ static double remote_sample(struct object_source *source)
         return (double)(end - start) / REMOTE;
 }
 
-enum shape { PAIRS_IN_ROW, BURSTS_OF_32, BY_ANOTHER_THREAD };
-
 struct test {
         const char *name;
         enum family family;
-        enum shape shape;
+        void (*run)(const struct object_source *source,
+                    unsigned int count); /* NULL: by another thread */
         bool empty;
+        unsigned int bytes; /* 0: each of sizes */
 };
 
 static const struct test tests[] = {
-        {"malloc_pair_empty", MALLOC, PAIRS_IN_ROW, true},
-        {"malloc_pair", MALLOC, PAIRS_IN_ROW, false},
-        {"malloc_burst", MALLOC, BURSTS_OF_32, false},
-        {"malloc_remote", MALLOC, BY_ANOTHER_THREAD, false},
-        {"kmalloc_pair_empty", KMALLOC, PAIRS_IN_ROW, true},
-        {"kmalloc_pair", KMALLOC, PAIRS_IN_ROW, false},
-        {"kmem_cache_pair_empty", KMEM_CACHE, PAIRS_IN_ROW, true},
-        {"kmem_cache_pair", KMEM_CACHE, PAIRS_IN_ROW, false},
-        {"kmem_cache_remote", KMEM_CACHE, BY_ANOTHER_THREAD, false},
-        {"kmem_inline_pair_empty", KMEM_INLINE, PAIRS_IN_ROW, true},
-        {"kmem_inline_pair", KMEM_INLINE, PAIRS_IN_ROW, false},
-        {"kmem_view_pair", KMEM_VIEW, PAIRS_IN_ROW, false},
-        {"call_pair", NOTHING, PAIRS_IN_ROW, true},
+        {"malloc_pair_empty", MALLOC, run_pairs, true, 0},
+        {"malloc_pair", MALLOC, run_pairs, false, 0},
+        {"malloc_pair", MALLOC, run_pairs, false, 65536},
+        {"malloc_burst", MALLOC, run_bursts, false, 0},
+        {"malloc_remote", MALLOC, NULL, false, 0},
+        {"aligned_pair", MALLOC, run_aligned, false, 0},
+        {"realloc_moved", MALLOC, run_moves, false, 0},
+        {"realloc_inside", MALLOC, run_resizes, false, 0},
+        {"usable_size", MALLOC, run_usable_sizes, false, 0},
+        {"kmalloc_pair_empty", KMALLOC, run_pairs, true, 0},
+        {"kmalloc_pair", KMALLOC, run_pairs, false, 0},
+        {"kmem_cache_pair_empty", KMEM_CACHE, run_pairs, true, 0},
+        {"kmem_cache_pair", KMEM_CACHE, run_pairs, false, 0},
+        {"kmem_cache_remote", KMEM_CACHE, NULL, false, 0},
+        {"kmem_inline_pair_empty", KMEM_INLINE, run_pairs, true, 0},
+        {"kmem_inline_pair", KMEM_INLINE, run_pairs, false, 0},
+        {"kmem_view_pair", KMEM_VIEW, run_pairs, false, 0},
+        {"call_pair", NOTHING, run_pairs, true, 0},
 };
 
 static double local_sample(const struct test *test, const struct object_source *source)
 {
+        unsigned int operations = test->run == run_bursts ? BURST : 1;
+        unsigned int turns = PAIRS / operations;
         uint64_t start, end;
 
-        if (test->shape == BURSTS_OF_32) {
-                run_bursts(source, BURSTS / 10);
-                start = now_cycles();
-                run_bursts(source, BURSTS);
-                end = now_cycles();
-                return (double)(end - start) / (BURSTS * BURST);
-        }
-        run_pairs(source, PAIRS / 10);
+        test->run(source, turns / 10);
         start = now_cycles();
-        run_pairs(source, PAIRS);
+        test->run(source, turns);
         end = now_cycles();
-        return (double)(end - start) / PAIRS;
+        return (double)(end - start) / (turns * operations);
 }
 
-static double sample(const struct test *test, struct object_source *source)
+static void run_test(const struct test *test, unsigned int bytes, struct kmem_cache *cache)
 {
-        void *live[LIVE];
+        struct object_source source = {test->family, bytes, cache};
         double cycles;
 
         for (unsigned int i = 0; i < LIVE && !test->empty; i++) {
-                live[i] = take(source, source->family);
+                live[i] = take(&source, source.family);
                 keep(live[i]);
         }
-        cycles = test->shape == BY_ANOTHER_THREAD ? remote_sample(source)
-                                                  : local_sample(test, source);
+        cycles = test->run ? local_sample(test, &source) : remote_sample(&source);
         for (unsigned int i = 0; i < LIVE && !test->empty; i++)
-                give(source, source->family, live[i]);
-        return cycles;
+                give(&source, source.family, live[i]);
+        dprintf(STDOUT_FILENO, "%s/%u %.3f\n", test->name, bytes, cycles);
 }
 
 static void run_round(void)
@@ -374,12 +426,10 @@ static void run_round(void)
 
                 if (test->family != MALLOC && !calls.cache_create)
                         continue;
-                for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
-                        struct object_source source = {test->family, sizes[k], caches[k]};
-
-                        dprintf(STDOUT_FILENO, "%s/%u %.3f\n", test->name, sizes[k],
-                                sample(test, &source));
-                }
+                if (test->bytes)
+                        run_test(test, test->bytes, NULL);
+                for (size_t k = 0; !test->bytes && k < sizeof(sizes) / sizeof(sizes[0]); k++)
+                        run_test(test, sizes[k], caches[k]);
         }
 }
 
@@ -389,6 +439,9 @@ static void look_up_calls(void)
         calls.give_nothing = give_nothing;
         calls.malloc = malloc;
         calls.free = free;
+        calls.realloc = realloc;
+        calls.posix_memalign = posix_memalign;
+        calls.usable_size = malloc_usable_size;
         calls.kmalloc = dlsym(RTLD_DEFAULT, "kmalloc");
         calls.kfree = dlsym(RTLD_DEFAULT, "kfree");
         calls.cache_create = dlsym(RTLD_DEFAULT, "kmem_cache_create");

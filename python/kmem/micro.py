@@ -34,6 +34,11 @@ AGAINST_BEST = (
     ("kmem_view_pair/64", "malloc_pair/64"),
     ("call_pair/64", "malloc_pair/64"),
     ("malloc_remote/64", "malloc_remote/64"),
+    ("aligned_pair/64", "aligned_pair/64"),
+    ("realloc_moved/64", "realloc_moved/64"),
+    ("realloc_inside/64", "realloc_inside/64"),
+    ("usable_size/64", "usable_size/64"),
+    ("malloc_pair/65536", "malloc_pair/65536"),
     ("kmem_cache_remote/64", "malloc_remote/64"),
 )
 
@@ -133,4 +138,4 @@ def bench_micro(wanted_peers: str | None, rounds: int, json_file: Path | None) -
     for ours, theirs in AGAINST_BEST:
         if line := against_best(results, ours, theirs):
             console.print(line)
-    console.print("An operation is one allocation and one free; bench/micro.c says more.")
+    console.print("Of a pair an operation is one allocation and one free; bench/micro.c says more.")
