@@ -159,6 +159,10 @@ struct kmem_cache {
 
         /* slub (S1-06) */
         uint64_t reciprocal; /* to divide an offset in a slab by size */
+        uint32_t slab_mask;  /* bits of an address that say where in its slab it lies; 0: not all
+                                   slabs are alike, or aligned to their size, or begin with an
+                                   object, so that only the engine knows; relaxed, and 0 for good
+                                   before the first slab that is different is made */
         uint32_t order;      /* preferred order */
         uint32_t objects;    /* objects of a slab of that order */
         uint32_t min_order;  /* fallback when memory is short */
@@ -406,5 +410,19 @@ KMEM_HIDDEN void engine_bad_free(const struct kmem_cache *cache, const void *obj
  * that one, with a message (S8-42). No lock may be held.
  */
 KMEM_HIDDEN void object_give_to_own(struct kmem_cache *cache, void *object);
+
+enum { RECIPROCAL_SHIFT = 40 };
+
+/* Whether an object of the cache starts at an address in its pages, in use or not. */
+static inline bool cache_is_object(const struct kmem_cache *cache, const void *address)
+{
+        uint32_t mask = load_relaxed(&cache->slab_mask);
+        uint64_t offset = (uintptr_t)address & mask;
+        uint64_t index = (offset * cache->reciprocal) >> RECIPROCAL_SHIFT;
+
+        if (unlikely(!mask))
+                return cache->engine->is_object(cache, address);
+        return index * cache->size == offset && index < cache->objects;
+}
 
 #endif

@@ -18,7 +18,7 @@ struct owner_vector {
         struct kmem_group *owner[];
 };
 
-enum { RECIPROCAL_SHIFT = 32, SHARED_STEP = 8 };
+enum { START_SHIFT = 32, SHARED_STEP = 8 };
 
 void owners_setup(struct kmem_cache *cache)
 {
@@ -30,14 +30,14 @@ void owners_setup(struct kmem_cache *cache)
          * offset * step < 2^32 as long as steps are below a page, and others are not divided by.
          */
         cache->start_reciprocal =
-                step < PAGE_SIZE ? (uint32_t)(((uint64_t)1 << RECIPROCAL_SHIFT) / step + 1) : 0;
+                step < PAGE_SIZE ? (uint32_t)(((uint64_t)1 << START_SHIFT) / step + 1) : 0;
 }
 
 static uint32_t place_in_page(const struct kmem_cache *cache, const void *object)
 {
         uint64_t offset = ((uintptr_t)object - heap.base) & (PAGE_SIZE - 1);
 
-        return (uint32_t)(offset * cache->start_reciprocal >> RECIPROCAL_SHIFT);
+        return (uint32_t)(offset * cache->start_reciprocal >> START_SHIFT);
 }
 
 static bool is_in_vector(const struct kmem_cache *cache)
@@ -108,7 +108,7 @@ struct kmem_group *owner_take(const struct kmem_cache *cache, const void *object
 /* A pointer into an object is reported later; where that does not end the process, look now. */
 static bool is_wrong(const struct kmem_cache *cache, const void *object)
 {
-        return options.bad_free != BAD_FREE_ABORT && !cache->engine->is_object(cache, object);
+        return options.bad_free != BAD_FREE_ABORT && !cache_is_object(cache, object);
 }
 
 /* 0: no block starts there after all. */

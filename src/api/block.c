@@ -162,7 +162,7 @@ size_t block_bytes(const void *block)
                 return large_size(block);
         if (cache->engine->block_bytes)
                 return cache->engine->block_bytes(block);
-        return cache->engine->is_object(cache, block) ? cache->object_size : 0;
+        return cache_is_object(cache, block) ? cache->object_size : 0;
 }
 
 void block_set_request(void *block, size_t size)
@@ -253,7 +253,7 @@ void block_free_at(void *block, const char *call, const void *site)
                 if (wrong)
                         report_bad_free(call, block, wrong);
         } else if (options.check == CHECK_SHEAF && cache->sheaf_capacity &&
-                   !cache->engine->is_object(cache, block)) {
+                   !cache_is_object(cache, block)) {
                 report_bad_free(call, block, "inside an object, not at its start");
         } else if (options.check == CHECK_SHEAF && percpu_holds(cache, block)) {
                 report_bad_free(call, block, "free already (double free)");

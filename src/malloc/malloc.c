@@ -84,8 +84,15 @@ KMEM_FAST_CALL void *calloc(size_t count, size_t size)
         return malloc_general(bytes, true, CALL_SITE);
 }
 
+static KMEM_NOINLINE void *move_object(void *moved, void *block, size_t bytes)
+{
+        memcpy(moved, block, bytes);
+        free(block);
+        return moved;
+}
+
 /* What block_resize does with most objects, by the fast paths; NULL: it is to do it. */
-static void *realloc_object(void *block, size_t size)
+static KMEM_ALWAYS_INLINE void *realloc_object(void *block, size_t size)
 {
         const struct kmem_cache *cache = cache_of(block);
         void *moved;
@@ -94,25 +101,19 @@ static void *realloc_object(void *block, size_t size)
         if (unlikely(!cache || is_recording()))
                 return NULL;
         old = cache->usable_bytes;
-        if (unlikely(!old || size < old / 2 || !size || !cache->engine->is_object(cache, block)))
+        if (unlikely(!old || size < old / 2 || !size || !cache_is_object(cache, block)))
                 return NULL;
         if (size <= old)
                 return block;
         moved = malloc_fast(size, fast.malloc_limit);
-        if (likely(moved)) {
-                memcpy(moved, block, old);
-                free(block);
-        }
-        return moved;
+        return likely(moved) ? move_object(moved, block, old) : NULL;
 }
 
-static void *realloc_at(void *block, size_t size, const void *site)
+static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *site)
 {
-        void *resized = realloc_object(block, size);
+        void *resized;
         size_t old;
 
-        if (likely(resized))
-                return resized;
         if (!block || (size && ZERO_OR_NULL_PTR(block)))
                 return malloc_at(size, site);
         if (size == 0) {
@@ -133,6 +134,13 @@ static void *realloc_at(void *block, size_t size, const void *site)
         return likely(resized) ? resized : out_of_memory();
 }
 
+static KMEM_ALWAYS_INLINE void *realloc_at(void *block, size_t size, const void *site)
+{
+        void *resized = realloc_object(block, size);
+
+        return likely(resized) ? resized : realloc_slow(block, size, site);
+}
+
 /* glibc's meaning: NULL acts as malloc; size 0 frees and returns NULL. */
 KMEM_PUBLIC void *realloc(void *block, size_t size)
 {
@@ -149,12 +157,14 @@ KMEM_PUBLIC void *reallocarray(void *block, size_t count, size_t size)
 }
 
 /* From the class that has multiples of @align, where that is one; NULL if the slow path is needed. */
-static void *aligned_fast(size_t align, size_t size)
+static KMEM_ALWAYS_INLINE void *aligned_fast(size_t align, size_t size)
 {
         size_t rounded = round_up(size, align);
         const struct kmem_cache *cache;
         uint16_t entry;
 
+        if (align <= MALLOC_ALIGN_BYTES)
+                return malloc_fast(size, fast.malloc_limit);
         /* 0 for a size of 0, and for one that is too large to be rounded. */
         if (unlikely(rounded - 1 >= fast.malloc_limit))
                 return NULL;
@@ -163,19 +173,23 @@ static void *aligned_fast(size_t align, size_t size)
         return likely(cache && cache->align >= align) ? percpu_alloc_fast(entry) : NULL;
 }
 
-void *malloc_aligned(size_t align, size_t size, const void *site)
+static KMEM_NOINLINE void *aligned_slow(size_t align, size_t size, const void *site)
 {
         void *block;
 
         if (align <= MALLOC_ALIGN_BYTES)
-                return malloc_at(size, site);
-        block = aligned_fast(align, size);
-        if (likely(block))
-                return block;
+                return malloc_slow_at(size, site);
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
         block = block_alloc_aligned(size, align, 0, site);
         return likely(block) ? block : out_of_memory();
+}
+
+void *malloc_aligned(size_t align, size_t size, const void *site)
+{
+        void *block = aligned_fast(align, size);
+
+        return likely(block) ? block : aligned_slow(align, size, site);
 }
 
 static void *aligned_alloc_at(size_t align, size_t size, const void *site)
@@ -203,18 +217,29 @@ KMEM_PUBLIC void *memalign(size_t align, size_t size)
         return aligned_alloc_at(align, size, CALL_SITE);
 }
 
+static KMEM_NOINLINE int posix_memalign_slow(void **result, size_t align, size_t size,
+                                             const void *site)
+{
+        int saved_errno = errno;
+        void *block = aligned_slow(align, size, site);
+
+        errno = saved_errno;
+        if (unlikely(!block))
+                return ENOMEM;
+        *result = block;
+        return 0;
+}
+
 /* Returns the error instead of setting errno, and leaves *result alone on failure (POSIX). */
 KMEM_PUBLIC int posix_memalign(void **result, size_t align, size_t size)
 {
-        int saved_errno = errno;
         void *block;
 
         if (unlikely(!is_power_of_two(align) || align % sizeof(void *)))
                 return EINVAL;
-        block = malloc_aligned(align, size, CALL_SITE);
-        errno = saved_errno;
+        block = aligned_fast(align, size);
         if (unlikely(!block))
-                return ENOMEM;
+                return posix_memalign_slow(result, align, size, CALL_SITE);
         *result = block;
         return 0;
 }

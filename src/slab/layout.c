@@ -191,7 +191,7 @@ int slab_setup(struct kmem_cache *cache)
         layout = find_layout(cache, &placement);
         if (!layout.objects)
                 return E2BIG; /* S6-13 */
-        cache->reciprocal = (((uint64_t)1 << 40) + cache->size - 1) / cache->size;
+        cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
         cache->order = cache->min_order = layout.order;
         cache->objects = cache->min_order_objects = layout.objects;
         set_tunables(cache);

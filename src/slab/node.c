@@ -224,7 +224,7 @@ unsigned int node_push_locked(struct kmem_cache *cache, uint32_t node, void *con
         debug_check(lock_is_held(lock));
         for (unsigned int i = 0; i < count; i++) {
                 uint64_t offset = (uintptr_t)objects[i] - first;
-                uint32_t index = (uint32_t)((offset * reciprocal) >> 40);
+                uint32_t index = (uint32_t)((offset * reciprocal) >> RECIPROCAL_SHIFT);
                 struct page_list *from;
 
                 if (offset >= bytes || (uint64_t)index * size != offset ||

@@ -152,7 +152,7 @@ static inline uint32_t slab_index(const struct kmem_cache *cache, const struct p
 
         if (unlikely(offset >= order_bytes(cache->order)))
                 return NO_INDEX;
-        index = (offset * cache->reciprocal) >> 40;
+        index = (offset * cache->reciprocal) >> RECIPROCAL_SHIFT;
         if (unlikely(index * cache->size != offset || index >= cache->objects))
                 return NO_INDEX;
         return (uint32_t)index;

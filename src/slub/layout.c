@@ -139,6 +139,8 @@ int slub_setup(struct kmem_cache *cache)
         if (!lay_out_pages(cache) && !lay_out_order(cache))
                 return EINVAL;
 
+        if (!cache->slab_pages && !cache->debug)
+                cache->slab_mask = (uint32_t)order_bytes(cache->order) - 1;
         cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
                                                           default_min_partial(cache));
         slub_setup_cpu_partial(cache);

@@ -80,9 +80,11 @@ struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count)
 
         debug_check(count == 1 || (count <= SLABS_AT_ONCE && !cache->ctor && !cache->debug));
         first = slabs_new_order(cache, cache->order, cache->objects, node, count);
-        if (!first && cache->min_order < cache->order)
+        if (!first && cache->min_order < cache->order) {
+                store_relaxed(&cache->slab_mask, 0);
                 first = slabs_new_order(cache, cache->min_order, cache->min_order_objects, node,
                                         count);
+        }
         return first;
 }
 

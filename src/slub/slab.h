@@ -134,8 +134,6 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
         return page_at(number & ~(uint32_t)(order_pages(cache->min_order) - 1));
 }
 
-enum { RECIPROCAL_SHIFT = 40 };
-
 /*
  * Index of the object at an address in the slab, or INDEX_END if no object starts there. The
  * product is exact for multiples of size: reciprocal exceeds 2^40 / size by less than 1, and

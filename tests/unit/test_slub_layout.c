@@ -236,11 +236,13 @@ static void index_of_address(void **state)
                 char *start = page_address(slab);
                 size_t bytes = PAGE_SIZE << cache.order;
 
+                check_equal(cache.slab_mask, bytes - 1);
                 for (size_t offset = 0; offset < bytes; offset += size < 4096 ? 1 : 7) {
                         uint32_t index = slab_index(&cache, slab, cache.objects, start + offset);
                         bool is_start = offset % size == 0 && offset / size < cache.objects;
 
                         check_equal(index, is_start ? offset / size : INDEX_END);
+                        check_equal(cache_is_object(&cache, start + offset), is_start);
                 }
         }
 }
@@ -299,6 +301,8 @@ static void child_exact_slabs(void)
 
                 check_equal(fast.map[slab - heap.pages], cache->pair_offset);
                 check(slub_is_object(cache, objects[i]));
+                check(cache_is_object(cache, objects[i]));
+                check(!cache_is_object(cache, (char *)objects[i] + 8));
                 kmem_cache_free(cache, objects[i]);
         }
         check_equal(kmem_cache_shrink(cache), 0);
