@@ -397,7 +397,7 @@ class Registry:
 
     def heap(self) -> Heap | None:
         """None where the library is older than these figures."""
-        if "zone" not in self.parts["head"] or "large_pages" not in self.parts["zone"]:
+        if "kept" not in self.parts["head"]:
             return None
         place = self.parts["head"]["zone"]
         count = min(self.number("head", "zones"), place.count, NODES_MOST)
@@ -406,16 +406,22 @@ class Registry:
         def total(name: str) -> int:
             return sum(self.number("zone", name, zone) for zone in zones)
 
-        free_bytes = PAGE_BYTES * total("free_pages")
+        # To their zones they are in use. Behind each word are zeros.
+        words = self.parts["head"]["kept"]
+        kept = [self.number("head", "kept", cell * words.size) for cell in range(words.count)]
+        kept_bytes = PAGE_BYTES * sum(word >> 32 for word in kept)
+        free_bytes = PAGE_BYTES * total("free_pages") + kept_bytes
         return Heap(
             base=self.number("head", "heap_base"),
             reserved_bytes=self.number("head", "heap_reserved_bytes"),
-            used_bytes=PAGE_BYTES * total("used_pages"),
+            used_bytes=max(PAGE_BYTES * total("used_pages") - kept_bytes, 0),
             free_bytes=free_bytes,
-            free_touched_bytes=min(PAGE_BYTES * total("free_touched_pages"), free_bytes),
+            free_touched_bytes=min(
+                PAGE_BYTES * total("free_touched_pages") + kept_bytes, free_bytes
+            ),
             purged_bytes=PAGE_BYTES * total("purged_pages"),
-            large_blocks=total("large_blocks"),
-            large_bytes=PAGE_BYTES * total("large_pages"),
+            large_blocks=max(total("large_blocks") - sum(word != 0 for word in kept), 0),
+            large_bytes=max(PAGE_BYTES * total("large_pages") - kept_bytes, 0),
             huge_blocks=self.number("head", "huge_blocks"),
             huge_bytes=self.number("head", "huge_bytes"),
             huge_kept_bytes=self.number("head", "huge_kept_bytes"),

@@ -24,7 +24,8 @@
 enum {
         REGISTRY_VERSION = 1,
         REGISTRY_REQUESTS = 40,
-        REGISTRY_ZONES = 8,          /* as many as there may be NUMA nodes */
+        REGISTRY_ZONES = 8, /* as many as there may be NUMA nodes */
+        REGISTRY_KEPT = 16,
         REGISTRY_HEAD_BYTES = 12288, /* the records begin there */
 };
 
@@ -63,6 +64,12 @@ struct registry_zone {
         uint64_t large_pages;        /* that these have */
 };
 
+/* A freed block of the heap that is in use to its zone; a cache line each, as others change others. */
+struct registry_kept {
+        _Alignas(64) uint64_t block; /* pages << 32 | page number of the first; 0: none */
+        uint64_t zero[7];
+};
+
 struct registry_head {
         char magic[8];
         uint32_t version;
@@ -87,7 +94,8 @@ struct registry_head {
         uint64_t huge_blocks;
         uint64_t huge_bytes;
         uint64_t huge_kept_bytes; /* freed mappings kept for reuse */
-        uint64_t zones;           /* how many of the following */
+        struct registry_kept kept[REGISTRY_KEPT];
+        uint64_t zones; /* how many of the following */
         struct registry_zone zone[REGISTRY_ZONES];
         struct registry_request requests[REGISTRY_REQUESTS];
 };

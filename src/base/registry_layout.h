@@ -44,6 +44,8 @@ static const struct registry_field registry_fields[] = {
         HEAD_FIELD(huge_blocks),
         HEAD_FIELD(huge_bytes),
         HEAD_FIELD(huge_kept_bytes),
+        {"kept", PART_HEAD, offsetof(struct registry_head, kept), sizeof(struct registry_kept),
+         REGISTRY_KEPT, 0},
         HEAD_FIELD(zones),
         {"zone", PART_HEAD, offsetof(struct registry_head, zone), sizeof(struct registry_zone),
          REGISTRY_ZONES, 0},

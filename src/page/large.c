@@ -13,7 +13,10 @@
 
 #include "base/probe.h"
 #include "page/huge.h"
+#include "page/kept.h"
 #include "page/reclaim.h"
+
+#include <string.h>
 
 /* The descriptor of a large block's start, or NULL. */
 static struct page *large_page(const void *address)
@@ -28,9 +31,13 @@ static struct page *large_page(const void *address)
 
 static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
 {
-        struct page *page = zero ? pages_alloc_zeroed(pages, align_pages)
-                                 : pages_alloc_exact(pages, align_pages, NULL);
+        struct page *page = kept_take(pages, align_pages);
 
+        if (page && zero)
+                memset(page_address(page), 0, pages << PAGE_SHIFT);
+        if (!page)
+                page = zero ? pages_alloc_zeroed(pages, align_pages)
+                            : pages_alloc_exact(pages, align_pages, NULL);
         if (!page)
                 return NULL;
         page->state = pages;
@@ -81,7 +88,9 @@ bool large_free(void *address)
         if (!compare_swap_acquire(&page->kind, &expected, PAGE_UNUSED))
                 return false;
         PROBE2(large_free, address, pages << PAGE_SHIFT);
-        pages_free_exact(page, pages);
+        page = kept_put(page, &pages);
+        if (page)
+                pages_free_exact(page, pages);
         return true;
 }
 
@@ -109,7 +118,7 @@ void large_count(struct large_counts *counts)
 
         pages_count(&pages);
         huge_count(counts);
-        counts->handed_out = pages.large_handed_out + counts->huge_handed_out;
+        counts->handed_out = pages.large_handed_out + kept_handed_out() + counts->huge_handed_out;
         counts->blocks = pages.large_blocks;
         counts->bytes = pages.large_pages << PAGE_SHIFT;
 }

@@ -8,8 +8,8 @@
  * page map (16 bits a page), descriptors (32 bytes a page), and the touched bitmap.
  *
  * Invariants:
- *  PAGE-1  A page belongs to exactly one of: a run of free pages, the freed block that its zone
- *          keeps (RUN-4), a block handed out, the room beyond the frontier. Which NUMA node's it is follows from its place (zone.h).
+ *  PAGE-1  A page belongs to exactly one of: a run of free pages, a freed block that is
+ *          kept (KEPT-1), a block handed out, the room beyond the frontier. Which NUMA node's it is follows from its place (zone.h).
  *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
  *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
  *          start of a large block if and only if its own descriptor says PAGE_LARGE.

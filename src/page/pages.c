@@ -12,6 +12,7 @@
 #include "base/system.h"
 #include "page/extra.h"
 #include "page/huge.h"
+#include "page/kept.h"
 #include "page/purge.h"
 
 #include <string.h>
@@ -302,10 +303,9 @@ static void block_give_back(struct page *page, size_t count, size_t large_blocks
 
         block_end(page, count);
         lock_take(&zone->lock);
-        range_keep_locked(zone, page_number(page), count, now);
+        look = range_free_locked(zone, page_number(page), count, now);
         add_owned(&zone->large_blocks, -large_blocks);
         add_owned(&zone->large_pages, -large_pages);
-        look = purge_check_wanted_locked(zone, count);
         zone_drop_changed(zone);
         if (look)
                 pages_purge_due();
@@ -409,6 +409,7 @@ void pages_count_node(unsigned int node, struct page_counts *counts)
         struct zone *zone = &zones[node];
 
         lock_take(&zone->lock);
+        kept_free_locked(zone);
         counts->accessible_pages = (size_t)zone->chunks * CHUNK_PAGES;
         counts->free_pages = zone->free_pages + zone->limbo_pages;
         counts->free_touched_pages = zone->free_touched_pages + zone->limbo_touched_pages;
@@ -450,6 +451,7 @@ void pages_show(void)
         store_relaxed(&head->zones, (uint64_t)system_nodes());
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 lock_take(&zones[node].lock);
+                kept_free_locked(&zones[node]);
                 zone_drop_changed(&zones[node]);
         }
         huge_show();

@@ -15,6 +15,7 @@
 #include "base/probe.h"
 #include "base/system.h"
 #include "page/huge.h"
+#include "page/kept.h"
 #include "page/reclaim.h"
 #include "page/zone.h"
 
@@ -110,7 +111,7 @@ static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
 }
 
 /* When the next run that is purged unasked will be due, UINT64_MAX if there is none. */
-static uint64_t next_due_locked(struct zone *zone, uint64_t delay)
+static uint64_t next_due_locked(const struct zone *zone, uint64_t delay)
 {
         uint64_t oldest = run_oldest_locked(zone);
 
@@ -127,6 +128,7 @@ static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min)
         if (now < delay || !lock_try(&purge_lock))
                 return 0;
         lock_take(&zone->lock);
+        kept_free_locked(zone);
         while (purged < PASS_PAGES && (run = run_due_locked(zone, pages_min, now - delay)))
                 purged += run_purge_locked(zone, run, PASS_PAGES, now + 1);
         store_relaxed(&zone->purge_at, run ? now + 1 : next_due_locked(zone, delay));
@@ -208,6 +210,7 @@ size_t pages_purge_all(size_t keep_bytes)
         lock_take(&purge_lock);
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 lock_take(&zones[node].lock);
+                kept_free_locked(&zones[node]);
                 purged += zone_purge_all_locked(&zones[node], keep, now);
                 zone_drop_changed(&zones[node]);
         }

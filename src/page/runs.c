@@ -9,15 +9,12 @@
  * RUN-3  The first page of a run has kind PAGE_FREE, the last one of more than one page
  *        PAGE_FREE_END, and both have its length; pages between have kind PAGE_UNUSED (PAGE-2). So
  *        a block that comes back finds its neighbours, and what of them is free, at once.
- * RUN-4  The block that was freed last may be kept outside the runs, which have no page of it: a
- *        program that allocates and frees one size again and again gets it back at once. Everything
- *        that looks at runs from outside merges it before, so nothing else differs.
  *
  * Owners of blocks may set the kind of their own first page at any time, to other values than
  * these and not under the zone's lock; so kinds are read and written as relaxed atomics.
  */
 #include "base/options.h"
-#include "page/zone.h"
+#include "page/kept.h"
 
 enum {
         LOOKED_AT = 16, /* runs of one bin, for the shortest that fits */
@@ -169,51 +166,6 @@ struct page *range_add_locked(struct zone *zone, uint32_t first, size_t count, u
         return page_at(first);
 }
 
-static void kept_count_locked(struct zone *zone, size_t pages)
-{
-        add_owned(&zone->free_pages, pages);
-        add_owned(&zone->free_touched_pages, pages);
-}
-
-/* The kept block joins the runs. */
-static void kept_merge_locked(struct zone *zone)
-{
-        uint32_t first = zone->kept;
-
-        zone_locked_check(zone);
-        if (!first)
-                return;
-        zone->kept = 0;
-        kept_count_locked(zone, -(size_t)zone->kept_pages);
-        range_add_locked(zone, first, zone->kept_pages, zone->kept_time);
-}
-
-/* The kept block, if it serves; 0: it does not, and has joined the runs. */
-static uint32_t kept_take_locked(struct zone *zone, size_t count, size_t align)
-{
-        uint32_t first = zone->kept;
-
-        if (count != zone->kept_pages || first % align != 0)
-                kept_merge_locked(zone);
-        if (!zone->kept)
-                return 0;
-        zone->kept = 0;
-        kept_count_locked(zone, -count);
-        return first;
-}
-
-void range_keep_locked(struct zone *zone, uint32_t first, size_t count, uint64_t time_freed)
-{
-        debug_check(touched_count_locked(first, count) == count);
-        kept_merge_locked(zone);
-        zone->kept = first;
-        zone->kept_pages = (uint32_t)count;
-        zone->kept_time = time_freed;
-        kept_count_locked(zone, count);
-        if (count >= PURGE_PAGES)
-                purge_schedule_locked(zone, time_freed);
-}
-
 /* Touched pages in a part of the run, counted only where they are some of it. */
 static size_t touched_part_locked(const struct page *run, uint32_t first, size_t count)
 {
@@ -321,12 +273,10 @@ uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32
         size_t room;
 
         zone_locked_check(zone);
-        first = kept_take_locked(zone, count, align);
-        if (first) {
-                *blocks = 1;
-                return first;
-        }
         run = run_choose(zone, count, align, LOOKED_AT);
+        /* KEPT-2 */
+        if ((!run || run->state < count) && kept_free_locked(zone))
+                run = run_choose(zone, count, align, LOOKED_AT);
         /* Twice at most: page 0 is missing in the first chunk of all. */
         while (!run && grow_for_locked(zone, count, align, limit))
                 run = run_choose(zone, count, align, LOOKED_AT);
@@ -361,7 +311,7 @@ bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end)
         struct page *run;
         uint32_t free_end;
 
-        kept_merge_locked(zone);
+        kept_free_locked(zone); /* KEPT-2 */
         run = run_from(zone, first);
         free_end = run ? first + run->length : first;
         if (free_end < end) {
@@ -375,9 +325,8 @@ bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end)
         return true;
 }
 
-struct page *run_due_locked(struct zone *zone, size_t pages_min, uint64_t cutoff)
+struct page *run_due_locked(const struct zone *zone, size_t pages_min, uint64_t cutoff)
 {
-        kept_merge_locked(zone);
         debug_check(pages_min < EXACT_PAGES);
         for (unsigned int bin = BINS; bin-- > bin_of(pages_min);) {
                 uint32_t last = zone->bins[bin][RUN_TOUCHED].last;
@@ -388,11 +337,10 @@ struct page *run_due_locked(struct zone *zone, size_t pages_min, uint64_t cutoff
         return NULL;
 }
 
-uint64_t run_oldest_locked(struct zone *zone)
+uint64_t run_oldest_locked(const struct zone *zone)
 {
         uint64_t oldest = UINT64_MAX;
 
-        kept_merge_locked(zone);
         for (unsigned int bin = bin_of(PURGE_PAGES);
              (bin = next_bin(zone, RUN_TOUCHED, bin)) < BINS; bin++)
                 oldest = min_of(oldest, run_time(page_at(zone->bins[bin][RUN_TOUCHED].last)));

@@ -43,11 +43,7 @@ struct zone {
         uint32_t chunks;           /* that belong to it; written under both locks */
         uint32_t chunks_most;      /* that may belong to it */
         int bind_error;            /* why its pages are not bound to the node, 0: they are */
-        uint32_t kept;             /* first page of the block freed last, unless it has joined the
-                                      runs since; 0: it has */
-        uint32_t kept_pages;       /* all of them touched */
-        uint64_t kept_time;        /* when it was freed, ms */
-        size_t free_pages;         /* on the lists, and kept */
+        size_t free_pages;         /* on the lists */
         size_t free_touched_pages; /* of those, touched */
         size_t limbo_pages;        /* free, but off the lists while being purged */
         size_t limbo_touched_pages;
@@ -158,19 +154,13 @@ KMEM_HIDDEN uint32_t range_find_locked(struct zone *zone, size_t count, size_t a
  * is used or another zone's.
  */
 KMEM_HIDDEN bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end);
-/*
- * A block that was handed out is free again: the next request if that is for as many pages, else it
- * joins the runs then.
- */
-KMEM_HIDDEN void range_keep_locked(struct zone *zone, uint32_t first, size_t count,
-                                   uint64_t time_freed);
 /* Adds any range of free pages of the zone to the runs; the one that has them now. */
 KMEM_HIDDEN struct page *range_add_locked(struct zone *zone, uint32_t first, size_t count,
                                           uint64_t time_freed);
 /* For purging: a run of at least @pages_min with touched pages that was free at @cutoff, or NULL. */
-KMEM_HIDDEN struct page *run_due_locked(struct zone *zone, size_t pages_min, uint64_t cutoff);
+KMEM_HIDDEN struct page *run_due_locked(const struct zone *zone, size_t pages_min, uint64_t cutoff);
 /* When the oldest run was freed that is purged unasked, UINT64_MAX if there is none. */
-KMEM_HIDDEN uint64_t run_oldest_locked(struct zone *zone);
+KMEM_HIDDEN uint64_t run_oldest_locked(const struct zone *zone);
 /* As if the run had been freed at that time. */
 KMEM_HIDDEN void run_postpone_locked(struct zone *zone, struct page *run, uint64_t time);
 /*

@@ -48,14 +48,6 @@
         "ldr %w[work], [%[field]]\n\t"                                                             \
         "ldr %[work], [%[slots], %[work], lsl #3]\n\t"
 
-static inline void *thread_pointer(void)
-{
-        void *pointer;
-
-        __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
-        return pointer;
-}
-
 static inline uintptr_t rseq_address(intptr_t offset)
 {
         return (uintptr_t)thread_pointer() + (uintptr_t)offset;

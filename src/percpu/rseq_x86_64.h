@@ -197,13 +197,5 @@ slow:
         return 0;
 }
 
-static inline void *thread_pointer(void)
-{
-        void *pointer;
-
-        __asm__("movq %%fs:0, %0" : "=r"(pointer));
-        return pointer;
-}
-
 /* clang-format on */
 #endif

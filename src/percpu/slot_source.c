@@ -172,17 +172,6 @@ bool slots_are_rseq(void)
 }
 
 /*
- * Threads spread over the locked slots by the address of their control block: no thread-local
- * state, and neighbours differ in the bits above the stack size.
- */
-static unsigned int locked_slot_choice(unsigned int slots)
-{
-        uintptr_t bits = (uintptr_t)thread_pointer();
-
-        return (unsigned int)((bits >> 12 ^ bits >> 23) % slots);
-}
-
-/*
  * Takes some slot's lock: the thread's own choice, else any that is free, else waits. NULL if
  * there is no slot.
  */
@@ -193,7 +182,7 @@ static struct slot *locked_slot_take(void)
 
         if (!slots)
                 return NULL;
-        choice = locked_slot_choice(slots);
+        choice = thread_choice(slots);
         for (unsigned int step = 0; step < slots; step++) {
                 struct slot *slot = slot_made((choice + step) % slots);
 
@@ -276,7 +265,7 @@ struct slot *slot_current(void)
         if (!rseq_mode) {
                 unsigned int slots = load_acquire(&locked_in_use);
 
-                return slots ? slot_made(locked_slot_choice(slots)) : &shared_slot;
+                return slots ? slot_made(thread_choice(slots)) : &shared_slot;
         }
         if (unlikely(load_relaxed(&this_area()->cpu_id) < 0) &&
             !(register_threads && !system_sandbox_was_told() && register_this_thread()))

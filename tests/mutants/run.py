@@ -66,8 +66,8 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_page.c", "unit/page_model.c", "unit/system_wrap.c"],
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],
     ),
-    "test_runs": (
-        ["unit/test_runs.c", "unit/page_model.c", "unit/system_wrap.c"],
+    "test_large": (
+        ["unit/test_large.c", "unit/system_wrap.c"],
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],
     ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),

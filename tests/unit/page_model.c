@@ -19,7 +19,7 @@ bool heap_renew(size_t reserve)
         return pages_init();
 }
 
-static uint8_t is_listed[MODEL_PAGES]; /* page is in a listed run, or kept */
+static uint8_t is_listed[MODEL_PAGES]; /* page is in a listed run */
 
 /* First and last word of the page carry owner and page number. */
 static uint64_t *page_words(uint32_t number)
@@ -77,34 +77,11 @@ bool range_is_zero(const void *start, size_t bytes)
         return any == 0;
 }
 
-/* A page of the block that its zone keeps beside the runs (RUN-4). */
-static bool is_kept(const struct zone *zone, uint32_t number)
-{
-        return zone->kept && number >= zone->kept && number < zone->kept + zone->kept_pages;
-}
-
 /* A page that belongs to no run of the zone, or lies beyond. */
 static void check_no_neighbour(const struct zone *zone, uint32_t number)
 {
         assert_true(number == 0 || number >= frontier.pages || zone_of(number) != zone ||
-                    model_owner[number] != 0 || is_kept(zone, number));
-}
-
-/* The pages that the zone keeps; all were touched. */
-static size_t check_kept(const struct zone *zone)
-{
-        if (!zone->kept)
-                return 0;
-        assert_true(zone->kept + (size_t)zone->kept_pages <= frontier.pages);
-        for (uint32_t number = zone->kept; is_kept(zone, number); number++) {
-                assert_ptr_equal(zone_of(number), zone);
-                assert_int_equal(page_at(number)->kind, PAGE_UNUSED);
-                assert_int_equal(model_owner[number], 0);
-                assert_int_equal(is_listed[number], 0);
-                assert_true(bit_get(frontier.touched_bits, number));
-                is_listed[number] = 1;
-        }
-        return zone->kept_pages;
+                    model_owner[number] != 0);
 }
 
 /* Whether runs of that length belong in the bin: one length each below 32, four bins a doubling above. */
@@ -176,8 +153,8 @@ static size_t check_list(const struct zone *zone, unsigned int bin, enum run_kin
 static void check_zone(const struct zone *zone)
 {
         struct page_counts counts;
-        size_t free_pages = check_kept(zone);
-        size_t touched = free_pages;
+        size_t free_pages = 0;
+        size_t touched = 0;
         size_t used_pages = 0;
         uint32_t chunks = 0;
 

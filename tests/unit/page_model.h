@@ -24,7 +24,7 @@ void model_drop(struct page *page, size_t count, uint32_t owner);
 bool range_is_zero(const void *start, size_t bytes);
 
 /*
- * PAGE-1 to PAGE-4, ZONE-1, RUN-1 to RUN-4 and the counters of each zone; pages of no owner must be
+ * PAGE-1 to PAGE-4, ZONE-1, RUN-1 to RUN-3 and the counters of each zone; pages of no owner must be
  * free.
  */
 void model_check_all(void);

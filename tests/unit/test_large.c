@@ -15,6 +15,7 @@
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "base/thread.h"
 #include "page/huge.h"
 #include "page/huge_kept.h"
 #include "page/huge_table.h"
@@ -30,6 +31,9 @@ enum { HEAP_BYTES = 128 << 20 };
 
 static bool heap_renew(size_t reserve)
 {
+        struct page_counts counts;
+
+        pages_count(&counts); /* nothing of the old heap is kept (KEPT-2) */
         if (heap.map)
                 system_unmap(heap.map, heap.base + heap.reserved_bytes - (uintptr_t)heap.map);
         memset(&heap, 0, sizeof(heap));
@@ -877,6 +881,118 @@ static void test_random_threads(void **state)
         assert_int_equal(counts.free_touched_pages, 0);
 }
 
+/* Blocks side by side, of which those before and behind the middle one are free, and it is kept. */
+static void free_three(void *const blocks[3])
+{
+        assert_true(large_free(blocks[0]));
+        assert_true(large_free(blocks[2]));
+        assert_true(large_free(blocks[1]));
+}
+
+/* What was freed last serves the next request of its length, wherever it lies; only that. */
+static void test_freed_last(void **state)
+{
+        enum { BYTES = 10 * PAGE_SIZE };
+        void *blocks[4];
+
+        (void)state;
+        for (int i = 0; i < 4; i++) {
+                blocks[i] = large_alloc(BYTES, 1, false);
+                assert_true(i == 0 || (char *)blocks[i] == (char *)blocks[i - 1] + BYTES);
+                fill(blocks[i], BYTES, 7);
+        }
+        free_three(blocks);
+        assert_false(large_free(blocks[1]));
+        assert_ptr_equal(large_alloc(BYTES, 1, false), blocks[1]);
+        assert_true(is_filled(blocks[1], BYTES, 7));
+        assert_ptr_not_equal(large_alloc(BYTES, 1, false), blocks[1]);
+
+        assert_true(large_free(blocks[1]));
+        assert_ptr_equal(large_alloc(BYTES, 1, true), blocks[1]);
+        assert_true(is_zero(blocks[1], BYTES));
+
+        assert_true(large_free(blocks[1]));
+        assert_ptr_not_equal(large_alloc(BYTES - PAGE_SIZE, 1, false), blocks[1]);
+        assert_int_equal((uintptr_t)large_alloc(BYTES, 16 * PAGE_SIZE, false) % (16 * PAGE_SIZE),
+                         0);
+}
+
+/* KEPT-2: for all but requests of its length it is as free as any. */
+static void test_freed_last_grown_over(void **state)
+{
+        enum { BYTES = 10 * PAGE_SIZE };
+        void *block = large_alloc(BYTES, 1, false);
+        void *behind = large_alloc(BYTES, 1, false);
+
+        (void)state;
+        assert_true(large_free(behind));
+        assert_ptr_equal(large_resize(block, 2 * BYTES), block);
+        assert_int_equal(counts_now().blocks, 1);
+        assert_int_equal(counts_now().bytes, 2 * BYTES);
+}
+
+static void test_freed_last_joins_others(void **state)
+{
+        enum { BYTES = 10 * PAGE_SIZE };
+        struct page_counts counts;
+        void *blocks[3];
+
+        (void)state;
+        for (int i = 0; i < 3; i++)
+                blocks[i] = large_alloc(BYTES, 1, false);
+        for (pages_count(&counts); counts.free_pages; pages_count(&counts))
+                assert_non_null(large_alloc(PAGE_SIZE, 1, false));
+        free_three(blocks);
+        assert_ptr_equal(large_alloc(3 * BYTES, 1, false), blocks[0]);
+        assert_true(large_free(blocks[0]));
+        assert_int_equal(pages_purge_all(0), 3 * BYTES);
+}
+
+/* All threads that share a cell of kept blocks. */
+enum { KEEPERS = 64, KEEPS = 300000 };
+static uint32_t keepers;
+static unsigned int keepers_choice;
+static pthread_barrier_t keepers_made;
+
+static void *keep_thread(void *argument)
+{
+        uint64_t own = (uint64_t)(uintptr_t)argument;
+
+        if (own == 1)
+                keepers_choice = thread_choice(16);
+        pthread_barrier_wait(&keepers_made);
+        if (thread_choice(16) != keepers_choice)
+                return NULL;
+        add_relaxed(&keepers, 1);
+        for (int i = 0; i < KEEPS; i++) {
+                uint64_t *block = large_alloc(12 * PAGE_SIZE, 1, false);
+
+                store_relaxed(block, own);
+                cpu_relax();
+                check_or_die(load_relaxed(block) == own);
+                check_or_die(large_free(block));
+                if (i % 8 == 0)
+                        counts_now(); /* frees what is kept */
+        }
+        return NULL;
+}
+
+static void test_threads_of_one_cell(void **state)
+{
+        pthread_t threads[KEEPERS];
+
+        (void)state;
+        pthread_barrier_init(&keepers_made, NULL, KEEPERS);
+        for (uintptr_t i = 0; i < KEEPERS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, keep_thread, (void *)(i + 1)),
+                                 0);
+        for (int i = 0; i < KEEPERS; i++)
+                pthread_join(threads[i], NULL);
+        assert_true(keepers > 1);
+        assert_int_equal(counts_now().blocks, 0);
+        assert_int_equal(counts_now().bytes, 0);
+}
+
 /* Two threads free the same block: exactly one of them is told that it was one. */
 enum { RACES = 20000 };
 static void *race_block[RACES];
@@ -917,6 +1033,10 @@ int main(void)
                 cmocka_unit_test_setup(test_kept_mappings_yield_to_growth, start),
                 cmocka_unit_test_setup(test_kept_mappings_yield_to_two_at_once, start),
                 cmocka_unit_test_setup(test_sizes, start),
+                cmocka_unit_test_setup(test_freed_last, start),
+                cmocka_unit_test_setup(test_freed_last_grown_over, start),
+                cmocka_unit_test_setup(test_freed_last_joins_others, start),
+                cmocka_unit_test_setup(test_threads_of_one_cell, start),
                 cmocka_unit_test_setup(test_impossible_sizes, start),
                 cmocka_unit_test_setup(test_alignment, start),
                 cmocka_unit_test_setup(test_addresses_of_nobody, start),

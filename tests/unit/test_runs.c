@@ -79,42 +79,6 @@ static void test_newest_of_equals_serves(void **state)
         }
 }
 
-/* What was freed last serves the next request of its length, wherever it lies (RUN-4). */
-static void test_freed_last(void **state)
-{
-        (void)state;
-        hole(200, 10);
-        hole(100, 20);
-        hole(120, 10);
-        model_check_all();
-        fill(120, 10);
-        model_check_all();
-        /* For the next one of its length it is not there any more. */
-        fill(200, 10);
-        model_check_all();
-        /* Blocks freed before it, and it itself for other lengths, are parts of runs. */
-        hole(120, 10);
-        hole(130, 5);
-        model_check_all();
-        fill(100, 35);
-        model_check_all();
-}
-
-static void test_freed_last_but_not_aligned(void **state)
-{
-        size_t odd = page_number(all) % 16 == 0 ? 1 : 0;
-        struct page *page;
-
-        (void)state;
-        hole(100 * 16 + odd, 8);
-        page = pages_alloc_exact(8, 16, NULL);
-        assert_int_equal(page_number(page) % 16, 0);
-        model_take(page, 8, 1);
-        model_check_all();
-        fill(100 * 16 + odd, 8);
-        model_check_all();
-}
-
 /* Of the touched run as many pages are touched as are wanted, or it is as short as the clean one. */
 static void test_touched_or_clean(void **state)
 {
@@ -123,7 +87,7 @@ static void test_touched_or_clean(void **state)
         hole(300, 20);
         pages_purge_all(0);
         hole(150, 10);
-        fill(100, 9);
+        fill(100, 10);
         start(NULL);
         hole(100, 30);
         hole(300, 40);
@@ -383,8 +347,6 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(test_newest_of_equals_serves, start),
-                cmocka_unit_test_setup(test_freed_last, start),
-                cmocka_unit_test_setup(test_freed_last_but_not_aligned, start),
                 cmocka_unit_test_setup(test_touched_or_clean, start),
                 cmocka_unit_test_setup(test_growth_over_a_run, start),
                 cmocka_unit_test_setup(test_many_of_odd_length, start),
