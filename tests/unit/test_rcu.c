@@ -917,19 +917,23 @@ static uint32_t attack_over;
 static uint64_t sections;
 static uint64_t damage;
 
+/* With sabotage until the damage shows, else for a while in which much was read. */
+static bool attack_lasts(uint64_t ms)
+{
+        if (ms > 30000 || __atomic_load_n(&damage, __ATOMIC_RELAXED))
+                return false;
+        return sabotage || ms < 1500 || __atomic_load_n(&sections, __ATOMIC_RELAXED) <= 1000;
+}
+
 static void attack(void *(*reader)(void *), void (*write_round)(uint64_t round))
 {
         pthread_t threads[READERS];
-        uint64_t end = now_ms() + (sabotage ? 30000 : 1500);
+        uint64_t start = now_ms();
 
         for (int i = 0; i < READERS; i++)
                 check_equal(pthread_create(&threads[i], NULL, reader, NULL), 0);
-        /* With sabotage until the damage shows, else for a while. */
-        for (uint64_t round = 0; now_ms() < end; round++) {
+        for (uint64_t round = 0; attack_lasts(now_ms() - start); round++)
                 write_round(round);
-                if (__atomic_load_n(&damage, __ATOMIC_RELAXED))
-                        break;
-        }
         __atomic_store_n(&attack_over, 1, __ATOMIC_RELEASE);
         for (int i = 0; i < READERS; i++)
                 check_equal(pthread_join(threads[i], NULL), 0);
