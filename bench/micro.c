@@ -5,8 +5,8 @@
  *
  * What a figure means:
  *  - `X_pair/S`: allocate one object of S bytes and free it at once, PAIRS times
- *    in a row, while 64 other objects of that size are held. Time / PAIRS: one
- *    operation is one allocation and one free.
+ *    in a row, while 64 other objects of that size are held; malloc with 64 KiB
+ *    too. Time / PAIRS: one operation is one allocation and one free.
  *  - `X_pair_empty/S`: the same with no other object of that size held.
  *  - `malloc_burst/S`: allocate 32 objects, then free them, oldest first, with
  *    64 others held. Time / 32: one operation is again one allocation and one free.

@@ -22,8 +22,7 @@
 
 enum {
         CELLS = 16,
-        PAGES_MOST =
-                64, /* larger blocks hold room that others need, and are not asked for so often */
+        PAGES_MOST = 64, /* longer blocks hold room that others need (0022) */
 };
 _Static_assert((int)CELLS == (int)REGISTRY_KEPT, "others see each cell");
 

@@ -8,8 +8,9 @@
  * page map (16 bits a page), descriptors (32 bytes a page), and the touched bitmap.
  *
  * Invariants:
- *  PAGE-1  A page belongs to exactly one of: a run of free pages, a freed block that is
- *          kept (KEPT-1), a block handed out, the room beyond the frontier. Which NUMA node's it is follows from its place (zone.h).
+ *  PAGE-1  A page belongs to exactly one of: a run of free pages, a freed block that is kept
+ *          (KEPT-1), a block handed out, the room beyond the frontier. Which NUMA node's it is
+ *          follows from its place (zone.h).
  *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
  *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
  *          start of a large block if and only if its own descriptor says PAGE_LARGE.
@@ -196,11 +197,12 @@ KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
 /* The same of a whole block of pages_alloc_exact or pages_alloc_zeroed. */
 KMEM_HIDDEN void pages_free_exact(struct page *page, size_t count);
-/* As pages_free, of blocks of @count pages each, linked through next, page number of the first; 0: none. */
+/* As pages_free, of blocks of @count pages each, linked through next, from page @chain on; 0: none. */
 KMEM_HIDDEN void pages_free_chain(uint32_t chain, size_t count);
 /*
- * Changes a block of pages_alloc_exact or pages_alloc_zeroed from @count pages to @new_count in place. Shrinking always works; growing
- * works if the pages behind are free. The content of added pages is undefined.
+ * Changes a block of pages_alloc_exact or pages_alloc_zeroed from @count pages to @new_count in
+ * place. Shrinking always works; growing works if the pages behind are free. The content of added
+ * pages is undefined.
  */
 KMEM_HIDDEN bool pages_resize(struct page *page, size_t count, size_t new_count);
 

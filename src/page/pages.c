@@ -417,7 +417,7 @@ void pages_count_node(unsigned int node, struct page_counts *counts)
         counts->large_handed_out = zone->large_handed_out;
         counts->large_blocks = zone->large_blocks;
         counts->large_pages = zone->large_pages;
-        lock_drop(&zone->lock);
+        zone_drop_changed(zone);
         counts->used_pages = counts->accessible_pages - counts->free_pages;
 }
 

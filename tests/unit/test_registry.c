@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The registry where the handler of a signal forks in the middle of a call: only the process that made one
- * writes it (REG-2).
+ * writes it (REG-2). And what it says of large blocks, of which some are free and kept.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -11,6 +11,7 @@
 #include "api/heap.h"
 #include "base/file.h"
 #include "base/registry.h"
+#include "page/large.h"
 #include "unit.h"
 
 #include <string.h>
@@ -113,15 +114,53 @@ static void test_making_forks(void **state)
         child_passes("making-forks", "registry=on,reclaim_thread=off");
 }
 
+/* Pages in large blocks, as others see them. */
+static uint64_t shown_pages(void)
+{
+        uint64_t pages = registry->zone[0].large_pages;
+
+        for (size_t i = 0; i < array_size(registry->kept); i++)
+                pages -= registry->kept[i].block >> 32;
+        return pages;
+}
+
+/* A block is in use to its zone while it is kept, and until the zone frees it, which counting makes it do. */
+static void showing_kept_blocks(void)
+{
+        struct page_counts counts;
+        uint64_t before, used;
+        void *block;
+
+        make_registry();
+        before = shown_pages();
+        used = registry->zone[0].used_pages;
+        block = large_alloc(10 * PAGE_SIZE, 1, false);
+        check_equal(shown_pages(), before + 10);
+        check(large_free(block));
+        check_equal(shown_pages(), before);
+        check(registry->zone[0].large_pages > before);
+        pages_count(&counts);
+        check_equal(shown_pages(), before);
+        check_equal(registry->zone[0].large_pages, before);
+        check_equal(registry->zone[0].used_pages, used);
+}
+
+static void test_showing_kept_blocks(void **state)
+{
+        child_passes("showing-kept-blocks", "registry=on,reclaim_thread=off");
+}
+
 int main(int argc, char **argv)
 {
         const struct child_case cases[] = {
                 {"honouring-forks", honouring_forks},
                 {"making-forks", making_forks},
+                {"showing-kept-blocks", showing_kept_blocks},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_honouring_forks),
                 cmocka_unit_test(test_making_forks),
+                cmocka_unit_test(test_showing_kept_blocks),
         };
 
         child_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
