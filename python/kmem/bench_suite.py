@@ -59,6 +59,8 @@ def choose_peers(wanted: str | None) -> list[str]:
     if wanted is None:
         return names
     chosen = words_of(wanted)
+    if not chosen:
+        raise BadUsage(f"bench: --peers: expected names; there are {', '.join(names)}")
     for name in chosen:
         if name not in names:
             raise BadUsage(f"bench: --peers {name}: there are {', '.join(names)}")

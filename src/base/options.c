@@ -205,14 +205,11 @@ static bool parse_value(const struct setting *setting, const char *name, const c
         if (parse_number(text, size, value) && *value <= setting->most &&
             (*value >= setting->least || (or_none && !*value)))
                 return true;
-        if (or_none)
-                message("option %s=%s: expected 0, or %lu to %lu bytes, with K, M, G or T if "
-                        "wanted; the default stays",
-                        name, text, (unsigned long)setting->least, (unsigned long)setting->most);
-        else if (size)
-                message("option %s=%s: expected bytes, with K, M, G or T if wanted; "
+        if (size)
+                message("option %s=%s: expected %s%lu to %lu bytes, with K, M, G or T if wanted; "
                         "the default stays",
-                        name, text);
+                        name, text, or_none ? "0, or " : "", (unsigned long)setting->least,
+                        (unsigned long)setting->most);
         else
                 message("option %s=%s: expected a number from %lu to %lu; the default stays", name,
                         text, (unsigned long)setting->least, (unsigned long)setting->most);

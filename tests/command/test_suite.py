@@ -420,6 +420,7 @@ def test_small_run(tmp_path: Path) -> None:
     [
         (("--only", "no-such*"), 2, "--only no-such*: there are short-lived,"),
         (("--only", ","), 2, "--only: expected patterns; there are short-lived,"),
+        (("--peers", ""), 2, "--peers: expected names; there are glibc, mimalloc,"),
         (("--peers", "glibc,hoard"), 2, "--peers hoard: there are glibc, mimalloc,"),
         (("--scale", "0"), 2, "--scale 0; expected 0.0001 to 1000"),
         (("--scale", "nan"), 2, "--scale nan; expected 0.0001 to 1000"),
