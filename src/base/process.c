@@ -15,9 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-/* glibc since 2.32: 0 once the process has had a second thread. */
-extern char __libc_single_threaded __attribute__((weak));
-
 uint32_t system_process_id(void)
 {
         return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
@@ -121,13 +118,6 @@ bool system_has_thread(uint32_t id)
 {
         return id &&
                !system_call_failed(system_call(SYS_tgkill, (long)system_process_id(), (long)id, 0));
-}
-
-enum threads system_threads(void)
-{
-        if (!&__libc_single_threaded)
-                return THREADS_UNKNOWN;
-        return load_relaxed(&__libc_single_threaded) ? THREADS_ONE : THREADS_MANY;
 }
 
 void system_thread_name(char name[SYSTEM_NAME_BYTES])

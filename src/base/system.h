@@ -79,8 +79,8 @@ KMEM_HIDDEN unsigned int system_near_node(unsigned int node, unsigned int step);
 KMEM_HIDDEN unsigned int system_current_node(void);
 
 /*
- * thread.c: starts a detached thread of our own, with all signals blocked; false if refused. Unlike
- * the rest it may allocate, so no lock may be held.
+ * Starts a detached thread of our own, with all signals blocked; false if refused. Unlike the rest it
+ * may allocate, so no lock may be held. This and system_threads are in thread.c.
  */
 KMEM_HIDDEN bool system_start_thread(void *(*run)(void *argument));
 

@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "base/system.h"
 
+#include "base/atomic.h"
+
 #include <pthread.h>
 #include <signal.h>
+
+/* glibc since 2.32: 0 once the process has had a second thread. */
+extern char __libc_single_threaded __attribute__((weak));
+
+enum threads system_threads(void)
+{
+        if (!&__libc_single_threaded)
+                return THREADS_UNKNOWN;
+        return load_relaxed(&__libc_single_threaded) ? THREADS_ONE : THREADS_MANY;
+}
 
 bool system_start_thread(void *(*run)(void *argument))
 {

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/single_threaded.h>
 
 enum { SLOTS = 4, SLABS_MAX = 64 };
 
@@ -176,6 +177,75 @@ static void ascending_order(void **state)
         check_equal(slots[0].carved, 40);
         give(0, objects, 40);
         end();
+}
+
+/* Whether two objects of @size bytes have a line of the cache in common. */
+static bool share_line(const void *one, const void *other, uint32_t size)
+{
+        uintptr_t a = (uintptr_t)one, b = (uintptr_t)other;
+
+        return a / CACHE_LINE <= (b + size - 1) / CACHE_LINE &&
+               b / CACHE_LINE <= (a + size - 1) / CACHE_LINE;
+}
+
+/*
+ * In a program of several threads objects that go out one after another share no line, and they are
+ * the same as those of a program of one.
+ */
+static void apart_in_threads(void **state)
+{
+        static const uint32_t sizes[] = {8, 16, 24, 32, 40, 48, 80, 96, 112, 160, 208, 240, 248};
+        enum { MOST = 240 };
+        void *objects[MOST];
+
+        for (unsigned int i = 0; i < array_size(sizes); i++) {
+                uint32_t size = sizes[i];
+                bool seen[MOST] = {false};
+                unsigned int count;
+                char *base;
+
+                /* Slabs of several pages: some of the sizes have lines with objects of two pages. */
+                options.slub_min_objects = MOST;
+                begin(size, 2, 5);
+                options.slub_min_objects = 0;
+                check_equal(cache->size, size);
+                count = min_of(cache->objects, (uint32_t)MOST);
+                __libc_single_threaded = 0;
+                take(0, objects, count);
+                __libc_single_threaded = 1;
+                base = page_address(slab_at(objects[0]));
+                for (unsigned int j = 0; j < count; j++) {
+                        size_t index = (size_t)((char *)objects[j] - base) / size;
+
+                        check(index < count && !seen[index]);
+                        seen[index] = true;
+                        check(objects[j] == base + index * size);
+                        check(j == 0 || !share_line(objects[j - 1], objects[j], size));
+                }
+                give(0, objects, count);
+                end();
+        }
+}
+
+/* Objects with whole lines, and larger ones, stay in a kernel's order. */
+static void ascending_in_threads(void **state)
+{
+        static const uint32_t sizes[] = {64, 128, 192, 256, 264, 1000};
+        void *objects[64];
+
+        for (unsigned int i = 0; i < array_size(sizes); i++) {
+                unsigned int count;
+
+                begin(sizes[i], 2, 5);
+                count = cache->objects / 2;
+                __libc_single_threaded = 0;
+                take(0, objects, min_of(count, 64u));
+                __libc_single_threaded = 1;
+                for (unsigned int j = 1; j < min_of(count, 64u); j++)
+                        check(objects[j - 1] == (char *)objects[j] + cache->size);
+                give(0, objects, min_of(count, 64u));
+                end();
+        }
 }
 
 /* T3, S1-13: an exhausted CPU slab is unfrozen at the next reload and forgotten. */
@@ -796,6 +866,8 @@ int main(int argc, char **argv)
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(ascending_order),
+                cmocka_unit_test(apart_in_threads),
+                cmocka_unit_test(ascending_in_threads),
                 cmocka_unit_test(exhausted_slab_is_full),
                 cmocka_unit_test(free_into_cpu_slab),
                 cmocka_unit_test(first_free_of_full_slab),

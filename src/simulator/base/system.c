@@ -125,6 +125,12 @@ unsigned int system_current_node(void)
         return sim.node;
 }
 
+/* The host's threads are none of the machine's; what they do must not change a simulation. */
+enum threads system_threads(void)
+{
+        return THREADS_UNKNOWN;
+}
+
 bool system_start_thread(void *(*run)(void *argument))
 {
         (void)run;
