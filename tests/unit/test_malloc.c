@@ -223,6 +223,35 @@ static void realloc_rules(void **state)
         check(realloc(block, hide(0)) == NULL); /* glibc's meaning: freed */
 }
 
+static void child_realloc_appends(void)
+{
+        enum { FIRST = 4096, LAST = 32000, STEP = 40 };
+        char *block = malloc(hide(FIRST));
+        unsigned int moves = 0;
+
+        memset(block, 7, FIRST);
+        for (size_t size = FIRST; size <= LAST; size += STEP) {
+                char *grown = realloc(block, size);
+
+                check(is_filled(grown, 7, size - STEP));
+                memset(grown, 7, size);
+                moves += grown != block;
+                block = grown;
+        }
+        /* 1.25^10 is more than LAST / FIRST */
+        check(moves <= 10);
+        free(block);
+}
+
+/* A block that grows in small steps is not copied in each class. */
+static void realloc_appends(void **state)
+{
+        child_passes("realloc_appends", "engine=slub");
+        child_passes("realloc_appends", "engine=slub,slots=locked");
+        child_passes("realloc_appends", "engine=slub,sheaf_capacity=0");
+        child_passes("realloc_appends", "engine=slab");
+}
+
 /* A block that shrinks stays unless half of it would lie idle in a class that it need not have. */
 static void realloc_shrinks(void **state)
 {
@@ -733,6 +762,7 @@ int main(int argc, char **argv)
                 {"classes_stay", child_classes_stay},
                 {"classes_threads", child_classes_threads},
                 {"beyond", child_beyond_the_reservation},
+                {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
                 {"usable_sizes", child_usable_sizes},
                 {"double_free", child_double_free},
@@ -749,6 +779,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(zeroed),
                 cmocka_unit_test(aligned),
                 cmocka_unit_test(realloc_rules),
+                cmocka_unit_test(realloc_appends),
                 cmocka_unit_test(realloc_shrinks),
                 cmocka_unit_test(usable_sizes),
                 cmocka_unit_test(realloc_stays),
