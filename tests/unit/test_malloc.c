@@ -223,7 +223,7 @@ static void realloc_rules(void **state)
         check(realloc(block, hide(0)) == NULL); /* glibc's meaning: freed */
 }
 
-static void child_realloc_appends(void)
+static unsigned int moves_of_appends(void)
 {
         enum { FIRST = 4096, LAST = 32000, STEP = 40 };
         char *block = malloc(hide(FIRST));
@@ -238,18 +238,24 @@ static void child_realloc_appends(void)
                 moves += grown != block;
                 block = grown;
         }
-        /* 1.25^10 is more than LAST / FIRST */
-        check(moves <= 10);
         free(block);
+        return moves;
+}
+
+static void child_realloc_appends(void)
+{
+        /* By the slow path in each class, as they are all new, and then by the fast one. */
+        for (unsigned int i = 0; i < 2; i++)
+                check(moves_of_appends() <= 10); /* 1.25^10 is more than 32000 / 4096 */
 }
 
 /* A block that grows in small steps is not copied in each class. */
 static void realloc_appends(void **state)
 {
-        child_passes("realloc_appends", "engine=slub");
-        child_passes("realloc_appends", "engine=slub,slots=locked");
-        child_passes("realloc_appends", "engine=slub,sheaf_capacity=0");
-        child_passes("realloc_appends", "engine=slab");
+        child_passes("realloc_appends", "classes=fine,engine=slub");
+        child_passes("realloc_appends", "classes=fine,engine=slub,slots=locked");
+        child_passes("realloc_appends", "classes=fine,engine=slub,sheaf_capacity=0");
+        child_passes("realloc_appends", "classes=fine,engine=slab");
 }
 
 /* A block that shrinks stays unless half of it would lie idle in a class that it need not have. */
