@@ -299,9 +299,9 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
 {
         const struct kmem_cache *cache = cache_of(block);
         bool with_room = table == CLASS_MALLOC && size > old && cache && !cache->debug;
-        void *moved =
-                block_alloc(table, with_room && !is_recording() ? size_to_move_to(old, size) : size,
-                            false, site);
+        size_t wanted =
+                with_room && !is_recording() ? size_to_move_to(old, size, class_bytes_max()) : size;
+        void *moved = block_alloc(table, wanted, false, site);
 
         /* Not the NULL and header that slob_compat=2.6.24 makes of a failure. */
         if (!ZERO_OR_NULL_PTR(moved)) {

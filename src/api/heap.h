@@ -126,11 +126,11 @@ KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
 /*
  * What realloc asks for if an object of @old bytes is too small for @size bytes and moves. Whoever appends
  * in small steps would have it copied in each class up to the largest; so it gets a quarter more
- * than it had. Up to 2 KiB a copy is soon made.
+ * than it had, up to the @most that an object has. Up to 2 KiB a copy is soon made.
  */
-static inline size_t size_to_move_to(size_t old, size_t size)
+static inline size_t size_to_move_to(size_t old, size_t size, size_t most)
 {
-        return old >= 2048 ? max_of(size, old + old / 4) : size;
+        return old >= 2048 ? max_of(size, min_of(old + old / 4, most)) : size;
 }
 
 /*

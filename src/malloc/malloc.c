@@ -105,7 +105,7 @@ static KMEM_ALWAYS_INLINE void *realloc_object(void *block, size_t size)
                 return NULL;
         if (size <= old)
                 return block;
-        moved = malloc_fast(size_to_move_to(old, size), fast.malloc_limit);
+        moved = malloc_fast(size_to_move_to(old, size, fast.malloc_limit), fast.malloc_limit);
         return likely(moved) ? move_object(moved, block, old) : NULL;
 }
 
