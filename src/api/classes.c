@@ -6,9 +6,9 @@
  * entries there are pair offset 0, the pair that is always cold, so such requests take the slow path.
  *
  * Each class in use has a slab or more for every CPU, whatever is in it, and each object is up to the
- * next class too large. In a small heap the first is more than the second, so malloc begins with two
- * classes a doubling and gets all of them when the heap has grown. Objects keep the class that they
- * came from, which the page map knows.
+ * next class too large. In the small heap of a program of several threads the first is more than the
+ * second, so there malloc has two classes a doubling, and gets all of them when the heap has grown.
+ * Objects keep the class that they came from, which the page map knows.
  */
 #define _GNU_SOURCE
 #include "api/heap.h"
@@ -28,7 +28,7 @@ static unsigned int class_count;
 static struct kmem_cache *class_caches[CLASSES_MAX];     /* release; written under cache_mutex */
 static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; same */
 
-/* Whether malloc has only some of the classes still; under cache_mutex, read without it. */
+/* Whether few classes do for the malloc of several threads; under cache_mutex, read without it. */
 static bool coarse;
 
 static void add_class(uint32_t size)
@@ -87,10 +87,14 @@ static size_t table_least(enum class_table table)
         return table == CLASS_MALLOC ? MALLOC_ALIGN : 1;
 }
 
-/* Whether requests of malloc may have this class now; those of kmalloc always may. */
+/*
+ * Whether requests of malloc may have this class now; those of kmalloc always may. Where the threads are
+ * not known there may be several.
+ */
 static bool malloc_has(unsigned int number)
 {
-        return !load_relaxed(&coarse) || class_is_coarse(class_sizes[number]);
+        return !load_relaxed(&coarse) || class_is_coarse(class_sizes[number]) ||
+               system_threads() == THREADS_ONE;
 }
 
 /* The least class of @size bytes whose stride is a multiple of @align; class_count if none. */
@@ -144,10 +148,8 @@ static void fill_table_locked(enum class_table table, unsigned int number)
  * Once the heap has grown malloc has all classes, and its table begins anew. Against: threads that read it
  * meanwhile; an old entry gives them an object that is larger, and 0 the slow path.
  */
-static KMEM_COLD void refine_if_grown(void)
+static KMEM_COLD void refine(void)
 {
-        if (load_relaxed(&heap.accessible_bytes) <= COARSE_HEAP_BYTES)
-                return;
         lock_take(&cache_mutex);
         if (coarse) {
                 store_relaxed(&coarse, false);
@@ -155,6 +157,12 @@ static KMEM_COLD void refine_if_grown(void)
                         store_relaxed(&front()->malloc_class[i], 0);
         }
         lock_drop(&cache_mutex);
+}
+
+static void refine_if_grown(void)
+{
+        if (load_relaxed(&coarse) && load_relaxed(&heap.accessible_bytes) > COARSE_HEAP_BYTES)
+                refine();
 }
 
 /* S8-24: powers of two print as 512, 1k, 2k; others in bytes unless they are whole KiB. */
@@ -250,8 +258,7 @@ struct kmem_cache *class_cache(enum class_table table, size_t size)
         unsigned int number;
         uint16_t entry;
 
-        if (unlikely(load_relaxed(&coarse)))
-                refine_if_grown();
+        refine_if_grown();
         /* Acquire: pairs with fill_table_locked, which comes after the cache was made. */
         entry = load_acquire(&entries[size ? (size - 1) >> CLASS_STEP_SHIFT : 0]);
         if (likely(entry))
@@ -270,8 +277,7 @@ struct kmem_cache *class_cache_aligned(size_t size, size_t align)
 {
         unsigned int number;
 
-        if (unlikely(load_relaxed(&coarse)))
-                refine_if_grown();
+        refine_if_grown();
         number = class_number(CLASS_MALLOC, max_of(size, (size_t)MALLOC_ALIGN), align);
         /* As for that size, so that malloc's table has it. */
         return number < class_count ? class_cache(CLASS_MALLOC, class_sizes[number]) : NULL;

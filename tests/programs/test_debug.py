@@ -69,8 +69,8 @@ REPORTS = {
     "overflow": ["[kmalloc Redzone overwritten]", "First byte 0x78 instead of 0xcc", "not freed"],
     "underflow": ["[Left Redzone overwritten]", "First byte 0x78 instead of 0xcc", "not freed"],
     "use-after-free": ["[Poison overwritten]", "0x78 instead of 0x6b", "Marking all objects used"],
-    "double-free": ["BUG kmalloc-128 (Not tainted): Object already free", "not freed"],
-    "interior-free": ["BUG kmalloc-128 (Not tainted): Invalid object pointer 0x", "not freed"],
+    "double-free": ["BUG kmalloc-112 (Not tainted): Object already free", "not freed"],
+    "interior-free": ["BUG kmalloc-112 (Not tainted): Invalid object pointer 0x", "not freed"],
 }
 
 

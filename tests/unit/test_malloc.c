@@ -554,6 +554,21 @@ static void check_classes(bool coarse)
         }
 }
 
+/* Until the process ends. */
+static void *wait_for_ever(void *unused)
+{
+        for (;;)
+                pause();
+        return unused;
+}
+
+static void have_two_threads(void)
+{
+        pthread_t thread;
+
+        check_equal(pthread_create(&thread, NULL, wait_for_ever, NULL), 0);
+}
+
 /*
  * A heap that grows gets all classes, while others allocate; what came from the few is freed, resized
  * and told from others as before.
@@ -564,6 +579,7 @@ static void child_classes_grow(void)
         static unsigned char *early[EARLY];
         static void *fill[FILL];
 
+        have_two_threads();
         check_classes(true);
         for (unsigned int i = 0; i < EARLY; i++) {
                 early[i] = malloc(80);
@@ -594,10 +610,32 @@ static void child_classes_aligned(void)
 {
         enum { FILL = 3000 };
 
+        have_two_threads();
         check_equal(malloc_usable_size(memalign(16, 80)), 96);
         for (unsigned int i = 0; i < FILL; i++)
                 check(memalign(64, 4096));
         check_equal(malloc_usable_size(memalign(16, 80)), 80);
+}
+
+/*
+ * A program of one thread has all classes from the start. Those that it has asked for by then stay when a
+ * second one comes, until a size that asks for one of the few takes their sizes along.
+ */
+static void child_classes_alone(void)
+{
+        void *early = malloc(80);
+
+        check_equal(malloc_usable_size(early), 80);
+        check_equal(malloc_usable_size(malloc(700)), 704);
+        have_two_threads();
+        check_equal(malloc_usable_size(malloc(80)), 80);
+        check_equal(malloc_usable_size(malloc(81)), 96);
+        check_equal(malloc_usable_size(malloc(80)), 96);
+        check_equal(malloc_usable_size(early), 80);
+        check(early == realloc(early, 80));
+        free(early);
+        check_equal(malloc_usable_size(malloc(1100)), 1536);
+        check_equal(malloc_usable_size(malloc(640)), 768);
 }
 
 static void child_classes_stay(void)
@@ -643,6 +681,8 @@ static void classes(void **state)
         child_passes("classes_grow", "classes=auto,engine=slub");
         child_passes("classes_grow", "classes=auto,engine=slub,slots=locked");
         child_passes("classes_aligned", "classes=auto,engine=slub");
+        child_passes("classes_alone", "classes=auto,engine=slub");
+        child_passes("classes_alone", "classes=auto,engine=slub,slots=locked");
         child_passes("classes_stay", "classes=fine,engine=slub");
         child_passes("classes_threads", "classes=auto,engine=slub");
         child_passes("classes_threads", "classes=auto,engine=slub,slots=locked");
@@ -767,6 +807,7 @@ int main(int argc, char **argv)
                 {"stats", child_stats},
                 {"classes_grow", child_classes_grow},
                 {"classes_aligned", child_classes_aligned},
+                {"classes_alone", child_classes_alone},
                 {"classes_stay", child_classes_stay},
                 {"classes_threads", child_classes_threads},
                 {"beyond", child_beyond_the_reservation},
