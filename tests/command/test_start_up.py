@@ -2,7 +2,10 @@
 """`kmem bench start`: runs that take turns, medians over glibc's, bad arguments."""
 
 import json
+import os
+import platform
 import re
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -70,3 +73,24 @@ def test_functions_put_in_front_are_there() -> None:
     there = set(re.findall(r"\b(\w+)\(", text))
     assert len(names) > 100 and len(names) == len(set(names)) == listed.count("\n*(")
     assert [name for name in names if name not in there and not name.startswith("_Z")] == []
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the functions in front were measured on x86-64"
+)
+def test_functions_behind_are_not_in_memory() -> None:
+    """They are a mapping of their own, which a program that allocates and frees does not read."""
+    library = Path(__file__).resolve().parents[2] / "build" / "src" / "libkmem-malloc.so"
+    shown = subprocess.run(
+        ["cat", "/proc/self/smaps"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"LD_PRELOAD": str(library)},
+    ).stdout
+    code = re.findall(
+        rf"^\S+ r-xp \S+ \S+ \d+ +{re.escape(str(library))}\n(?:.*\n)*?Rss: +(\d+) kB",
+        shown,
+        re.MULTILINE,
+    )
+    assert len(code) == 2 and int(code[0]) > 0 and int(code[1]) == 0, shown
