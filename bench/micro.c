@@ -26,6 +26,8 @@
  * (the same inlined, kmem-inline.h) or kmem_view (inlined, with a view of the
  * cache in a local variable of the loop).
  *
+ * Loops of pairs are there in four places, and each sample is of all four.
+ *
  * The cost of the loop, about a cycle an operation, is inside all figures;
  * nothing is subtracted. Objects are not written to. Every function but the
  * inlined ones is called through a pointer, whatever the allocator. Each sample follows an untimed
@@ -58,6 +60,7 @@ __asm__(".weak kmem_inline_layout_1");
 
 enum {
         PAIRS = 50000,
+        PLACES = 4,
         BURST = 32,
         BURSTS = PAIRS / BURST,
         LIVE = 64, /* objects held during a test */
@@ -140,63 +143,58 @@ static inline __attribute__((always_inline)) void give(const struct object_sourc
                 calls.cache_free(source->cache, object);
 }
 
-static inline __attribute__((always_inline)) void pairs_of(const struct object_source *source,
-                                                           enum family family, unsigned int count)
-{
-        for (unsigned int i = 0; i < count; i++) {
-                void *object = take(source, family);
+/*
+ * Where in a line of the instruction cache a loop begins decides up to a tenth of a pair with calls, by
+ * which of its branches share a line, and differently for each allocator. So each loop of pairs is there
+ * PLACES times, in places a quarter of a line apart, with a part of the operations each.
+ */
+#if defined(__x86_64__)
+#define NOPS_A_QUARTER 16
+#else
+#define NOPS_A_QUARTER 4
+#endif
+#define IN_PLACE(place)                                                                            \
+        __asm__ volatile(".p2align 6\n\t.rept %c0\n\tnop\n\t.endr" : : "i"((place)*NOPS_A_QUARTER))
 
-                keep(object);
-                give(source, family, object);
+#define DEFINE_PAIRS_IN_PLACE(name, place, SET_UP, TAKE, GIVE)                                     \
+        static __attribute__((noinline)) void name##_##place(const struct object_source *source,   \
+                                                             unsigned int count)                   \
+        {                                                                                          \
+                SET_UP;                                                                            \
+                                                                                                   \
+                IN_PLACE(place);                                                                   \
+                for (unsigned int i = 0; i < count; i++) {                                         \
+                        void *object = TAKE;                                                       \
+                                                                                                   \
+                        keep(object);                                                              \
+                        GIVE;                                                                      \
+                }                                                                                  \
         }
-}
 
-/* A function of its own: the compiler may load what inlined code needs before any test. */
-static __attribute__((noinline)) void inline_pairs(struct kmem_cache *cache, unsigned int count)
-{
-        for (unsigned int i = 0; i < count; i++) {
-                void *object = kmem_cache_alloc_inline(cache, GFP_KERNEL);
-
-                keep(object);
-                kmem_cache_free_inline(cache, object);
+#define DEFINE_PAIRS(name, SET_UP, TAKE, GIVE)                                                     \
+        DEFINE_PAIRS_IN_PLACE(name, 0, SET_UP, TAKE, GIVE)                                         \
+        DEFINE_PAIRS_IN_PLACE(name, 1, SET_UP, TAKE, GIVE)                                         \
+        DEFINE_PAIRS_IN_PLACE(name, 2, SET_UP, TAKE, GIVE)                                         \
+        DEFINE_PAIRS_IN_PLACE(name, 3, SET_UP, TAKE, GIVE)                                         \
+        static void name(const struct object_source *source, unsigned int count)                   \
+        {                                                                                          \
+                name##_0(source, count / PLACES);                                                  \
+                name##_1(source, count / PLACES);                                                  \
+                name##_2(source, count / PLACES);                                                  \
+                name##_3(source, count / PLACES);                                                  \
         }
-}
 
-static __attribute__((noinline)) void view_pairs(struct kmem_cache *cache, unsigned int count)
-{
-        struct kmem_view view = kmem_view_of(cache);
+#define DEFINE_PAIRS_OF(name, family)                                                              \
+        DEFINE_PAIRS(name, , take(source, family), give(source, family, object))
 
-        for (unsigned int i = 0; i < count; i++) {
-                void *object = kmem_view_alloc(view, GFP_KERNEL);
-
-                keep(object);
-                kmem_view_free(view, object);
-        }
-}
-
-static void run_pairs(const struct object_source *source, unsigned int count)
-{
-        switch (source->family) {
-        case MALLOC:
-                pairs_of(source, MALLOC, count);
-                break;
-        case KMALLOC:
-                pairs_of(source, KMALLOC, count);
-                break;
-        case KMEM_CACHE:
-                pairs_of(source, KMEM_CACHE, count);
-                break;
-        case KMEM_INLINE:
-                inline_pairs(source->cache, count);
-                break;
-        case KMEM_VIEW:
-                view_pairs(source->cache, count);
-                break;
-        case NOTHING:
-                pairs_of(source, NOTHING, count);
-                break;
-        }
-}
+DEFINE_PAIRS_OF(malloc_pairs, MALLOC)
+DEFINE_PAIRS_OF(kmalloc_pairs, KMALLOC)
+DEFINE_PAIRS_OF(kmem_cache_pairs, KMEM_CACHE)
+DEFINE_PAIRS_OF(call_pairs, NOTHING)
+DEFINE_PAIRS(inline_pairs, struct kmem_cache *cache = source->cache,
+             kmem_cache_alloc_inline(cache, GFP_KERNEL), kmem_cache_free_inline(cache, object))
+DEFINE_PAIRS(view_pairs, struct kmem_view view = kmem_view_of(source->cache),
+             kmem_view_alloc(view, GFP_KERNEL), kmem_view_free(view, object))
 
 /* Each of so many turns is BURST operations. */
 static void run_bursts(const struct object_source *source, unsigned int count)
@@ -371,24 +369,24 @@ struct test {
 };
 
 static const struct test tests[] = {
-        {"malloc_pair_empty", MALLOC, run_pairs, true, 0},
-        {"malloc_pair", MALLOC, run_pairs, false, 0},
-        {"malloc_pair", MALLOC, run_pairs, false, 65536},
+        {"malloc_pair_empty", MALLOC, malloc_pairs, true, 0},
+        {"malloc_pair", MALLOC, malloc_pairs, false, 0},
+        {"malloc_pair", MALLOC, malloc_pairs, false, 65536},
         {"malloc_burst", MALLOC, run_bursts, false, 0},
         {"malloc_remote", MALLOC, NULL, false, 0},
         {"aligned_pair", MALLOC, run_aligned, false, 0},
         {"realloc_moved", MALLOC, run_moves, false, 0},
         {"realloc_inside", MALLOC, run_resizes, false, 0},
         {"usable_size", MALLOC, run_usable_sizes, false, 0},
-        {"kmalloc_pair_empty", KMALLOC, run_pairs, true, 0},
-        {"kmalloc_pair", KMALLOC, run_pairs, false, 0},
-        {"kmem_cache_pair_empty", KMEM_CACHE, run_pairs, true, 0},
-        {"kmem_cache_pair", KMEM_CACHE, run_pairs, false, 0},
+        {"kmalloc_pair_empty", KMALLOC, kmalloc_pairs, true, 0},
+        {"kmalloc_pair", KMALLOC, kmalloc_pairs, false, 0},
+        {"kmem_cache_pair_empty", KMEM_CACHE, kmem_cache_pairs, true, 0},
+        {"kmem_cache_pair", KMEM_CACHE, kmem_cache_pairs, false, 0},
         {"kmem_cache_remote", KMEM_CACHE, NULL, false, 0},
-        {"kmem_inline_pair_empty", KMEM_INLINE, run_pairs, true, 0},
-        {"kmem_inline_pair", KMEM_INLINE, run_pairs, false, 0},
-        {"kmem_view_pair", KMEM_VIEW, run_pairs, false, 0},
-        {"call_pair", NOTHING, run_pairs, true, 0},
+        {"kmem_inline_pair_empty", KMEM_INLINE, inline_pairs, true, 0},
+        {"kmem_inline_pair", KMEM_INLINE, inline_pairs, false, 0},
+        {"kmem_view_pair", KMEM_VIEW, view_pairs, false, 0},
+        {"call_pair", NOTHING, call_pairs, true, 0},
 };
 
 static double local_sample(const struct test *test, const struct object_source *source)
