@@ -126,7 +126,7 @@ bool barn_put_full(struct barn *barn, struct sheaf *sheaf)
         if (!barn_has_room(barn))
                 return false;
         lock_take(&barn->lock);
-        room = barn->full_size < load_relaxed(&barn->full_max);
+        room = barn->full_size < barn_full_max(barn);
         if (room)
                 list_push(&barn->full, &barn->full_size, sheaf);
         lock_drop(&barn->lock);

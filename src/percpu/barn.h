@@ -17,7 +17,7 @@ struct barn {
         struct sheaf *empty;
         uint32_t full_size; /* lengths of the lists; read without the lock as hints */
         uint32_t empty_size;
-        uint32_t full_max;
+        uint32_t full_max; /* with several slots (barn_full_max) */
         uint32_t full_low; /* the least full_size since barn_mark_low */
 } __attribute__((aligned(64)));
 
@@ -31,10 +31,21 @@ static inline struct barn *barn_here(struct kmem_cache *cache)
 KMEM_HIDDEN struct barn *barns_new(void);
 KMEM_HIDDEN void barns_free(struct barn *barns);
 
+/*
+ * Full sheaves that the barn keeps now. It is for slots that have too many and slots that have none; where
+ * there is one slot its stock does the same, and more here is memory that other caches lack.
+ */
+static inline uint32_t barn_full_max(const struct barn *barn)
+{
+        uint32_t full_max = load_relaxed(&barn->full_max);
+
+        return slots_made_count() > 1 ? full_max : min_of(full_max, 1u);
+}
+
 /* Whether the barn would keep another full sheaf; stale by the time it is said. */
 static inline bool barn_has_room(const struct barn *barn)
 {
-        return load_relaxed(&barn->full_size) < load_relaxed(&barn->full_max);
+        return load_relaxed(&barn->full_size) < barn_full_max(barn);
 }
 
 /* A new sheaf of the cache's capacity; NULL without memory, or if that is 0 by now. */

@@ -242,6 +242,9 @@ static void leave_behind(unsigned int nodes)
         uint64_t slabs;
 
         start(2, nodes);
+        cache = kmem_cache_create("first", 512, 0, 0, NULL);
+        sim_set_cpu(1);
+        kmem_cache_free(cache, kmem_cache_alloc(cache, 0)); /* two slots: barns are in use */
         sim_set_cpu(0);
         cache = kmem_cache_create("left", 512, 0, 0, NULL);
         outside = cache->sheaf_capacity * (cache->stock_max + cache->barn->full_max);

@@ -309,16 +309,16 @@ static void child_barns(void)
         for (unsigned int i = 0; i < count; i++)
                 kmem_cache_free(cache, objects[i]);
         check(cache->barn[here].full_size > 0);
-        check_equal(cache->barn[here].full_size, cache->barn[here].full_max);
+        check_equal(cache->barn[here].full_size, barn_full_max(&cache->barn[here]));
         run_on(other);
         there = (int)system_current_node();
         check(there != here);
         for (unsigned int i = 0; i < count; i++)
                 objects[i] = kmem_cache_alloc(cache, 0);
-        check_equal(cache->barn[here].full_size, cache->barn[here].full_max);
+        check_equal(cache->barn[here].full_size, barn_full_max(&cache->barn[here]));
         for (unsigned int i = 0; i < count; i++)
                 kmem_cache_free(cache, objects[i]);
-        check_equal(cache->barn[there].full_size, cache->barn[there].full_max);
+        check_equal(cache->barn[there].full_size, barn_full_max(&cache->barn[there]));
         kmem_cache_shrink(cache);
         for (unsigned int node = 0; node < system_nodes(); node++)
                 check(!cache->barn[node].full && !cache->barn[node].empty);

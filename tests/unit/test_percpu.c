@@ -791,6 +791,26 @@ static void slot_cache_max_zero(void **state)
         child_passes("no_stock", "slot_cache_max=0,slots=locked");
 }
 
+/* The barn is for several slots: of a program with one it keeps one full sheaf. */
+static void child_barn_fills(void)
+{
+        stay_on_one_cpu();
+        begin("percpu", 64);
+        take_many(MANY);
+        free_many(MANY);
+        check(!slots_are_rseq() || slots_made_count() == 1);
+        check(cache->barn->full_max > 1);
+        check_equal(cache->barn->full_size, slots_made_count() > 1 ? cache->barn->full_max : 1);
+        end();
+}
+
+static void barn_of_one_slot(void **state)
+{
+        skip_unless_engine(slub_engine);
+        child_passes("barn_fills", "engine=slub,reclaim_thread=off");
+        child_passes("barn_fills", "engine=slub,reclaim_thread=off,slots=locked");
+}
+
 static void child_locked(void)
 {
         check(!slots_are_rseq());
@@ -1018,6 +1038,7 @@ int main(int argc, char **argv)
                 {"capacity", child_capacity},
                 {"no_sheaves", child_no_sheaves},
                 {"no_stock", child_no_stock},
+                {"barn_fills", child_barn_fills},
                 {"locked", child_locked},
                 {"double_free_on_top", child_double_free_on_top},
                 {"double_free_deeper", child_double_free_deeper},
@@ -1048,6 +1069,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(capacity_option),
                 cmocka_unit_test(capacity_zero),
                 cmocka_unit_test(slot_cache_max_zero),
+                cmocka_unit_test(barn_of_one_slot),
                 cmocka_unit_test(locked_slots),
                 cmocka_unit_test(double_free_on_top),
                 cmocka_unit_test(double_free_deeper),

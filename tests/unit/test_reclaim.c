@@ -376,6 +376,11 @@ static void barn_child(void)
 
         fill(64, 0, NULL);
         barn = &cache->barn[0];
+        if (slots_made_count() == 1) {
+                puts("# skipped: with one CPU there is one slot, and its barn keeps one sheaf");
+                fflush(stdout);
+                _exit(CHILD_SKIP);
+        }
         for (unsigned int i = 0; i < 3; i++) {
                 check((sheaf = barn_take_empty(cache)) != NULL);
                 sheaf->size = cache->engine->take(
@@ -779,7 +784,7 @@ static void looks_spare_users(void **state)
 
 static void looks_empty_barns_to_low_water(void **state)
 {
-        child_passes("barn", "reclaim_thread=off,engine=slub");
+        child_passes("barn", "reclaim_thread=off,engine=slub,slots=locked");
 }
 
 static void thread_comes_and_goes(void **state)
