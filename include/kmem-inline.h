@@ -100,6 +100,10 @@ struct kmem_view {
 /*
  * kmem_view_of - a view of a cache
  * @cache: of kmem_cache_create; not NULL
+ *
+ * What it knows of the heap is how far that reached at the last free that was a call: a view made before
+ * the first one frees by the call, and so does any view objects of what has been added since. For what runs long
+ * make it anew now and then; it is seven loads.
  */
 static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struct kmem_cache *cache)
 {
