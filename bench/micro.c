@@ -71,6 +71,9 @@ enum {
         REMOTE = 320 * RING_STEP,
 };
 
+_Static_assert(PAIRS % (10 * PLACES) == 0,
+               "each place has as many pairs, in the untimed tenth too");
+
 static const unsigned int sizes[] = {16, 64, 256, 1024};
 
 /* Pointers, so that one program serves allocators that have only malloc. */

@@ -89,7 +89,8 @@ static size_t table_least(enum class_table table)
 
 /*
  * Whether requests of malloc may have this class now; those of kmalloc always may. Where the threads are
- * not known there may be several.
+ * not known there may be several. A second one may come between two looks: then a class fills fewer entries
+ * of the table than it could, and the requests for the others come here once more.
  */
 static bool malloc_has(unsigned int number)
 {
