@@ -84,7 +84,7 @@ struct kmem_view {
 
 #if KMEM_INLINES
 /*
- * A field of the layout, or of the cache, that never changes once there is a cache. The compiler is
+ * A field of the layout, or of the cache, that may be kept once there is a cache. The compiler is
  * told so: the statements are not volatile and have no memory as an operand, so that it may keep
  * what it has loaded. It may not load it before there is a cache, when all is zero: the layout's
  * address has the cache as an operand.
@@ -103,7 +103,8 @@ struct kmem_view {
  *
  * What it knows of the heap is how far that reached at the last free that was a call: a view made before
  * the first one frees by the call, and so does any view objects of what has been added since. For what runs long
- * make it anew now and then; it is seven loads.
+ * make it anew now and then; it is seven loads. A child of vfork, in a program that has called prctl with
+ * PR_SET_NO_NEW_PRIVS or PR_SET_SECCOMP, is not to use a view of its parent's, nor the inlined calls.
  */
 static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struct kmem_cache *cache)
 {

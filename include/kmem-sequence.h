@@ -24,8 +24,9 @@
 
 /*
  * What the fast paths read, on one line of the cache. Set when the heap starts, before the first cache
- * is made; from then on only heap_bytes changes. Without restartable sequences rseq names an area that says "not registered", so
- * that every sequence leaves by its slow path.
+ * is made; from then on heap_bytes grows, and rseq changes for a moment where a program in a sandbox calls
+ * vfork. Without restartable sequences, and in that moment, rseq names an area that says "not registered",
+ * so that every sequence leaves by its slow path. Either value serves every thread, but for the child.
  */
 struct kmem_inline_layout {
         const uint16_t *map;  /* the page map; the slot pointers lie in front of it */

@@ -20,6 +20,7 @@
 #include "page/extra.h"
 #include "page/large.h"
 #include "page/purge.h"
+#include "percpu/area.h"
 #include "profile/sample.h"
 #include "record/record.h"
 
@@ -163,6 +164,7 @@ static void child(void)
                 _IO_list_resetlock();
         record_fork_child(own.forks > 1);
         lock_reset(&look_lock);
+        area_fork_child();
         system_claim_process(true);
         one_fork_less();
 }

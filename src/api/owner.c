@@ -40,6 +40,9 @@ const struct heap_operations kmem_heap_owner = {
         .stats_get = kmem_stats_get,
         .cache_info = kmem_cache_info,
         .cache_next = kmem_cache_next,
+        .vfork_prepare = vfork_prepare,
+        .vfork_begin_child = vfork_begin_child,
+        .vfork_end = vfork_end,
 };
 
 /* The same table under a name that always means this library's. */

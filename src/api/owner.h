@@ -11,6 +11,7 @@
 #define KMEM_API_OWNER_H
 
 #include "api/heap.h"
+#include "api/vfork.h"
 
 struct heap_operations {
         struct kmem_cache *(*cache_create)(const char *name, unsigned int size,
@@ -55,6 +56,9 @@ struct heap_operations {
         int (*stats_get)(struct kmem_stats *stats);
         int (*cache_info)(struct kmem_cache *cache, struct kmem_cache_info *info);
         int (*cache_next)(uint64_t *position, struct kmem_cache_info *info);
+        enum area_lent (*vfork_prepare)(void);
+        void (*vfork_begin_child)(void);
+        void (*vfork_end)(enum area_lent lent, bool born);
 };
 
 /* Of the library that was loaded first. */

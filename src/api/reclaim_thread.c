@@ -33,6 +33,7 @@
 #include "base/rcu.h"
 #include "base/stack.h"
 #include "page/reclaim.h"
+#include "percpu/area.h"
 #include "profile/sample.h"
 #include "profile/slice.h"
 
@@ -61,7 +62,7 @@ static int thread_run(void *argument)
         uint64_t last_use = begun;
         uint64_t idle_ms = options.purge_delay + 2 * LOOK_MS;
 
-        slots_refuse_this_thread();
+        area_refuse_this_thread();
         stack_refuse_this_thread();
         system_name_thread("kmem-reclaim");
         /* The starter says so after it has started us; nobody relieves us before. */
@@ -97,8 +98,8 @@ static void start_locked(void)
                 (char *)&errno - (char *)thread_pointer(),
                 (char *)&rcu_this_reader - (char *)thread_pointer(),
                 /* In a static program the second of them lies before all that the program has. */
-                fast.rseq,
-                slots_thread_offset(),
+                area_offset(),
+                area_thread_offset(),
         };
         uint32_t next = !current;
 

@@ -11,9 +11,45 @@
 #include "base/syscall.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
+
+/* Of Linux 7.0; the headers of older systems lack it. */
+#ifndef PR_RSEQ_SLICE_EXTENSION
+#define PR_RSEQ_SLICE_EXTENSION 79
+#define PR_RSEQ_SLICE_EXTENSION_SET 2
+#define PR_RSEQ_SLICE_EXT_ENABLE 1
+#endif
+
+bool system_rseq(void *area, size_t bytes, int flags, uint32_t signature)
+{
+        return !system_call_failed(
+                system_call6(SYS_rseq, (long)area, (long)bytes, flags, (long)signature, 0, 0));
+}
+
+void system_extend_slices(void)
+{
+        system_call6(SYS_prctl, PR_RSEQ_SLICE_EXTENSION, PR_RSEQ_SLICE_EXTENSION_SET,
+                     PR_RSEQ_SLICE_EXT_ENABLE, 0, 0, 0);
+}
+
+int system_membarrier(int command)
+{
+        long result = system_call(SYS_membarrier, command, 0, 0);
+
+        return system_call_failed(result) ? (int)-result : 0;
+}
+
+void system_release(char release[SYSTEM_RELEASE_BYTES])
+{
+        struct utsname names = {0};
+
+        system_call(SYS_uname, (long)&names, 0, 0);
+        memcpy(release, names.release, sizeof(names.release));
+}
 
 uint32_t system_process_id(void)
 {

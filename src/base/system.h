@@ -116,6 +116,16 @@ KMEM_HIDDEN bool system_sandbox_was_told(void);
 /* Told, or the calling thread is in one by now, as far as one may ask. */
 KMEM_HIDDEN bool system_entered_sandbox(void);
 
+/* rseq(2); false if the kernel refuses. */
+KMEM_HIDDEN bool system_rseq(void *area, size_t bytes, int flags, uint32_t signature);
+/* Lets the calling thread ask for extensions of its time slices (prctl), as far as the kernel has them. */
+KMEM_HIDDEN void system_extend_slices(void);
+/* membarrier(2): 0 or an errno. */
+KMEM_HIDDEN int system_membarrier(int command);
+enum { SYSTEM_RELEASE_BYTES = 65 };
+/* The kernel's release, as "6.12.94-amd64"; empty if it does not say. */
+KMEM_HIDDEN void system_release(char release[SYSTEM_RELEASE_BYTES]);
+
 KMEM_HIDDEN uint32_t system_process_id(void);
 /*
  * The heap is this process's from now on: when it starts, and in a child of fork (@forked). One that a

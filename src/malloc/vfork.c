@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * vfork in front of libc's. Its child runs on the parent's memory and thread block, and so on the
- * parent's area for restartable sequences, but the kernel has no registration of it: it would abort
- * none of the child's sequences, and leave the slot number in the area as the parent had it. Beside
- * other threads a child that allocates would then work on a slot that one of them is in. POSIX allows
- * that child little, but programs do more, and other allocators bear it. A child by clone(2) itself is
- * not seen here.
+ * vfork in front of libc's. Its child runs on the parent's memory and thread block, and so on the parent's
+ * area for restartable sequences (percpu/area.c). POSIX allows that child little, but programs do more, and
+ * other allocators bear it. A child by clone(2) itself is not seen here.
  *
- * The child overwrites what lies on the stack above the call. On x86-64 that is the return
- * address, which the parent keeps in a register.
+ * The child overwrites what lies on the stack above the call. On x86-64 that is the return address. The
+ * parent keeps it in a register, and what vfork_prepare returned in another: the system call changes
+ * neither.
  */
-#include "base/system.h"
-#include "percpu/slot.h"
+#include "api/owner.h"
 
 #include <errno.h>
 #include <sys/types.h>
 
 /* Used: where the whole library is optimised at once, calls from assembly text are not seen. */
+KMEM_HIDDEN __attribute__((used)) int vfork_in_front(void);
 KMEM_HIDDEN __attribute__((used)) pid_t vfork_in_child(void);
-KMEM_HIDDEN __attribute__((used)) pid_t vfork_in_parent(long result);
+KMEM_HIDDEN __attribute__((used)) pid_t vfork_in_parent(long result, int lent);
 
 /* clang-format off */
 #if defined(__x86_64__)
@@ -27,6 +25,12 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
         ".type vfork, @function\n"
         "vfork:\n\t"
         ".cfi_startproc\n\t"
+        "subq $8, %rsp\n\t"
+        ".cfi_adjust_cfa_offset 8\n\t"
+        "call vfork_in_front\n\t"
+        "addq $8, %rsp\n\t"
+        ".cfi_adjust_cfa_offset -8\n\t"
+        "movl %eax, %r8d\n\t"
         "movq (%rsp), %r9\n\t"
         "movl $58, %eax\n\t"
         "syscall\n\t"
@@ -34,6 +38,7 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
         "jz vfork_in_child\n\t"
         "movq %r9, (%rsp)\n\t"
         "movq %rax, %rdi\n\t"
+        "movl %r8d, %esi\n\t"
         "jmp vfork_in_parent\n\t"
         ".cfi_endproc\n"
         ".size vfork, .-vfork\n"
@@ -45,6 +50,14 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
         ".type vfork, %function\n"
         "vfork:\n\t"
         ".cfi_startproc\n\t"
+        "str x30, [sp, #-16]!\n\t"
+        ".cfi_adjust_cfa_offset 16\n\t"
+        ".cfi_rel_offset x30, 0\n\t"
+        "bl vfork_in_front\n\t"
+        "ldr x30, [sp], #16\n\t"
+        ".cfi_adjust_cfa_offset -16\n\t"
+        ".cfi_restore x30\n\t"
+        "mov w9, w0\n\t"
         "mov x0, #0x4111\n\t"
         "mov x1, #0\n\t"
         "mov x2, #0\n\t"
@@ -53,6 +66,7 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
         "mov x8, #220\n\t"
         "svc #0\n\t"
         "cbz x0, vfork_in_child\n\t"
+        "mov w1, w9\n\t"
         "b vfork_in_parent\n\t"
         ".cfi_endproc\n"
         ".size vfork, .-vfork\n"
@@ -60,20 +74,23 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
 #endif
 /* clang-format on */
 
+int vfork_in_front(void)
+{
+        return (int)kmem_heap_owner.vfork_prepare();
+}
+
 pid_t vfork_in_child(void)
 {
-        system_lend_process(true);
-        slots_register_borrowed_area(true);
+        kmem_heap_owner.vfork_begin_child();
         return 0;
 }
 
-pid_t vfork_in_parent(long result)
+pid_t vfork_in_parent(long result, int lent)
 {
+        kmem_heap_owner.vfork_end((enum area_lent)lent, result >= 0);
         if (result < 0) {
                 errno = (int)-result;
                 return -1;
         }
-        slots_register_borrowed_area(false);
-        system_lend_process(false);
         return (pid_t)result;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "percpu/figures.h"
 
+#include "percpu/area.h"
 #include "percpu/percpu.h"
 #include "profile/sample.h"
 
@@ -157,7 +158,7 @@ static void start(void)
 void figures_act(void)
 {
         int saved_errno = errno;
-        bool ours = slots_thread_is_ours();
+        bool ours = area_thread_is_ours();
 
         /*
          * A thread of ours opens no file, and cannot say that fences are refused. One that a child of

@@ -158,18 +158,6 @@ static inline bool sheaf_is_cold(const struct sheaf *sheaf)
         return sheaf == &cold_sheaf || sheaf == &closed_sheaf;
 }
 
-/* The area the kernel shares with a registered thread; the fields we read of it. */
-struct rseq_area {
-        uint32_t cpu_id_start;
-        int32_t cpu_id; /* below 0: not registered */
-        uint64_t rseq_cs;
-        uint32_t flags;
-        uint32_t node_id;
-        uint32_t mm_cid; /* concurrency id, where the kernel knows it */
-        uint32_t padding;
-} __attribute__((aligned(32)));
-_Static_assert(sizeof(struct rseq_area) == 32, "the area every kernel with rseq accepts");
-
 enum push_result {
         PUSH_DONE = KMEM_PUSH_DONE,
         PUSH_FULL = KMEM_PUSH_FULL,
@@ -218,22 +206,6 @@ static inline struct slot *slot_at(uint32_t id)
                                offsetof(struct slot, pairs));
 }
 
-/*
- * For threads that libc does not know (base/bare_thread.h). The offset of what slot_current reads
- * in a thread besides the area at fast.rseq, and what such a thread calls first: from then on it has
- * no slot, as one whose registration was refused.
- */
-KMEM_HIDDEN intptr_t slots_thread_offset(void);
-KMEM_HIDDEN void slots_refuse_this_thread(void);
-/* Whether that was called: a thread of ours has rights that the program may have given up. */
-KMEM_HIDDEN bool slots_thread_is_ours(void);
-/*
- * For a child of vfork, which has its parent's area but no registration with the kernel: registers it.
- * And for the parent afterwards, whose numbers in the area are the child's by then, while the kernel may
- * believe that they are still those that it wrote for the parent: registers that anew. A sandbox that was
- * told may kill for that: there the child is without slots, and the parent's numbers stay its own.
- */
-KMEM_HIDDEN void slots_register_borrowed_area(bool child);
 /* Slots made so far: slot_made(0 .. slots_made_count()). They are never unmade. */
 KMEM_HIDDEN unsigned int slots_made_count(void);
 KMEM_HIDDEN struct slot *slot_made(unsigned int number);

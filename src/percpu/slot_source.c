@@ -9,14 +9,11 @@
 #include "base/message.h"
 #include "base/options.h"
 #include "base/system.h"
+#include "percpu/area.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-enum { RSEQ_FLAG_UNREGISTER = 1 };
 
 #ifndef AT_RSEQ_FEATURE_SIZE
 #define AT_RSEQ_FEATURE_SIZE 27
@@ -32,56 +29,11 @@ extern KMEM_PUBLIC struct kmem_inline_layout kmem_inline_layout_1 __attribute__(
  */
 static unsigned int locked_in_use;
 static bool rseq_mode;
-static bool register_threads; /* libc registered nobody, so each thread does it itself */
 static bool fence_refused;
-
-/*
- * Our own rseq area. Its offset from the thread pointer is the same in every thread, and it
- * says "not registered" until the thread registers it. Without rseq it stays so for good, which
- * sends the fast paths to the slow one. Initial-exec: access must never allocate.
- */
-static _Thread_local struct rseq_area own_area
-        __attribute__((tls_model("initial-exec"))) = {.cpu_id = -1};
-
-/* libc's registration, where it makes one (glibc from 2.35 on). */
-extern const ptrdiff_t __rseq_offset __attribute__((weak));
-extern const unsigned int __rseq_size __attribute__((weak));
-
-static bool libc_registers(void)
-{
-        return &__rseq_size && __rseq_size > 0;
-}
-
-static intptr_t own_area_offset(void)
-{
-        return (intptr_t)((char *)&own_area - (char *)thread_pointer());
-}
-
-static struct rseq_area *this_area(void)
-{
-        return (struct rseq_area *)((char *)thread_pointer() + fast.rseq);
-}
-
-/* What own_area.padding says besides: 1, the kernel refused. */
-enum { OUR_THREAD = 2 };
-
-/* A thread that was refused once is not asked for again: own_area.padding remembers it. */
-static bool register_this_thread(void)
-{
-        int saved_errno = errno;
-        bool done;
-
-        if (own_area.padding)
-                return false;
-        done = syscall(SYS_rseq, &own_area, sizeof(own_area), 0, RSEQ_SIGNATURE_VALUE) == 0;
-        own_area.padding = !done;
-        errno = saved_errno;
-        return done;
-}
 
 static bool membarrier_register(void)
 {
-        return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0) == 0;
+        return system_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) == 0;
 }
 
 /* Whether one 16-byte store to aligned memory is seen whole by interrupts and other CPUs. */
@@ -96,42 +48,31 @@ static bool pair_store_is_whole(void)
 #endif
 }
 
-/* Uses libc's registration, or our own if there is none; false if the kernel refuses. */
+/* False if the kernel refuses. */
 static bool rseq_init(void)
 {
-        if (!pair_store_is_whole())
+        if (!pair_store_is_whole() || !area_use())
                 return false;
-        if (libc_registers()) {
-                fast.rseq = __rseq_offset;
-                if (this_area()->cpu_id < 0)
-                        return false;
-        } else {
-                if (!register_this_thread())
-                        return false;
-                register_threads = true;
-        }
         /*
          * glibc 2.36 says size 20, but registers the 32 bytes that the kernel fills: its own
          * feature size is what tells whether mm_cid is there.
          */
-        fast.slot_field =
-                fast.rseq + (getauxval(AT_RSEQ_FEATURE_SIZE) >= offsetof(struct rseq_area, padding)
-                                     ? (intptr_t)offsetof(struct rseq_area, mm_cid)
-                                     : (intptr_t)offsetof(struct rseq_area, cpu_id));
+        fast.slot_field = area_offset() +
+                          (getauxval(AT_RSEQ_FEATURE_SIZE) >= offsetof(struct rseq_area, padding)
+                                   ? (intptr_t)offsetof(struct rseq_area, mm_cid)
+                                   : (intptr_t)offsetof(struct rseq_area, cpu_id));
         fence_refused = !membarrier_register();
         return true;
 }
 
 void slots_refuse(void)
 {
-        fast.rseq = own_area_offset();
+        area_use_none();
         fast.slot_field = fast.rseq + (intptr_t)offsetof(struct rseq_area, mm_cid);
 }
 
 void slot_source_init(void)
 {
-        int saved_errno = errno;
-
         slots_refuse();
         if (options.slots != SLOTS_LOCKED && system_cpus(CPUS_POSSIBLE) <= SLOTS_MAX)
                 rseq_mode = rseq_init();
@@ -142,7 +83,6 @@ void slot_source_init(void)
                                 "sequences; using locked slots");
         }
         slots_follow_cpus();
-        errno = saved_errno;
 }
 
 /* Locked slots: as many are in use as there are CPUs. */
@@ -159,7 +99,7 @@ void slots_follow_cpus(void)
 
 bool slot_may_have_left(const struct slot *slot)
 {
-        bool ids_are_cpus = fast.slot_field - fast.rseq == offsetof(struct rseq_area, cpu_id);
+        bool ids_are_cpus = fast.slot_field - area_offset() == offsetof(struct rseq_area, cpu_id);
 
         if (!rseq_mode)
                 return slot->id >= locked_in_use;
@@ -267,81 +207,13 @@ struct slot *slot_current(void)
 
                 return slots ? slot_made(thread_choice(slots)) : &shared_slot;
         }
-        if (unlikely(load_relaxed(&this_area()->cpu_id) < 0) &&
-            !(register_threads && !system_sandbox_was_told() && register_this_thread()))
+        if (unlikely(!area_is_registered()))
                 return &shared_slot;
         id = load_relaxed((uint32_t *)((char *)thread_pointer() + fast.slot_field));
         slot = slot_at(id);
         if (unlikely(slot == &shared_slot))
                 slot = slot_make(id);
         return slot ? slot : &shared_slot;
-}
-
-intptr_t slots_thread_offset(void)
-{
-        return own_area_offset();
-}
-
-void slots_refuse_this_thread(void)
-{
-        own_area.padding = OUR_THREAD;
-        this_area()->cpu_id = -1;
-}
-
-/*
- * What cpu_id says while a child of vfork in a sandbox has the area, which it may not register: as long as
- * it is below 0 no sequence begins, in the child or in the parent, which is stopped meanwhile.
- *
- * The parent makes it its own number again. The kernel may move it at any moment, and then stores both
- * numbers: before our store that is overwritten by an old one, which the look after it finds, since
- * cpu_id_start has changed; behind it, both are right. It may have restored cpu_id already, when the
- * parent went on; then there is nothing to do. An older number would let a sequence of ours work on
- * a slot that another CPU's thread is in.
- */
-enum { BORROWED = -3 };
-
-static void mark_borrowed_area(struct rseq_area *area, bool child)
-{
-        int32_t cpu = load_relaxed(&area->cpu_id);
-
-        if (child && cpu >= 0)
-                store_relaxed(&area->cpu_id, BORROWED);
-        if (child || cpu != BORROWED)
-                return;
-        do {
-                cpu = (int32_t)load_relaxed(&area->cpu_id_start);
-                store_relaxed(&area->cpu_id, cpu);
-                __atomic_signal_fence(__ATOMIC_SEQ_CST);
-        } while ((int32_t)load_relaxed(&area->cpu_id_start) != cpu);
-}
-
-void slots_register_borrowed_area(bool child)
-{
-        struct rseq_area *area = &own_area;
-        size_t bytes = sizeof(own_area);
-        int saved_errno = errno;
-
-        /* Not by fast.rseq: the heap may not have started. */
-        if (libc_registers()) {
-                area = (struct rseq_area *)((char *)thread_pointer() + __rseq_offset);
-                bytes = round_up(max_of((size_t)__rseq_size, bytes), bytes);
-        }
-        if (system_sandbox_was_told()) {
-                mark_borrowed_area(area, child);
-                return;
-        }
-        /* Nor was the thread whose it is. */
-        if (load_relaxed(&area->cpu_id) < 0)
-                return;
-        if (child ||
-            syscall(SYS_rseq, area, bytes, RSEQ_FLAG_UNREGISTER, RSEQ_SIGNATURE_VALUE) == 0)
-                syscall(SYS_rseq, area, bytes, 0, RSEQ_SIGNATURE_VALUE);
-        errno = saved_errno;
-}
-
-bool slots_thread_is_ours(void)
-{
-        return own_area.padding == OUR_THREAD;
 }
 
 bool slots_can_drain(void)
@@ -353,18 +225,16 @@ enum { FENCE_ROUNDS = 1000 };
 
 bool slots_fence(void)
 {
-        int saved_errno = errno;
-        int result = -1;
+        int error = EPERM;
 
         if (fence_refused)
                 return false;
         /* ENOMEM may pass; EPERM means that this process (a forked child) must register anew. */
         for (int round = 0; round < FENCE_ROUNDS; round++) {
-                result = (int)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0);
-                if (result == 0 || (errno == EPERM && !membarrier_register()) ||
-                    (errno != EPERM && errno != ENOMEM))
+                error = system_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
+                if (error == 0 || (error == EPERM && !membarrier_register()) ||
+                    (error != EPERM && error != ENOMEM))
                         break;
         }
-        errno = saved_errno;
-        return result == 0;
+        return error == 0;
 }

@@ -112,6 +112,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
             ),
         ],
     ),
+    "vfork": (["stress/vfork.c"], []),
     "test_zones": (
         ["unit/test_zones.c", "unit/page_model.c", "unit/system_wrap.c"],
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in ZONE_WRAPS)],
@@ -305,7 +306,7 @@ def read_definitions() -> tuple[dict[str, Test], list[Mutant]]:
             program=entry["program"],
             options=entry.get("options", ""),
             arguments=entry.get("arguments", []),
-            seeded=entry["program"] == "attack",
+            seeded=entry["program"] in ("attack", "vfork"),
         )
         for name, entry in content["tests"].items()
     }

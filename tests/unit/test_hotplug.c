@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "api/reclaim.h"
 #include "introspect/totals.h"
+#include "percpu/area.h"
 #include "percpu/barn.h"
 #include "slub/order.h"
 
@@ -336,7 +337,7 @@ static void child_slots_of_cpus(void)
 
         find_two_cpus();
         /* As on kernels without concurrency ids. */
-        fast.slot_field = fast.rseq + (intptr_t)offsetof(struct rseq_area, cpu_id);
+        fast.slot_field = area_offset() + (intptr_t)offsetof(struct rseq_area, cpu_id);
         cache = create(64);
         for (unsigned int i = 0; i < 2; i++) {
                 in_thread(on_cpu, &two_cpus[i]);

@@ -9,6 +9,7 @@
 
 #include "base/metadata.h"
 #include "introspect/totals.h"
+#include "percpu/area.h"
 #include "percpu/barn.h"
 #include "percpu/percpu.h"
 
@@ -1030,6 +1031,23 @@ static void rseq_refused(void **state)
         child_refuse_system_call(-1);
 }
 
+/* Linux on arm64; mended in 7.0.14 and 7.1. */
+static void test_releases_that_abort(void **state)
+{
+        static const char *const good[] = {
+                "6.18.44",   "6.1.0-18-arm64",     "6.190.0", "7.0.14-arm64",
+                "7.1.0-rc1", "7.2.13+deb14-arm64", "17.0.3",  ""};
+        static const char *const bad[] = {"6.19.0",    "6.19",    "6.19.12-generic",
+                                          "7.0.0-rc3", "7.0-rc1", "7.0.13+deb14-cloud-arm64",
+                                          "7.0.9"};
+
+        (void)state;
+        for (size_t i = 0; i < array_size(good); i++)
+                assert_true(area_release_aborts(good[i]));
+        for (size_t i = 0; i < array_size(bad); i++)
+                assert_false(area_release_aborts(bad[i]));
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
@@ -1049,6 +1067,7 @@ int main(int argc, char **argv)
                 {"no_rseq", child_no_rseq},
         };
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_releases_that_abort),
                 cmocka_unit_test(first_refill),
                 cmocka_unit_test(newest_first),
                 cmocka_unit_test(spare_before_refill),

@@ -7,6 +7,7 @@
 
 #include "base/message.h"
 #include "base/system.h"
+#include "percpu/area.h"
 
 struct kmem_inline_layout fast;
 
@@ -58,9 +59,24 @@ bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *ex
         return true;
 }
 
-bool slots_thread_is_ours(void)
+bool area_thread_is_ours(void)
 {
         return false;
+}
+
+/* No process runs on a simulated machine. */
+void area_fork_child(void)
+{
+}
+
+enum area_lent area_lend(void)
+{
+        return AREA_UNUSED;
+}
+
+void area_take_back(enum area_lent lent)
+{
+        (void)lent;
 }
 
 bool slots_can_drain(void)
