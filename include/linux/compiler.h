@@ -54,6 +54,8 @@
 #define __release(lock) ((void)0)
 
 #define barrier() __asm__ volatile("" : : : "memory")
+/* The optimizer knows nothing any more of the variable's value. */
+#define OPTIMIZER_HIDE_VAR(variable) __asm__("" : "+r"(variable))
 
 /* One access, not torn, merged or repeated, of a scalar. */
 #define READ_ONCE(place) (*(const volatile __typeof__(place) *)&(place))

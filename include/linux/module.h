@@ -57,9 +57,28 @@ static char kmem_module_file __attribute__((__unused__));
 #define late_initcall(function) module_init(function)
 #define subsys_initcall(function) module_init(function)
 
-/* The linker's names for the section; NULL in a program without modules. */
+/*
+ * The linker's names for the section; NULL in a program without modules. To the optimizer these are two
+ * arrays, and no pointer into one ever reaches the other: it may know neither address.
+ */
 extern const struct kmem_module __start_kmem_modules[] __attribute__((__weak__));
 extern const struct kmem_module __stop_kmem_modules[] __attribute__((__weak__));
+
+static inline const struct kmem_module *kmem_modules_begin(void)
+{
+        const struct kmem_module *module = __start_kmem_modules;
+
+        OPTIMIZER_HIDE_VAR(module);
+        return module;
+}
+
+static inline const struct kmem_module *kmem_modules_end(void)
+{
+        const struct kmem_module *module = __stop_kmem_modules;
+
+        OPTIMIZER_HIDE_VAR(module);
+        return module;
+}
 
 /*
  * Runs the exit functions of the records in front of @end, last first, but for those of file @failed:
@@ -67,22 +86,22 @@ extern const struct kmem_module __stop_kmem_modules[] __attribute__((__weak__));
  */
 static inline void kmem_modules_exit_before(const struct kmem_module *end, const char *failed)
 {
-        while (end > __start_kmem_modules)
+        while (end > kmem_modules_begin())
                 if ((--end)->exit && end->file != failed)
                         end->exit();
 }
 
 static inline void kmem_modules_exit(void)
 {
-        kmem_modules_exit_before(__stop_kmem_modules, NULL);
+        kmem_modules_exit_before(kmem_modules_end(), NULL);
 }
 
 /* Runs all init functions in link order. The first error ends it, undoes it and is returned. */
 static inline int kmem_modules_init(void)
 {
-        const struct kmem_module *module = __start_kmem_modules;
+        const struct kmem_module *module = kmem_modules_begin();
 
-        for (; module < __stop_kmem_modules; module++) {
+        for (; module < kmem_modules_end(); module++) {
                 int error = module->init ? module->init() : 0;
 
                 if (error) {

@@ -79,7 +79,7 @@ static void *pool_remove_locked(mempool_t *pool)
 static bool has_constructor(mempool_alloc_t *alloc_fn, void *pool_data)
 {
         /* A reused element is not in constructed state. */
-        return alloc_fn == mempool_alloc_slab && ((struct kmem_cache *)pool_data)->ctor;
+        return alloc_fn == hide_address(mempool_alloc_slab) && ((struct kmem_cache *)pool_data)->ctor;
 }
 
 KMEM_PUBLIC void mempool_exit(mempool_t *pool)
@@ -103,7 +103,7 @@ KMEM_PUBLIC int mempool_init(mempool_t *pool, int min_nr, mempool_alloc_t *alloc
                         ((struct kmem_cache *)pool_data)->name);
                 return -EINVAL;
         }
-        if (alloc_fn == mempool_alloc_pages && (uintptr_t)pool_data > ORDER_MAX) {
+        if (alloc_fn == hide_address(mempool_alloc_pages) && (uintptr_t)pool_data > ORDER_MAX) {
                 message("mempool of pages of order %ld: expected 0 to %d; no pool", (long)pool_data,
                         ORDER_MAX);
                 return -EINVAL;

@@ -68,7 +68,7 @@ extern KMEM_HIDDEN const struct heap_operations own_operations;
 
 static inline bool heap_is_foreign(void)
 {
-        return &kmem_heap_owner != &own_operations;
+        return hide_address(&kmem_heap_owner) != &own_operations;
 }
 
 #endif

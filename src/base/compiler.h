@@ -33,6 +33,20 @@
 
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
+/*
+ * A pointer of which the optimizer knows nothing. To a compiler two names are two objects, so it may
+ * decide at build time how their addresses compare, and then skip the comparison. It is wrong about a name
+ * that is an alias of the other, that the dynamic linker binds to a library loaded before, or that
+ * the linker defines (__start_SECTION and __stop_SECTION may be equal). A comparison of the address of
+ * such a symbol, or a read through it, goes through here.
+ */
+#define hide_address(pointer)                                                                      \
+        ({                                                                                         \
+                __typeof__(&*(pointer)) hidden_ = (pointer);                                       \
+                __asm__("" : "+r"(hidden_));                                                       \
+                hidden_;                                                                           \
+        })
+
 #define array_size(array) (sizeof(array) / sizeof((array)[0]))
 
 #define min_of(a, b)                                                                               \

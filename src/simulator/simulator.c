@@ -59,7 +59,7 @@ static enum sim_lock_kind kind_of(const char *lock)
 
 static size_t places_count(void)
 {
-        return (size_t)(__stop_sim_locks - __start_sim_locks);
+        return (size_t)(hide_address(__stop_sim_locks) - hide_address(__start_sim_locks));
 }
 
 static void name_places(void)
