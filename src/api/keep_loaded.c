@@ -10,11 +10,11 @@
 
 #include "base/compiler.h"
 #include "base/message.h"
+#include "base/system.h"
 
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>
-#include <sys/auxv.h>
 
 extern __typeof__(dlsym) dlsym __attribute__((weak));
 extern __typeof__(dladdr1) dladdr1 __attribute__((weak));
@@ -26,8 +26,8 @@ extern __typeof__(dladdr1) dladdr1 __attribute__((weak));
  */
 static bool is_of_program(const void *address)
 {
-        const ElfW(Phdr) *headers = (const ElfW(Phdr) *)getauxval(AT_PHDR);
-        size_t count = headers ? getauxval(AT_PHNUM) : 0;
+        const ElfW(Phdr) *headers = (const ElfW(Phdr) *)system_auxv(AT_PHDR);
+        size_t count = headers ? system_auxv(AT_PHNUM) : 0;
         uintptr_t bias = 0;
 
         for (size_t i = 0; i < count; i++) /* in front of all PT_LOAD, by the ELF specification */

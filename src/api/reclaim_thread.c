@@ -39,7 +39,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sys/auxv.h>
 
 enum {
         LOOK_MS = 100,
@@ -204,7 +203,7 @@ void reclaim_thread_init(void)
 {
         /* A program that runs with more rights than its caller has may give them up at any time. */
         if (options.reclaim_thread == RECLAIM_OFF ||
-            (options.reclaim_thread == RECLAIM_AUTO && getauxval(AT_SECURE)))
+            (options.reclaim_thread == RECLAIM_AUTO && system_is_privileged()))
                 return;
         reclaim_start = thread_start;
         if (pthread_atfork(NULL, NULL, fork_child) == 0)

@@ -28,7 +28,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -248,7 +247,7 @@ static uint32_t *map_cleared_in_children(void)
 
 void registry_init(void)
 {
-        if (options.registry == REGISTRY_OFF || getauxval(AT_SECURE))
+        if (options.registry == REGISTRY_OFF || system_is_privileged())
                 no_seen = no_registry.asked;
 }
 

@@ -4,9 +4,10 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/system.h"
 
+#include <elf.h>
 #include <errno.h>
-#include <sys/auxv.h>
 
 /* Frames of the library between a program's call and stack_capture, and a few to spare. */
 enum { OWN_FRAMES = 12 };
@@ -63,7 +64,7 @@ static unsigned int own_frames(void *const *frames, unsigned int count)
 {
         unsigned int own = 0;
 
-        if (is_near(getauxval(AT_ENTRY)))
+        if (is_near(system_auxv(AT_ENTRY)))
                 return min_of(1u, count);
         while (own < count && is_near((uintptr_t)frames[own]))
                 own++;

@@ -19,8 +19,8 @@
 #include "base/syscall.h"
 #include "base/vdso.h"
 
+#include <elf.h>
 #include <linux/mempolicy.h>
-#include <sys/auxv.h>
 #include <sys/sysinfo.h>
 
 /* What callers see who come before system_init; of CPUs they see one. */
@@ -39,7 +39,7 @@ static struct nodes nodes;
 void system_init(void)
 {
         struct sysinfo info = {0};
-        size_t page_bytes = getauxval(AT_PAGESZ);
+        size_t page_bytes = system_auxv(AT_PAGESZ);
 
         if (is_power_of_two(page_bytes) && page_bytes >= PAGE_SIZE)
                 machine.page_bytes = page_bytes;

@@ -17,6 +17,16 @@ enum {
 /* Reads sizes and CPU counts; called before anything else, single-threaded. */
 KMEM_HIDDEN void system_init(void);
 
+/*
+ * What the kernel told the process when it began (entry.c). The value of a type of the auxiliary vector, as
+ * getauxval(3) has it; 0 if there is none.
+ */
+KMEM_HIDDEN unsigned long system_auxv(unsigned long type);
+/* Whether the process has more rights than its caller (AT_SECURE), also if that cannot be told. */
+KMEM_HIDDEN bool system_is_privileged(void);
+/* environ, or what it is going to be if libc has not set it yet; NULL if that cannot be told. */
+KMEM_HIDDEN char **system_environment(void);
+
 /* Size of the system's pages (4, 16 or 64 KiB): what mappings and purging are rounded to. */
 KMEM_HIDDEN size_t system_page_bytes(void);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "base/vdso.h"
 
+#include "base/system.h"
+
 #include <elf.h>
 #include <link.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 /* The parts of the library that its symbols are found by. Addresses in it are relative to its base. */
 struct library {
@@ -73,7 +74,7 @@ static uint32_t count_symbols(const struct library *library)
 
 const void *vdso_find(const char *name)
 {
-        uintptr_t start = getauxval(AT_SYSINFO_EHDR);
+        uintptr_t start = system_auxv(AT_SYSINFO_EHDR);
         struct library library = {0};
         const ElfW(Sym) * symbols;
         const char *names;

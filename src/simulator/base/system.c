@@ -13,7 +13,7 @@
 #include "base/stack.h"
 #include "simulator/machine.h"
 
-#include <sys/auxv.h>
+#include <elf.h>
 
 struct sim_state sim;
 struct machine machine;
@@ -28,7 +28,7 @@ void system_init(void)
 /* Of the host's pages there are whole ones in each that is simulated, or the other way round. */
 size_t system_page_bytes(void)
 {
-        return max_of(PAGE_SIZE, (size_t)getauxval(AT_PAGESZ));
+        return max_of(PAGE_SIZE, (size_t)system_auxv(AT_PAGESZ));
 }
 
 size_t system_memory_bytes(void)
