@@ -19,8 +19,6 @@
 #include "base/system.h"
 #include "percpu/slot.h"
 
-#include <sys/auxv.h>
-
 enum {
         RSEQ_UNREGISTER = 1,      /* of the system call */
         SLICES_ENABLED = 1u << 5, /* of the area's flags, in areas longer than 32 bytes */

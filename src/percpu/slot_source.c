@@ -13,7 +13,7 @@
 
 #include <errno.h>
 #include <linux/membarrier.h>
-#include <sys/auxv.h>
+#include <elf.h>
 
 #ifndef AT_RSEQ_FEATURE_SIZE
 #define AT_RSEQ_FEATURE_SIZE 27
@@ -42,7 +42,7 @@ static bool pair_store_is_whole(void)
 #if defined(__aarch64__)
         const unsigned long hwcap_uscat = 1ul << 25; /* FEAT_LSE2 */
 
-        return getauxval(AT_HWCAP) & hwcap_uscat;
+        return system_auxv(AT_HWCAP) & hwcap_uscat;
 #else
         return true;
 #endif
@@ -58,7 +58,7 @@ static bool rseq_init(void)
          * feature size is what tells whether mm_cid is there.
          */
         fast.slot_field = area_offset() +
-                          (getauxval(AT_RSEQ_FEATURE_SIZE) >= offsetof(struct rseq_area, padding)
+                          (system_auxv(AT_RSEQ_FEATURE_SIZE) >= offsetof(struct rseq_area, padding)
                                    ? (intptr_t)offsetof(struct rseq_area, mm_cid)
                                    : (intptr_t)offsetof(struct rseq_area, cpu_id));
         fence_refused = !membarrier_register();
