@@ -183,7 +183,8 @@ void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags) __attribute__((ma
  * kmem_cache_free - give an object back
  *
  * @object must come from this cache; an object of another cache goes back to its own, with one
- * line on standard error when it leaves the per-CPU sheaf (S8-42). NULL is ignored.
+ * line on standard error when it leaves the per-CPU sheaf (S8-42). NULL is ignored; ZERO_SIZE_PTR is
+ * no object and reported.
  */
 void kmem_cache_free(struct kmem_cache *cache, void *object);
 
@@ -199,7 +200,8 @@ int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
 /*
  * kmem_cache_free_bulk - give several objects back at once (S5-02)
  * @cache: the cache of all of them, or NULL: each is of any cache, or a large block
- * @objects: garbage afterwards (S5-06); NULL entries are skipped (S5-07)
+ * @objects: garbage afterwards (S5-06); NULL entries are skipped (S5-07), and without a cache
+ *           whatever else kfree ignores
  */
 void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
 
@@ -316,11 +318,11 @@ char *kstrndup(const char *source, size_t most, gfp_t flags) __attribute__((mall
 /*
  * krealloc - change the size of a block (S8-26)
  *
- * NULL and ZERO_SIZE_PTR act as kmalloc; size 0 frees and returns ZERO_SIZE_PTR. Returns the
- * same pointer if the block has room, else a new block with the old content. On failure NULL, and
- * the old block stays valid. If all calls for a block had __GFP_ZERO, what is new in it reads as
- * zero, also after it was smaller: the bytes from size on are cleared when it shrinks, or with a red
- * zone there (docs/debugging.md) when it grows again or ksize is called.
+ * NULL and ZERO_SIZE_PTR, and the addresses between, act as kmalloc; size 0 frees and returns
+ * ZERO_SIZE_PTR. Returns the same pointer if the block has room, else a new block with the old content.
+ * On failure NULL, and the old block stays valid. If all calls for a block had __GFP_ZERO, what is new
+ * in it reads as zero, also after it was smaller: the bytes from size on are cleared when it shrinks, or
+ * with a red zone there (docs/debugging.md) when it grows again or ksize is called.
  */
 void *krealloc(const void *block, size_t size, gfp_t flags) __attribute__((alloc_size(2)));
 
@@ -329,17 +331,19 @@ void *krealloc_array(const void *block, size_t count, size_t size, gfp_t flags)
         __attribute__((alloc_size(2, 3)));
 
 /*
- * Usable bytes of a block, 0 for NULL and ZERO_SIZE_PTR (S8-27). A program that is compiled with
- * _FORTIFY_SOURCE is held to the size that it asked for where the compiler knows that.
+ * Usable bytes of a block; 0 for NULL, up to ZERO_SIZE_PTR, and where no block starts (S8-27). A program
+ * that is compiled with _FORTIFY_SOURCE is held to the size that it asked for where the compiler knows
+ * that.
  */
 size_t ksize(const void *block);
 
 /*
  * kfree - give back memory of kmalloc, kmem_cache_alloc or the malloc family
  *
- * NULL and ZERO_SIZE_PTR are ignored. Objects of caches of engine slob, whose size only
- * kmem_cache_free knows (S5-32), and any other pointer that is not the start of a block are
- * reported with its address, and the process aborts (option bad_free: abort, ignore, libc).
+ * NULL, ZERO_SIZE_PTR and the addresses between them are ignored, as in the kernel; by free() and its
+ * like only NULL is. Objects of caches of engine slob, whose size only kmem_cache_free knows (S5-32), and
+ * any other pointer that is not the start of a block are reported with its address, and the process
+ * aborts (option bad_free: abort, ignore, libc).
  */
 void kfree(const void *block);
 /* Clears the whole block (ksize bytes) first; NULL is allowed. */

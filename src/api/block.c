@@ -23,6 +23,9 @@ extern void __libc_free(void *block) __attribute__((weak));
 /* Smaller objects would waste most of a mapping of their own. */
 enum { MAPPED_ALONE_BYTES = 2048 };
 
+/* Nothing is mapped below it, so that libc has no block there either. */
+enum { LEAST_ADDRESS = 4096 };
+
 /* Bytes that malloc's alignment asks for; kmalloc's rule is the engine's. */
 static size_t exact_align(enum class_table table)
 {
@@ -193,7 +196,8 @@ bool belongs_to_libc(const void *block)
 {
         if (heap_is_foreign())
                 return kmem_heap_owner.belongs_to_libc(block);
-        return options.bad_free == BAD_FREE_LIBC && !heap_contains(block);
+        return options.bad_free == BAD_FREE_LIBC && !heap_contains(block) &&
+               (uintptr_t)block >= LEAST_ADDRESS;
 }
 
 void report_bad_free(const char *call, void *block, const char *wrong)
@@ -228,7 +232,7 @@ void block_free_at(void *block, const char *call, const void *site)
         int saved_errno = errno;
         const char *wrong;
 
-        if (ZERO_OR_NULL_PTR(block))
+        if (!block)
                 return;
         if (heap_is_foreign()) {
                 kmem_heap_owner.block_free(block, call);
@@ -268,7 +272,13 @@ KMEM_NOINLINE void block_free_slow(void *block, const char *call)
         block_free_at(block, call, CALL_SITE);
 }
 
-/* The same, whatever the sheaves would take, for calls that free besides other things. */
+KMEM_NOINLINE void block_kfree_slow(void *block, const char *call)
+{
+        if (!ZERO_OR_NULL_PTR(block))
+                block_free_at(block, call, CALL_SITE);
+}
+
+/* As block_free_at, whatever the sheaves would take, for calls that free besides other things. */
 static void free_moved(void *block, const char *call, const void *site)
 {
         if (is_recording())

@@ -224,7 +224,8 @@ static KMEM_NOINLINE void free_any_rest(size_t count, void **objects, uint32_t e
                         run = count_run(count, objects, entry);
                         pushed = rseq_push_bulk(foreseen_entry(entry), objects, run);
                 } else {
-                        block_free(objects[0], "kfree_bulk");
+                        if (!ZERO_OR_NULL_PTR(objects[0]))
+                                block_free_at(objects[0], "kfree_bulk", site);
                         run = pushed = 1;
                 }
         }
@@ -260,5 +261,5 @@ KMEM_PUBLIC void kfree_bulk(size_t count, void **objects)
         if (count != 1)
                 free_any_cache(count, objects);
         else if (unlikely(!percpu_free_fast(foreseen_entry(map_entry(objects[0])), objects[0])))
-                block_free_slow(objects[0], "kfree_bulk");
+                block_kfree_slow(objects[0], "kfree_bulk");
 }

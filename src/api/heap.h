@@ -119,8 +119,13 @@ KMEM_HIDDEN size_t block_usable_bytes(const void *block);
 KMEM_HIDDEN size_t block_request(const void *block);
 /* Tells a debug cache that so many bytes are wanted of the block now. */
 KMEM_HIDDEN void block_set_request(void *block, size_t size);
-/* The slow half of every free; @call names the caller's function in reports. Keeps errno. */
+/*
+ * The slow half of every free; @call names the caller's function in reports. Keeps errno. NULL is no
+ * block, and nothing happens; of the small addresses that the kmalloc family knows it is the only one.
+ */
 KMEM_HIDDEN void block_free_slow(void *block, const char *call);
+/* That of kfree's family, to which no address up to ZERO_SIZE_PTR is a block (S8-40). */
+KMEM_HIDDEN void block_kfree_slow(void *block, const char *call);
 /* The same for who knows where the program called. */
 KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
 /*

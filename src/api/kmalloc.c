@@ -98,7 +98,8 @@ KMEM_PUBLIC void *kcalloc(size_t count, size_t size, gfp_t flags)
 
 KMEM_FAST_CALL void kfree(const void *block)
 {
-        block_free((void *)block, "kfree");
+        if (unlikely(!block_free_fast((void *)block, fast.heap_bytes)))
+                block_kfree_slow((void *)block, "kfree");
 }
 
 KMEM_PUBLIC void kfree_sensitive(const void *block)

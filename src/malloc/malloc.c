@@ -114,10 +114,10 @@ static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *si
         void *resized;
         size_t old;
 
-        if (!block || (size && ZERO_OR_NULL_PTR(block)))
+        if (!block)
                 return malloc_at(size, site);
         if (size == 0) {
-                free(block);
+                block_free(block, "realloc");
                 return NULL;
         }
         if (unlikely(size > KMALLOC_MAX_SIZE))
@@ -258,8 +258,8 @@ KMEM_PUBLIC void *pvalloc(size_t size)
 }
 
 /*
- * The whole object is usable, also for programs built with _FORTIFY_SOURCE=3: nothing of ours
- * lies in it.
+ * 0 for NULL, and where no block starts. The whole object is usable, also for programs built with
+ * _FORTIFY_SOURCE=3: nothing of ours lies in it.
  */
 KMEM_PUBLIC size_t malloc_usable_size(void *block)
 {
@@ -268,7 +268,7 @@ KMEM_PUBLIC size_t malloc_usable_size(void *block)
         /* Not asked whether a block starts there: that would read the slab, and some ask at each free. */
         if (likely(cache && cache->usable_bytes))
                 return cache->usable_bytes;
-        return ZERO_OR_NULL_PTR(block) ? 0 : block_usable_bytes(block);
+        return block ? block_usable_bytes(block) : 0;
 }
 
 KMEM_PUBLIC void cfree(void *block)

@@ -32,6 +32,18 @@ MISUSES = [
     "kfree-double-large",
     "realloc-on-stack",
     "realloc-interior-large",
+    "free-at-1",
+    "free-at-16",
+    "realloc-at-16",
+    "realloc-at-16-to-none",
+    "realloc-array-at-8",
+    "cfree-at-16",
+    "free_sized-at-16",
+    "free_aligned_sized-at-16",
+    "delete-at-16",
+    "delete-array-at-16",
+    "delete-sized-at-16",
+    "delete-array-sized-at-16",
 ]
 # Found only when the caches give the object back, when nobody knows who freed it.
 FOUND_LATER = {"interior-small", "double-later"}
@@ -43,7 +55,10 @@ each_misuse = pytest.mark.parametrize("misuse", MISUSES)
 def call_of(misuse: str) -> str:
     """The call that the program misuses, as the line is to name it."""
     first = misuse.split("-")[0]
-    return first if first in ("kfree", "realloc") else "free"
+    if first == "delete":
+        return "operator delete"
+    named = ("kfree", "realloc", "cfree", "free_sized", "free_aligned_sized")
+    return first if first in named else "free"
 
 
 def names_call(setting: Setting, misuse: str) -> bool:
@@ -93,6 +108,18 @@ def test_block_of_libc_is_handed_to_libc(dropin: DropIn, build: Build) -> None:
     assert finished.stdout.endswith("survived\n")
 
 
-def test_right_use_is_silent(dropin: DropIn, build: Build) -> None:
-    finished = run(dropin, build, "none")
+@pytest.mark.parametrize("misuse", [name for name in MISUSES if "-at-" in name])
+def test_libc_is_not_asked_about_small_addresses(
+    dropin: DropIn, build: Build, misuse: str
+) -> None:
+    to_libc = dropin.under(dropin.setting.with_options("bad_free=libc"))
+    finished = run(to_libc, build, misuse)
+    assert finished.status == -signal.SIGABRT, finished.describe()
+    expect_one_line(finished, misuse)
+
+
+@everywhere
+@pytest.mark.parametrize("use", ["none", "kfree-to-16"])
+def test_right_use_is_silent(dropin: DropIn, build: Build, use: str) -> None:
+    finished = run(dropin, build, use)
     assert (finished.status, finished.stdout, finished.stderr) == (0, "survived\n", "")

@@ -174,6 +174,84 @@ static void realloc_interior_large(void)
         check(realloc(announce((char *)block(LARGE_BYTES) + 32), 1000) == NULL);
 }
 
+/* Addresses up to the kernel's ZERO_SIZE_PTR, which is a block to none but kfree's family. */
+static void free_at_1(void)
+{
+        free(announce((void *)1));
+}
+
+static void free_at_16(void)
+{
+        free(announce((void *)16));
+}
+
+static void realloc_at_16(void)
+{
+        check(realloc(announce((void *)16), 1000) == NULL);
+}
+
+static void realloc_at_16_to_none(void)
+{
+        check(realloc(announce((void *)16), 0) == NULL);
+}
+
+static void reallocarray_at_8(void)
+{
+        check(reallocarray(announce((void *)8), 10, 10) == NULL);
+}
+
+/* Functions that a header of today's libc, or C, does not declare. */
+static void call_by_name(const char *name, void *pointer, size_t first, size_t second)
+{
+        void (*release)(void *, size_t, size_t) =
+                (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, name);
+
+        check(release != NULL);
+        release(announce(pointer), first, second);
+}
+
+static void cfree_at_16(void)
+{
+        call_by_name("cfree", (void *)16, 0, 0);
+}
+
+static void free_sized_at_16(void)
+{
+        call_by_name("free_sized", (void *)16, 8, 0);
+}
+
+static void free_aligned_sized_at_16(void)
+{
+        call_by_name("free_aligned_sized", (void *)16, 8, 8);
+}
+
+static void delete_at_16(void)
+{
+        call_by_name("_ZdlPv", (void *)16, 0, 0);
+}
+
+static void delete_array_at_16(void)
+{
+        call_by_name("_ZdaPv", (void *)16, 0, 0);
+}
+
+static void delete_sized_at_16(void)
+{
+        call_by_name("_ZdlPvm", (void *)16, 8, 0);
+}
+
+static void delete_array_sized_at_16(void)
+{
+        call_by_name("_ZdaPvm", (void *)16, 8, 0);
+}
+
+static void kfree_to_16(void)
+{
+        for (uintptr_t address = 0; address <= 16; address++)
+                call_kfree(opaque((void *)address));
+        check(malloc_usable_size(opaque((void *)16)) == 0);
+}
+
 static void libc_block(void)
 {
         void *(*libc_malloc)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
@@ -204,6 +282,19 @@ static const struct {
         {"kfree-double-large", kfree_double_large},
         {"realloc-on-stack", realloc_on_stack},
         {"realloc-interior-large", realloc_interior_large},
+        {"free-at-1", free_at_1},
+        {"free-at-16", free_at_16},
+        {"realloc-at-16", realloc_at_16},
+        {"realloc-at-16-to-none", realloc_at_16_to_none},
+        {"realloc-array-at-8", reallocarray_at_8},
+        {"cfree-at-16", cfree_at_16},
+        {"free_sized-at-16", free_sized_at_16},
+        {"free_aligned_sized-at-16", free_aligned_sized_at_16},
+        {"delete-at-16", delete_at_16},
+        {"delete-array-at-16", delete_array_at_16},
+        {"delete-sized-at-16", delete_sized_at_16},
+        {"delete-array-sized-at-16", delete_array_sized_at_16},
+        {"kfree-to-16", kfree_to_16},
         {"libc-block", libc_block},
 };
 
