@@ -139,8 +139,10 @@ struct kmem_cache {
         uint32_t sheaf_offset; /* the pair with the sheaves: pair_offset, or if the cache is
                                       closed one that only slow paths know; relaxed */
         uint32_t object_size;  /* what the user asked for; grows with aliases */
-        uint32_t usable_bytes; /* of each object, as malloc_usable_size has it; 0: the engine or
-                                      debugging knows more of it. Beside what finds the cache */
+        uint32_t
+                usable_bytes; /* of each object, as malloc_usable_size has it; 0: the engine, debugging
+                                      or marks (percpu/handed.h) know more of it. Beside what finds
+                                      the cache */
         const struct engine *engine;
         uint32_t size; /* stride: object size with alignment (S4-08) */
         uint32_t align;

@@ -5,6 +5,7 @@
 #include "base/message.h"
 #include "page/large.h"
 #include "percpu/figures.h"
+#include "percpu/handed.h"
 #include "profile/sample.h"
 
 /* An open cache that is asked for an accounted object; false if it must stay open. */
@@ -47,6 +48,22 @@ static void put_owner(struct kmem_cache *cache, struct kmem_group *owner, size_t
                 group_disown(owner, unowned, object_charge(cache));
 }
 
+/* Marks objects that are to be handed out (HANDED-1); how many: fewer only without memory for marks. */
+static size_t mark_handed(struct kmem_cache *cache, size_t count, void **objects)
+{
+        size_t marked = 0;
+
+        if (likely(!cache_is_checked(cache)))
+                return count;
+        /* A sample is no object of the heap, and checked by what made it. */
+        while (marked < count &&
+               (in_sample_region(objects[marked]) || handed_mark(objects[marked])))
+                marked++;
+        for (size_t i = marked; i < count; i++)
+                percpu_free_slow(cache, objects[i]);
+        return marked;
+}
+
 void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *refused)
 {
         struct kmem_group *owner;
@@ -57,6 +74,8 @@ void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *ref
                 return NULL;
         object = node == NODE_ANY ? percpu_alloc(cache)
                                   : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
+        if (object && !mark_handed(cache, 1, &object))
+                object = NULL;
         if (!owner)
                 return object;
         if (likely(object))
@@ -122,7 +141,7 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
                 return true;
         if (unlikely(!charge(cache, flags, count, &owner)))
                 return false;
-        taken = take_bulk(cache, count, objects);
+        taken = mark_handed(cache, take_bulk(cache, count, objects), objects);
         for (size_t i = 0; is_recording() && i < taken; i++)
                 record_object(cache, objects[i], site);
         if (unlikely(taken < count)) {

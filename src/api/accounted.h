@@ -53,12 +53,12 @@ KMEM_HIDDEN bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, siz
 
 /*
  * Uncharges an object of a closed cache and pushes it onto its sheaf; false if the rest is to be
- * done by percpu_free_slow, or by the checks of check=sheaf.
+ * done by percpu_free_slow.
  */
 static inline bool accounted_free_fast(struct kmem_cache *cache, void *object)
 {
         owner_forget(cache, object);
-        return likely(fast.heap_bytes) && percpu_free_fast(sheaf_offset(cache), object);
+        return percpu_free_fast(sheaf_offset(cache), object);
 }
 
 /* Notes an object of a cache that is handed out, if that is wanted. */

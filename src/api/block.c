@@ -11,6 +11,7 @@
 #include "debug/debug.h"
 #include "page/large.h"
 #include "percpu/figures.h"
+#include "percpu/handed.h"
 #include "percpu/marks.h"
 #include "record/record.h"
 
@@ -165,6 +166,8 @@ size_t block_bytes(const void *block)
                 return large_size(block);
         if (cache->engine->block_bytes)
                 return cache->engine->block_bytes(block);
+        if (cache_is_checked(cache) && !handed_is_marked(block))
+                return 0;
         return cache_is_object(cache, block) ? cache->object_size : 0;
 }
 
@@ -226,6 +229,13 @@ static KMEM_NOINLINE void free_sample(void *block, const char *call)
                 marks_put(cache);
 }
 
+/* What is wrong with a free, where the cache is checked and has handed out nothing that starts there. */
+static KMEM_COLD const char *not_handed_out(const struct kmem_cache *cache, const void *block)
+{
+        return cache_is_object(cache, block) ? "free already (double free), or never handed out"
+                                             : "inside an object, not at its start";
+}
+
 void block_free_at(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
@@ -241,6 +251,11 @@ void block_free_at(void *block, const char *call, const void *site)
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
                 fast.heap_bytes = heap.accessible_bytes;
+        if (cache && cache_is_checked(cache) && !handed_clear(block)) {
+                report_bad_free(call, block, not_handed_out(cache, block));
+                errno = saved_errno;
+                return;
+        }
         if (is_recording())
                 record_free(block, site);
         if (cache && cache->engine->free_bytes)
@@ -256,11 +271,6 @@ void block_free_at(void *block, const char *call, const void *site)
                 wrong = cache->engine->free_bytes(block);
                 if (wrong)
                         report_bad_free(call, block, wrong);
-        } else if (options.check == CHECK_SHEAF && cache->sheaf_capacity &&
-                   !cache_is_object(cache, block)) {
-                report_bad_free(call, block, "inside an object, not at its start");
-        } else if (options.check == CHECK_SHEAF && percpu_holds(cache, block)) {
-                report_bad_free(call, block, "free already (double free)");
         } else if (!percpu_free_slow(cache, block)) {
                 report_bad_free(call, block, "free already (double free)");
         }

@@ -14,6 +14,7 @@
 #include "debug/debug.h"
 #include "page/deferred.h"
 #include "percpu/figures.h"
+#include "percpu/handed.h"
 #include "percpu/stock.h"
 #include "record/record.h"
 
@@ -119,7 +120,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         if (!error)
                 error = cache->engine->setup(cache);
         if (!error) {
-                if (!cache->debug && !cache->engine->block_bytes)
+                if (!cache->debug && !cache->engine->block_bytes && !cache_is_checked(cache))
                         cache->usable_bytes = size;
                 error = percpu_setup(cache);
                 if (error)
@@ -275,8 +276,9 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 if (!error)
                         return cache;
                 wrong = error == EINVAL || error == E2BIG ? "the object is too large for a slab"
-                        : error == ENOSPC ? "4095 caches exist (accounted ones may count twice)"
-                                          : "out of memory";
+                        : error == ENOSPC
+                                ? "4095 caches exist (accounted and checked ones may count twice)"
+                                : "out of memory";
         }
         message("kmem_cache_create(%s) size %u align %u flags 0x%x failed with error %d: %s",
                 name ? name : "NULL", size, args.align, flags, error, wrong);

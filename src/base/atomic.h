@@ -17,6 +17,9 @@
 #define exchange_release(pointer, value) __atomic_exchange_n(pointer, value, __ATOMIC_RELEASE)
 #define add_relaxed(pointer, value) __atomic_add_fetch(pointer, value, __ATOMIC_RELAXED)
 #define sub_relaxed(pointer, value) __atomic_sub_fetch(pointer, value, __ATOMIC_RELAXED)
+/* Both return the value before. */
+#define or_relaxed(pointer, value) __atomic_fetch_or(pointer, value, __ATOMIC_RELAXED)
+#define and_relaxed(pointer, value) __atomic_fetch_and(pointer, value, __ATOMIC_RELAXED)
 
 /*
  * Adds to a counter that only one writer at a time changes (its lock is held): a plain add,

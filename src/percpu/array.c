@@ -201,25 +201,6 @@ static unsigned int shed_chunk(struct kmem_cache *cache, struct slot *slot,
         return pulled;
 }
 
-bool array_holds(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                 const void *object)
-{
-        struct sheaf *array = NULL;
-        bool holds = false;
-
-        lock_take(&record->engine.lock);
-        if (!sheaf_is_cold(slot_read_pair(slot, sheaf_offset(cache)).main))
-                array = take_out_locked(cache, slot, record);
-        if (!array) {
-                lock_drop(&record->engine.lock);
-                return false;
-        }
-        for (uint32_t i = 0; i < array->size && !holds; i++)
-                holds = array->object[i] == object;
-        put_back_locked(cache, slot, record, array);
-        return holds;
-}
-
 /* S6-61, and the reaper of the caller's slot only, as in the kernel. */
 static void reap_array(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
 {

@@ -17,8 +17,5 @@ KMEM_HIDDEN unsigned int array_alloc(struct kmem_cache *cache, struct slot *slot
 /* Takes objects whose push failed, because the slot's array is full or cold. */
 KMEM_HIDDEN void array_free(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                             void **objects, unsigned int count);
-/* Whether the caller's slot has the object in its array. */
-KMEM_HIDDEN bool array_holds(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                             const void *object);
 
 #endif

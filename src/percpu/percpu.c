@@ -21,6 +21,7 @@
 #include "percpu/calls.h"
 #include "percpu/drain.h"
 #include "percpu/figures.h"
+#include "percpu/handed.h"
 #include "percpu/marks.h"
 #include "percpu/stock.h"
 #include "record/record.h"
@@ -80,12 +81,12 @@ void percpu_give_index(uint32_t index)
 }
 
 /*
- * Caches whose objects are recorded, or charged, from the first one on. Those with SLAB_ACCOUNT
+ * Caches whose objects are recorded, charged or checked (HANDED-2) from the first one on. Those with SLAB_ACCOUNT
  * begin open while there are no groups and can be closed when the first one is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
 {
-        return is_recording() || process_group ||
+        return is_recording() || process_group || cache_is_checked(cache) ||
                (cache->flags & SLAB_ACCOUNT && (groups_are_on() || !slots_can_drain()));
 }
 
@@ -506,38 +507,4 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         barn_put_empty(cache, sheaf);
         objects_give(cache, record, &object, 1);
         return true;
-}
-
-static bool sheaf_holds(struct kmem_cache *cache, const struct sheaf *sheaf, const void *object)
-{
-        uint32_t size = sheaf_peek(cache, sheaf);
-
-        for (uint32_t i = 0; i < size; i++)
-                if (load_relaxed(&sheaf->object[i]) == object)
-                        return true;
-        return false;
-}
-
-bool percpu_holds(struct kmem_cache *cache, const void *object)
-{
-        struct slot *slot = slot_current();
-        struct pair pair;
-        struct pair again;
-        bool holds;
-
-        if (cache->engine->caching == CACHING_ARRAY) {
-                struct slot_cache *record = slot_record(&slot, cache);
-
-                return slot != &shared_slot && array_holds(cache, slot, record, object);
-        }
-        if (!slots_are_rseq())
-                lock_take(&slot->lock);
-        pair = slot_read_pair(slot, sheaf_offset(cache));
-        holds = sheaf_holds(cache, pair.main, object) ||
-                sheaf_holds(cache, spare_of(&pair), object);
-        /* A sheaf that left the pair meanwhile may be anybody's. */
-        again = slot_read_pair(slot, sheaf_offset(cache));
-        if (!slots_are_rseq())
-                lock_drop(&slot->lock);
-        return holds && pair.main == again.main && pair.spare == again.spare;
 }

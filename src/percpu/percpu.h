@@ -72,9 +72,6 @@ KMEM_HIDDEN unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void *
 KMEM_HIDDEN void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects,
                                        unsigned int count);
 
-/* Whether the calling thread's slot has the object in a sheaf: for option check=sheaf. */
-KMEM_HIDDEN bool percpu_holds(struct kmem_cache *cache, const void *object);
-
 /*
  * Empties all sheaves of a cache, of all slots and the barn, into the back end, and flushes what
  * the slots hold there. @unused: nobody uses the cache any more (destroy), so no fences are

@@ -684,7 +684,9 @@ static void child_many_caches(void)
                 caches[count++] = last;
         }
         check_equal(errno, ENOSPC);
-        check_equal(count, CACHES_MAX - 1 - is_slob()); /* its pages have an index as well */
+        /* The pages of engine slob have an index as well, and closed caches have two. */
+        check_equal(count,
+                    cache_is_closed(caches[0]) ? (CACHES_MAX - 1) / 2 : CACHES_MAX - 1 - is_slob());
         kmem_cache_destroy(caches[1234]);
         caches[1234] = kmem_cache_create("again", 500, 0, 0, NULL);
         exercise(caches[1234], 500);

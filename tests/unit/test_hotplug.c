@@ -118,7 +118,7 @@ static void in_thread(void *(*work)(void *), void *argument)
 static unsigned int resting_in(struct slot *slot)
 {
         struct slot_cache *record = slot_peek(slot, cache_index(cache));
-        struct pair pair = slot_read_pair(slot, cache->pair_offset);
+        struct pair pair = slot_read_pair(slot, cache->sheaf_offset);
         unsigned int count = pair.main->size + pair.spare->size;
 
         for (struct sheaf *sheaf = record ? record->stock : NULL; sheaf; sheaf = sheaf->next)
@@ -129,7 +129,7 @@ static unsigned int resting_in(struct slot *slot)
 static bool holds_nothing(struct slot *slot)
 {
         struct slot_cache *record = slot_peek(slot, cache_index(cache));
-        struct pair pair = slot_read_pair(slot, cache->pair_offset);
+        struct pair pair = slot_read_pair(slot, cache->sheaf_offset);
 
         return sheaf_is_cold(pair.main) && sheaf_is_cold(pair.spare) &&
                (!record || (!record->stock && !record->engine.slab && !record->engine.partial));

@@ -95,7 +95,7 @@ static bool has_sheaves(void)
 
 static struct pair own_pair(void)
 {
-        return slot_read_pair(slot_current(), cache->pair_offset);
+        return slot_read_pair(slot_current(), cache->sheaf_offset);
 }
 
 static struct slot_cache *own_record(void)
@@ -140,7 +140,7 @@ static void newest_first(void **state)
         void *a, *b;
 
         begin("percpu", 64);
-        if (!has_sheaves() || options.check == CHECK_SHEAF)
+        if (!has_sheaves())
                 goto out;
         take_many(10);
         a = objects[3];
@@ -163,7 +163,7 @@ static void spare_before_refill(void **state)
         skip_unless_engine(slub_engine); /* an array has no spare */
         begin("percpu", 64);
         count = cache->sheaf_capacity * 3;
-        if (cache->sheaf_capacity < 20 || options.check == CHECK_SHEAF)
+        if (cache->sheaf_capacity < 20)
                 goto out;
         take_many(count);
         for (unsigned int i = 0; i < cache->sheaf_capacity * 2; i++)
@@ -237,7 +237,7 @@ static void flush_empties_everything(void **state)
         check_equal(resting(), 0);
         check_equal(inuse(), MANY - MANY / 2);
         for (unsigned int number = 0; number < slots_made_count(); number++) {
-                struct pair pair = slot_read_pair(slot_made(number), cache->pair_offset);
+                struct pair pair = slot_read_pair(slot_made(number), cache->sheaf_offset);
                 struct slot_cache *record = slot_peek(slot_made(number), cache_index(cache));
 
                 check(sheaf_is_cold(pair.main) && sheaf_is_cold(pair.spare));
@@ -365,19 +365,19 @@ static bool replace(const struct pair *expected, struct sheaf *main, struct shea
 {
         struct pair new_pair = {.main = main, .spare = spare};
 
-        return slot_replace(slot_current(), cache->pair_offset, expected, &new_pair);
+        return slot_replace(slot_current(), cache->sheaf_offset, expected, &new_pair);
 }
 
 static void *pop(void)
 {
-        return slots_are_rseq() ? rseq_pop(cache->pair_offset)
-                                : locked_slot_pop(cache->pair_offset);
+        return slots_are_rseq() ? rseq_pop(cache->sheaf_offset)
+                                : locked_slot_pop(cache->sheaf_offset);
 }
 
 static bool push(void *object)
 {
-        return slots_are_rseq() ? rseq_push(cache->pair_offset, object) == PUSH_DONE
-                                : locked_slot_push(cache->pair_offset, object) == PUSH_DONE;
+        return slots_are_rseq() ? rseq_push(cache->sheaf_offset, object) == PUSH_DONE
+                                : locked_slot_push(cache->sheaf_offset, object) == PUSH_DONE;
 }
 
 /* A locked slot may be any that is free; with one thread it is the chosen one. */
@@ -435,7 +435,7 @@ static void bulk_sequences(void **state)
                         check(replace(&cold, sheaf, &cold_sheaf));
                         pair = own_pair();
                         memset(array, 0, sizeof(array));
-                        check_equal(rseq_pop_bulk(cache->pair_offset, array, count), expected);
+                        check_equal(rseq_pop_bulk(cache->sheaf_offset, array, count), expected);
                         for (unsigned int i = 0; i < expected; i++)
                                 check_equal((uintptr_t)array[i],
                                             0x1000ul + 64 * (have - expected + i));
@@ -445,7 +445,7 @@ static void bulk_sequences(void **state)
                         for (unsigned int i = 0; i < count; i++)
                                 array[i] = (void *)(heap.base + 8 * i);
                         expected = min_of(room, count);
-                        check_equal(rseq_push_bulk(cache->pair_offset, array, count), expected);
+                        check_equal(rseq_push_bulk(cache->sheaf_offset, array, count), expected);
                         check_equal(sheaf->size, have + expected);
                         for (unsigned int i = 0; i < expected; i++)
                                 check(sheaf->object[have + i] == array[i]);
@@ -480,7 +480,7 @@ static void bulk_push_refuses_strangers(void **state)
                                 for (unsigned int j = 0; j < count; j++)
                                         array[j] = (void *)(heap.base + 8 * j);
                                 array[at] = strangers[i];
-                                check_equal(rseq_push_bulk(cache->pair_offset, array, count), 0);
+                                check_equal(rseq_push_bulk(cache->sheaf_offset, array, count), 0);
                                 check_equal(sheaf->size, 0);
                         }
         check(replace(&(struct pair){sheaf, &cold_sheaf}, &cold_sheaf, &cold_sheaf));
@@ -516,9 +516,9 @@ static void replace_compares(void **state)
         if (slots_are_rseq()) {
                 struct pair new_pair = {c, c};
 
-                check(!slot_replace(&shared_slot, cache->pair_offset, &pair, &new_pair));
-                check(!slot_replace(&shared_slot, cache->pair_offset, &cold, &new_pair));
-                check(!rseq_replace(&shared_slot, cache->pair_offset, &cold, &new_pair));
+                check(!slot_replace(&shared_slot, cache->sheaf_offset, &pair, &new_pair));
+                check(!slot_replace(&shared_slot, cache->sheaf_offset, &cold, &new_pair));
+                check(!rseq_replace(&shared_slot, cache->sheaf_offset, &cold, &new_pair));
                 store_release(&slot->stopped, 1);
                 check(!replace(&pair, c, c));
                 store_release(&slot->stopped, 0);
@@ -630,8 +630,8 @@ static void *unregistered_work(void *argument)
                 return (void *)1; /* cannot be tried here */
         check(slot_current() == &shared_slot);
         for (unsigned int step = 0; step < 3000; step++) {
-                check(rseq_pop(cache->pair_offset) == NULL);
-                check(rseq_push(cache->pair_offset, objects) == PUSH_FULL);
+                check(rseq_pop(cache->sheaf_offset) == NULL);
+                check(rseq_push(cache->sheaf_offset, objects) == PUSH_FULL);
         }
         return thread_work(argument);
 }
@@ -759,7 +759,7 @@ static void child_no_sheaves(void)
         free_many(500);
         check_equal(resting(), 0);
         for (unsigned int number = 0; number < slots_made_count(); number++) {
-                struct pair pair = slot_read_pair(slot_made(number), cache->pair_offset);
+                struct pair pair = slot_read_pair(slot_made(number), cache->sheaf_offset);
 
                 check(sheaf_is_cold(pair.main) && sheaf_is_cold(pair.spare));
         }
@@ -817,7 +817,7 @@ static void child_locked(void)
         check(!slots_are_rseq());
         check(slots_made_count() >= 1);
         begin("percpu", 64);
-        check(rseq_pop(cache->pair_offset) == NULL);
+        check(rseq_pop(cache->sheaf_offset) == NULL);
         take_many(1000);
         free_many(1000);
         end();

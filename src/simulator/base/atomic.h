@@ -53,6 +53,20 @@
 #define add_relaxed(pointer, value) sim_add(pointer, +, value)
 #define sub_relaxed(pointer, value) sim_add(pointer, -, value)
 
+#define sim_fetch(pointer, sign, value)                                                            \
+        ({                                                                                         \
+                __typeof__(pointer) sim_at_ = (pointer);                                           \
+                __typeof__(*sim_at_) sim_old_ = *sim_at_;                                          \
+                                                                                                   \
+                sim.counts.atomic_adds++;                                                          \
+                sim.clock += sim.costs.atomic_add;                                                 \
+                sim_touch(sim_at_);                                                                \
+                *sim_at_ = sim_old_ sign(value);                                                   \
+                sim_old_;                                                                          \
+        })
+#define or_relaxed(pointer, value) sim_fetch(pointer, |, value)
+#define and_relaxed(pointer, value) sim_fetch(pointer, &, value)
+
 #define add_owned(pointer, value) store_relaxed(pointer, load_relaxed(pointer) + (value))
 
 #define sim_compare_swap(pointer, expected, desired)                                               \

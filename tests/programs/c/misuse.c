@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include "check.h"
@@ -114,6 +115,34 @@ static void double_later(void)
         take_many(96);
         free(announce(many[MANY / 2]));
         drain();
+}
+
+/* With the first copy where frees and takes of other blocks have moved it. */
+static void double_moved(void)
+{
+        void *pointer = block(96);
+
+        free(announce(pointer));
+        take_many(96);
+        for (size_t i = 0; i < MANY; i++)
+                free(many[i]);
+        free(opaque(pointer));
+}
+
+static void *free_in_thread(void *pointer)
+{
+        free(pointer);
+        return NULL;
+}
+
+static void double_elsewhere(void)
+{
+        void *pointer = block(96);
+        pthread_t thread;
+
+        check(pthread_create(&thread, NULL, free_in_thread, announce(pointer)) == 0);
+        check(pthread_join(thread, NULL) == 0);
+        free(opaque(pointer));
 }
 
 static void double_large(void)
@@ -274,6 +303,8 @@ static const struct {
         {"interior-huge", interior_huge},
         {"double-small", double_small},
         {"double-later", double_later},
+        {"double-moved", double_moved},
+        {"double-elsewhere", double_elsewhere},
         {"double-large", double_large},
         {"double-huge", double_huge},
         {"kfree-on-stack", kfree_on_stack},

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Which objects are handed out, for option check=sheaf: a mark for each place where an object may start,
+ * set when one leaves for the program and cleared when it comes back. So a wrong free is known at the
+ * call, wherever the first copy rests by then: in a sheaf of any slot, a stock, a barn, an array or a slab.
+ *
+ * Invariants:
+ *  HANDED-1  A mark is set exactly while the program has the object. What is above the per-CPU layer sets
+ *            and clears it (api/accounted.c, api/block.c); nothing below knows of marks, so objects
+ *            move between sheaves and slabs without.
+ *  HANDED-2  Checked caches are closed from their first object on (cache_is_closed), so no call, bulk or
+ *            inlined one can pass either place. Debug caches and those of engine slob, in front of which
+ *            nothing rests, check each free themselves and have no marks.
+ *  HANDED-3  Set and clear are one atomic step each. Of several threads that free an object at once
+ *            one finds the mark, and the others report.
+ *
+ * A free cannot be told from a right one if the object has been handed out again since the first.
+ */
+#ifndef KMEM_PERCPU_HANDED_H
+#define KMEM_PERCPU_HANDED_H
+
+#include "base/options.h"
+#include "engine.h"
+
+/* Whether the objects of a cache, which its engine has set up, have marks. */
+static inline bool cache_is_checked(const struct kmem_cache *cache)
+{
+        return unlikely(options.check == CHECK_SHEAF) && !cache->debug &&
+               cache->engine->caching != CACHING_NONE;
+}
+
+/* All three: @object is an address in the heap. */
+
+/* Marks an object that is about to be handed out; false without memory for the mark. */
+KMEM_HIDDEN bool handed_mark(const void *object);
+/* Clears the mark of an object that comes back; false if there was none. */
+KMEM_HIDDEN bool handed_clear(const void *object);
+KMEM_HIDDEN bool handed_is_marked(const void *object);
+
+#endif
