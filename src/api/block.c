@@ -88,7 +88,7 @@ static void *recorded(void *block, size_t size, const void *site)
 void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
 {
         if (!heap_ready())
-                return heap_is_foreign() ? kmem_heap_owner.block_alloc(table, size, zero, site)
+                return heap_is_foreign() ? bound.heap_owner->block_alloc(table, size, zero, site)
                                          : NULL;
         return recorded(alloc_by_size(table, size, zero), size, site);
 }
@@ -117,7 +117,7 @@ void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *si
 {
         if (!heap_ready())
                 return heap_is_foreign()
-                               ? kmem_heap_owner.block_alloc_aligned(size, align, flags, site)
+                               ? bound.heap_owner->block_alloc_aligned(size, align, flags, site)
                                : NULL;
         return recorded(alloc_aligned(size, align, flags), size, site);
 }
@@ -148,8 +148,9 @@ static void *alloc_accounted(size_t size, gfp_t flags)
 void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
 {
         if (!heap_ready())
-                return heap_is_foreign() ? kmem_heap_owner.block_alloc_accounted(size, flags, site)
-                                         : NULL;
+                return heap_is_foreign()
+                               ? bound.heap_owner->block_alloc_accounted(size, flags, site)
+                               : NULL;
         return recorded(alloc_accounted(size, flags), size, site);
 }
 
@@ -158,7 +159,7 @@ size_t block_bytes(const void *block)
         struct kmem_cache *cache;
 
         if (!heap_ready())
-                return heap_is_foreign() ? kmem_heap_owner.block_bytes(block) : 0;
+                return heap_is_foreign() ? bound.heap_owner->block_bytes(block) : 0;
         if (in_sample_region(block))
                 return sample_bytes(block);
         cache = cache_of(block);
@@ -198,7 +199,7 @@ size_t block_usable_bytes(const void *block)
 bool belongs_to_libc(const void *block)
 {
         if (heap_is_foreign())
-                return kmem_heap_owner.belongs_to_libc(block);
+                return bound.heap_owner->belongs_to_libc(block);
         return options.bad_free == BAD_FREE_LIBC && !heap_contains(block) &&
                (uintptr_t)block >= LEAST_ADDRESS;
 }
@@ -206,7 +207,7 @@ bool belongs_to_libc(const void *block)
 void report_bad_free(const char *call, void *block, const char *wrong)
 {
         if (heap_is_foreign()) {
-                kmem_heap_owner.report_bad_free(call, block, wrong);
+                bound.heap_owner->report_bad_free(call, block, wrong);
                 return;
         }
         if (belongs_to_libc(block) && __libc_free) {
@@ -245,7 +246,7 @@ void block_free_at(void *block, const char *call, const void *site)
         if (!block)
                 return;
         if (heap_is_foreign()) {
-                kmem_heap_owner.block_free(block, call);
+                bound.heap_owner->block_free(block, call);
                 return;
         }
         cache = cache_of(block);
@@ -337,7 +338,7 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
         void *moved;
 
         if (heap_is_foreign())
-                return kmem_heap_owner.block_resize(table, block, old, size, site);
+                return bound.heap_owner->block_resize(table, block, old, size, site);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
                 if (size <= old && (size >= old / 2 || class_bytes(table, size) == old)) {

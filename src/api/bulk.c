@@ -42,7 +42,7 @@ static KMEM_NOINLINE int alloc_bulk_rest(struct kmem_cache *cache, gfp_t flags, 
                                          void **objects, size_t taken)
 {
         if (heap_is_foreign())
-                return kmem_heap_owner.cache_alloc_bulk(cache, flags, count, objects);
+                return bound.heap_owner->cache_alloc_bulk(cache, flags, count, objects);
         if (count > INT_MAX)
                 return alloc_bulk_failed(cache, flags, objects, taken);
         if (cache_is_closed(cache) || wants_account(flags))
@@ -127,7 +127,7 @@ static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count,
         const void *site = CALL_SITE;
 
         if (heap_is_foreign()) {
-                kmem_heap_owner.cache_free_bulk(cache, count, objects);
+                bound.heap_owner->cache_free_bulk(cache, count, objects);
                 return;
         }
         while (count) {

@@ -260,7 +260,7 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
         if (heap_is_foreign()) {
                 /* Before our constructor ran: no fast path may run on an area nobody set up. */
                 slots_refuse();
-                return kmem_heap_owner.cache_create(name, size, given, flags);
+                return bound.heap_owner->cache_create(name, size, given, flags);
         }
         if (!wrong) {
                 check_usercopy(name, size, &args);
@@ -326,7 +326,7 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
         if (!cache)
                 return;
         if (heap_is_foreign()) {
-                kmem_heap_owner.cache_destroy(cache);
+                bound.heap_owner->cache_destroy(cache);
                 return;
         }
         check_may_wait("kmem_cache_destroy");
@@ -366,7 +366,7 @@ bool cache_shrink(struct kmem_cache *cache)
 KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
 {
         if (heap_is_foreign())
-                return kmem_heap_owner.cache_shrink(cache);
+                return bound.heap_owner->cache_shrink(cache);
         kfree_rcu_release();
         lock_take(&cache_mutex);
         percpu_follow_cpus_seldom();
@@ -401,7 +401,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
         void *object;
 
         if (heap_is_foreign())
-                return kmem_heap_owner.cache_alloc(cache, flags);
+                return bound.heap_owner->cache_alloc(cache, flags);
         object = cache_is_closed(cache) || wants_account(flags)
                          ? accounted_alloc(cache, flags, NODE_ANY, &refused)
                          : percpu_alloc_slow(cache);
@@ -449,7 +449,7 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
         if (!object)
                 return;
         if (heap_is_foreign()) {
-                kmem_heap_owner.cache_free(cache, object);
+                bound.heap_owner->cache_free(cache, object);
                 return;
         }
         own = cache_of(object);

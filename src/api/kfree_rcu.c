@@ -234,7 +234,7 @@ KMEM_PUBLIC void kmem_free_rcu(const void *given_block, const void *given_head)
         if (ZERO_OR_NULL_PTR(block))
                 return;
         if (heap_is_foreign()) {
-                kmem_heap_owner.free_rcu(block, head);
+                bound.heap_owner->free_rcu(block, head);
                 return;
         }
         if (unlikely(!collect(block))) {
@@ -255,7 +255,7 @@ KMEM_PUBLIC void kfree_rcu_barrier(void)
         uint64_t snapshot;
 
         if (heap_is_foreign()) {
-                kmem_heap_owner.free_rcu_barrier();
+                bound.heap_owner->free_rcu_barrier();
                 return;
         }
         check_may_wait("kfree_rcu_barrier");

@@ -18,7 +18,8 @@ static bool is_limited_there(void)
 
         if (!heap_is_foreign())
                 return is_limited();
-        return kmem_heap_owner.group_current() || kmem_heap_owner.group_stats(NULL, &stats) == 0;
+        return bound.heap_owner->group_current() ||
+               bound.heap_owner->group_stats(NULL, &stats) == 0;
 }
 
 static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
@@ -178,7 +179,7 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
         struct kmem_cache *cache;
 
         if (heap_is_foreign())
-                return kmem_heap_owner.size_roundup(size);
+                return bound.heap_owner->size_roundup(size);
         /* Also the last sizes that may be asked for, whose whole pages are too much. */
         if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;

@@ -21,7 +21,7 @@
  * In a forked child, waiters of the parent stay counted in the pool's event, which costs its frees a
  * system call that wakes nobody.
  */
-#include "api/heap.h"
+#include "api/owner.h"
 
 #include "base/event.h"
 #include "base/message.h"
@@ -73,13 +73,12 @@ static void *pool_remove_locked(mempool_t *pool)
 
 /*
  * In a program that is not position-independent the address of a function may be the program's own
- * entry for it. This library sees the same address if the function is in another file than the
- * comparison, and the linker does not bind it to the library's own (src/meson.build).
+ * entry for it, so the functions of pools are known as they are bound.
  */
 static bool has_constructor(mempool_alloc_t *alloc_fn, void *pool_data)
 {
         /* A reused element is not in constructed state. */
-        return alloc_fn == hide_address(mempool_alloc_slab) && ((struct kmem_cache *)pool_data)->ctor;
+        return alloc_fn == bound.alloc_slab && ((struct kmem_cache *)pool_data)->ctor;
 }
 
 KMEM_PUBLIC void mempool_exit(mempool_t *pool)
@@ -103,7 +102,7 @@ KMEM_PUBLIC int mempool_init(mempool_t *pool, int min_nr, mempool_alloc_t *alloc
                         ((struct kmem_cache *)pool_data)->name);
                 return -EINVAL;
         }
-        if (alloc_fn == hide_address(mempool_alloc_pages) && (uintptr_t)pool_data > ORDER_MAX) {
+        if (alloc_fn == bound.alloc_pages && (uintptr_t)pool_data > ORDER_MAX) {
                 message("mempool of pages of order %ld: expected 0 to %d; no pool", (long)pool_data,
                         ORDER_MAX);
                 return -EINVAL;

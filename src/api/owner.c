@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "api/owner.h"
 
+const char own_library = 0;
+
 const struct heap_operations kmem_heap_owner = {
+        .library = &own_library,
         .cache_create = kmem_cache_create_args,
         .cache_destroy = kmem_cache_destroy,
         .cache_shrink = kmem_cache_shrink,
@@ -44,6 +47,3 @@ const struct heap_operations kmem_heap_owner = {
         .vfork_begin_child = vfork_begin_child,
         .vfork_end = vfork_end,
 };
-
-/* The same table under a name that always means this library's. */
-extern const struct heap_operations own_operations __attribute__((alias("kmem_heap_owner")));

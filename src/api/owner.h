@@ -14,6 +14,7 @@
 #include "api/vfork.h"
 
 struct heap_operations {
+        const char *library; /* tells whose table it is */
         struct kmem_cache *(*cache_create)(const char *name, unsigned int size,
                                            const struct kmem_cache_args *args, slab_flags_t flags);
         void (*cache_destroy)(struct kmem_cache *cache);
@@ -61,14 +62,25 @@ struct heap_operations {
         void (*vfork_end)(enum area_lent lent, bool born);
 };
 
-/* Of the library that was loaded first. */
+/* Of this library, or of one loaded before: only api/bound.c may name it. */
 extern KMEM_PUBLIC const struct heap_operations kmem_heap_owner;
-/* Of this library. */
-extern KMEM_HIDDEN const struct heap_operations own_operations;
+/* In the table of this library. */
+extern KMEM_HIDDEN const char own_library;
+
+/*
+ * Addresses as the dynamic linker has bound the names, which may be other ones than this library's own
+ * (api/bound.c).
+ */
+struct bound_names {
+        const struct heap_operations *heap_owner; /* of the library that was loaded first */
+        mempool_alloc_t *alloc_slab;
+        mempool_alloc_t *alloc_pages;
+};
+extern KMEM_HIDDEN const struct bound_names bound;
 
 static inline bool heap_is_foreign(void)
 {
-        return hide_address(&kmem_heap_owner) != &own_operations;
+        return bound.heap_owner->library != &own_library;
 }
 
 #endif

@@ -37,7 +37,7 @@ static struct event callback_event;
 KMEM_PUBLIC void kmem_rcu_read_lock(void)
 {
         if (unlikely(heap_is_foreign()))
-                kmem_heap_owner.rcu_read_lock();
+                bound.heap_owner->rcu_read_lock();
         else
                 rcu_enter();
 }
@@ -45,14 +45,14 @@ KMEM_PUBLIC void kmem_rcu_read_lock(void)
 KMEM_PUBLIC void kmem_rcu_read_unlock(void)
 {
         if (unlikely(heap_is_foreign()))
-                kmem_heap_owner.rcu_read_unlock();
+                bound.heap_owner->rcu_read_unlock();
         else
                 rcu_leave();
 }
 
 KMEM_PUBLIC bool kmem_rcu_read_lock_held(void)
 {
-        return heap_is_foreign() ? kmem_heap_owner.rcu_read_lock_held() : rcu_is_reading();
+        return heap_is_foreign() ? bound.heap_owner->rcu_read_lock_held() : rcu_is_reading();
 }
 
 void check_may_wait(const char *call)
@@ -64,7 +64,7 @@ void check_may_wait(const char *call)
 KMEM_PUBLIC void kmem_synchronize_rcu(void)
 {
         if (heap_is_foreign()) {
-                kmem_heap_owner.synchronize_rcu();
+                bound.heap_owner->synchronize_rcu();
                 return;
         }
         check_may_wait("kmem_synchronize_rcu");
@@ -163,7 +163,7 @@ KMEM_PUBLIC void kmem_call_rcu(struct kmem_rcu_head *head, void (*func)(struct k
         bool start;
 
         if (heap_is_foreign()) {
-                kmem_heap_owner.call_rcu(head, func);
+                bound.heap_owner->call_rcu(head, func);
                 return;
         }
         head->next = NULL;
@@ -182,7 +182,7 @@ KMEM_PUBLIC void kmem_call_rcu(struct kmem_rcu_head *head, void (*func)(struct k
 KMEM_PUBLIC void kmem_rcu_barrier(void)
 {
         if (heap_is_foreign()) {
-                kmem_heap_owner.rcu_barrier();
+                bound.heap_owner->rcu_barrier();
                 return;
         }
         check_may_wait("kmem_rcu_barrier");
@@ -193,14 +193,14 @@ KMEM_PUBLIC void kmem_rcu_barrier(void)
 
 KMEM_PUBLIC bool kmem_rcu_set_domain(void (*request)(uint64_t number))
 {
-        return heap_is_foreign() ? kmem_heap_owner.rcu_set_domain(request)
+        return heap_is_foreign() ? bound.heap_owner->rcu_set_domain(request)
                                  : rcu_set_domain(request);
 }
 
 KMEM_PUBLIC void kmem_rcu_domain_done(uint64_t number)
 {
         if (heap_is_foreign())
-                kmem_heap_owner.rcu_domain_done(number);
+                bound.heap_owner->rcu_domain_done(number);
         else
                 rcu_domain_done(number);
 }

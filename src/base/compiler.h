@@ -35,10 +35,10 @@
 
 /*
  * A pointer of which the optimizer knows nothing. To a compiler two names are two objects, so it may
- * decide at build time how their addresses compare, and then skip the comparison. It is wrong about a name
- * that is an alias of the other, that the dynamic linker binds to a library loaded before, or that
- * the linker defines (__start_SECTION and __stop_SECTION may be equal). A comparison of the address of
- * such a symbol, or a read through it, goes through here.
+ * decide at build time how their addresses compare, and skip the comparison. The linker's names for the two
+ * ends of a section (__start_SECTION, __stop_SECTION) lie in one object and may be equal. Names that the
+ * dynamic linker binds need more: a compiler may take the definition it sees for the one in use, so they
+ * are read from tables that it does not see (api/bound.c).
  */
 #define hide_address(pointer)                                                                      \
         ({                                                                                         \

@@ -157,7 +157,7 @@ KMEM_PUBLIC int kmem_attr_read(const char *cache_name, const char *name, char *t
         size_t length;
 
         if (heap_is_foreign())
-                return kmem_heap_owner.attr_read(cache_name, name, text, bytes);
+                return bound.heap_owner->attr_read(cache_name, name, text, bytes);
         cache = find_cache(cache_name, attribute);
         if (!cache)
                 return failed(ENOENT);
@@ -182,7 +182,7 @@ KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const 
         int error;
 
         if (heap_is_foreign())
-                return kmem_heap_owner.attr_write(cache_name, name, value);
+                return bound.heap_owner->attr_write(cache_name, name, value);
         /* As kmem_cache_shrink does; its locks come before cache_mutex. */
         if (attribute && attribute->store == store_shrink)
                 kfree_rcu_release();

@@ -90,7 +90,7 @@ KMEM_PUBLIC int kmem_slabinfo_write(const char *line)
         int error = EINVAL;
 
         if (heap_is_foreign())
-                return kmem_heap_owner.slabinfo_write(line);
+                return bound.heap_owner->slabinfo_write(line);
         if (!heap_ready())
                 error = ENOMEM;
         else if (line && parse_line(line, &tunables))

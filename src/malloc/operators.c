@@ -61,9 +61,9 @@ static struct {
 /* Asked by slow paths. Where none is, the fast paths hit from now on. */
 static bool one_is_replaced(void)
 {
-        if (hide_address(operators_used.plain_new) != own_plain_new ||
-            hide_address(operators_used.plain_delete) != own_plain_delete ||
-            hide_address(operators_used.array_delete) != own_array_delete)
+        if (operators_used.plain_new != own_plain_new ||
+            operators_used.plain_delete != own_plain_delete ||
+            operators_used.array_delete != own_array_delete)
                 return true;
         store_relaxed(&unless_replaced.malloc_limit, fast.malloc_limit);
         store_relaxed(&unless_replaced.heap_bytes, fast.heap_bytes);

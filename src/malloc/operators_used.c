@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The operators that the process uses under these names: the program's where it has its own, else
- * this library's. They are not defined here, so the compiler takes nothing for granted, and the linker
- * leaves the names to the dynamic linker (src/meson.build).
+ * this library's. As in api/bound.c they are not defined here, and no compiler sees the definitions.
  */
 #include "malloc/malloc.h"
 

@@ -76,18 +76,18 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
 
 int vfork_in_front(void)
 {
-        return (int)kmem_heap_owner.vfork_prepare();
+        return (int)bound.heap_owner->vfork_prepare();
 }
 
 pid_t vfork_in_child(void)
 {
-        kmem_heap_owner.vfork_begin_child();
+        bound.heap_owner->vfork_begin_child();
         return 0;
 }
 
 pid_t vfork_in_parent(long result, int lent)
 {
-        kmem_heap_owner.vfork_end((enum area_lent)lent, result >= 0);
+        bound.heap_owner->vfork_end((enum area_lent)lent, result >= 0);
         if (result < 0) {
                 errno = (int)-result;
                 return -1;
