@@ -43,7 +43,7 @@ lint:
 	.venv/bin/mypy
 	scripts/debian-packages clang-format shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-	shellcheck .ci/run kmem scripts/build scripts/build-aarch64 scripts/debian-packages scripts/test scripts/venv
+	shellcheck .ci/run kmem scripts/build scripts/build-aarch64 scripts/debian-packages scripts/progress scripts/test scripts/venv
 
 format:
 	scripts/venv test

@@ -151,8 +151,6 @@ def pytest_step(marks: str, *arguments: str) -> Counts:
     """The tests with these marks."""
     result = BUILD / "pytest.xml"
     result.unlink(missing_ok=True)
-    # Before two processes look for programs that one of them is installing.
-    run([BIN / "python", ROOT / "tests" / "programs" / "needs.py"])
     command: list[str | Path] = [BIN / "python", "-m", "pytest", "-q", f"--junitxml={result}"]
     status = run([*command, "-m", marks, *arguments])
     counts = Counts()

@@ -5,8 +5,8 @@ import errno
 import os
 import signal
 import sys
+import tomllib
 from collections.abc import Sequence
-from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +17,7 @@ from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
 
 from kmem.allocators import Engine
 from kmem.setup import (
+    ROOT,
     BadUsage,
     KmemError,
     end_as_by_ctrl_c,
@@ -43,7 +44,8 @@ RECORDED = {"allow_interspersed_args": False}
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"kmem {version('kmem')}")
+        document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        typer.echo(f"kmem {document['project']['version']}")
         raise typer.Exit
 
 
@@ -100,6 +102,13 @@ def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | 
     return file
 
 
+def page_can_be_made(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
+    """Its plots need packages that the figures do without."""
+    if can_be_written(parameter, file) is not None:
+        need_extra("plots")
+    return file
+
+
 JsonFile = Annotated[
     Path | None,
     typer.Option(
@@ -124,7 +133,7 @@ HtmlFile = Annotated[
         "--html",
         metavar="FILE",
         help="Write a page with plots to FILE too.",
-        callback=can_be_written,
+        callback=page_can_be_made,
         parser=file_name,
     ),
 ]
@@ -447,7 +456,7 @@ def tune(
     same command with the same seed finds the same; interrupted, it goes on where it was.
     """
     wanted = options_with("tune", engine, options)
-    need_extra("lab")
+    need_extra("tune")
     from kmem.tune import Interrupted
     from kmem.tune import tune as search
 

@@ -20,7 +20,7 @@ from kmem.allocators import GLIBC, LIBKMEM, Allocator
 from kmem.crates import check_library
 from kmem.programs import Run
 from kmem.servers import PROGRAMS
-from kmem.setup import KmemError, build, need_packages, with_option
+from kmem.setup import KmemError, build, need_packages, say, with_option
 from kmem.timed import Sample
 
 NAMES = ("sqlite3", "python3", "gcc", "redis")
@@ -67,6 +67,8 @@ def run_rounds(console: Console, programs: list[Shown], slabinfo: Path) -> None:
                 if (program, number, allocator) == (programs[-1], ROUNDS, LIBKMEM):
                     extra["KMEM_OPTIONS"] = with_option(f"slabinfo={slabinfo}")
                 what = "warm-up" if number == 0 else f"round {number} of {ROUNDS}"
+                if not console.is_terminal:  # where Rich shows no status
+                    say(f"{program.name}: {what} on {allocator.name}")
                 with console.status(f"{program.name}: {what} on {allocator.name}"):
                     sample = program.run(allocator, extra)
                 outputs.add(sample.output)
@@ -103,6 +105,7 @@ def show_slab_table(console: Console, file: Path) -> None:
 
 def run_demo() -> None:
     console = Console()
+    say("four programs, four runs on each allocator: about two minutes")
     need_packages(*(p for program in PROGRAMS if program.name in NAMES for p in program.packages))
     build()
     assert LIBKMEM.library is not None

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `make install` installs: programs are built in pkg-config's words, with nothing else."""
+"""What is installed: by `make install`, whose programs are built in pkg-config's words with nothing
+else, and what the commands and targets install for themselves."""
 
+import ast
 import hashlib
 import os
+import re
 import shutil
 import subprocess
+import sys
+import tomllib
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,13 +110,14 @@ def test_variables_of_python_are_for_other_programs(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     shutil.copy(ROOT / "scripts" / "test", tmp_path / "scripts")
     told = 'echo "$PYTHONHOME$PYTHONPATH" >>calls'
+    # Two of make, and four of the script: the last one's program runs twice.
     names = ("scripts/build", "scripts/venv", ".venv/bin/meson", ".venv/bin/python")
     put_programs(tmp_path, dict.fromkeys(names, told))
     environment = os.environ | {"PYTHONHOME": "/nonexistent", "PYTHONPATH": str(tmp_path)}
     for command in (["make", "install", "DESTDIR=there"], ["scripts/test", "quick"]):
         subprocess.run(command, check=True, cwd=tmp_path, env=environment)
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert len(calls) == 6
+    assert len(calls) == 7
     assert not any(calls)
 
 
@@ -144,14 +152,19 @@ def test_search_path_of_cd(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def copy_of_scripts(folder: Path, pyproject: str) -> None:
+    for name in ("scripts", ".venv/bin", "python"):
+        (folder / name).mkdir(parents=True)
+    for name in ("venv", "progress"):
+        shutil.copy(ROOT / "scripts" / name, folder / "scripts")
+    (folder / "scripts" / "debian-packages").symlink_to("/bin/true")
+    (folder / "pyproject.toml").write_text(pyproject)
+
+
 def test_environment_of_another_python(tmp_path: Path) -> None:
     """After an upgrade of Python .venv is made anew; nothing is found in the old one."""
-    for folder in ("scripts", ".venv/bin"):
-        (tmp_path / folder).mkdir(parents=True)
-    shutil.copy(ROOT / "scripts" / "venv", tmp_path / "scripts")
-    (tmp_path / "scripts" / "debian-packages").symlink_to("/bin/true")
-    # No such package is installed: the words before that are what the test is about.
-    (tmp_path / "pyproject.toml").write_text("[build-system]\nrequires = 1\n")
+    # No extra is in it: the words before that are what the test is about.
+    copy_of_scripts(tmp_path, "[project]\n")
     old, new = tmp_path / "python3.11", tmp_path / "python3.12"
     old.touch()
     new.touch()
@@ -166,7 +179,163 @@ def test_environment_of_another_python(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     python.unlink()
     python.symlink_to(new)
-    assert run_venv(tmp_path).stderr.startswith("making .venv\n")
+    assert run_venv(tmp_path).stderr.startswith("kmem: making .venv\n")
+
+
+EXTRAS = """
+[project.optional-dependencies]
+small = ["a==1"]
+build = ["kmem[small]", "b==2"]
+[tool.kmem.extras]
+build = { packages = 7, megabytes = 40 }
+"""
+
+
+def test_what_is_installed_is_said_before(tmp_path: Path) -> None:
+    """An extra has come with another that contains it. Pip's own words are its arguments."""
+    copy_of_scripts(tmp_path, EXTRAS)
+    put_programs(
+        tmp_path,
+        {".venv/bin/python": f'[ "$1" = - ] && exec {sys.executable} "$@"\necho "$*" >>calls'},
+    )
+    (tmp_path / ".venv" / ".home").write_text(f"{tmp_path} {tmp_path}/.venv/bin/python")
+    done = run_venv(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        "kmem: installing Python packages (build): at most 7 packages, 40 MB in .venv, about 20 s\n"
+    )
+    words = (tmp_path / "calls").read_text().split()
+    assert words[:3] == ["-m", "pip", "install"] and sorted(words[-2:]) == ["a==1", "b==2"]
+    for extra in ("build", "small"):
+        assert (tmp_path / ".venv" / f".installed-{extra}").exists()
+
+
+def extras() -> dict[str, list[str]]:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return dict(document["project"]["optional-dependencies"])
+
+
+def packages_of(extra: str) -> dict[str, Distribution]:
+    """All that is installed with it, by its name."""
+    found: dict[str, Distribution] = {}
+    waiting = list(map(Requirement, extras()[extra]))
+    seen = set()
+    while waiting:
+        one = waiting.pop()
+        if one.name == "kmem":
+            waiting += [Requirement(text) for name in one.extras for text in extras()[name]]
+        elif (key := (one.name, frozenset(one.extras))) not in seen:
+            seen.add(key)
+            package = distribution(one.name)
+            found[package.name.lower()] = package
+            for needed in map(Requirement, package.requires or []):
+                chosen = [{"extra": extra} for extra in one.extras or [""]]
+                if needed.marker is None or any(map(needed.marker.evaluate, chosen)):
+                    waiting.append(needed)
+    return found
+
+
+@pytest.mark.parametrize("extra", extras())
+def test_size_of_an_extra(extra: str) -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    said = document["tool"]["kmem"]["extras"][extra]
+    packages = packages_of(extra)
+    files = [file.locate() for package in packages.values() for file in package.files or []]
+    megabytes = sum(Path(file).stat().st_size for file in files if Path(file).exists()) / 1e6
+    print(f"{len(packages)} packages, {megabytes:.1f} MB")
+    assert len(packages) <= said["packages"] <= len(packages) + 3
+    assert 0.8 * said["megabytes"] <= megabytes <= 1.1 * said["megabytes"]
+
+
+def modules_of_commands() -> dict[str, set[str]]:
+    """For each command, by its first word, the modules of ours that cli.py imports for it."""
+    found: dict[str, set[str]] = {}
+    for function in ast.parse((ROOT / "python" / "kmem" / "cli.py").read_text()).body:
+        if not isinstance(function, ast.FunctionDef) or not function.decorator_list:
+            continue
+        modules = {
+            node.module
+            for node in ast.walk(function)
+            if isinstance(node, ast.ImportFrom) and node.module and node.module != "kmem.setup"
+        }
+        decorator = ast.unparse(function.decorator_list[0])
+        group = decorator.partition(".")[0]
+        word = function.name if group == "app" else group
+        if modules:
+            found.setdefault(word, set()).update(modules)
+    return found
+
+
+HIDDEN = """
+import sys
+from importlib.machinery import PathFinder
+class Rest(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *rest):
+        if name.partition(".")[0] not in {hidden}:
+            return super().find_spec(name, *rest)
+sys.meta_path = [Rest if finder is PathFinder else finder for finder in sys.meta_path]
+import {modules}
+"""
+
+
+@pytest.mark.parametrize(("word", "modules"), modules_of_commands().items())
+def test_a_command_has_the_packages_that_it_needs(
+    word: str, modules: set[str], tmp_path: Path
+) -> None:
+    """Those of its extra, and what the commands import is in them."""
+    put_programs(
+        tmp_path, {"scripts/venv": f'echo "$1" >{tmp_path}/extra', ".venv/bin/python": "exit 0"}
+    )
+    shutil.copy(ROOT / "kmem", tmp_path)
+    subprocess.run([tmp_path / "kmem", word], check=True)
+    extra = (tmp_path / "extra").read_text().strip()
+    names = {
+        top
+        for package in packages_of("test").values()
+        if package.name.lower() not in packages_of(extra)
+        for top in {Path(file).parts[0].removesuffix(".py") for file in package.files or []}
+        if top.isidentifier()
+    }
+    code = HIDDEN.format(hidden=sorted(names), modules=", ".join(["kmem.cli", *sorted(modules)]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{extra}: {done.stderr}"
+
+
+def test_pip_is_told_that_there_is_no_package(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--target", tmp_path / "there"]
+    for words in ([], ["--editable"]):
+        done = subprocess.run([*pip, *words, tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        assert "kmem: the command is not installed by pip; run ./kmem in its tree" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "there").exists()
+
+
+def test_progress_without_a_terminal(tmp_path: Path) -> None:
+    """Status, output and descriptors are the command's, and nobody waits for the one that tells."""
+    script = ROOT / "scripts" / "progress"
+    done = subprocess.run(
+        [script, "x", "sh", "-c", "echo out; exit 3"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "")
+    for status, shown in ((0, ""), (3, "out\n")):
+        done = subprocess.run(
+            [script, "-q", "x", "sh", "-c", f"echo out; exit {status}"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout, done.stderr) == (status, "", shown)
+    # A nap that ends at once stands for one of 20 seconds.
+    put_programs(tmp_path, {"sleep": "exit 0"})
+    done = subprocess.run(
+        [script, "building", "/bin/sleep", "1"],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert re.match(r"kmem: building: \d+ s so far\n", done.stderr)
 
 
 def test_layout_of_a_folder_with_a_comma() -> None:

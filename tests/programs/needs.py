@@ -52,6 +52,8 @@ NEEDS = {
     "git": Need(("git",), ("git",)),
     "node": Need(("nodejs",), ("node",)),
     "stress-ng": Need(("stress-ng",), ("stress-ng",)),
+    # For the pages that commands write (tests/lab, tests/command).
+    "chromium": Need(("chromium",), ("chromium",)),
 }
 
 
@@ -68,16 +70,18 @@ def command(name: str) -> Path:
     return found
 
 
+def install(**streams: int) -> subprocess.CompletedProcess[str]:
+    """Installs what any of the programs lacks; the script says how much that is."""
+    packages = [name for need in NEEDS.values() if need.missing() for name in need.packages]
+    return subprocess.run(
+        [ROOT / "scripts" / "debian-packages", *packages], text=True, check=False, **streams
+    )
+
+
 @functools.cache
 def install_missing() -> str:
-    """Installs what any of the programs lacks; returns why that failed, or nothing."""
-    packages = [name for need in NEEDS.values() if need.missing() for name in need.packages]
-    done = subprocess.run(
-        [ROOT / "scripts" / "debian-packages", *packages],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """The same once, for a test: returns why that failed, or nothing."""
+    done = install(stderr=subprocess.PIPE)
     return "" if done.returncode == 0 else " ".join(done.stderr.split())[-400:]
 
 
@@ -93,4 +97,4 @@ def require(name: str) -> None:
 
 if __name__ == "__main__":
     # A test that lacks a program says why.
-    install_missing()
+    install()
