@@ -6,7 +6,7 @@ import fcntl
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ from kmem.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
 WAIT_SECONDS = 2.0
+RENEWALS = 4  # in the time of a lease
+OWN = ""  # the value that the program's own options give
 OBJECTS = 1024  # parts of an object that the process counts in
 TYPES = [
     ("alloc_objects", "count"),
@@ -101,6 +103,7 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
 
 
 def set_value(registry: Registry, name: str, value: int) -> None:
+    """Of a lease, or its renewal: see leased."""
     process = registry.number("head", "process")
     done = registry.wait(registry.ask(0, name, str(value)), WAIT_SECONDS)
     if done is None:
@@ -114,7 +117,7 @@ def set_value(registry: Registry, name: str, value: int) -> None:
 
 @contextlib.contextmanager
 def only_one(registry: Registry) -> Iterator[None]:
-    """Two at a time would each put back what the other had set. The lock ends with the command."""
+    """Two at a time would each end what the other had set. The lock ends with the command."""
     try:
         fcntl.lockf(registry.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except BlockingIOError:
@@ -126,24 +129,39 @@ def only_one(registry: Registry) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def changed(registry: Registry, name: str, value: int) -> Iterator[None]:
-    """So it is inside; afterwards it is as it was before."""
-    if name not in registry.parts["head"]:
-        process = registry.number("head", "process")
-        raise RegistryError(f"process {process} runs on a release without {name}")
-    before = registry.number("head", name)
-    # What an earlier profile put back while the process slept would come into force in this one.
-    waiting = registry.waiting(0, name)
-    if waiting is not None:
-        text = str(registry.read("request", "value", waiting))
-        before = int(text) if text.isascii() and text.isdecimal() else before
+def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[], None]]:
+    """So it is inside, as long as what this yields is called again and again; then as before.
+
+    The process goes back by itself when nobody has asked for so long as its lease is, so a command
+    that is killed leaves nothing on.
+    """
+    for name in (*settings, "profile_lease_ms"):
+        if name not in registry.parts["head"]:
+            process = registry.number("head", "process")
+            raise RegistryError(f"process {process} runs on a release without {name}")
+    period = registry.number("head", "profile_lease_ms") / 1000 / RENEWALS
+    due = 0.0
+
+    def renew() -> None:
+        nonlocal due
+        if time.monotonic() < due:
+            return
+        for name, value in settings.items():
+            registry.ask(0, name, str(value))
+        due = time.monotonic() + period
+
     try:
-        if before != value or waiting is not None:
-            set_value(registry, name, value)
-        yield
+        for name, value in settings.items():
+            # An earlier profile may have ended while the process slept, and its request wait.
+            there = registry.number("head", name) == value
+            if not there or registry.waiting(0, name) is not None:
+                set_value(registry, name, value)
+        renew()
+        yield renew
     finally:
-        if before != value and alive(registry):
-            registry.ask(0, name, str(before))
+        if alive(registry):
+            for name in settings:
+                registry.ask(0, name, OWN)
 
 
 @contextlib.contextmanager
@@ -164,10 +182,17 @@ def signals_kept() -> Iterator[list[int]]:
             signal.signal(number, action)
 
 
-def wait(registry: Registry, seconds: float, symbols: Symbols, signals: list[int]) -> None:
+def wait(
+    registry: Registry,
+    seconds: float,
+    symbols: Symbols,
+    signals: list[int],
+    renew: Callable[[], None],
+) -> None:
     """Until the time is over, the process ends, or the user has had enough."""
     deadline = time.monotonic() + seconds
     while symbols.look(partial(alive, registry)) and not signals:
+        renew()
         left = deadline - time.monotonic()
         if left <= 0:
             break
@@ -214,7 +239,8 @@ def profile(
     process: int, *, seconds: float, interval: int, slices: int, outputs: list[Path], view: str
 ) -> None:
     check(interval, outputs)
-    # Else the program would be left sampling.
+    settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
+    # Else the program would be left sampling until the lease is over.
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     with (
         open_process(process, writable=True) as registry,
@@ -223,14 +249,13 @@ def profile(
         with (
             signals_kept() as signals,
             only_one(registry),
-            changed(registry, "profile_interval", interval),
-            changed(registry, "profile_slices", slices) if slices else contextlib.nullcontext(),
+            leased(registry, settings) as renew,
         ):
             before = read_stacks(registry)
             sliced = registry.number("head", "slice_ns") if slices else 0
             missed_before = registry.number("head", "samples_missed")
             start = time.time_ns()
-            wait(registry, seconds, symbols, signals)
+            wait(registry, seconds, symbols, signals, renew)
             after = read_stacks(registry)
             duration = time.time_ns() - start
             sliced = registry.number("head", "slice_ns") - sliced if slices else 0

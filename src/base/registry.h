@@ -88,6 +88,7 @@ struct registry_head {
         uint64_t samples_missed;   /* for want of memory, or of room here */
         uint64_t profile_slices;   /* percent of the time to be without sheaves */
         uint64_t slice_ns;         /* how long that has been so */
+        uint64_t profile_lease_ms; /* how long a request sets those two (introspect/profile.h) */
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;

@@ -39,6 +39,7 @@ static const struct registry_field registry_fields[] = {
         HEAD_FIELD(samples_missed),
         HEAD_FIELD(profile_slices),
         HEAD_FIELD(slice_ns),
+        HEAD_FIELD(profile_lease_ms),
         HEAD_FIELD(heap_base),
         HEAD_FIELD(heap_reserved_bytes),
         HEAD_FIELD(huge_blocks),

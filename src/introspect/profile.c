@@ -36,6 +36,34 @@ int profile_slices_set_locked(uint64_t percent)
         return 0;
 }
 
+void profile_renew_locked(void)
+{
+        bool leased = load_relaxed(&profile_interval) != options.profile_interval ||
+                      load_relaxed(&profile_slices) != options.profile_slices;
+
+        debug_check(lock_is_held(&cache_mutex));
+        store_relaxed(&profile_lease_ends_ms, leased ? system_time_ms() + PROFILE_LEASE_MS : 0);
+}
+
+/*
+ * The lock is only tried, because the caller may hold it: the next slow path comes here again. Under the
+ * lock the time is looked at once more, as another thread may have ended or renewed the lease.
+ */
+void profile_lease_over(void)
+{
+        uint64_t ends;
+
+        if (!lock_try(&cache_mutex))
+                return;
+        ends = load_relaxed(&profile_lease_ends_ms);
+        if (ends && system_time_ms() >= ends) {
+                profile_set_locked(options.profile_interval);
+                profile_slices_set_locked(options.profile_slices);
+                store_relaxed(&profile_lease_ends_ms, 0);
+        }
+        lock_drop(&cache_mutex);
+}
+
 void profile_init(void)
 {
         lock_take(&cache_mutex);

@@ -15,10 +15,12 @@
 
 #include "api/heap.h"
 #include "api/reclaim.h"
+#include "base/options.h"
 #include "introspect/attributes.h"
 #include "introspect/counters.h"
 #include "introspect/profile.h"
 #include "introspect/totals.h"
+#include "profile/sample.h"
 
 #include <errno.h>
 #include <string.h>
@@ -127,12 +129,19 @@ static bool parse_number(const char *text, uint64_t *number)
         return *text != '\0';
 }
 
-static int honour_profile_locked(const struct registry_request *request,
+/* An empty value is the program's own. */
+static int honour_profile_locked(const struct registry_request *request, uint64_t own,
                                  int (*set_locked)(uint64_t value))
 {
-        uint64_t value;
+        uint64_t value = own;
+        int error;
 
-        return parse_number(request->value, &value) ? set_locked(value) : EINVAL;
+        if (request->value[0] && !parse_number(request->value, &value))
+                return EINVAL;
+        error = set_locked(value);
+        if (!error)
+                profile_renew_locked();
+        return error;
 }
 
 /* Also in the reclaim thread, where only the simplest of libc may be called. */
@@ -157,9 +166,11 @@ static void honour(void)
                         copy.result = caches_trim_locked() + pages_purge_all(0);
                         copy.error = 0;
                 } else if (strcmp(copy.attribute, "profile_interval") == 0) {
-                        copy.error = honour_profile_locked(&copy, profile_set_locked);
+                        copy.error = honour_profile_locked(&copy, options.profile_interval,
+                                                           profile_set_locked);
                 } else if (strcmp(copy.attribute, "profile_slices") == 0) {
-                        copy.error = honour_profile_locked(&copy, profile_slices_set_locked);
+                        copy.error = honour_profile_locked(&copy, options.profile_slices,
+                                                           profile_slices_set_locked);
                 } else {
                         copy.error = honour_attribute_locked(&copy);
                 }
@@ -177,4 +188,5 @@ static void honour(void)
 void requests_init(void)
 {
         registry_honour = honour;
+        profile_end_lease = profile_lease_over;
 }

@@ -147,12 +147,20 @@ static void start(void)
         if (!registry_is_made() && registry_make()) {
                 store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
                 store_relaxed(&registry->profile_slices, load_relaxed(&profile_slices));
+                store_relaxed(&registry->profile_lease_ms, (uint64_t)PROFILE_LEASE_MS);
                 pages_show();
                 for (uint32_t index = 1; index < slots_index_end(); index++)
                         if (caches_by_index[index])
                                 start_cache(caches_by_index[index]);
         }
         lock_drop(&cache_mutex);
+}
+
+static bool lease_is_over(void)
+{
+        uint64_t ends = load_relaxed(&profile_lease_ends_ms);
+
+        return ends && system_time_ms() >= ends;
 }
 
 void figures_act(void)
@@ -169,8 +177,12 @@ void figures_act(void)
                         start();
         } else if (!load_relaxed(registry_seen)) {
                 registry_leave();
-        } else if (registry_honour && (!ours || slots_can_drain())) {
+        } else if (load_relaxed(&registry->asked) != load_relaxed(registry_seen) &&
+                   registry_honour && (!ours || slots_can_drain())) {
                 registry_honour();
         }
+        /* After the requests, one of which may renew it. */
+        if (unlikely(lease_is_over()) && (!ours || slots_can_drain()))
+                profile_end_lease();
         errno = saved_errno;
 }

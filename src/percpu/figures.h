@@ -8,6 +8,7 @@
 #define KMEM_PERCPU_FIGURES_H
 
 #include "engine.h"
+#include "profile/sample.h"
 
 /* Under cache_mutex. */
 KMEM_HIDDEN void figures_add_cache(struct kmem_cache *cache);
@@ -25,12 +26,14 @@ KMEM_HIDDEN void figures_act(void);
 
 /*
  * At the beginning of slow paths, those of large blocks too, before figures are written: makes the
- * registry when it is due, leaves that of the parent, or honours requests. No lock of the heap is
+ * registry when it is due, leaves that of the parent, honours requests, or ends a profile whose lease is
+ * over. No lock of the heap is
  * held but those in front of cache_mutex, that, and drain_mutex.
  */
 static inline void figures_poll(void)
 {
-        if (unlikely(load_relaxed(&registry->asked) != load_relaxed(registry_seen)))
+        if (unlikely(load_relaxed(&registry->asked) != load_relaxed(registry_seen)) ||
+            unlikely(load_relaxed(&profile_lease_ends_ms)))
                 figures_act();
 }
 

@@ -36,6 +36,8 @@ struct sample {
 uint64_t profile_interval;
 uint64_t profile_slices;
 bool profile_in_slice;
+uint64_t profile_lease_ends_ms;
+void (*profile_end_lease)(void);
 struct lock sample_lock;
 uintptr_t sample_base;
 size_t sample_region_bytes;

@@ -22,6 +22,7 @@ enum {
         PROFILE_SLICES_MOST = 50,           /* percent */
         PROFILE_INTERVAL_LEAST = 1024,      /* bytes; a finer one would make most objects samples */
         SAMPLE_BYTES_MAX = CLASS_BYTES_MAX, /* larger objects of caches are none */
+        PROFILE_LEASE_MS = 15000,           /* of a profile from outside, since its last renewal */
 };
 
 /* Bytes between samples on average; 0: nothing is sampled. Who sees another sees the region. */
@@ -30,6 +31,14 @@ extern KMEM_HIDDEN uint64_t profile_interval;
 extern KMEM_HIDDEN uint64_t profile_slices;
 /* Whether it is such a time: samples are counted twice then, the second time apart. Relaxed. */
 extern KMEM_HIDDEN bool profile_in_slice;
+/*
+ * When what was set from outside goes back to what the program's options say, by system_time_ms; 0: nothing
+ * is set from outside. Changes under cache_mutex; relaxed, since a reader that comes too early or too late
+ * by a slow path only costs time.
+ */
+extern KMEM_HIDDEN uint64_t profile_lease_ends_ms;
+/* Ends a lease that is over; called where registry_honour may be. NULL before the heap has started. */
+extern KMEM_HIDDEN void (*profile_end_lease)(void);
 extern KMEM_HIDDEN struct lock sample_lock;
 /* The region; 0 bytes before the first use. Set once, base first. */
 extern KMEM_HIDDEN uintptr_t sample_base;

@@ -23,7 +23,7 @@ import pytest
 
 from kmem import profile as kmem_profile
 from kmem.pprof import Frame, Mapping, Row, encode
-from kmem.profile import Counts, changed, read_stacks
+from kmem.profile import OWN, Counts, leased, read_stacks
 from kmem.registry import Registry, RegistryError, open_process
 from kmem.setup import KmemError
 from kmem.symbols import Image, Symbols, read_image
@@ -289,17 +289,20 @@ def texts(message: bytes) -> list[str]:
     return [bytes(value).decode() for field, value in fields(message) if field == 6]
 
 
-def wait_until_off(process: int) -> None:
-    deadline = time.monotonic() + 20
+def wait_until_off(process: int, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
     with open_process(process) as registry:
         while registry.number("head", "profile_interval"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
-def profiling(process: int, picture: Path, *wrapper: str) -> subprocess.Popen[bytes]:
+def profiling(
+    process: int, picture: Path, *wrapper: str, slices: int = 0
+) -> subprocess.Popen[bytes]:
     """The command, which samples by now and would for ten minutes."""
-    arguments = [*wrapper, KMEM, "profile", str(process), "--seconds", "600", "-o", picture]
+    words = ["--seconds", "600", "--slices", str(slices), "-o", picture]
+    arguments = [*wrapper, KMEM, "profile", str(process), *words]
     command = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
     with open_process(process) as registry:
         deadline = time.monotonic() + 60
@@ -323,6 +326,58 @@ def test_off_after_a_signal(number: signal.Signals, tmp_path: Path) -> None:
     assert picture.exists()
 
 
+def test_off_after_the_command_was_killed(tmp_path: Path) -> None:
+    """The lease is renewed for as long as the command lives, and ends in the process by itself."""
+    with sites(1000000, "registry=on,profile_slices=3") as process:
+        wait_for_registry(process.pid)
+        with (
+            profiling(process.pid, tmp_path / "heap.svg", slices=9) as command,
+            open_process(process.pid) as registry,
+        ):
+            lease = registry.number("head", "profile_lease_ms") / 1000
+            deadline = time.monotonic() + lease + 2
+            while time.monotonic() < deadline:
+                assert registry.number("head", "profile_interval") == 512 << 10
+                assert registry.number("head", "profile_slices") == 9
+                time.sleep(0.1)
+            command.kill()
+            command.wait()
+            wait_until_off(process.pid, lease + 20)
+            # As the program's own options have it.
+            assert registry.number("head", "profile_slices") == 3
+
+
+def test_a_child_ends_the_lease_that_it_was_born_with(tmp_path: Path) -> None:
+    """Nobody renews it: the command knows the parent alone."""
+    program = (
+        "import os, sys, time\n"
+        "def work(): return [bytes(1000 + n % 1000) for n in range(20000)]\n"
+        "while not os.path.exists(sys.argv[1]): work()\n"
+        "child = os.fork()\n"
+        "if child: print(child, flush=True)\n"
+        "while True: work()\n"
+    )
+    started = tmp_path / "started"
+    words = (sys.executable, "-c", program, started)
+    with on_library("registry=on", *words, PYTHONMALLOC="malloc") as process:
+        assert process.stdout is not None
+        wait_for_registry(process.pid)
+        with profiling(process.pid, tmp_path / "heap.svg") as command:
+            started.touch()
+            child = int(process.stdout.readline())
+            try:
+                wait_for_registry(child)
+                with open_process(child) as registry:
+                    lease = registry.number("head", "profile_lease_ms") / 1000
+                wait_until_off(child, lease + 20)
+                with open_process(process.pid) as registry:
+                    assert registry.number("head", "profile_interval") == 512 << 10
+            finally:
+                os.kill(child, signal.SIGKILL)
+                command.terminate()
+            assert command.wait(60) == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_off_after_a_signal_at_the_end(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -331,7 +386,7 @@ def test_off_after_a_signal_at_the_end(
     ask = Registry.ask
 
     def interrupted(registry: Registry, birth: int, name: str, text: str = "") -> tuple[int, int]:
-        if text == "0":
+        if text == OWN:
             signal.raise_signal(number)
         return ask(registry, birth, name, text)
 
@@ -579,7 +634,7 @@ def test_after_a_profile_that_saw_it_fall_asleep(tmp_path: Path) -> None:
             ended.clear()
             worker = threading.Timer(1, awake)
             worker.start()
-            with changed(registry, "profile_interval", 512 << 10):
+            with leased(registry, {"profile_interval": 512 << 10}):
                 samples = registry.number("head", "profile_interval")
                 for _ in range(20):
                     time.sleep(0.1)

@@ -9,6 +9,7 @@
 #include "records.h"
 
 #include "api/heap.h"
+#include "base/options.h"
 #include "introspect/profile.h"
 #include "kmem.h"
 #include "percpu/percpu.h"
@@ -382,6 +383,44 @@ static void set_interval(uint64_t interval)
         lock_drop(&cache_mutex);
 }
 
+/* What a request from outside does. */
+static void lease_interval(uint64_t interval)
+{
+        lock_take(&cache_mutex);
+        check_equal(profile_set_locked(interval), 0);
+        profile_renew_locked();
+        lock_drop(&cache_mutex);
+}
+
+static void take_and_free(void)
+{
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmalloc(256, GFP_KERNEL));
+        free_objects();
+}
+
+/* LEASE-1, in this process and in a child that was forked while it lasted. */
+static void lease_child(void)
+{
+        pid_t child;
+
+        lease_interval(4096);
+        take_and_free();
+        check_equal(profile_interval, 4096);
+        check(profile_lease_ends_ms > system_time_ms());
+        child = fork();
+        store_relaxed(&profile_lease_ends_ms, (uint64_t)1);
+        take_and_free();
+        check_equal(profile_interval, options.profile_interval);
+        check_equal(profile_lease_ends_ms, 0);
+        if (!child)
+                _exit(0);
+        child_wait(child);
+        /* The program's own value is no lease. */
+        lease_interval(options.profile_interval);
+        check_equal(profile_lease_ends_ms, 0);
+}
+
 static unsigned int samples_of_64(void)
 {
         for (unsigned int i = 0; i < OBJECTS; i++)
@@ -421,6 +460,7 @@ static void intervals_child(void)
 
 static const struct child_case children[] = {
         {"intervals", intervals_child},
+        {"lease", lease_child},
         {"sizes", take_sizes_child},
         {"caches", caches_child},
         {"no sheaves", no_sheaves_child},
@@ -518,6 +558,13 @@ static void test_intervals(void **state)
         child_passes("intervals", FINE ",profile_interval=1024,slots=locked");
 }
 
+static void test_lease(void **state)
+{
+        child_passes("lease", "engine=slub");
+        child_passes("lease", FINE);
+        child_passes("lease", FINE ",slots=locked");
+}
+
 static void test_stopped(void **state)
 {
         child_passes("stopped", FINE);
@@ -559,7 +606,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_fork),          cmocka_unit_test(test_off),
                 cmocka_unit_test(test_draws),         cmocka_unit_test(test_closed),
                 cmocka_unit_test(test_large_objects), cmocka_unit_test(test_stopped),
-                cmocka_unit_test(test_intervals),
+                cmocka_unit_test(test_intervals),     cmocka_unit_test(test_lease),
         };
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));
