@@ -537,6 +537,31 @@ def record_kernel(
     raise typer.Exit(record_kernel(command or [], seconds, out, buffer_kib))
 
 
+@record.command("recover")
+def record_recover(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A .kmem-record-* that a recording left.", parser=file_name
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The trace to write.", parser=file_name)
+    ],
+    every: Annotated[
+        bool, typer.Option("--all", help="A trace of each process of a program.")
+    ] = False,
+) -> None:
+    """Make the trace of a recording whose command was killed, or had no room for it.
+
+    The folder goes when the trace is there; FILE may be on another disk. A kernel's recording can
+    be read until the machine is started anew.
+    """
+    from kmem.record import recover
+
+    recover(folder, out, every=every)
+
+
 @bench.command()
 def micro(
     peers: Annotated[

@@ -2,21 +2,26 @@
 """`kmem record`: traces of programs on libkmem, and of the kernel itself.
 
 The library or the kernel writes raw events into a folder beside the trace; a program of
-tools/record makes the trace of them, and the folder goes.
+tools/record makes the trace of them, and the folder goes. It stays where no trace could be made, or
+where the command was killed: `kmem record recover` makes the trace later, from a folder that no
+command has locked.
 """
 
+import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from kmem.processes import is_mapped
 from kmem.setup import (
     BUILD,
     ROOT,
@@ -36,6 +41,8 @@ KERNEL_TOOL = BUILD / "tools" / "record-kernel"
 PATH_MOST = 200  # bytes, of the raw file, so that the option holds it
 SOURCE_MOST = 65536  # bytes, of the text in a trace's header; an argument may have twice as many
 SHOWN_MOST = 5
+PREFIX = ".kmem-record-"  # of work folders
+ABOUT = "about.json"  # in a work folder: what is said of the recording in its trace
 SECONDS_MOST = 86400
 
 
@@ -51,19 +58,90 @@ def run_tool(tool: Path, *arguments: str | Path) -> dict[str, Any]:
     if done.returncode != 0:
         lines = done.stderr.splitlines() or [f"{tool.name} ended with status {done.returncode}"]
         raise KmemError(lines[-1].removeprefix("kmem: "))
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(done.stdout or "{}"))
+
+
+class Nothing(KmemError):
+    """Why there is nothing of which a trace could be made."""
+
+
+class Unmade(KmemError):
+    """Why there is no trace of what was recorded."""
 
 
 @contextmanager
-def work_folder(out: Path) -> Iterator[Path]:
-    """Beside the trace, so that raw events are on the disk that the user chose."""
+def locked(folder: Path) -> Iterator[bool]:
+    """Whether the folder is ours alone; the lock ends with the command, however that ends."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with TemporaryDirectory(prefix=".kmem-record-", dir=out.resolve().parent) as folder:
-            yield Path(folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def removed_after(folder: Path) -> Iterator[None]:
+    """The folder goes at the end, but not with a recording of which there is no trace."""
+    try:
+        yield
+    except Unmade as error:
+        words = shlex.join(["kmem", "record", "recover", str(folder)])
+        raise KmemError(f"{error}; what was recorded is kept: {words} --out FILE") from None
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def work_folder(out: Path, about: dict[str, Any]) -> Iterator[Path]:
+    """Beside the trace, so that raw events are on the disk that the user chose."""
+    tell_of_others(out)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=out.resolve().parent))
+        with locked(folder), removed_after(folder):
+            write_about(folder, out, about)
+            yield folder
     except OSError as error:
         if error.filename is None:  # a program that could not be started, for want of memory
             raise
         raise KmemError(f"record: {out}: {error.strerror}; expected a place to write to") from None
+
+
+def write_about(folder: Path, out: Path, about: dict[str, Any]) -> None:
+    try:
+        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    except OSError as error:
+        raise KmemError(f"record: {out}: {error.strerror}; expected room for events") from None
+
+
+def tell_of_others(out: Path) -> None:
+    """Of recordings beside it that nobody makes a trace of."""
+    for folder in sorted(out.resolve().parent.glob(f"{PREFIX}*")):
+        with suppress(OSError), locked(folder) as ours:
+            if ours and has_events(folder):
+                words = shlex.join(["kmem", "record", "recover", str(folder)])
+                say(f"an earlier recording has no trace yet: {words} --out FILE makes one")
+
+
+def has_events(folder: Path) -> bool:
+    return (folder / "raw").exists() or (folder / "cpu0").exists()
+
+
+@contextmanager
+def making_a_trace() -> Iterator[None]:
+    try:
+        yield
+    except Nothing:
+        raise
+    except KmemError as error:
+        raise Unmade(str(error)) from None
+    except OSError as error:
+        raise Unmade(f"record: {error.filename or 'the trace'}: {error.strerror}") from None
 
 
 def check_out(out: Path) -> None:
@@ -147,15 +225,15 @@ def write_trace(raw: Path, number: int, target: Path, source: str) -> dict[str, 
 
 
 def write_traces(raw: Path, out: Path, command: Sequence[str], *, every: bool) -> None:
-    if not raw.exists():
-        raise KmemError(
+    if not raw.exists() or raw.stat().st_size == 0:
+        raise Nothing(
             f"record: {command[0]} recorded nothing: it did not load the library (a static or"
             " set-user-id program?), or could not write"
         )
     found = run_tool(PROGRAM_TOOL, raw)
     processes = sorted(found["processes"], key=lambda process: -process["events"])
     if not processes:
-        raise KmemError(f"record: {command[0]} recorded nothing")
+        raise Nothing(f"record: {command[0]} recorded nothing")
     for place, process in enumerate(processes if every else processes[:1]):
         target = name_of(out, process) if place else out
         source = source_of(f"program: {process['name']} ({process['pid']}) of: ", command)
@@ -183,7 +261,7 @@ def record_program(
     if not PROGRAM_TOOL.exists():
         raise KmemError("record: traces need libzstd; install libzstd-dev and run make build")
     check_out(out)
-    with work_folder(out) as folder:
+    with work_folder(out, {"command": list(command)}) as folder:
         raw = folder / "raw"
         # What ends an option ends the name.
         if set(",\n") & set(str(raw)) or len(os.fsencode(raw)) > PATH_MOST:
@@ -196,8 +274,57 @@ def record_program(
         status = run_with_its_signals([ROOT / "kmem", "run", *chosen, "--", *command])
         if status in (125, 126, 127) and not raw.exists():
             return status
-        write_traces(raw, out, command, every=every)
+        with making_a_trace():
+            write_traces(raw, out, command, every=every)
     return 128 - status if status < 0 else status
+
+
+# ---- What is left of a recording ----------------------------------------------------------------
+
+
+def recorders_of(raw: Path) -> list[int]:
+    """Processes that have the file mapped: they go on recording after the command was killed."""
+    status = raw.stat()
+    there = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+    return [process for process in there if is_mapped(process, status)]
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What the command wrote before it began; a disk that was full then has none of it."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        about = None
+    return about if isinstance(about, dict) else {}
+
+
+def recover(folder: Path, out: Path, *, every: bool) -> None:
+    """The trace of a recording whose command was killed, or could not write it."""
+    if not folder.is_dir() or not has_events(folder):
+        raise BadUsage(f"record recover: {folder}: expected a folder {PREFIX}* of a recording")
+    build()
+    check_out(out)
+    with locked(folder) as ours:
+        if not ours:
+            raise KmemError(f"record recover: {folder}: a recording into it goes on")
+        about = read_about(folder)
+        if (folder / "raw").exists():
+            recover_program(folder, out, about, every=every)
+        else:
+            recover_kernel(folder, out, about)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def recover_program(folder: Path, out: Path, about: dict[str, Any], *, every: bool) -> None:
+    raw = folder / "raw"
+    if recorders := recorders_of(raw):
+        raise KmemError(
+            f"record recover: {folder}: process {recorders[0]} goes on recording into it; expected"
+            " its end"
+        )
+    words = about.get("command")
+    command = [str(word) for word in words] if isinstance(words, list) and words else ["?"]
+    write_traces(raw, out, command, every=every)
 
 
 # ---- The kernel ---------------------------------------------------------------------------------
@@ -274,19 +401,48 @@ def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buff
     source = source_of(
         f"kernel: {system.sysname} {system.release} {system.machine}: {what}", command
     )
-    with work_folder(out) as folder, whole(out) as place:
-        # The command's streams are its own, so the report is a file.
-        status = run_with_its_signals(
-            [KERNEL_TOOL, place, folder, str(seconds or 0), str(buffer_kib), source, *command]
-        )
-        if status != 0:
-            raise SystemExit(1)  # it has said why
-        growth = table_growth(folder)
-        counts = json.loads((folder / "report").read_text())
-    lost = f"{counts['lost']:,} lost" if counts["lost"] else "none lost"
-    say(f"{out}: {counts['events']:,} events in {counts['seconds']:.2f} s, {lost}")
-    say(shown(counts))
-    say(unpaired(counts, growth))
+    with work_folder(out, {"boot": boot_id(), "source": source}) as folder:
+        counts = record_events(folder, out, [str(seconds or 0), str(buffer_kib), source, *command])
+        lost = f"{counts['lost']:,} lost" if counts["lost"] else "none lost"
+        say_of_kernel(out, counts, folder, lost)
     if counts["lost"]:
         say(f"a larger --buffer than {buffer_kib} KiB a CPU loses less")
     return int(counts["status"])
+
+
+def record_events(folder: Path, out: Path, words: Sequence[str]) -> dict[str, Any]:
+    """The trace; its counts."""
+    with making_a_trace(), whole(out) as place:
+        # The command's streams are its own, so the report is a file.
+        status = run_with_its_signals([KERNEL_TOOL, place, folder, *words])
+        if status != 0:  # it has said why
+            if any(file.stat().st_size for file in folder.glob("cpu*")):
+                raise Unmade(f"record: {out}: no trace was made")
+            raise SystemExit(1)
+        return dict(json.loads((folder / "report").read_text()))
+
+
+def say_of_kernel(out: Path, counts: dict[str, Any], folder: Path, lost: str) -> None:
+    say(f"{out}: {counts['events']:,} events in {counts['seconds']:.2f} s, {lost}")
+    say(shown(counts))
+    say(unpaired(counts, table_growth(folder)))
+
+
+def boot_id() -> str:
+    """Another after each start of the machine, and then the kernel's addresses are others too."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def recover_kernel(folder: Path, out: Path, about: dict[str, Any]) -> None:
+    if os.geteuid() != 0:
+        raise KmemError("record recover: only root may read tracefs")
+    if about.get("boot") != boot_id():
+        raise KmemError(
+            f"record recover: {folder}: recorded before the machine was started, by a kernel whose"
+            " addresses nobody knows any more"
+        )
+    kernel_tool()
+    with whole(out) as place:
+        run_tool(KERNEL_TOOL, "--recover", place, folder, str(about.get("source", "")))
+        counts = json.loads((folder / "report").read_text())
+        say_of_kernel(out, counts, folder, "what was lost is not known")

@@ -11,7 +11,6 @@ and the kernel's copy is no other than the one from a mapping.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
@@ -26,6 +25,7 @@ from typing import Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kmem.processes import is_mapped, start_time
 from kmem.setup import KmemError
 
 MAGIC = b"libkmem\0"
@@ -518,29 +518,6 @@ class Registry:
                 return None
             time.sleep(0.01)
         return None
-
-
-def start_time(process: int) -> int | None:
-    """When the process began, in clock ticks since boot; None if there is none."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def is_mapped(process: int, status: os.stat_result) -> bool | None:
-    """Whether the process maps the file; None if it cannot be known."""
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    try:
-        with Path(f"/proc/{process}/maps").open(encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                words = line.split(maxsplit=5)
-                if words[3:5] == [device, str(status.st_ino)]:
-                    return True
-        return False
-    except OSError as error:
-        return False if error.errno in (errno.ENOENT, errno.ESRCH) else None
 
 
 def alive(registry: Registry) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kmem.processes import start_time
 from kmem.registry import (
     Cache,
     Heap,
@@ -16,7 +17,6 @@ from kmem.registry import (
     command,
     open_process,
     processes,
-    start_time,
 )
 
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -67,25 +68,70 @@ failed:
         return NULL;
 }
 
-int shared_file_copy(const char *from, const char *to)
+/* Copies what @source has; 0 or an errno. */
+static long copy_into(long source, long target)
 {
         char text[4096];
-        long source = open_file(from, O_RDONLY);
-        long target =
-                system_call_failed(source) ? source : open_file(to, O_WRONLY | O_CREAT | O_TRUNC);
-        long got = target;
+        uint64_t written = 0;
 
-        while (!system_call_failed(target)) {
-                got = system_call(SYS_read, source, (long)text, sizeof(text));
+        for (;;) {
+                long got = system_call(SYS_read, source, (long)text, sizeof(text));
+
                 if (system_call_failed(got) || got == 0)
-                        break;
-                got = system_call(SYS_write, target, (long)text, got);
-                if (system_call_failed(got))
-                        break;
+                        return -got;
+                if (!file_limit_allows(written + (uint64_t)got))
+                        return EFBIG;
+                for (long done = 0; done < got;) {
+                        long put = system_call(SYS_write, target, (long)text + done, got - done);
+
+                        if (system_call_failed(put) || put == 0)
+                                return put ? -put : ENOSPC;
+                        done += put;
+                }
+                written += (uint64_t)got;
         }
-        if (!system_call_failed(target))
+}
+
+/* The error of a call, or 0. */
+static long error_of(long result)
+{
+        return system_call_failed(result) ? -result : 0;
+}
+
+/* From one path to another, which is left as far as it was written. */
+static long copy(const char *from, const char *to)
+{
+        long source = open_file(from, O_RDONLY);
+        long target;
+        long error = error_of(source);
+
+        if (error)
+                return error;
+        target = open_file(to, O_WRONLY | O_CREAT | O_TRUNC);
+        error = error_of(target);
+        if (!error) {
+                error = copy_into(source, target);
                 system_call(SYS_close, target, 0, 0);
-        if (!system_call_failed(source))
-                system_call(SYS_close, source, 0, 0);
-        return system_call_failed(got) ? (int)-got : 0;
+        }
+        system_call(SYS_close, source, 0, 0);
+        return error;
+}
+
+int shared_file_copy(const char *from, const char *to)
+{
+        char beside[512];
+        size_t length = strlen(to);
+        long error;
+
+        if (length + sizeof(".new") > sizeof(beside))
+                return ENAMETOOLONG;
+        memcpy(beside, to, length);
+        memcpy(beside + length, ".new", sizeof(".new"));
+        error = copy(from, beside);
+        if (!error)
+                error = error_of(system_call6(SYS_renameat2, AT_FDCWD, (long)beside, AT_FDCWD,
+                                              (long)to, 0, 0));
+        if (error)
+                system_call(SYS_unlinkat, AT_FDCWD, (long)beside, 0);
+        return (int)error;
 }

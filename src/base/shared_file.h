@@ -21,7 +21,10 @@ KMEM_HIDDEN void *shared_file_map(const char *path, uint64_t offset, size_t byte
  */
 KMEM_HIDDEN long shared_file_take_space(long file, uint64_t offset, size_t bytes);
 
-/* Makes @to a copy of @from, which may be a file of the kernel. Returns 0 or an errno. */
+/*
+ * Makes @to a copy of @from, which may be a file of the kernel. Returns 0 or an errno; then @to is what it
+ * was before, as on a full disk.
+ */
 KMEM_HIDDEN int shared_file_copy(const char *from, const char *to);
 
 #endif

@@ -24,6 +24,7 @@ from kmem_command import KMEM
 from test_run import LIBRARY
 
 from kmem.live import refreshed
+from kmem.processes import start_time
 from kmem.registry import (
     CACHES_MOST,
     FIELD,
@@ -38,7 +39,6 @@ from kmem.registry import (
     files,
     open_process,
     own_namespace,
-    start_time,
 )
 from kmem.slabinfo import parse_slabinfo
 

@@ -10,10 +10,13 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +253,173 @@ def test_full_disk_ends_the_recording_and_not_the_program(program: Path, tmp_pat
     assert 200000 <= kept + missing <= 201000
 
 
+HEADER, PIECE = 65536, 1310720  # bytes of a raw file's header, and of each piece that it grows by
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "nodev", folder]
+    if os.geteuid() != 0 or run(words).returncode != 0:
+        pytest.skip("only root may mount a disk, where mounts are allowed")
+    try:
+        yield folder
+    finally:
+        run(["umount", "-l", folder])
+
+
+def recovered(folder: Path, out: Path) -> tr.Trace:
+    """What `record recover` makes of the one folder that is left there."""
+    (left,) = folder.glob(".kmem-record-*")
+    done = record("recover", left, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert not left.exists()
+    return tr.read_trace(out)
+
+
+# Pages of the disk around the end of the header and of the first two pieces of the raw file, and
+# behind them, where the trace is.
+@pytest.mark.parametrize(
+    "size",
+    [
+        end + 4096 * pages
+        for end in (HEADER, HEADER + PIECE, HEADER + 2 * PIECE)
+        for pages in (-1, 0, 1, 2, 4, 8, 32)
+    ],
+)
+def test_a_full_disk_loses_no_recording(program: Path, tmp_path: Path, size: int) -> None:
+    with small_disk(tmp_path / "disk", size) as disk:
+        out = disk / "one.ktrace"
+        done = record("program", "--out", out, "--", program, "many")
+        lines = done.stderr.splitlines()
+        assert not [line for line in lines if "Traceback" in line]
+        if "nothing is recorded" in done.stderr or "recorded nothing" in done.stderr:
+            assert size < HEADER + PIECE + 2 * 4096, done.stderr
+            assert not list(disk.glob(".kmem-*"))
+            return
+        assert "events were lost: No space left on device" in done.stderr or done.returncode == 1
+        if done.returncode == 0:
+            trace = tr.read_trace(out)
+            assert not list(disk.glob(".kmem-*"))
+        else:
+            assert re.fullmatch(
+                r"kmem: .*: No space left on device; what was recorded is kept: kmem record recover"
+                r" \S+ --out FILE",
+                lines[-1],
+            ), done.stderr
+            assert not out.exists()
+            trace = recovered(disk, tmp_path / "elsewhere.ktrace")
+        assert_whole(trace)
+        kept = trace.records.filter(pl.col("requested") == 24).height
+        # What else is on the disk has some pages of it.
+        least, most = ((size - HEADER - other) // PIECE for other in (65536, 0))
+        assert 32768 * least - 1000 < kept <= 32768 * most
+
+
+def test_a_limit_of_files_at_every_byte_of_a_trace(program: Path, tmp_path: Path) -> None:
+    """A trace is whole or not there, wherever its frames end; the tool says why in one line."""
+    out, part = tmp_path / "whole.ktrace", tmp_path / "part.ktrace"
+    with kept_recording(program, tmp_path) as folder:
+        tool = [kmem_record.PROGRAM_TOOL, folder / "raw", "1", part, "test"]
+        assert run([*tool[:3], out, "test"]).returncode == 0
+        size = out.stat().st_size
+        limits = {*range(0, 300), *range(size - 300, size), *range(300, size - 300, 997)}
+        for limit in sorted(limits):
+            done = run(["prlimit", f"--fsize={limit}", *tool])
+            assert done.returncode == 1, (limit, done)
+            assert re.fullmatch(r"kmem: record: .*: File too large\n", done.stderr), done.stderr
+            assert not part.exists()
+        assert run(["prlimit", f"--fsize={size}", *tool]).returncode == 0
+        assert part.read_bytes()[:8] == out.read_bytes()[:8]
+
+
+@contextmanager
+def kept_recording(program: Path, folder: Path, *words: str) -> Iterator[Path]:
+    """A folder as a command that was killed leaves it."""
+    command = [KMEM, "record", "program", "--out", folder / "never.ktrace", "--"]
+    code = f"{program} {words[0] if words else 'calls'}; echo done; exec sleep 600"
+    with subprocess.Popen(
+        [*command, "sh", "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as popen:
+        assert popen.stdout is not None
+        assert popen.stdout.readline() == "done\n"
+        os.killpg(popen.pid, signal.SIGKILL)
+    (left,) = folder.glob(".kmem-record-*")
+    yield left
+
+
+def test_a_killed_command_leaves_a_recording(program: Path, tmp_path: Path) -> None:
+    out = tmp_path / "one.ktrace"
+    with kept_recording(program, tmp_path) as folder:
+        # The next one offers it.
+        done = record("program", "--out", tmp_path / "next", "--", program, "calls")
+        assert done.returncode == 0
+        offer = (
+            f"kmem: an earlier recording has no trace yet: kmem record recover {folder} --out FILE"
+        )
+        assert f"{offer} makes one" in done.stderr.splitlines()
+        done = record("recover", folder, "--out", out, "--all")
+        assert done.returncode == 0, done.stderr
+        assert not folder.exists()
+    traces = [tr.read_trace(path) for path in tmp_path.glob("one*.ktrace")]
+    (ours,) = (trace for trace in traces if "recorded (" in trace.source)
+    assert_whole(ours)
+    assert asked(ours.named(), tr.ALLOC) == EXPECTED_ALLOCATIONS
+    assert f"of: sh -c '{program} calls;" in ours.source
+
+
+def test_a_program_outlives_the_command(program: Path, tmp_path: Path) -> None:
+    """It goes on recording, and until its end there is no trace."""
+    words = [KMEM, "record", "program", "--out", tmp_path / "never", "--"]
+    code = "import sys; print(flush=True); input(); print(len([bytes(999) for _ in range(5000)]))"
+    with subprocess.Popen(
+        [*words, sys.executable, "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as popen:  # fmt: skip
+        assert popen.stdin is not None and popen.stdout is not None
+        assert popen.stdout.readline() == "\n"
+        (folder,) = tmp_path.glob(".kmem-record-*")
+        done = record("recover", folder, "--out", tmp_path / "one")
+        assert done.returncode == 1
+        assert done.stderr == f"kmem: record recover: {folder}: a recording into it goes on\n"
+        popen.kill()
+        popen.wait()
+        done = record("recover", folder, "--out", tmp_path / "one")
+        assert done.returncode == 1
+        assert re.search(r"process \d+ goes on recording into it; expected its end\n", done.stderr)
+        print(file=popen.stdin, flush=True)
+        assert popen.stdout.readline() == "5000\n"
+    deadline = time.monotonic() + 60
+    while (done := record("recover", folder, "--out", tmp_path / "one")).returncode != 0:
+        assert time.monotonic() < deadline, done.stderr
+    trace = tr.read_trace(tmp_path / "one")
+    assert trace.records.filter(pl.col("requested") == 999 + 33).height >= 5000
+
+
+def test_a_truncated_recording(program: Path, tmp_path: Path) -> None:
+    """Events are read up to the last whole one, and the rest is counted."""
+    with kept_recording(program, tmp_path, "many") as folder:
+        raw = folder / "raw"
+        whole = raw.read_bytes()
+        for size in (HEADER + 40 * 5000 + 39, HEADER + 40 * 5000, HEADER + 40 * 5000 - 1):
+            raw.write_bytes(whole[:size])
+            done = run([kmem_record.PROGRAM_TOOL, raw])
+            assert done.returncode == 0, done.stderr
+            (number,) = struct.unpack_from("<Q", whole, 128)
+            found = json.loads(done.stdout)
+            assert found["missing"] >= number - (size - HEADER) // 40
+            assert sum(process["events"] for process in found["processes"]) <= 5000
+        for size in (0, 1, HEADER - 1):
+            raw.write_bytes(whole[:size])
+            done = run([kmem_record.PROGRAM_TOOL, raw])
+            assert done.returncode == 1 and "nothing was recorded" in done.stderr
+        # A hole in the place of the event that says a process's id.
+        raw.write_bytes(whole[:HEADER] + bytes(40) + whole[HEADER + 40 :])
+        done = run([kmem_record.PROGRAM_TOOL, raw])
+        unnamed = json.loads(done.stdout)["processes"][0]
+        assert unnamed["pid"] == 0 and unnamed["events"] > 0
+
+
 def run_with_attributes(folder: Path, *command: str | Path) -> tuple[tr.Trace, dict[str, int], str]:
     """The trace, objects in use of each cache at the exit, and the slab table's last lines."""
     attributes, table = folder / "attrs", folder / "table"
@@ -309,7 +479,7 @@ def test_an_interrupted_trace_is_not_there(tmp_path: Path, monkeypatch: pytest.M
     for before in ("", "old"):
         if before:
             out.write_text(before)
-        with pytest.raises(KeyboardInterrupt), kmem_record.work_folder(out) as folder:
+        with pytest.raises(KeyboardInterrupt), kmem_record.work_folder(out, {}) as folder:
             kmem_record.write_trace(folder / "raw", 1, out, "")
         assert list(out.parent.iterdir()) == ([out] if before else [])
     assert out.read_text() == "old"
@@ -535,3 +705,74 @@ def test_kernel_command_status(tmp_path: Path) -> None:
     need_tracefs()
     done = record("kernel", "--out", tmp_path / "k", "--", "sh", "-c", "echo out; exit 7")
     assert (done.returncode, done.stdout) == (7, "out\n")
+
+
+def instances() -> list[Path]:
+    return list(Path("/sys/kernel/tracing/instances").glob("kmem-*"))
+
+
+@pytest.mark.parametrize("killed", ["command", "tool", "both"])
+def test_a_killed_kernel_recording(tmp_path: Path, killed: str) -> None:
+    """Nothing goes on tracing, and what was recorded can be read."""
+    need_tracefs()
+    out = tmp_path / "k"
+    code = "import os\nfor _ in range(3000):\n  a, b = os.pipe()\n  os.close(a)\n  os.close(b)\n"
+    words = [os.path.realpath(sys.executable), "-c", f"{code}print(flush=True)\ninput()"]
+    with subprocess.Popen(
+        [KMEM, "record", "kernel", "--out", out, "--", *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as recording:  # fmt: skip
+        assert recording.stdout is not None and recording.stdin is not None
+        assert recording.stdout.readline() == "\n"
+        (instance,) = instances()
+        tool = int(instance.name.rpartition("-")[2])
+        # The readers take pages that are not full, too.
+        (folder,) = tmp_path.glob(".kmem-record-*")
+        deadline = time.monotonic() + 60
+        while sum(file.stat().st_size for file in folder.glob("cpu*")) < 100_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if killed != "tool":
+            recording.kill()
+        if killed != "command":
+            os.kill(tool, signal.SIGKILL)
+        recording.stdin.close()
+        recording.wait(60)
+        if killed == "tool":
+            assert recording.stderr is not None
+            assert "what was recorded is kept: kmem record recover" in recording.stderr.read()
+    deadline = time.monotonic() + 60
+    while instances():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    done = record("recover", folder, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "what was lost is not known" in done.stderr
+    assert not folder.exists()
+    named = tr.read_trace(out).named()
+    pipes = named.filter(OPERATION == tr.ALLOC, pl.col("site").str.starts_with("alloc_pipe_info"))
+    assert pipes.height > 500
+
+
+def test_a_full_disk_keeps_a_kernel_recording(tmp_path: Path) -> None:
+    need_tracefs()
+    code = "import os\nfor _ in range(30000):\n  a, b = os.pipe()\n  os.close(a)\n  os.close(b)\n"
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        words = [os.path.realpath(sys.executable), "-c", code]
+        done = record("kernel", "--out", disk / "k", "--", *words)
+        assert "later events of CPU" in done.stderr and "No space left on device" in done.stderr
+        assert "what was recorded is kept: kmem record recover" in done.stderr.splitlines()[-1]
+        trace = recovered(disk, tmp_path / "k")
+    assert trace.records.height > 1000
+
+
+def test_a_kernel_recording_of_another_start_of_the_machine(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may read tracefs")
+    folder = tmp_path / ".kmem-record-x"
+    folder.mkdir()
+    (folder / "cpu0").write_bytes(bytes(4096))
+    done = record("recover", folder, "--out", tmp_path / "k")
+    assert done.returncode == 1
+    assert "recorded before the machine was started" in done.stderr
+    assert (folder / "cpu0").exists()

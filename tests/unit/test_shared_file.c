@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { OFFSET = 64 << 10, BYTES = 128 << 10 };
@@ -62,6 +63,45 @@ static void interrupted(void)
         check_equal(lseek(file, 0, SEEK_END), OFFSET + BYTES);
 }
 
+/* What cannot be written whole takes the place of nothing, and a limit of files is no signal. */
+static void copied(void)
+{
+        char folder[] = "/tmp/kmem-shared-XXXXXX";
+        char from[64];
+        char to[64];
+        char beside[64];
+        char text[8192] = "";
+        const struct rlimit limit = {4096, 4096};
+        FILE *file;
+
+        check(mkdtemp(folder));
+        snprintf(from, sizeof(from), "%s/from", folder);
+        snprintf(to, sizeof(to), "%s/to", folder);
+        snprintf(beside, sizeof(beside), "%s/to.new", folder);
+        for (unsigned int round = 0; round < 2; round++) {
+                file = fopen(from, "w");
+                check(file);
+                for (unsigned int i = 0; i < (round ? 1500 : 10); i++)
+                        fputs("words ", file);
+                check_equal(fclose(file), 0);
+                if (round)
+                        check_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+                check_equal(shared_file_copy(from, to), round ? EFBIG : 0);
+        }
+        file = fopen(to, "r");
+        check(file && fread(text, 1, sizeof(text), file) == 10 * strlen("words "));
+        fclose(file);
+        check(access(beside, F_OK) != 0);
+        check_equal(shared_file_copy("/nonexistent/from", to), ENOENT);
+        check_equal(shared_file_copy(from, "/nonexistent/to"), ENOENT);
+        check(unlink(from) == 0 && unlink(to) == 0 && rmdir(folder) == 0);
+}
+
+static void test_copied(void **state)
+{
+        child_passes("copied", NULL);
+}
+
 static void test_interrupted(void **state)
 {
         child_passes("interrupted", NULL);
@@ -69,8 +109,10 @@ static void test_interrupted(void **state)
 
 int main(int argc, char **argv)
 {
-        static const struct child_case children[] = {{"interrupted", interrupted}};
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_interrupted)};
+        static const struct child_case children[] = {{"interrupted", interrupted},
+                                                     {"copied", copied}};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_interrupted),
+                                           cmocka_unit_test(test_copied)};
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));
         return cmocka_run_group_tests(tests, NULL, NULL);

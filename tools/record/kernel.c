@@ -3,11 +3,17 @@
  * Records the running kernel's kmem tracepoints and makes a trace of them.
  *
  *   record-kernel TRACE FOLDER SECONDS BUFFER_KIB SOURCE [COMMAND...]
+ *   record-kernel --recover TRACE FOLDER SOURCE
  *
  * An instance of its own under tracefs, so that nobody else's tracing is touched; a thread for each
  * CPU moves whole pages of the ring buffer into FOLDER, and what they hold is read afterwards
  * (kernel_events.c). Runs for SECONDS, or until COMMAND or an interrupt ends it. Figures are
- * written to FOLDER/report, as JSON.
+ * written to FOLDER/report, as JSON. Where the disk is full the events until then are kept. With --recover
+ * the trace is made of a FOLDER that a killed one has left since the machine was started.
+ *
+ *  GUARD-1  However this program ends, its instance does too, or the kernel would go on tracing every
+ *           allocation: a child in a session of its own, which no signal to ours reaches, waits for the
+ *           end of a pipe whose other end is ours alone.
  */
 #define _GNU_SOURCE
 #include "tools/record/kernel.h"
@@ -19,12 +25,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <tracefs.h>
 #include <unistd.h>
 
-enum { CPUS_MOST = 4096, NAP_NS = 10000000, HANDLED = 3 };
+enum { CPUS_MOST = 4096, NAP_NS = 10000000, HANDLED = 3, GUARD_ROUNDS = 1000, REPORT_BYTES = 4096 };
 
 /* All that kernels have, some of them older ones only. */
 static const char *const tracepoints[] = {
@@ -41,9 +48,55 @@ struct reader {
 
 static struct tracefs_instance *instance;
 static const int handled[HANDLED] = {SIGINT, SIGTERM, SIGHUP};
+static void (*limit_handler)(int);            /* of SIGXFSZ, as it was given to us */
 static volatile sig_atomic_t interrupted;     /* by this signal, or 0 */
 static volatile sig_atomic_t command_process; /* 0: none runs */
 static bool stopping;                         /* by the main thread, read by the readers */
+
+/*
+ * The descriptors of the program that has ended may be closed after the pipe's: until then the kernel
+ * refuses to remove the instance.
+ */
+__attribute__((noreturn)) static void guard(int end, const char *name)
+{
+        static const struct timespec nap = {.tv_nsec = NAP_NS};
+        struct tracefs_instance *left;
+        char byte;
+
+        setsid();
+        for (unsigned int i = 0; i < HANDLED; i++)
+                signal(handled[i], SIG_IGN);
+        for (int stream = 0; stream <= 2; stream++)
+                close(stream);
+        while (read(end, &byte, 1) < 0 && errno == EINTR)
+                ;
+        left = tracefs_instance_alloc(NULL, name);
+        for (unsigned int i = 0; left && i < GUARD_ROUNDS; i++) {
+                tracefs_trace_off(left);
+                if (tracefs_instance_destroy(left) == 0 || errno != EBUSY)
+                        break;
+                nanosleep(&nap, NULL);
+        }
+        _exit(0);
+}
+
+/* GUARD-1. The pipe's end stays open in this process, and in no program that it starts. */
+static void start_guard(const char *name)
+{
+        int ends[2];
+        pid_t child;
+
+        if (pipe2(ends, O_CLOEXEC))
+                die("pipe: %s", strerror(errno));
+        child = fork();
+        if (child < 0)
+                die("fork: %s", strerror(errno));
+        if (!child) {
+                close(ends[1]);
+                guard(ends[0], name);
+        }
+        close(ends[0]);
+}
 
 /* Also on the way out after an error: an instance would go on filling its buffers. */
 static void remove_instance(void)
@@ -101,7 +154,7 @@ static bool write_page(struct reader *reader, char *page, int bytes, int page_by
                 ssize_t written = write(reader->file, page + done, (size_t)(page_bytes - done));
 
                 if (written <= 0) {
-                        reader->error = errno;
+                        reader->error = written ? errno : ENOSPC;
                         return false;
                 }
                 done += (int)written;
@@ -149,9 +202,14 @@ static void keep_slabinfo(const char *folder, const char *name)
 
         if (!from)
                 return;
-        if (asprintf(&path, "%s/%s", folder, name) < 0 || !(to = fopen(path, "we")))
-                die("%s: %s", folder, strerror(errno));
+        if (asprintf(&path, "%s/%s", folder, name) < 0)
+                die("no memory");
+        to = fopen(path, "we");
         free(path);
+        if (!to) {
+                fclose(from);
+                return;
+        }
         while ((got = fread(text, 1, sizeof(text), from)) > 0)
                 fwrite(text, 1, got, to);
         fclose(from);
@@ -219,7 +277,8 @@ static void stop_readers(struct reader *readers, unsigned int cpus)
                 if (close(readers[i].file) && !readers[i].error)
                         readers[i].error = errno;
                 if (readers[i].error)
-                        die("events of CPU %u cannot be kept: %s", i, strerror(readers[i].error));
+                        fprintf(stderr, "kmem: record: later events of CPU %u cannot be kept: %s\n",
+                                i, strerror(readers[i].error));
         }
 }
 
@@ -241,6 +300,7 @@ static void prepare(const char *buffer_kib)
         if (tracefs_tracing_dir_is_mounted(true, &folder) < 0)
                 die("no tracefs, and it cannot be mounted: %s", strerror(errno));
         snprintf(name, sizeof(name), "kmem-record-%d", (int)getpid());
+        start_guard(name);
         instance = tracefs_instance_create(name);
         if (!instance)
                 die("%s/instances/%s: %s", folder, name, strerror(errno));
@@ -271,6 +331,7 @@ __attribute__((noreturn)) static void become(char **command, const sigset_t *mas
         for (unsigned int i = 0; i < HANDLED; i++)
                 if (sigaction(handled[i], NULL, &action) == 0 && action.sa_handler == on_signal)
                         signal(handled[i], SIG_DFL);
+        signal(SIGXFSZ, limit_handler);
         pthread_sigmask(SIG_SETMASK, mask, NULL);
         execvp(*command, command);
         fprintf(stderr, "%s: %s\n", *command, strerror(errno));
@@ -321,6 +382,49 @@ static void wait_seconds(double seconds)
         }
 }
 
+/* Room for it now, as there may be none when there is something to report. */
+static void make_report(const char *folder)
+{
+        char spaces[REPORT_BYTES];
+        char *path;
+        int file;
+
+        if (asprintf(&path, "%s/report", folder) < 0)
+                die("no memory");
+        memset(spaces, ' ', sizeof(spaces));
+        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (file < 0 || write(file, spaces, sizeof(spaces)) != sizeof(spaces) || close(file))
+                die("%s: %s; expected room for events", path, strerror(errno));
+        free(path);
+}
+
+/* What a killed program could not count is 0 in the report. */
+static int recover(char **words)
+{
+        struct kernel_source source = {
+                .path = words[0],
+                .folder = words[1],
+                .text = words[2],
+                .page_bytes = (size_t)sysconf(_SC_PAGESIZE),
+        };
+        char *path;
+
+        /* As many as have a file: they are made in order. */
+        for (;; source.cpus++) {
+                if (asprintf(&path, "%s/cpu%u", source.folder, source.cpus) < 0)
+                        die("no memory");
+                if (access(path, F_OK))
+                        break;
+                free(path);
+        }
+        free(path);
+        if (!source.cpus)
+                die("%s: nothing was recorded", source.folder);
+        make_report(source.folder);
+        kernel_convert(&source);
+        return 0;
+}
+
 int main(int argc, char **argv)
 {
         long found = sysconf(_SC_NPROCESSORS_CONF);
@@ -330,6 +434,9 @@ int main(int argc, char **argv)
         double started;
         int status = 0;
 
+        limit_handler = signal(SIGXFSZ, SIG_IGN);
+        if (argc == 5 && strcmp(argv[1], "--recover") == 0)
+                return recover(argv + 2);
         if (argc < 6)
                 die("expected a trace, a folder, seconds, KiB of buffer, a text, a command");
         if (!readers || cpus > CPUS_MOST)
@@ -339,6 +446,9 @@ int main(int argc, char **argv)
         source.text = argv[5];
         for (unsigned int i = 0; i < HANDLED; i++)
                 handle(handled[i]);
+        /* Without the command that makes a trace of it, nobody would read what is recorded. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        make_report(source.folder);
         prepare(argv[4]);
         start_readers(readers, cpus, source.folder);
         source.page_bytes = (size_t)tracefs_cpu_read_size(readers[0].cpu);

@@ -15,7 +15,7 @@ struct kernel_source {
         int status; /* of the command */
 };
 
-/* Reads the pages, writes the trace, writes FOLDER/report; dies with a reason. */
+/* Reads the pages, writes the trace, writes FOLDER/report, which is there; dies with a reason. */
 void kernel_convert(const struct kernel_source *source);
 
 #endif

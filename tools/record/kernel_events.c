@@ -159,7 +159,9 @@ static void open_cpu(struct reading *reading, unsigned int number)
         file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0 || fstat(file, &status))
                 die("%s: %s", path, strerror(errno));
-        cpu->bytes = (size_t)status.st_size;
+        /* On a full disk the last page may be a part of one. */
+        cpu->bytes = (size_t)status.st_size / reading->source->page_bytes;
+        cpu->bytes *= reading->source->page_bytes;
         if (cpu->bytes) {
                 cpu->pages = mmap(NULL, cpu->bytes, PROT_READ, MAP_PRIVATE, file, 0);
                 if (cpu->pages == MAP_FAILED)
@@ -295,7 +297,7 @@ void kernel_convert(const struct kernel_source *source)
         }
         if (!lives_close(reading->lives, &counts, &error))
                 die("%s: %s", source->path, error.text);
-        if (asprintf(&path, "%s/report", source->folder) < 0 || !(report = fopen(path, "we")))
+        if (asprintf(&path, "%s/report", source->folder) < 0 || !(report = fopen(path, "r+e")))
                 die("%s: %s", source->folder, strerror(errno));
         free(path);
         fprintf(report, "{");

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +140,8 @@ static void print_processes(const struct raw *raw)
         for (unsigned int i = 1; i <= RECORD_PROCESSES_MAX; i++) {
                 const struct process *process = &raw->processes[i];
 
-                if (!process->id)
+                /* A thread that was killed may have left a hole where the process says its id. */
+                if (!process->id && !process->events)
                         continue;
                 printf("%s\n {\"number\": %u, \"pid\": %" PRIu64
                        ", \"forked\": %s, \"events\": %" PRIu64 ", \"name\": ",
@@ -240,20 +242,40 @@ struct conversion {
         uint16_t cache_ids[CACHES]; /* 0: not asked yet; cache 0 is memory by size */
 };
 
-/* By the time since the recording began, on the same machine. */
-static double tick_ns(const struct record_header *header)
+static void read_clocks(uint64_t *clock, uint64_t *ns)
 {
         struct timespec now;
         uint16_t cpu;
-        uint64_t clock;
-        uint64_t ns;
 
         clock_gettime(CLOCK_MONOTONIC, &now);
-        clock = record_clock(&cpu);
-        ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-        if (clock <= header->clock || ns <= header->clock_ns)
+        *clock = record_clock(&cpu);
+        *ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * By the time since the recording began, on the same machine. Both clocks begin anew with it, so a
+ * recording from before that is told by what a tick takes now, and has that.
+ */
+static double tick_ns(const struct record_header *header)
+{
+        static const struct timespec nap = {.tv_nsec = 20000000};
+        uint64_t clock;
+        uint64_t later_clock;
+        uint64_t ns;
+        uint64_t later_ns;
+        double now;
+        double since;
+
+        read_clocks(&clock, &ns);
+        nanosleep(&nap, NULL);
+        read_clocks(&later_clock, &later_ns);
+        if (later_clock <= clock)
                 return 1;
-        return (double)(ns - header->clock_ns) / (double)(clock - header->clock);
+        now = (double)(later_ns - ns) / (double)(later_clock - clock);
+        if (later_clock <= header->clock || later_ns <= header->clock_ns)
+                return now;
+        since = (double)(later_ns - header->clock_ns) / (double)(later_clock - header->clock);
+        return since > now * 0.98 && since < now * 1.02 ? since : now;
 }
 
 static void keep_name(struct conversion *conversion, unsigned int cache,
@@ -356,13 +378,16 @@ int main(int argc, char **argv)
 
         if (argc != 2 && argc != 5)
                 die("expected a raw file, or a raw file, a process, a trace and a text");
+        /* A write beyond the limit of files is an error, not our end. */
+        signal(SIGXFSZ, SIG_IGN);
         map_raw(&raw, argv[1]);
         find_processes(&raw);
         if (argc == 2) {
                 print_processes(&raw);
         } else {
                 number = strtoul(argv[2], &end, 10);
-                if (*end || number > RECORD_PROCESSES_MAX || !raw.processes[number].id)
+                if (*end || !number || number > RECORD_PROCESSES_MAX ||
+                    (!raw.processes[number].id && !raw.processes[number].events))
                         die("%s: no process of this recording", argv[2]);
                 write_trace(&raw, argv[1], (unsigned int)number, argv[3], argv[4]);
         }
