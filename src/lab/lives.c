@@ -199,7 +199,7 @@ static uint32_t site_id(struct lives *lives, uint64_t site)
         id = table_find(&lives->sites, site);
         if (id)
                 return *id;
-        id = table_add(&lives->sites, site);
+        id = lives->site_count < UINT32_MAX ? table_add(&lives->sites, site) : NULL;
         if (!id) {
                 lives->out_of_memory = true;
                 return TRACE_SITE_UNKNOWN;
@@ -210,24 +210,38 @@ static uint32_t site_id(struct lives *lives, uint64_t site)
         return *id;
 }
 
-/* A record of the event, of the life if there is one. */
+/* Whether an operation, without its bits, begins a life. */
+static bool begins_life(unsigned int operation)
+{
+        return operation == TRACE_ALLOC || operation == TRACE_PAGE_ALLOC;
+}
+
+/* The id of a new object; false if there is none left: they have 32 bits. */
+static bool take_id(struct lives *lives, uint32_t *id)
+{
+        if (lives->objects == UINT32_MAX) {
+                lives->out_of_memory = true;
+                return false;
+        }
+        *id = (uint32_t)lives->objects++;
+        return true;
+}
+
+/* A record of the event and its life. */
 static void write(struct lives *lives, const struct lives_event *event, const struct life *life,
                   uint8_t operation)
 {
-        bool begins = life && (operation & TRACE_OPERATION_MASK) != TRACE_FREE &&
-                      (operation & TRACE_OPERATION_MASK) != TRACE_PAGE_FREE &&
-                      operation != TRACE_IMPLIED;
         struct trace_record record = {
                 .time = lives->time,
-                .requested = life ? life->requested : 0,
-                .given = life ? life->given : 0,
+                .requested = life->requested,
+                .given = life->given,
                 .thread = event->thread,
-                .object = life ? life->object : (uint32_t)lives->objects++,
+                .object = life->object,
                 .site = operation == TRACE_IMPLIED ? TRACE_SITE_UNKNOWN
                                                    : site_id(lives, event->site),
-                .flags = begins ? event->flags : 0,
+                .flags = begins_life(operation & TRACE_OPERATION_MASK) ? event->flags : 0,
                 .cpu = event->cpu,
-                .cache = life ? life->cache : event->cache,
+                .cache = life->cache,
                 .operation = operation,
         };
 
@@ -244,20 +258,23 @@ static void end_life(struct lives *lives, const struct life *life, uint64_t addr
 static void add_allocation(struct lives *lives, const struct lives_event *event)
 {
         struct life *life = table_find(&lives->living, event->address);
+        uint32_t id;
 
         if (life) {
                 write(lives, event, life, TRACE_IMPLIED);
                 lives->counts.implied++;
                 end_life(lives, life, event->address);
         }
+        if (!take_id(lives, &id))
+                return;
         life = table_add(&lives->living, event->address);
-        if (!life || lives->objects == UINT32_MAX) {
+        if (!life) {
                 lives->out_of_memory = true;
                 return;
         }
         *life = (struct life){.requested = event->requested,
                               .given = event->given,
-                              .object = (uint32_t)lives->objects++,
+                              .object = id,
                               .cache = event->cache};
         lives->counts.allocations++;
         lives->counts.living++;
@@ -271,8 +288,12 @@ static void add_free(struct lives *lives, const struct lives_event *event)
         uint8_t bits = event->operation & (uint8_t)~TRACE_OPERATION_MASK;
 
         if (!life) {
+                struct life orphan = {.cache = event->cache};
+
+                if (!take_id(lives, &orphan.object))
+                        return;
                 lives->counts.orphans++;
-                write(lives, event, NULL, TRACE_ORPHAN | bits);
+                write(lives, event, &orphan, TRACE_ORPHAN | bits);
                 return;
         }
         lives->counts.frees++;
@@ -288,7 +309,7 @@ void lives_add(struct lives *lives, const struct lives_event *event)
                 return;
         if (event->time > lives->time)
                 lives->time = event->time;
-        if (operation == TRACE_ALLOC || operation == TRACE_PAGE_ALLOC)
+        if (begins_life(operation))
                 add_allocation(lives, event);
         else
                 add_free(lives, event);

@@ -67,10 +67,15 @@ struct reading {
         uint64_t events;
 };
 
-static uint64_t value_of(const struct field *field, const char *event)
+/* A field of an event of so many @bytes. */
+static uint64_t value_of(const struct field *field, const char *event, size_t bytes)
 {
         uint64_t value = 0;
 
+        if (field->offset < 0 || field->bytes < 0 ||
+            (size_t)field->offset + (size_t)field->bytes > bytes)
+                die("an event of %zu bytes; expected a field of %d at byte %d", bytes, field->bytes,
+                    field->offset);
         /* Little-endian, as trace files are. */
         memcpy(&value, event + field->offset, (size_t)(field->bytes > 8 ? 8 : field->bytes));
         return value;
@@ -131,7 +136,8 @@ static void load_page(struct reading *reading, struct cpu *cpu)
 {
         cpu->event = NULL;
         while (!cpu->event && cpu->next < cpu->bytes) {
-                if (kbuffer_load_subbuffer(cpu->buffer, cpu->pages + cpu->next) < 0)
+                if (cpu->bytes - cpu->next < reading->source->page_bytes ||
+                    kbuffer_load_subbuffer(cpu->buffer, cpu->pages + cpu->next) < 0)
                         die("byte %zu of a ring buffer: expected a page of events", cpu->next);
                 cpu->next += reading->source->page_bytes;
                 cpu->event = kbuffer_read_event(cpu->buffer, &cpu->time);
@@ -172,6 +178,13 @@ static void open_cpu(struct reading *reading, unsigned int number)
         load_page(reading, cpu);
 }
 
+static size_t event_bytes(const struct cpu *cpu)
+{
+        int bytes = kbuffer_event_size(cpu->buffer);
+
+        return bytes > 0 ? (size_t)bytes : 0;
+}
+
 static const struct kind *kind_of(const struct reading *reading, int id)
 {
         for (unsigned int i = 0; i < reading->kind_count; i++)
@@ -196,7 +209,8 @@ static struct cpu *earliest(struct reading *reading)
 
                 if (!cpu->event || (best && cpu->time > best->time))
                         continue;
-                kind = kind_of(reading, (int)value_of(&reading->type, cpu->event));
+                kind = kind_of(reading,
+                               (int)value_of(&reading->type, cpu->event, event_bytes(cpu)));
                 frees = kind && (kind->operation & TRACE_OPERATION_MASK) == TRACE_FREE;
                 if (!best || cpu->time < best->time || (frees && !best_frees)) {
                         best = cpu;
@@ -217,18 +231,18 @@ static uint16_t cache_of(struct reading *reading, const struct kind *kind, const
                 return kind->operation == TRACE_ALLOC ? TRACE_CACHE_KMALLOC : TRACE_CACHE_UNKNOWN;
         if (kind->name.bytes) {
                 /* A dynamic field: where the text is, and above that its length. */
-                place = value_of(&kind->name, event) & 0xffff;
+                place = value_of(&kind->name, event, bytes) & 0xffff;
                 if (place >= bytes)
                         die("an event's name lies outside of it, at byte %" PRIu64, place);
                 snprintf(name, sizeof(name), "%.*s", (int)(bytes - place), event + place);
         } else if (kind->operation == TRACE_ALLOC) {
                 char function[NAME_BYTES / 2];
 
-                symbols_name(reading->symbols, value_of(&kind->call_site, event), function,
+                symbols_name(reading->symbols, value_of(&kind->call_site, event, bytes), function,
                              sizeof(function));
                 function[strcspn(function, "+")] = '\0';
                 snprintf(name, sizeof(name), "?%s:%" PRIu64, function,
-                         value_of(&kind->requested, event));
+                         value_of(&kind->requested, event, bytes));
         } else {
                 return TRACE_CACHE_UNKNOWN;
         }
@@ -238,10 +252,10 @@ static uint16_t cache_of(struct reading *reading, const struct kind *kind, const
 static void add_event(struct reading *reading, const struct cpu *cpu)
 {
         const char *event = cpu->event;
-        size_t bytes = (size_t)kbuffer_event_size(cpu->buffer);
-        int id = (int)value_of(&reading->type, event);
+        size_t bytes = event_bytes(cpu);
+        int id = (int)value_of(&reading->type, event, bytes);
         const struct kind *kind = kind_of(reading, id);
-        uint64_t irq = value_of(&reading->irq, event);
+        uint64_t irq = value_of(&reading->irq, event, bytes);
         struct lives_event converted;
 
         if (!kind)
@@ -249,13 +263,13 @@ static void add_event(struct reading *reading, const struct cpu *cpu)
         if (!reading->events++)
                 reading->first_time = cpu->time;
         converted = (struct lives_event){
-                .address = value_of(&kind->pointer, event),
+                .address = value_of(&kind->pointer, event, bytes),
                 .time = cpu->time - reading->first_time,
-                .site = value_of(&kind->call_site, event),
-                .requested = value_of(&kind->requested, event),
-                .given = value_of(&kind->given, event),
-                .thread = (int32_t)value_of(&reading->thread, event),
-                .flags = (uint32_t)value_of(&kind->flags, event),
+                .site = value_of(&kind->call_site, event, bytes),
+                .requested = value_of(&kind->requested, event, bytes),
+                .given = value_of(&kind->given, event, bytes),
+                .thread = (int32_t)value_of(&reading->thread, event, bytes),
+                .flags = (uint32_t)value_of(&kind->flags, event, bytes),
                 .cpu = (uint16_t)(cpu - reading->cpus),
                 .operation = (uint8_t)(kind->operation | (irq & FLAG_SOFTIRQ ? TRACE_SOFTIRQ : 0) |
                                        (irq & FLAG_HARDIRQ ? TRACE_HARDIRQ : 0)),

@@ -26,7 +26,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CACHES = 4096, CACHE_NAME = 64, LINEAGE_MAX = 256 };
+enum {
+        CACHES = 4096,
+        CACHE_NAME = 64,
+        LINEAGE_MAX = 256,
+        ERRORS_MAX = 4095, /* the kernel's MAX_ERRNO */
+};
 
 struct process {
         uint64_t id;     /* of the system */
@@ -80,6 +85,11 @@ static void map_raw(struct raw *raw, const char *path)
         if (memcmp(raw->header->magic, RECORD_MAGIC, sizeof(raw->header->magic)) != 0 ||
             raw->header->event_bytes != sizeof(struct record_event))
                 die("%s: not a raw file of this version", path);
+        if (raw->header->cpus > TRACE_CPUS_MAX)
+                die("%s: %u CPUs; expected at most %d", path, raw->header->cpus, TRACE_CPUS_MAX);
+        if (raw->header->ended > ERRORS_MAX)
+                die("%s: ended by error %" PRIu64 "; expected at most %d", path, raw->header->ended,
+                    ERRORS_MAX);
         raw->events = (const void *)(start + RECORD_HEADER_BYTES);
         raw->count = ((uint64_t)status.st_size - RECORD_HEADER_BYTES) / sizeof(*raw->events);
         if (raw->count > raw->header->next)
@@ -306,17 +316,22 @@ static uint16_t cache_id(struct conversion *conversion, unsigned int cache)
         return conversion->cache_ids[cache];
 }
 
+/* Damaged stamps may make any number. */
+static uint64_t time_of(double ns)
+{
+        return ns < (double)INT64_MAX ? (uint64_t)ns : INT64_MAX;
+}
+
 static void convert(struct conversion *conversion, const struct record_event *event)
 {
         unsigned int kind = kind_of(event);
         unsigned int cache = event->kind >> RECORD_CACHE_SHIFT;
         uint64_t ticks = event->clock - conversion->clock_first;
         uint64_t excess = event->bytes >> 48;
+        double ns = (double)ticks * conversion->ns_per_tick;
         struct lives_event converted = {
                 .address = event->address & RECORD_LOW_MASK,
-                .time = event->clock < conversion->clock_first
-                                ? 0
-                                : (uint64_t)((double)ticks * conversion->ns_per_tick),
+                .time = event->clock < conversion->clock_first ? 0 : time_of(ns),
                 .site = event->site,
                 .thread = (int32_t)event->thread,
                 .cpu = event->cpu < conversion->raw->header->cpus ? event->cpu : 0,
