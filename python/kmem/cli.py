@@ -3,6 +3,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 import tomllib
@@ -86,6 +87,29 @@ LabTraces = Annotated[
         metavar="[TRACE]...",
         help="Trace files; default: those of python/kmem/traces.",
         parser=file_name,
+    ),
+]
+
+
+def allow_memory(text: str | None) -> None:
+    """For all readers of traces: those in C, also of other processes, look into the environment."""
+    if text is None:
+        return
+    match = re.fullmatch(r"([1-9][0-9]{0,18})([KMGT]?)", text.upper(), re.ASCII)
+    size = int(match[1]) << 10 * ("", *"KMGT").index(match[2]) if match else 0
+    if not 0 < size < 1 << 64:
+        raise BadUsage(f"--memory {text}: expected a number of bytes, with K, M, G or T if wanted")
+    os.environ["KMEM_TRACE_MEMORY"] = str(size)
+
+
+TraceMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        callback=allow_memory,
+        expose_value=False,
+        help="Memory that a trace may take; default: 128 times its file, 256M at least.",
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
@@ -356,6 +380,7 @@ def replay(
         int | None,
         typer.Option(help="Real time: events by which a thread may be ahead; default: 1024"),
     ] = None,
+    _: TraceMemory = None,
     json_file: JsonFile = None,
 ) -> None:
     """Replay a trace on a simulated machine: pages, waste, locks, modelled time.
@@ -447,6 +472,7 @@ def tune(
     cpus: Annotated[int | None, typer.Option(help="As for replay.")] = None,
     nodes: Annotated[int | None, typer.Option(help="As for replay.")] = None,
     repeat: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    _: TraceMemory = None,
     costs: CostsFile = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -759,6 +785,7 @@ def lists(
 @lab.command()
 def slob(
     traces: LabTraces = None,
+    _: TraceMemory = None,
     quick: Quick = False,
     seed: Seed = 1,
     json_file: JsonFile = None,
@@ -777,6 +804,7 @@ def slob(
 @lab.command()
 def sheaves(
     traces: LabTraces = None,
+    _: TraceMemory = None,
     quick: Quick = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
@@ -838,6 +866,7 @@ def workloads(
     scale: Annotated[
         float, typer.Option(help="Loops of the generators, of those recorded; 0 to 1.")
     ] = 1.0,
+    _: TraceMemory = None,
     json_file: JsonFile = None,
 ) -> None:
     """The workload generators beside kernel traces of the real programs, recorded on 2 CPUs.

@@ -39,7 +39,7 @@ GFP_DMA, GFP_RECLAIMABLE, GFP_ACCOUNT = 0x1, 0x10, 0x400000
 TOTAL_PERCENT, CACHE_PERCENT = 5, 10
 LARGE_CACHE_PAGES = 5  # caches of more pages are judged
 CORRECTIONS_MOST = 16
-FIRST_MOST = 10_000_000  # objects that are allocated first; each becomes a record
+FIRST_BYTES = 384  # memory for an object that is allocated first: its record here and in the replay
 KMALLOC = re.compile(r"kmalloc-(?:(?:cg|rcl)-)?(?P<size>\d+)(?P<kilo>k?)")
 
 
@@ -220,6 +220,11 @@ class Recorded:
         self.missing = missing_objects(table, self.mapped)
         unknown = sorted({group.cache for group in self.mapped} - table.keys() - {"kmalloc"})
         self.names = ["kmalloc", "?", *table, *unknown]
+        if len(self.names) > tr.CACHES_MOST:
+            raise KmemError(
+                f"replay: --slabinfo: {len(self.names):,} caches with those of the trace; expected"
+                f" at most {tr.CACHES_MOST:,}"
+            )
         self.ids = {name: number for number, name in enumerate(self.names)}
         self.trace = trace
         self.events = self.with_caches(born, shares)

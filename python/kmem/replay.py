@@ -7,6 +7,7 @@ optimum, shares and modelled time, which the spec's section 7.6 and kmem.costs d
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,9 +70,14 @@ def complaint(line: str) -> KmemError:
     return kind(f"replay: {text}")
 
 
-def run(trace: Path, arguments: Sequence[str], page_kib: int = 4) -> tuple[dict[str, Any], str]:
+def run(
+    trace: Path,
+    arguments: Sequence[str],
+    page_kib: int = 4,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[dict[str, Any], str]:
     """The simulation's document, and its line about speed; what else it says is an error."""
-    document, (*messages, speed) = run_tool(TOOLS[page_kib], trace, arguments)
+    document, (*messages, speed) = run_tool(TOOLS[page_kib], trace, arguments, environment)
     if messages:
         raise complaint(messages[0])
     return document, speed
@@ -216,24 +222,34 @@ def title_of(trace: Path, machine: Mapping[str, Any]) -> str:
 def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[dict[str, Any], str]:
     """The replay of a trace that a slab table completes, and what compares both."""
     from kmem import recorded
-    from kmem.trace import Trace, read_trace, write_trace  # Polars takes its time to load
+    from kmem import trace as tr  # Polars takes its time to load
 
-    work = recorded.Recorded(read_trace(trace), recorded.read_table(slabinfo))
-    if (lacking := sum(work.missing.values())) > recorded.FIRST_MOST:
+    work = recorded.Recorded(tr.read_trace(trace), recorded.read_table(slabinfo))
+    lacking = sum(work.missing.values())
+    if work.trace.objects + lacking > tr.OBJECTS_MOST:
         raise KmemError(
             f"replay: --slabinfo {slabinfo}: {lacking:,} objects that the trace lacks; expected at"
-            f" most {recorded.FIRST_MOST:,}"
+            f" most {tr.OBJECTS_MOST - work.trace.objects:,}"
         )
+    given = trace.stat().st_size + slabinfo.stat().st_size
+    try:
+        tr.check_memory(slabinfo, given, lacking * recorded.FIRST_BYTES)
+    except tr.TraceError as error:
+        raise KmemError(
+            f"replay: --slabinfo {lacking:,} objects that the trace lacks: {error}"
+        ) from None
+    # So much was allowed just now, and what was made of it compresses well.
+    environment = os.environ | {tr.MEMORY_VARIABLE: str(2**63)}
     arguments = tool_arguments(",".join([*recorded.OPTIONS, *options]), None, None, None)
     speed = ""
 
     with TemporaryDirectory(prefix="kmem-replay-") as folder:
 
-        def replay(completed: Trace) -> dict[str, Any]:
+        def replay(completed: tr.Trace) -> dict[str, Any]:
             nonlocal speed
             file = Path(folder) / "completed.ktrace"
-            write_trace(file, completed)
-            document, speed = run(file, arguments)
+            tr.write_trace(file, completed)
+            document, speed = run(file, arguments, environment=environment)
             return document
 
         plain, document = recorded.complete(work, replay)

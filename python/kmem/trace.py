@@ -29,6 +29,11 @@ CACHE_KMALLOC, CACHE_UNKNOWN = 0, 1
 SITE_UNKNOWN = 0
 
 SOURCE_MOST = 65536  # bytes, of the text in the header
+CACHES_MOST, OBJECTS_MOST = 1 << 16, 1 << 32  # that ids have room for
+
+# In the environment: bytes of memory that a trace may take, instead of a multiple of its file.
+MEMORY_VARIABLE = "KMEM_TRACE_MEMORY"
+
 
 COLUMNS: dict[str, type[np.generic[Any]]] = {
     "time": np.uint64,
@@ -41,6 +46,13 @@ COLUMNS: dict[str, type[np.generic[Any]]] = {
     "cpu": np.uint16,
     "cache": np.uint16,
     "operation": np.uint8,
+}
+
+# What a frame takes beside the trace in C: of a name an entry in a list and the head of a text.
+DEMAND = {
+    "record": sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values()),
+    "name": 88,
+    "name_byte": 4,  # as wide as characters can be
 }
 
 
@@ -76,6 +88,19 @@ class _Trace(ctypes.Structure):
         ("caches", _Names),
         ("sites", _Names),
         *((name, ctypes.c_void_p) for name in COLUMNS),
+    ]
+
+
+class _Demand(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64) for name in ["record", "object", "cpu", "name", "name_byte"]
+    ]
+
+
+class _Contents(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in ["records", "objects", "cpus", "names", "name_bytes", "others"]
     ]
 
 
@@ -115,14 +140,21 @@ def _library() -> ctypes.CDLL:
     if not LIBRARY.exists():
         raise KmemError(f"{LIBRARY} is missing; make build makes it where libzstd is installed")
     library = ctypes.CDLL(str(LIBRARY))
-    for name in ("trace_load", "trace_save"):
-        function = getattr(library, name)
-        function.restype = ctypes.c_bool
-        function.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Trace), ctypes.POINTER(_Error)]
+    trace, error = ctypes.POINTER(_Trace), ctypes.POINTER(_Error)
+    library.trace_load.restype = library.trace_save.restype = ctypes.c_bool
+    library.trace_load.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Demand), trace, error]
+    library.trace_save.argtypes = [ctypes.c_char_p, trace, error]
+    library.trace_memory_allows.restype = ctypes.c_bool
+    library.trace_memory_allows.argtypes = [
+        ctypes.POINTER(_Contents),
+        ctypes.POINTER(_Demand),
+        ctypes.c_uint64,
+        error,
+    ]
     library.trace_free.restype = None
-    library.trace_free.argtypes = [ctypes.POINTER(_Trace)]
+    library.trace_free.argtypes = [trace]
     library.trace_check.restype = ctypes.c_bool
-    library.trace_check.argtypes = [ctypes.POINTER(_Trace), ctypes.POINTER(_Error)]
+    library.trace_check.argtypes = [trace, error]
     return library
 
 
@@ -139,11 +171,12 @@ def read_trace(path: Path) -> Trace:
     """The trace in a file of either form, .slt.zst too.
 
     Raises TraceError with the byte at which the file is damaged or cut short, or with the first
-    record that frees what is not there.
+    record that frees what is not there, or if the trace takes more memory than it may
+    (docs/trace-format.md).
     """
     library = _library()
     raw, error = _Trace(), _Error()
-    if not library.trace_load(bytes(path), raw, error):
+    if not library.trace_load(bytes(path), _Demand(**DEMAND), raw, error):
         raise TraceError(f"{path}: byte {error.offset}: {error.reason()}")
     try:
         if not library.trace_check(raw, error):
@@ -164,6 +197,13 @@ def read_trace(path: Path) -> Trace:
         )
     finally:
         library.trace_free(raw)
+
+
+def check_memory(path: Path, file_bytes: int, needed: int) -> None:
+    """Raises TraceError if so many bytes of memory are more than files of FILE_BYTES may take."""
+    error = _Error()
+    if not _library().trace_memory_allows(_Contents(others=needed), None, file_bytes, error):
+        raise TraceError(f"{path}: {error.reason()}")
 
 
 def _as_c(path: Path, records: pl.DataFrame, name: str) -> np.ndarray[Any, Any]:

@@ -23,6 +23,7 @@ enum {
         BLOCK_BYTES_MAX = 4 << 20,   /* of any block, decompressed */
         NAME_BYTES_MAX = 4096,       /* of one name, its zero byte counted */
         SOURCE_BYTES_MAX = 1 << 16,  /* of the text in the header */
+        WINDOW_BYTES_MAX = 1 << 27,  /* of a frame; as zstd itself without an option for more */
 };
 
 enum block_kind { BLOCK_CACHES = 1, BLOCK_SITES = 2, BLOCK_RECORDS = 3, BLOCK_END = 4 };
@@ -75,18 +76,41 @@ static inline void **column_of(struct trace *trace, const struct column *column)
 bool trace_fail(struct trace_error *error, uint64_t offset, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* Makes room for @records more entries in every column. */
-bool trace_reserve(struct trace *trace, uint64_t *room, uint64_t records);
+/* The bytes of a file that were read so far, from its first one on. */
+struct input {
+        int file;
+        uint8_t *bytes;
+        size_t have;
+        size_t size; /* of the file */
+};
+
+/* Reads on until there are @until bytes, or all that the file has. They may move. */
+bool input_fetch(struct input *input, uint64_t until, struct trace_error *error);
+
+/* What the header of a zstd frame says. */
+struct frame {
+        uint64_t content; /* bytes, or ZSTD_CONTENTSIZE_UNKNOWN */
+        uint64_t window;  /* bytes */
+        bool has_checksum;
+};
+
+/* Whether a standard zstd frame without dictionary, and with no huge window, begins at @bytes. */
+bool frame_look(const uint8_t *bytes, size_t left, uint64_t offset, struct frame *frame,
+                struct trace_error *error);
+
+/* Makes all columns, each of @records entries. */
+bool trace_columns_make(struct trace *trace, uint64_t records);
 
 /*
- * Adds @count names, @bytes with their zero bytes; false if @text does not have as many, or without
- * memory (errno ENOMEM). The pointers are set by trace_names_finish, because the text moves.
+ * Adds @count names, @bytes with their zero bytes; false if @text does not have as many (errno
+ * EINVAL), if there are 2^32 then (EOVERFLOW), or without memory (ENOMEM). The pointers are set by trace_names_finish, because the text moves.
  */
 bool trace_names_add(struct trace_names *names, const char *text, size_t bytes, uint32_t count);
 bool trace_names_finish(struct trace_names *names);
 
 /* slt.c: the older form, from its first byte on. */
-bool slt_load(const uint8_t *bytes, size_t size, struct trace *trace, struct trace_error *error);
+bool slt_load(struct input *input, const struct trace_demand *demand, struct trace *trace,
+              struct trace_error *error);
 
 /*
  * Whether records from @first on say what a trace can say, by the names and CPUs known so far and

@@ -4,20 +4,27 @@
  * frame's checksum is only known at its end, so counts are not believed before that: memory grows
  * with the data that is there.
  */
+#include "base/checked.h"
 #include "lab/format.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 1 << 20 };
+enum {
+        PIECE_BYTES = 1 << 20,
+        SLT_RECORD_BYTES = 6 * 4 + 2 * 2 + 2 * 1, /* in the file, plain */
+        SLT_CPUS = 256,
+};
 
 /* Plain bytes, one after the other. */
 struct source {
-        ZSTD_inBuffer in;
+        struct input *input;
+        size_t at;            /* in the file */
         ZSTD_DStream *stream; /* NULL: the file is plain */
         size_t hint;          /* bytes the decompressor wants next; 0: the frame has ended */
         size_t asked;         /* where the step that is being taken began */
+        struct frame frame;   /* of the stream */
 };
 
 struct slt_header {
@@ -29,25 +36,35 @@ struct slt_header {
         uint32_t text_bytes;
 };
 
-/* Feeds the decompressor what it asks for, so that an error is found where it is. */
+/* One step of the decompressor, with what it asks for, so that an error is found where it is. */
+static bool step(struct source *source, ZSTD_outBuffer *out, struct trace_error *error)
+{
+        size_t before = out->pos;
+        ZSTD_inBuffer in;
+
+        source->asked = source->at;
+        if (!input_fetch(source->input, (uint64_t)source->at + source->hint, error))
+                return false;
+        in = (ZSTD_inBuffer){source->input->bytes, source->input->have, source->at};
+        if (source->hint < in.size - in.pos)
+                in.size = in.pos + source->hint;
+        source->hint = ZSTD_decompressStream(source->stream, out, &in);
+        if (ZSTD_isError(source->hint))
+                return trace_fail(error, source->asked, "damaged: %s",
+                                  ZSTD_getErrorName(source->hint));
+        source->at = in.pos;
+        if (source->hint && out->pos == before && in.pos == source->asked && in.pos == in.size)
+                return trace_fail(error, in.pos, "the file ends too early");
+        return true;
+}
+
 static bool decompress(struct source *source, ZSTD_outBuffer *out, struct trace_error *error)
 {
         while (out->pos < out->size) {
-                ZSTD_inBuffer step = source->in;
-                size_t before = out->pos;
-
-                source->asked = step.pos;
                 if (!source->hint)
-                        return trace_fail(error, step.pos, "the compressed data ends too early");
-                if (source->hint < step.size - step.pos)
-                        step.size = step.pos + source->hint;
-                source->hint = ZSTD_decompressStream(source->stream, out, &step);
-                if (ZSTD_isError(source->hint))
-                        return trace_fail(error, source->asked, "damaged: %s",
-                                          ZSTD_getErrorName(source->hint));
-                source->in.pos = step.pos;
-                if (out->pos == before && step.pos == source->asked && step.pos == step.size)
-                        return trace_fail(error, step.pos, "the file ends too early");
+                        return trace_fail(error, source->at, "the compressed data ends too early");
+                if (!step(source, out, error))
+                        return false;
         }
         return true;
 }
@@ -58,17 +75,19 @@ static bool read_bytes(struct source *source, void *bytes, size_t count, struct 
 
         if (source->stream)
                 return decompress(source, &out, error);
-        if (count > source->in.size - source->in.pos)
-                return trace_fail(error, source->in.size, "the file ends too early");
-        memcpy(bytes, (const uint8_t *)source->in.src + source->in.pos, count);
-        source->in.pos += count;
+        if (!input_fetch(source->input, (uint64_t)source->at + count, error))
+                return false;
+        if (count > source->input->have - source->at)
+                return trace_fail(error, source->input->have, "the file ends too early");
+        memcpy(bytes, source->input->bytes + source->at, count);
+        source->at += count;
         return true;
 }
 
 /* Reads @count bytes into memory that grows with them. */
 static void *read_growing(struct source *source, uint64_t count, struct trace_error *error)
 {
-        uint8_t *bytes = malloc(1);
+        uint8_t *bytes = malloc(1); /* there is always something */
         uint64_t got = 0;
 
         while (bytes && got < count) {
@@ -86,16 +105,16 @@ static void *read_growing(struct source *source, uint64_t count, struct trace_er
                 bytes = NULL;
         }
         if (!bytes)
-                trace_fail(error, source->in.pos, "no memory for what comes here");
+                trace_fail(error, source->at, "no memory for what comes here");
         return bytes;
 }
 
 static bool read_column(struct source *source, void **column, uint64_t count, size_t bytes,
                         struct trace_error *error)
 {
-        uint64_t all;
+        uint64_t all = 0;
 
-        if (__builtin_mul_overflow(count, bytes, &all))
+        if (!checked_add(&all, count, bytes))
                 return trace_fail(error, 0, "%lu records are more than any file has",
                                   (unsigned long)count);
         *column = read_growing(source, all, error);
@@ -111,13 +130,13 @@ static bool read_widened(struct source *source, uint64_t count, size_t from_byte
 
         if (!read_column(source, &narrow, count, from_bytes, error))
                 return false;
-        wide = calloc(count + 1, to_bytes);
+        wide = calloc(count ? count : 1, to_bytes);
         for (uint64_t i = 0; wide && i < count; i++)
                 memcpy(wide + i * to_bytes, (uint8_t *)narrow + i * from_bytes, from_bytes);
         free(narrow);
         *column = wide;
         return wide ||
-               trace_fail(error, source->in.pos, "no memory for %lu records", (unsigned long)count);
+               trace_fail(error, source->at, "no memory for %lu records", (unsigned long)count);
 }
 
 /* Where @count names end, in bytes; 0 if there are fewer. */
@@ -148,6 +167,8 @@ static bool read_all_names(struct source *source, const struct slt_header *heade
         sound = trace_names_add(&trace->caches, text, end, header->caches) &&
                 trace_names_add(&trace->sites, text + end, header->text_bytes - end, header->sites);
         free(text);
+        if (!sound && errno == ENOMEM)
+                return trace_fail(error, source->asked, "no memory for names");
         return sound ||
                trace_fail(error, source->asked, "expected the names of %u caches and %u sites",
                           header->caches, header->sites);
@@ -172,7 +193,9 @@ static bool read_columns(struct source *source, uint64_t records, struct trace *
                         return false;
         trace->records = records;
         for (uint64_t i = 1; i < records; i++)
-                trace->time[i] += trace->time[i - 1];
+                if (!checked_add(&trace->time[i], trace->time[i - 1], 1))
+                        return trace_fail(error, source->at, "record %lu is later than any clock",
+                                          (unsigned long)i);
         return true;
 }
 
@@ -182,23 +205,49 @@ static bool read_to_the_end(struct source *source, struct trace_error *error)
         uint8_t more;
         ZSTD_outBuffer out = {&more, 1, 0};
 
-        while (source->stream && source->hint && !out.pos) {
-                ZSTD_inBuffer *in = &source->in;
-                size_t from = in->pos;
-
-                source->hint = ZSTD_decompressStream(source->stream, &out, in);
-                if (ZSTD_isError(source->hint))
-                        return trace_fail(error, from, "damaged: %s",
-                                          ZSTD_getErrorName(source->hint));
-                if (in->pos == from && !out.pos && source->hint)
-                        return trace_fail(error, from, "the file ends too early");
-        }
-        if (out.pos || source->in.pos != source->in.size)
-                return trace_fail(error, source->in.pos, "more data follows behind the trace");
+        while (source->stream && source->hint && !out.pos)
+                if (!step(source, &out, error))
+                        return false;
+        if (out.pos || source->at != source->input->size)
+                return trace_fail(error, source->at, "more data follows behind the trace");
         return true;
 }
 
-static bool read_trace(struct source *source, struct trace *trace, struct trace_error *error)
+/*
+ * Whether the data can be as long as the header says, and may be: where the frame does not say
+ * its length, memory is what bounds the counts.
+ */
+static bool header_fits(const struct source *source, const struct slt_header *header,
+                        const struct trace_demand *demand, struct trace_error *error)
+{
+        uint64_t there = source->stream ? source->frame.content : source->input->size;
+        uint64_t bytes = sizeof(*header) + header->text_bytes;
+        struct trace_contents contents = {
+                .records = header->records,
+                .objects = header->objects,
+                .cpus = SLT_CPUS,
+                .names = (uint64_t)header->caches + header->sites,
+                .name_bytes = header->text_bytes,
+                /* Names are copied. */
+                .others = source->frame.window + header->text_bytes,
+        };
+
+        if (there != ZSTD_CONTENTSIZE_UNKNOWN &&
+            (!checked_add(&bytes, header->records, SLT_RECORD_BYTES) || bytes > there))
+                return trace_fail(error, source->input->size,
+                                  "the file ends too early for %lu records and %u bytes of names",
+                                  (unsigned long)header->records, header->text_bytes);
+        /* Readers make tables of objects. */
+        if (header->objects > header->records)
+                return trace_fail(error, 0, "%u objects in %lu records; expected one of each",
+                                  header->objects, (unsigned long)header->records);
+        /* For a while a column is narrow and wide at once. A sum beyond 64 bits is refused below. */
+        checked_add(&contents.others, header->records, sizeof(uint32_t));
+        return trace_memory_allows(&contents, demand, source->input->size, error);
+}
+
+static bool read_trace(struct source *source, const struct trace_demand *demand,
+                       struct trace *trace, struct trace_error *error)
 {
         struct slt_header header;
         uint32_t cpus = 0;
@@ -207,13 +256,10 @@ static bool read_trace(struct source *source, struct trace *trace, struct trace_
                 return false;
         if (memcmp(header.magic, SLT_MAGIC, MAGIC_BYTES) != 0)
                 return trace_fail(error, 0, "expected " SLT_MAGIC);
-        if (!read_all_names(source, &header, trace, error) ||
+        if (!header_fits(source, &header, demand, error) ||
+            !read_all_names(source, &header, trace, error) ||
             !read_columns(source, header.records, trace, error) || !read_to_the_end(source, error))
                 return false;
-        /* Readers make tables of objects. */
-        if (header.objects > header.records)
-                return trace_fail(error, 0, "%u objects in %lu records; expected one of each",
-                                  header.objects, (unsigned long)header.records);
         for (uint64_t i = 0; i < trace->records; i++)
                 cpus = cpus > trace->cpu[i] ? cpus : trace->cpu[i] + 1u;
         trace->cpus = cpus;
@@ -222,21 +268,32 @@ static bool read_trace(struct source *source, struct trace *trace, struct trace_
         trace->source = calloc(1, 1);
         if (!trace->source)
                 return trace_fail(error, 0, "no memory");
-        return trace_records_valid(trace, 0, trace->objects, source->in.size, error);
+        return trace_records_valid(trace, 0, trace->objects, source->input->size, error);
 }
 
-bool slt_load(const uint8_t *bytes, size_t size, struct trace *trace, struct trace_error *error)
+static bool start_stream(struct source *source, struct trace_error *error)
 {
-        struct source source = {.in = {bytes, size, 0}};
+        const struct input *input = source->input;
+
+        if (!frame_look(input->bytes, input->have, 0, &source->frame, error))
+                return false;
+        source->stream = ZSTD_createDStream();
+        if (!source->stream)
+                return trace_fail(error, 0, "no memory");
+        source->hint = ZSTD_initDStream(source->stream);
+        return true;
+}
+
+bool slt_load(struct input *input, const struct trace_demand *demand, struct trace *trace,
+              struct trace_error *error)
+{
+        struct source source = {.input = input};
         bool sound;
 
-        if (size < MAGIC_BYTES || memcmp(bytes, SLT_MAGIC, MAGIC_BYTES) != 0) {
-                source.stream = ZSTD_createDStream();
-                if (!source.stream)
-                        return trace_fail(error, 0, "no memory");
-                source.hint = ZSTD_initDStream(source.stream);
-        }
-        sound = read_trace(&source, trace, error);
+        if ((input->have < MAGIC_BYTES || memcmp(input->bytes, SLT_MAGIC, MAGIC_BYTES) != 0) &&
+            !start_stream(&source, error))
+                return false;
+        sound = read_trace(&source, demand, trace, error);
         ZSTD_freeDStream(source.stream);
         return sound;
 }

@@ -2,6 +2,7 @@
 /*
  * Traces in memory: room for columns, names, and what a trace can and cannot say.
  */
+#include "base/checked.h"
 #include "lab/format.h"
 
 #include <errno.h>
@@ -21,35 +22,82 @@ bool trace_fail(struct trace_error *error, uint64_t offset, const char *format, 
         return false;
 }
 
-bool trace_reserve(struct trace *trace, uint64_t *room, uint64_t records)
+/* Bytes that may be taken. */
+static bool memory_allowed(uint64_t file_bytes, uint64_t *allowed, struct trace_error *error)
 {
-        uint64_t wanted = trace->records + records;
+        const char *given = getenv(TRACE_MEMORY_VARIABLE);
+        char *end;
 
-        if (wanted <= *room && *room)
+        *allowed = 0;
+        if (!given) {
+                if (!checked_add(allowed, file_bytes, TRACE_MEMORY_MULTIPLE))
+                        *allowed = UINT64_MAX;
+                if (*allowed < TRACE_MEMORY_LEAST)
+                        *allowed = TRACE_MEMORY_LEAST;
                 return true;
-        wanted = wanted < *room * 2 ? *room * 2 : wanted;
-        wanted = wanted ? wanted : 1;
-        for (unsigned int i = 0; i < COLUMNS; i++) {
-                void **column = column_of(trace, &columns[i]);
-                void *moved = realloc(*column, wanted * columns[i].bytes);
-
-                if (!moved)
-                        return false;
-                *column = moved;
         }
-        *room = wanted;
+        errno = 0;
+        *allowed = strtoull(given, &end, 10);
+        if (*given < '0' || *given > '9' || *end || errno)
+                return trace_fail(error, 0, TRACE_MEMORY_VARIABLE "=%.64s: expected bytes", given);
+        return true;
+}
+
+bool trace_memory_allows(const struct trace_contents *contents, const struct trace_demand *demand,
+                         uint64_t file_bytes, struct trace_error *error)
+{
+        static const struct trace_demand nothing;
+        const struct trace_demand *more = demand ? demand : &nothing;
+        uint64_t needed = file_bytes;
+        uint64_t allowed;
+
+        if (!memory_allowed(file_bytes, &allowed, error))
+                return false;
+        /* trace_check takes a byte of each object. */
+        if (!checked_add(&needed, contents->records, RECORD_BYTES) ||
+            !checked_add(&needed, contents->records, more->record) ||
+            !checked_add(&needed, contents->objects, more->object + 1) ||
+            !checked_add(&needed, contents->cpus, more->cpu) ||
+            !checked_add(&needed, contents->names, more->name + sizeof(char *)) ||
+            !checked_add(&needed, contents->name_bytes, more->name_byte + 1) ||
+            !checked_add(&needed, contents->others, 1))
+                return trace_fail(error, 0, "%lu records take more memory than any machine has",
+                                  (unsigned long)contents->records);
+        if (needed <= allowed)
+                return true;
+        return trace_fail(error, 0,
+                          "it takes %lu bytes of memory, and a file of %lu may take %lu; "
+                          "--memory %luM allows it",
+                          (unsigned long)needed, (unsigned long)file_bytes, (unsigned long)allowed,
+                          (unsigned long)(needed >> 20) + 1);
+}
+
+bool trace_columns_make(struct trace *trace, uint64_t records)
+{
+        for (unsigned int i = 0; i < COLUMNS; i++) {
+                uint64_t bytes = 1; /* there is always a column */
+
+                if (checked_add(&bytes, records, columns[i].bytes))
+                        *column_of(trace, &columns[i]) = malloc(bytes);
+                if (!*column_of(trace, &columns[i]))
+                        return false;
+        }
         return true;
 }
 
 bool trace_names_add(struct trace_names *names, const char *text, size_t bytes, uint32_t count)
 {
-        uint32_t found = 0;
+        size_t found = 0;
+        uint32_t all;
         char *moved;
 
         for (size_t i = 0; i < bytes; i++)
                 found += !text[i];
         errno = EINVAL;
         if (found != count || (bytes && text[bytes - 1]))
+                return false;
+        errno = EOVERFLOW;
+        if (__builtin_add_overflow(names->count, count, &all))
                 return false;
         errno = ENOMEM;
         moved = realloc(names->text, names->text_bytes + bytes + 1);
@@ -58,7 +106,7 @@ bool trace_names_add(struct trace_names *names, const char *text, size_t bytes, 
         names->text = moved;
         memcpy(names->text + names->text_bytes, text, bytes);
         names->text_bytes += bytes;
-        names->count += count;
+        names->count = all;
         return true;
 }
 
@@ -66,7 +114,7 @@ bool trace_names_finish(struct trace_names *names)
 {
         const char *text = names->text;
 
-        names->name = malloc((names->count + 1) * sizeof(*names->name));
+        names->name = calloc((size_t)names->count + 1, sizeof(*names->name));
         if (!names->name)
                 return false;
         for (uint32_t i = 0; i < names->count; i++) {
@@ -139,25 +187,30 @@ static const char *wrong_operation(enum trace_operation operation, enum life lif
         return life == LIVES ? NULL : "frees an object a second time";
 }
 
-bool trace_check(const struct trace *trace, struct trace_error *error)
+static bool check_lives(const struct trace *trace, uint8_t *lives, struct trace_error *error)
 {
-        uint8_t *lives = calloc(trace->objects + 1, 1);
-
-        if (!lives)
-                return trace_fail(error, 0, "no memory for %lu objects",
-                                  (unsigned long)trace->objects);
         for (uint64_t i = 0; i < trace->records; i++) {
                 enum trace_operation operation = trace->operation[i] & TRACE_OPERATION_MASK;
                 uint8_t *life = &lives[trace->object[i]];
                 const char *wrong = wrong_operation(operation, *life);
 
-                if (wrong) {
-                        free(lives);
+                if (wrong)
                         return trace_fail(error, 0, "record %lu %s: %u", (unsigned long)i, wrong,
                                           trace->object[i]);
-                }
                 *life = operation == TRACE_ALLOC || operation == TRACE_PAGE_ALLOC ? LIVES : GONE;
         }
-        free(lives);
         return true;
+}
+
+bool trace_check(const struct trace *trace, struct trace_error *error)
+{
+        uint8_t *lives = calloc(trace->objects + 1, 1);
+        bool sound;
+
+        if (!lives)
+                return trace_fail(error, 0, "no memory for %lu objects",
+                                  (unsigned long)trace->objects);
+        sound = check_lives(trace, lives, error);
+        free(lives);
+        return sound;
 }

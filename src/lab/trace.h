@@ -35,7 +35,13 @@ enum {
         TRACE_SITE_UNKNOWN = 0,
         TRACE_CACHES_MAX = 1 << 16,
         TRACE_CPUS_MAX = 1 << 16,
+        /* What may be taken: so many times the bytes of the file, and always this. */
+        TRACE_MEMORY_MULTIPLE = 128,
+        TRACE_MEMORY_LEAST = 256 << 20,
 };
+
+/* In the environment: bytes that may be taken instead. Option --memory of the kmem command sets it. */
+#define TRACE_MEMORY_VARIABLE "KMEM_TRACE_MEMORY"
 
 /* Names by id; each ends with a zero byte. */
 struct trace_names {
@@ -73,14 +79,44 @@ struct trace_error {
         char text[240];  /* one line, without the file's name */
 };
 
+/* Bytes that somebody takes for each record and so on of a trace. */
+struct trace_demand {
+        uint64_t record;
+        uint64_t object;
+        uint64_t cpu;
+        uint64_t name;      /* of a cache or site */
+        uint64_t name_byte; /* of its text */
+};
+
+/* How many of them there are. */
+struct trace_contents {
+        uint64_t records;
+        uint64_t objects;
+        uint64_t cpus;
+        uint64_t names;
+        uint64_t name_bytes;
+        uint64_t others; /* bytes that are taken besides */
+};
+
+/*
+ * trace_memory_allows - whether a file of so many bytes may have that much memory taken
+ * @demand: beside what a loaded trace takes; may be NULL
+ *
+ * Returns false with *error saying how much is needed, and which option allows it; its offset is 0.
+ */
+bool trace_memory_allows(const struct trace_contents *contents, const struct trace_demand *demand,
+                         uint64_t file_bytes, struct trace_error *error);
+
 /*
  * trace_load - read a whole trace of either form, told apart by content
+ * @demand: what the caller will take for the trace besides; may be NULL
  *
- * Returns false with *error set if the file cannot be read, was cut short, is damaged, or says
- * what no trace can say (an id that has no name, an unknown operation, a newer version). Then
- * *trace is empty. Free with trace_free.
+ * Returns false with *error set if the file cannot be read, was cut short, is damaged, says what
+ * no trace can say (an id that has no name, an unknown operation, a newer version), or needs more
+ * memory than it may take. Then *trace is empty. Free with trace_free.
  */
-bool trace_load(const char *path, struct trace *trace, struct trace_error *error);
+bool trace_load(const char *path, const struct trace_demand *demand, struct trace *trace,
+                struct trace_error *error);
 
 /* Writes a whole trace; false with *error set (offset 0), and then no file is left. */
 bool trace_save(const char *path, const struct trace *trace, struct trace_error *error);
@@ -91,8 +127,8 @@ void trace_free(struct trace *trace);
  * trace_check - whether the lives of objects are whole
  *
  * Each id is allocated at most once and freed at most once, after that; orphans have no
- * allocation. Returns false with *error saying the first record (counted from 0) that is wrong;
- * its offset is 0.
+ * allocation. Returns false with *error saying the first record (counted from 0) that is wrong, or
+ * that there is no memory for a byte of each object; its offset is 0.
  */
 bool trace_check(const struct trace *trace, struct trace_error *error);
 

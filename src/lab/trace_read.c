@@ -9,21 +9,23 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the header of a zstd frame (RFC 8878, 3.1.1.1). */
-enum { FRAME_DESCRIPTOR = 4, FRAME_HAS_CHECKSUM = 4 };
+/* What a frame may take in the file: zstd's bound for a block that cannot be compressed. */
+#define FRAME_BYTES_MAX ZSTD_COMPRESSBOUND(BLOCK_BYTES_MAX)
+
+/* Ids have 32 bits. */
+#define OBJECTS_MAX ((uint64_t)UINT32_MAX + 1)
 
 /* The file, and the block that is being read. */
 struct reading {
-        const uint8_t *bytes;
-        size_t size;
+        struct input *input;
         size_t at;      /* of the next frame */
         size_t started; /* of the frame of this block */
         uint8_t *block;
         size_t block_bytes;
+        size_t block_room;
         uint64_t room; /* entries in the columns */
         uint64_t last_time;
 };
@@ -33,38 +35,102 @@ static bool no_memory(const struct reading *reading, struct trace_error *error)
         return trace_fail(error, reading->started, "no memory for what comes here");
 }
 
+static bool make_block_room(struct reading *reading, size_t bytes)
+{
+        if (bytes <= reading->block_room)
+                return true;
+        free(reading->block);
+        reading->block = malloc(bytes);
+        reading->block_room = reading->block ? bytes : 0;
+        return reading->block != NULL;
+}
+
 /* Decompresses the next frame into reading->block. */
 static bool next_block(struct reading *reading, struct trace_error *error)
 {
-        static const uint8_t magic[] = {0x28, 0xb5, 0x2f, 0xfd};
-        const uint8_t *frame = reading->bytes + reading->at;
-        size_t left = reading->size - reading->at;
-        unsigned long long plain;
+        struct input *input = reading->input;
+        size_t at = reading->at;
+        struct frame frame;
         size_t packed;
         size_t got;
 
-        reading->started = reading->at;
-        if (!left)
-                return trace_fail(error, reading->at, "the file ends without its end block");
-        if (!reading->at && (left < sizeof(magic) || memcmp(frame, magic, sizeof(magic)) != 0))
-                return trace_fail(error, 0, "expected a trace: zstd frames, or " SLT_MAGIC);
-        packed = ZSTD_findFrameCompressedSize(frame, left);
+        reading->started = at;
+        if (!input_fetch(input, (uint64_t)at + FRAME_BYTES_MAX, error))
+                return false;
+        if (at == input->have)
+                return trace_fail(error, at, "the file ends without its end block");
+        if (!frame_look(input->bytes + at, input->have - at, at, &frame, error))
+                return false;
+        packed = ZSTD_findFrameCompressedSize(input->bytes + at, input->have - at);
         if (ZSTD_isError(packed))
-                return trace_fail(error, reading->at, "expected a whole zstd frame: %s",
+                return trace_fail(error, at, "expected a whole zstd frame: %s",
                                   ZSTD_getErrorName(packed));
-        plain = ZSTD_getFrameContentSize(frame, left);
-        if (plain < sizeof(struct block_header) || plain > BLOCK_BYTES_MAX)
-                return trace_fail(error, reading->at,
+        if (frame.content < sizeof(struct block_header) || frame.content > BLOCK_BYTES_MAX)
+                return trace_fail(error, at,
                                   "expected a block of %zu to %d bytes with its size stated",
                                   sizeof(struct block_header), BLOCK_BYTES_MAX);
-        if (!(frame[FRAME_DESCRIPTOR] & FRAME_HAS_CHECKSUM))
-                return trace_fail(error, reading->at, "expected a block with a checksum");
-        got = ZSTD_decompress(reading->block, BLOCK_BYTES_MAX, frame, packed);
+        if (!frame.has_checksum)
+                return trace_fail(error, at, "expected a block with a checksum");
+        if (!make_block_room(reading, frame.content))
+                return no_memory(reading, error);
+        got = ZSTD_decompress(reading->block, frame.content, input->bytes + at, packed);
         if (ZSTD_isError(got))
-                return trace_fail(error, reading->at, "damaged block: %s", ZSTD_getErrorName(got));
+                return trace_fail(error, at, "damaged block: %s", ZSTD_getErrorName(got));
+        if (got != frame.content)
+                return trace_fail(error, at, "a block of %zu bytes; its frame says %lu", got,
+                                  (unsigned long)frame.content);
         reading->block_bytes = got;
         reading->at += packed;
         return true;
+}
+
+static uint64_t least(uint64_t one, uint64_t other)
+{
+        return one < other ? one : other;
+}
+
+/*
+ * What there is in the blocks from here on, so that all of it is known before any is kept. A block
+ * that is not sound ends the count, and is named when it is read; what its header says is not
+ * believed beyond what the block has room for.
+ */
+static void count_blocks(struct reading *reading, struct trace_contents *contents)
+{
+        size_t first = reading->at;
+        struct block_header header = {0};
+        struct trace_error unsound;
+
+        while (header.kind != BLOCK_END && next_block(reading, &unsound)) {
+                uint64_t bytes = reading->block_bytes - sizeof(header);
+
+                memcpy(&header, reading->block, sizeof(header));
+                if (header.kind == BLOCK_CACHES || header.kind == BLOCK_SITES) {
+                        contents->names += least(header.count, bytes);
+                        contents->name_bytes += bytes;
+                } else if (header.kind == BLOCK_RECORDS) {
+                        contents->records += least(header.count, bytes / RECORD_BYTES);
+                } else if (header.kind == BLOCK_END &&
+                           reading->block_bytes == sizeof(struct end_block)) {
+                        struct end_block end;
+
+                        memcpy(&end, reading->block, sizeof(end));
+                        contents->objects = end.objects <= OBJECTS_MAX ? end.objects : 0;
+                }
+        }
+        reading->at = first;
+}
+
+/* Makes the columns, if there may be as much memory. */
+static bool make_room(struct reading *reading, const struct trace_demand *demand,
+                      struct trace *trace, struct trace_error *error)
+{
+        struct trace_contents contents = {.cpus = trace->cpus, .others = BLOCK_BYTES_MAX};
+
+        count_blocks(reading, &contents);
+        if (!trace_memory_allows(&contents, demand, reading->input->size, error))
+                return false;
+        reading->room = contents.records;
+        return trace_columns_make(trace, contents.records) || no_memory(reading, error);
 }
 
 static bool read_header(struct reading *reading, struct trace *trace, struct trace_error *error)
@@ -99,11 +165,16 @@ static bool read_names(struct reading *reading, struct trace_names *names, uint3
                        struct trace_error *error)
 {
         const char *text = (const char *)reading->block + sizeof(struct block_header);
+        size_t bytes = reading->block_bytes - sizeof(struct block_header);
 
-        if (trace_names_add(names, text, reading->block_bytes - sizeof(struct block_header), count))
+        if (trace_names_add(names, text, bytes, count))
                 return true;
         if (errno == ENOMEM)
                 return no_memory(reading, error);
+        if (errno == EOVERFLOW)
+                return trace_fail(error, reading->started,
+                                  "%u names behind %u others; expected at most %u in all", count,
+                                  names->count, UINT32_MAX);
         return trace_fail(error, reading->started, "expected %u names, each with a zero byte",
                           count);
 }
@@ -142,8 +213,8 @@ static bool read_records(struct reading *reading, struct trace *trace, uint32_t 
                         "expected %d bytes for each of at most %d records, not %zu for %u",
                         RECORD_BYTES, BLOCK_RECORDS_MAX,
                         reading->block_bytes - sizeof(struct block_header), count);
-        if (!trace_reserve(trace, &reading->room, count))
-                return no_memory(reading, error);
+        if (count > reading->room - trace->records)
+                return trace_fail(error, reading->started, "more records than were counted");
         for (unsigned int i = 0; i < COLUMNS; i++) {
                 uint8_t *column = *column_of(trace, &columns[i]);
 
@@ -153,7 +224,7 @@ static bool read_records(struct reading *reading, struct trace *trace, uint32_t 
         if (!add_up_times(reading, trace, count, error))
                 return false;
         trace->records += count;
-        return trace_records_valid(trace, first, (uint64_t)UINT32_MAX + 1, reading->started, error);
+        return trace_records_valid(trace, first, OBJECTS_MAX, reading->started, error);
 }
 
 static bool read_end(struct reading *reading, struct trace *trace, struct trace_error *error)
@@ -167,13 +238,13 @@ static bool read_end(struct reading *reading, struct trace *trace, struct trace_
         if (end.records != trace->records)
                 return trace_fail(error, reading->started, "%lu records are there; expected %lu",
                                   (unsigned long)trace->records, (unsigned long)end.records);
-        if (reading->at != reading->size)
+        if (reading->at != reading->input->size)
                 return trace_fail(error, reading->at, "%zu bytes follow behind the end block",
-                                  reading->size - reading->at);
-        /* Ids have 32 bits; whoever makes a table of objects needs no look for overflows. */
-        if (end.objects > (uint64_t)UINT32_MAX + 1)
+                                  reading->input->size - reading->at);
+        /* Whoever makes a table of objects needs no look for overflows. */
+        if (end.objects > OBJECTS_MAX)
                 return trace_fail(error, reading->started, "%lu objects; expected at most %lu",
-                                  (unsigned long)end.objects, (unsigned long)UINT32_MAX + 1);
+                                  (unsigned long)end.objects, (unsigned long)OBJECTS_MAX);
         trace->objects = end.objects;
         return trace_records_valid(trace, 0, end.objects, reading->started, error);
 }
@@ -209,16 +280,20 @@ static bool read_blocks(struct reading *reading, struct trace *trace, struct tra
         }
 }
 
-/* Which form it is stands in the first bytes of the first frame, or of the file. */
-static bool is_slt(const uint8_t *bytes, size_t size)
+/* Which form it is stands in the first bytes of the file, or of its first frame. */
+static bool is_slt(const struct input *input)
 {
         char magic[MAGIC_BYTES];
-        ZSTD_inBuffer in = {bytes, size, 0};
+        ZSTD_inBuffer in = {input->bytes, input->have, 0};
         ZSTD_outBuffer out = {magic, sizeof(magic), 0};
+        struct trace_error error;
+        struct frame frame;
         ZSTD_DStream *stream;
 
-        if (size >= MAGIC_BYTES && !memcmp(bytes, SLT_MAGIC, MAGIC_BYTES))
+        if (input->have >= MAGIC_BYTES && !memcmp(input->bytes, SLT_MAGIC, MAGIC_BYTES))
                 return true;
+        if (!frame_look(input->bytes, input->have, 0, &frame, &error))
+                return false;
         stream = ZSTD_createDStream();
         while (stream && out.pos < out.size && in.pos < in.size)
                 if (ZSTD_isError(ZSTD_decompressStream(stream, &out, &in)))
@@ -227,53 +302,51 @@ static bool is_slt(const uint8_t *bytes, size_t size)
         return out.pos == sizeof(magic) && !memcmp(magic, SLT_MAGIC, MAGIC_BYTES);
 }
 
-static bool load_blocks(const uint8_t *bytes, size_t size, struct trace *trace,
+static bool load_blocks(struct input *input, const struct trace_demand *demand, struct trace *trace,
                         struct trace_error *error)
 {
-        struct reading reading = {.bytes = bytes, .size = size, .block = malloc(BLOCK_BYTES_MAX)};
-        bool sound = reading.block || no_memory(&reading, error);
+        struct reading reading = {.input = input};
+        bool sound = next_block(&reading, error) && read_header(&reading, trace, error) &&
+                     make_room(&reading, demand, trace, error) &&
+                     read_blocks(&reading, trace, error);
 
-        sound = sound && next_block(&reading, error) && read_header(&reading, trace, error) &&
-                read_blocks(&reading, trace, error);
         free(reading.block);
-        if (sound && !trace_reserve(trace, &reading.room, 0))
-                sound = no_memory(&reading, error);
         return sound;
 }
 
-static bool load(const uint8_t *bytes, size_t size, struct trace *trace, struct trace_error *error)
+static bool load(struct input *input, const struct trace_demand *demand, struct trace *trace,
+                 struct trace_error *error)
 {
-        if (!size)
+        if (!input->size)
                 return trace_fail(error, 0, "the file is empty; expected a trace");
-        if (is_slt(bytes, size) ? !slt_load(bytes, size, trace, error)
-                                : !load_blocks(bytes, size, trace, error))
+        /* The first block is in it, and what stands in front of that. */
+        if (!input_fetch(input, 2 * ZSTD_BLOCKSIZE_MAX, error))
+                return false;
+        if (is_slt(input) ? !slt_load(input, demand, trace, error)
+                          : !load_blocks(input, demand, trace, error))
                 return false;
         if (!trace_names_finish(&trace->caches) || !trace_names_finish(&trace->sites))
-                return trace_fail(error, size, "no memory for names");
+                return trace_fail(error, input->size, "no memory for names");
         return true;
 }
 
-static bool load_file(int file, struct trace *trace, struct trace_error *error)
+static bool load_file(int file, const struct trace_demand *demand, struct trace *trace,
+                      struct trace_error *error)
 {
+        struct input input = {.file = file};
         struct stat status;
-        void *bytes = NULL;
-        size_t size;
         bool sound;
 
         if (fstat(file, &status) || !S_ISREG(status.st_mode))
                 return trace_fail(error, 0, "expected a regular file");
-        size = (size_t)status.st_size;
-        if (size)
-                bytes = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
-        if (bytes == MAP_FAILED)
-                return trace_fail(error, 0, "cannot map the file: %s", strerror(errno));
-        sound = load(bytes, size, trace, error);
-        if (bytes)
-                munmap(bytes, size);
+        input.size = (size_t)status.st_size;
+        sound = load(&input, demand, trace, error);
+        free(input.bytes);
         return sound;
 }
 
-bool trace_load(const char *path, struct trace *trace, struct trace_error *error)
+bool trace_load(const char *path, const struct trace_demand *demand, struct trace *trace,
+                struct trace_error *error)
 {
         int file = open(path, O_RDONLY | O_CLOEXEC);
         bool sound;
@@ -281,7 +354,7 @@ bool trace_load(const char *path, struct trace *trace, struct trace_error *error
         memset(trace, 0, sizeof(*trace));
         if (file < 0)
                 return trace_fail(error, 0, "cannot open the file: %s", strerror(errno));
-        sound = load_file(file, trace, error);
+        sound = load_file(file, demand, trace, error);
         close(file);
         if (!sound)
                 trace_free(trace);

@@ -55,11 +55,11 @@ unsigned int number_of(const char *name, const char *value, unsigned int most)
         return (unsigned int)parsed;
 }
 
-void load_or_die(const char *path, struct trace *trace)
+void load_or_die(const char *path, const struct trace_demand *demand, struct trace *trace)
 {
         struct trace_error error;
 
-        if (!trace_load(path, trace, &error))
+        if (!trace_load(path, demand, trace, &error))
                 die("%s: byte %lu: %s", path, (unsigned long)error.offset, error.text);
         if (!trace_check(trace, &error))
                 die("%s: %s", path, error.text);

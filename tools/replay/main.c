@@ -43,6 +43,12 @@ static void read_argument(struct plan *plan, const char *argument)
 int main(int argc, char **argv)
 {
         struct plan plan = {.nodes = 1, .repeat = 1, .options = ""};
+        /* Of one copy; who asks for more of them takes as many times these. */
+        static const struct trace_demand demand = {
+                .record = STEPS_RECORD_BYTES,
+                .object = STEPS_OBJECT_BYTES + sizeof(void *),
+                .cpu = sizeof(uint16_t),
+        };
         struct sim_machine machine;
         struct trace trace;
         struct replay replay;
@@ -53,7 +59,7 @@ int main(int argc, char **argv)
                 refuse("expected a trace, then NAME=VALUE");
         for (int i = 2; i < argc; i++)
                 read_argument(&plan, argv[i]);
-        load_or_die(argv[1], &trace);
+        load_or_die(argv[1], &demand, &trace);
         if (!plan.cpus)
                 plan.cpus = min_of(max_of(trace.cpus, 1u), SIM_CPUS_MAX);
         machine = (struct sim_machine){

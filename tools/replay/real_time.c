@@ -429,6 +429,11 @@ static void read_argument(struct machine *machine, const char *argument)
 
 int main(int argc, char **argv)
 {
+        /* A worker has the numbers of its steps, and an object a place, before it was moved and after. */
+        static const struct trace_demand demand = {
+                .record = STEPS_RECORD_BYTES + sizeof(uint32_t),
+                .object = STEPS_OBJECT_BYTES + sizeof(uint32_t) + sizeof(void *),
+        };
         struct machine machine = {.window = WINDOW};
         struct memory memory = {0};
         struct trace trace;
@@ -439,7 +444,7 @@ int main(int argc, char **argv)
                 refuse("expected a trace, then NAME=VALUE");
         for (int i = 2; i < argc; i++)
                 read_argument(&machine, argv[i]);
-        load_or_die(argv[1], &trace);
+        load_or_die(argv[1], &demand, &trace);
         if (!heap_ready())
                 die("the heap cannot be set up");
         replay_prepare(&replay, &trace, PLACES_OF_LIVES);

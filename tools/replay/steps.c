@@ -235,16 +235,17 @@ static void make_steps(struct making *making)
 
 void replay_prepare(struct replay *replay, const struct trace *trace, enum places places)
 {
+        size_t objects = trace->objects + 1;
         struct making making = {
                 .replay = replay,
                 .trace = trace,
                 .strides = need(malloc(sizeof(struct stride))),
                 .stride_count = 1,
-                .first_stride = need(calloc(trace->caches.count + 1, sizeof(uint32_t))),
-                .source_of = need(calloc(trace->objects + 1, sizeof(uint32_t))),
-                .bytes_of = need(calloc(trace->objects + 1, sizeof(uint64_t))),
-                .place_of = need(calloc(trace->objects + 1, sizeof(uint32_t))),
-                .free_places = need(calloc(trace->objects + 1, sizeof(uint32_t))),
+                .first_stride = need(calloc((size_t)trace->caches.count + 1, sizeof(uint32_t))),
+                .source_of = need(calloc(objects, sizeof(uint32_t))),
+                .bytes_of = need(calloc(objects, sizeof(uint64_t))),
+                .place_of = need(calloc(objects, sizeof(uint32_t))),
+                .free_places = need(calloc(objects, sizeof(uint32_t))),
                 .places = places,
         };
 

@@ -46,6 +46,12 @@ struct replay {
         uint64_t orphans;       /* left out: what they free was allocated before the trace began */
 };
 
+/* Memory that replay_prepare takes: for a record its step, for an object an entry in four tables. */
+enum {
+        STEPS_RECORD_BYTES = sizeof(struct step),
+        STEPS_OBJECT_BYTES = sizeof(uint64_t) + 3 * sizeof(uint32_t),
+};
+
 /* Prints a line and ends the program. */
 void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 /* The same for arguments that are wrong, with status 2. */
@@ -55,7 +61,7 @@ void *need(void *memory);
 /* The number of an argument NAME=VALUE, from 1 to @most; ends the program if it is none. */
 unsigned int number_of(const char *name, const char *value, unsigned int most);
 /* Reads and checks a trace; ends the program if it is none. */
-void load_or_die(const char *path, struct trace *trace);
+void load_or_die(const char *path, const struct trace_demand *demand, struct trace *trace);
 
 enum places {
         PLACES_REUSED,   /* a place is used again when its object is gone */
