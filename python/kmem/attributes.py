@@ -171,7 +171,11 @@ def read_cache(folder: Path, unknown: set[str]) -> dict[str, Value]:
     for file in folder.iterdir():
         if file.name in PARSERS:
             try:
-                values[file.name] = parse_attribute(file.name, file.read_text())
+                values[file.name] = parse_attribute(file.name, file.read_text(encoding="utf-8"))
+            except UnicodeDecodeError:
+                raise AttributeFormatError(
+                    f"{folder.name}: attribute {file.name}: expected text in UTF-8"
+                ) from None
             except AttributeFormatError as error:
                 raise AttributeFormatError(f"{folder.name}: {error}") from None
         else:

@@ -15,11 +15,13 @@ HEADER_LINE = (
     " : tunables <limit> <batchcount> <sharedfactor>"
     " : slabdata <active_slabs> <num_slabs> <sharedavail>"
 )
+# Numbers of at most 64 bits.
 CACHE_LINE = re.compile(
-    r"(?P<name>\S+) +(?P<active_objects>\d+) +(?P<objects>\d+) +(?P<object_size>\d+)"
-    r" +(?P<objects_per_slab>\d+) +(?P<pages_per_slab>\d+)"
-    r" : tunables +(?P<limit>\d+) +(?P<batchcount>\d+) +(?P<shared_factor>\d+)"
-    r" : slabdata +(?P<active_slabs>\d+) +(?P<slabs>\d+) +(?P<shared_available>\d+)"
+    r"(?P<name>\S+) +(?P<active_objects>\d{1,19}) +(?P<objects>\d{1,19}) +(?P<object_size>\d{1,19})"
+    r" +(?P<objects_per_slab>\d{1,19}) +(?P<pages_per_slab>\d{1,19})"
+    r" : tunables +(?P<limit>\d{1,19}) +(?P<batchcount>\d{1,19}) +(?P<shared_factor>\d{1,19})"
+    r" : slabdata +(?P<active_slabs>\d{1,19}) +(?P<slabs>\d{1,19}) +(?P<shared_available>\d{1,19})",
+    re.ASCII,
 )
 
 
