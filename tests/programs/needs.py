@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from dropin import ROOT, SYSTEM_PATH
+from dropin import ROOT, SYSTEM_PATH, Finished
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ def install(**streams: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [ROOT / "scripts" / "debian-packages", *packages], text=True, check=False, **streams
     )
+
+
+def skip_as_told(finished: Finished) -> None:
+    """Programs of our own say with status 77 what the machine lacks for them."""
+    if finished.status == 77:
+        pytest.skip(finished.stdout.strip())
 
 
 @functools.cache

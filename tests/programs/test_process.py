@@ -25,7 +25,7 @@ from dropin import (
     start,
     wait,
 )
-from needs import require
+from needs import require, skip_as_told
 from settings import under
 from slabtable import read_table
 
@@ -46,12 +46,6 @@ one_quick = under(*SETTINGS, quick=(DEFAULT,))
 def expect_ok(finished: Finished) -> None:
     assert finished.stdout.splitlines()[-1:] == ["ok"], finished.describe()
     assert finished.stderr == "", finished.describe()
-
-
-def skip_as_told(finished: Finished) -> None:
-    """Programs say with status 77 what they lack."""
-    if finished.status == 77:
-        pytest.skip(finished.stdout.strip())
 
 
 @each_engine_quick

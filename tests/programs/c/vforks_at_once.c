@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * vforks_at_once THREADS told|untold: so many threads, and with 0 the first one alone, make children by vfork
+ * that allocate, spawn programs and fork, each of them while another thread is in vfork too, if there is
+ * another; told: after prctl has given up rights, as before a sandbox.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+
+#include "check.h"
+
+enum { THREADS_MAX = 16, ROUNDS = 24 };
+
+extern char **environ;
+
+static int at_work;  /* threads that have rounds to do */
+static int in_vfork; /* children of theirs that run now */
+
+static void wait_for_company(void)
+{
+        while (__atomic_load_n(&at_work, __ATOMIC_RELAXED) > 1 &&
+               __atomic_load_n(&in_vfork, __ATOMIC_RELAXED) < 2)
+                sched_yield();
+}
+
+static __attribute__((noinline)) void run_child(struct churn *churn, int round)
+{
+        pid_t child = vfork();
+
+        check(child >= 0);
+        if (child == 0) {
+                __atomic_add_fetch(&in_vfork, 1, __ATOMIC_RELAXED);
+                if (round % 4 == 0)
+                        wait_for_company();
+                churn_run(churn, 50);
+                __atomic_sub_fetch(&in_vfork, 1, __ATOMIC_RELAXED);
+                if (round % 2 == 0)
+                        execl("/bin/true", "true", (char *)NULL);
+                _exit(0);
+        }
+        wait_for(child);
+}
+
+static void spawn(void)
+{
+        char *arguments[] = {"true", NULL};
+        pid_t child;
+
+        check(posix_spawn(&child, "/bin/true", NULL, NULL, arguments, environ) == 0);
+        wait_for(child);
+}
+
+static void *work(void *seed)
+{
+        struct churn churn;
+
+        churn_init(&churn, (uint64_t)(uintptr_t)seed);
+        for (int round = 0; round < ROUNDS; round++) {
+                churn_run(&churn, 50);
+                run_child(&churn, round);
+                if (round % 8 == 0)
+                        spawn();
+                if (round % 8 == 4 && is_forked_child()) {
+                        at_work = 1;
+                        churn_run(&churn, 50);
+                        run_child(&churn, round);
+                        _exit(0);
+                }
+        }
+        __atomic_sub_fetch(&at_work, 1, __ATOMIC_RELAXED);
+        churn_end(&churn);
+        return NULL;
+}
+
+int main(int count, char **arguments)
+{
+        pthread_t made[THREADS_MAX];
+        int threads;
+
+        check(count == 3);
+        watchdog(300);
+        threads = atoi(arguments[1]);
+        check(threads <= THREADS_MAX);
+        at_work = threads ? threads : 1;
+        free(opaque(malloc(100)));
+        if (strcmp(arguments[2], "told") == 0)
+                check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+        for (int i = 0; i < threads; i++)
+                check(pthread_create(&made[i], NULL, work, (void *)(uintptr_t)(i + 1)) == 0);
+        if (threads == 0)
+                work(NULL);
+        for (int i = 0; i < threads; i++)
+                check(pthread_join(made[i], NULL) == 0);
+        puts("ok");
+        return 0;
+}
