@@ -4,7 +4,7 @@
  * (containers, sandboxes, chroots), so each has a fallback: the affinity mask, then 1.
  *
  * Runs before anything else of the library, and again when caches are made or trimmed; with system
- * calls only.
+ * calls only. One caller at a time.
  */
 #define _GNU_SOURCE
 #include "base/cpus.h"
@@ -17,7 +17,20 @@
 #include <limits.h>
 #include <string.h>
 
-enum { CPU_LIMIT = 65536 }; /* larger numbers in a file mean that it is no CPU list */
+enum {
+        CPU_LIMIT = 65536, /* larger numbers in a file mean that it is no CPU list */
+        TEXT_BYTES = 4096,
+};
+
+/*
+ * What is read and worked out goes through here, not through the stack: the first allocation of a process
+ * may be on a small one. In this order it is one page of memory that is touched, mostly.
+ */
+static KMEM_SPARSE struct {
+        uint64_t mask[CPU_MASK_WORDS]; /* a thread's */
+        /* A file's text of up to TEXT_BYTES, and behind its end a path; or directory entries. */
+        char text[TEXT_BYTES + PATH_MAX] __attribute__((aligned(8)));
+} room;
 
 void cpus_parse_list(const char *text, unsigned int *count, unsigned int *limit)
 {
@@ -93,13 +106,13 @@ static unsigned int quota_of_folder(char path[PATH_MAX], size_t length, bool uni
  * container is often set one level above the process, and because inside a container the
  * path may name folders that only exist outside, in which case the root is the container's.
  */
-static unsigned int quota_of_group(const char *root, const char *group, size_t length, bool unified)
+static unsigned int quota_of_group(char path[PATH_MAX], const char *root, const char *group,
+                                   size_t length, bool unified)
 {
-        char path[PATH_MAX];
         size_t root_length = strlen(root);
         unsigned int least = 0;
 
-        if (root_length + length >= sizeof(path))
+        if (root_length + length >= PATH_MAX)
                 return 0;
         memcpy(path, root, root_length);
         memcpy(path + root_length, group, length);
@@ -142,26 +155,27 @@ static bool names_cpu_controller(const char *start, const char *end)
 /* CPUs that the cgroup's quota allows, 0 for no quota. */
 static unsigned int quota_read(void)
 {
-        char text[4096];
-        const char *text_end;
+        char *text_end;
+        char *room_for_path;
         unsigned int least = 0;
 
-        if (!file_read("/proc/self/cgroup", text, sizeof(text)))
-                return quota_of_group("/sys/fs/cgroup", "", 0, true);
+        if (!file_read("/proc/self/cgroup", room.text, TEXT_BYTES))
+                return quota_of_group(room.text, "/sys/fs/cgroup", "", 0, true);
 
         /* Lines are "number:controllers:path"; the unified hierarchy has number 0. */
-        text_end = text + strlen(text);
-        for (const char *line = text; line < text_end;) {
+        text_end = room.text + strlen(room.text);
+        room_for_path = text_end + 1;
+        for (const char *line = room.text; line < text_end;) {
                 const char *end = find(line, text_end, '\n');
                 const char *controllers = find(line, end, ':');
                 const char *path = find(controllers + 1, end, ':');
                 unsigned int quota = 0;
 
                 if (path == controllers + 1 && path < end)
-                        quota = quota_of_group("/sys/fs/cgroup", path + 1, (size_t)(end - path - 1),
-                                               true);
+                        quota = quota_of_group(room_for_path, "/sys/fs/cgroup", path + 1,
+                                               (size_t)(end - path - 1), true);
                 else if (path < end && names_cpu_controller(controllers + 1, path))
-                        quota = quota_of_group("/sys/fs/cgroup/cpu", path + 1,
+                        quota = quota_of_group(room_for_path, "/sys/fs/cgroup/cpu", path + 1,
                                                (size_t)(end - path - 1), false);
                 if (quota != 0 && (least == 0 || quota < least))
                         least = quota;
@@ -173,12 +187,13 @@ static unsigned int quota_read(void)
 /* Adds the CPUs of a thread's mask; false if the kernel does not tell. */
 static bool affinity_add(long thread, uint64_t mask[CPU_MASK_WORDS])
 {
-        uint64_t own[CPU_MASK_WORDS] = {0};
+        /* Not more is written than the kernel has CPUs. */
+        long bytes = system_call(SYS_sched_getaffinity, thread, sizeof(room.mask), (long)room.mask);
 
-        if (system_call(SYS_sched_getaffinity, thread, sizeof(own), (long)own) <= 0)
+        if (bytes <= 0)
                 return false;
-        for (unsigned int word = 0; word < CPU_MASK_WORDS; word++)
-                mask[word] |= own[word];
+        for (size_t word = 0; word < (size_t)bytes / sizeof(room.mask[0]); word++)
+                mask[word] |= room.mask[word];
         return true;
 }
 
@@ -199,16 +214,16 @@ static void mask_count(const uint64_t mask[CPU_MASK_WORDS], unsigned int *count,
 /* Adds the masks of all threads, as far as /proc shows them. */
 static void affinity_add_threads(uint64_t mask[CPU_MASK_WORDS])
 {
-        _Alignas(struct dirent64) char entries[2048];
         long folder = system_call(SYS_openat, AT_FDCWD, (long)"/proc/self/task",
                                   O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         long bytes;
 
         if (system_call_failed(folder))
                 return;
-        while ((bytes = system_call(SYS_getdents64, folder, (long)entries, sizeof(entries))) > 0)
+        while ((bytes = system_call(SYS_getdents64, folder, (long)room.text, sizeof(room.text))) >
+               0)
                 for (long at = 0; at < bytes;) {
-                        const struct dirent64 *entry = (const void *)(entries + at);
+                        const struct dirent64 *entry = (const void *)(room.text + at);
                         const char *name = entry->d_name;
                         int64_t thread = parse_number(&name);
 
@@ -238,12 +253,10 @@ static bool affinity_read(uint64_t mask[CPU_MASK_WORDS], unsigned int online)
 
 static void list_read(const char *path, unsigned int *count, unsigned int *limit)
 {
-        char text[4096];
-
         *count = 0;
         *limit = 0;
-        if (file_read(path, text, sizeof(text)))
-                cpus_parse_list(text, count, limit);
+        if (file_read(path, room.text, TEXT_BYTES))
+                cpus_parse_list(room.text, count, limit);
 }
 
 static bool possible_known;

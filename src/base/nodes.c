@@ -55,10 +55,13 @@ static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
         }
 }
 
-/* Reads @folder/@name, or @folder/node@number/@name if that is not negative. */
-static bool node_file_read(const char *folder, int number, const char *name, char text[TEXT_BYTES])
+/* Not on the stack, which may be a small one. */
+static KMEM_SPARSE char file_text[TEXT_BYTES];
+
+/* Into file_text: reads @folder/@name, or @folder/node@number/@name if that is not negative. */
+static bool node_file_read(const char *folder, int number, const char *name)
 {
-        char path[PATH_MAX];
+        static KMEM_SPARSE char path[PATH_MAX];
         char *end;
 
         if (strlen(folder) + strlen(name) + sizeof("/node1023/") > sizeof(path))
@@ -67,7 +70,7 @@ static bool node_file_read(const char *folder, int number, const char *name, cha
         if (number >= 0)
                 end = text_number(stpcpy(end, "/node"), (uint64_t)number, 0);
         stpcpy(stpcpy(end, "/"), name);
-        return file_read(path, text, TEXT_BYTES);
+        return file_read(path, file_text, TEXT_BYTES);
 }
 
 /*
@@ -77,12 +80,11 @@ static bool node_file_read(const char *folder, int number, const char *name, cha
 static void distances_read(const struct nodes *nodes, const char *folder, unsigned int from,
                            const uint64_t online[NODE_MASK_WORDS], int64_t distance[NODES_MAX])
 {
-        char text[TEXT_BYTES];
-        const char *at = text;
+        const char *at = file_text;
 
         for (unsigned int node = 0; node < nodes->count; node++)
                 distance[node] = nodes->number[node] == from ? DISTANCE_SELF : DISTANCE_OTHER;
-        if (!node_file_read(folder, (int)from, "distance", text))
+        if (!node_file_read(folder, (int)from, "distance"))
                 return;
         for (unsigned int number = 0; number < NODE_NUMBERS; number++) {
                 int64_t value;
@@ -121,12 +123,11 @@ void nodes_read_folder(struct nodes *nodes, const char *folder,
 {
         uint64_t online[NODE_MASK_WORDS];
         uint64_t memory[NODE_MASK_WORDS];
-        char text[TEXT_BYTES];
 
         memset(nodes, 0, sizeof(*nodes));
-        if (!node_file_read(folder, -1, "online", text) || !parse_mask(text, online))
+        if (!node_file_read(folder, -1, "online") || !parse_mask(file_text, online))
                 memset(online, 0, sizeof(online));
-        if (!node_file_read(folder, -1, "has_memory", text) || !parse_mask(text, memory))
+        if (!node_file_read(folder, -1, "has_memory") || !parse_mask(file_text, memory))
                 memcpy(memory, online, sizeof(memory));
         for (unsigned int number = 0; number < NODE_NUMBERS && nodes->count < NODES_MAX; number++)
                 if (bit_get(memory, number) && bit_get(online, number) && bit_get(allowed, number))
@@ -150,9 +151,9 @@ void nodes_read_folder(struct nodes *nodes, const char *folder,
                 nodes->of[number] = near[0];
                 if (own < nodes->count)
                         memcpy(nodes->near[own], near, sizeof(near));
-                if (!node_file_read(folder, (int)number, "cpulist", text))
+                if (!node_file_read(folder, (int)number, "cpulist"))
                         continue;
-                cpus_parse_list(text, &cpus, &limit);
+                cpus_parse_list(file_text, &cpus, &limit);
                 nodes->cpus[near[0]] += cpus;
         }
 }

@@ -71,7 +71,7 @@ failed:
 /* Copies what @source has; 0 or an errno. */
 static long copy_into(long source, long target)
 {
-        char text[4096];
+        char text[512];
         uint64_t written = 0;
 
         for (;;) {

@@ -15,7 +15,7 @@ struct debug_caller {
         const struct stack *stack;
 };
 
-enum { REPORT_SMALL_BYTES = 512, REPORT_LEAST_BYTES = 16 << 10, REPORT_MOST_BYTES = 4 << 20 };
+enum { REPORT_SMALL_BYTES = 256, REPORT_LEAST_BYTES = 16 << 10, REPORT_MOST_BYTES = 4 << 20 };
 
 struct debug_report {
         struct kmem_cache *cache;

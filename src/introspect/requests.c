@@ -147,8 +147,9 @@ static int honour_profile_locked(const struct registry_request *request, uint64_
 /* Also in the reclaim thread, where only the simplest of libc may be called. */
 static void honour(void)
 {
+        static KMEM_SPARSE struct registry_request
+                copy; /* under cache_mutex; a stack may be small */
         struct registry_request *request;
-        struct registry_request copy;
         int saved_errno = errno;
         uint32_t seen = load_relaxed(registry_seen);
         uint64_t number = 0;

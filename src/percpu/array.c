@@ -35,7 +35,7 @@
 enum {
         ARRAY_TOUCHED = -1,   /* in array_seen: a refill has set the mark */
         UNTOUCHED_BATCH = 16, /* most objects that an untouched array is refilled with (S6-31) */
-        CHUNK = 128,          /* objects on the stack at a time: an array of the default limit */
+        CHUNK = 64,           /* objects on the stack at a time: a batch of the default limit */
         REAP_FIRST_MS = 1000, /* S6-60 */
         REAP_MS = 2000,
 };
