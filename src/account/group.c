@@ -8,12 +8,10 @@
 
 #include "base/message.h"
 #include "base/metadata.h"
+#include "base/system.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 struct group_lock group_lock;
 struct list group_list = {&group_list, &group_list};
@@ -40,17 +38,12 @@ static _Thread_local struct {
  */
 void group_lock_wait(void)
 {
-        static const struct timespec nap = {.tv_nsec = 50000};
-        int saved_errno = errno;
-
         for (unsigned int round = 0; !group_lock_try(); round++) {
                 if (round < 200)
                         cpu_relax();
                 else
-                        /* libc's function would be a cancellation point. */
-                        syscall(SYS_nanosleep, &nap, NULL);
+                        system_sleep_ns(50000);
         }
-        errno = saved_errno;
 }
 
 static size_t limit_of(size_t limit_bytes)

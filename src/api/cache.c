@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "base/rcu.h"
 #include "base/stack.h"
+#include "base/text.h"
 #include "debug/debug.h"
 #include "page/deferred.h"
 #include "percpu/figures.h"
@@ -19,7 +20,6 @@
 #include "record/record.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,8 +151,8 @@ static const char *wrong_arguments(const char *name, unsigned int size,
         if (size == 0)
                 return "size is 0, expected 1 or more";
         if (args->align && (!is_power_of_two(args->align) || args->align > PAGE_SIZE)) {
-                snprintf(text, WRONG_BYTES,
-                         "expected an alignment of 0 or a power of two up to %zu", PAGE_SIZE);
+                text_print(text, WRONG_BYTES,
+                           "expected an alignment of 0 or a power of two up to %zu", PAGE_SIZE);
                 return text;
         }
         if (flags & ~permitted_flags)

@@ -12,8 +12,6 @@
 #include "introspect/profile.h"
 #include "introspect/requests.h"
 
-#include <stdlib.h>
-
 void heap_started(void)
 {
         system_claim_process(false);
@@ -34,7 +32,7 @@ void heap_started(void)
 __attribute__((constructor(101))) static void start_early(void)
 {
         fork_init();
-        if (getenv("KMEM_OPTIONS") && heap_ready() &&
+        if (options_are_given() && heap_ready() &&
             (options_given(OPTION_DEBUG) || options.profile_interval))
                 stack_prepare();
 }

@@ -2,27 +2,32 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 
+#include "base/bits.h"
 #include "base/syscall.h"
 
 #include <fcntl.h>
 
-bool file_read(const char *path, char *text, size_t bytes)
+bool file_read_all(const char *path, char *text, size_t bytes, size_t *used)
 {
         long descriptor = system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);
-        size_t used = 0;
+        long got = descriptor;
 
-        if (system_call_failed(descriptor))
-                return false;
-        while (used < bytes - 1) {
-                long got = system_call(SYS_read, descriptor, (long)(text + used),
-                                       (long)(bytes - 1 - used));
-
-                if (got <= 0)
-                        break;
-                used += (size_t)got;
+        *used = 0;
+        if (!system_call_failed(descriptor)) {
+                while ((got = system_call(SYS_read, descriptor, (long)(text + *used),
+                                          (long)(bytes - *used))) > 0)
+                        *used += (size_t)got;
+                system_call(SYS_close, descriptor, 0, 0);
         }
-        text[used] = '\0';
-        system_call(SYS_close, descriptor, 0, 0);
+        text[min_of(*used, bytes - 1)] = '\0';
+        return got >= 0;
+}
+
+bool file_read(const char *path, char *text, size_t bytes)
+{
+        size_t used;
+
+        file_read_all(path, text, bytes, &used);
         return used != 0;
 }
 

@@ -8,6 +8,12 @@
 
 #include "base/compiler.h"
 
+/*
+ * Reads a file up to its end or @bytes, whichever is less, and says how many there were in *used. The text
+ * ends in a zero byte, which takes the last one's place if all of @bytes were used. False if it cannot be
+ * read.
+ */
+KMEM_HIDDEN bool file_read_all(const char *path, char *text, size_t bytes, size_t *used);
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */
 KMEM_HIDDEN bool file_read(const char *path, char *text, size_t bytes);
 

@@ -5,10 +5,9 @@
 #define _GNU_SOURCE
 #include "base/lock.h"
 
-#include <errno.h>
+#include "base/syscall.h"
+
 #include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /*
  * Critical sections are tens to hundreds of cycles, so most waits end while spinning; on
@@ -18,8 +17,6 @@ enum { SPIN_ROUNDS = 64 };
 
 void lock_wait(struct lock *lock)
 {
-        int saved_errno = errno;
-
         for (int round = 0; round < SPIN_ROUNDS; round++) {
                 cpu_relax();
                 if (load_relaxed(&lock->word) == 0 && lock_try(lock))
@@ -27,14 +24,10 @@ void lock_wait(struct lock *lock)
         }
         /* Taking it as 2 may cost one needless wake-up later, never a lost one. */
         while (exchange_acquire(&lock->word, 2) != 0)
-                syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
-        errno = saved_errno;
+                system_call6(SYS_futex, (long)&lock->word, FUTEX_WAIT_PRIVATE, 2, 0, 0, 0);
 }
 
 void lock_wake(struct lock *lock)
 {
-        int saved_errno = errno;
-
-        syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-        errno = saved_errno;
+        system_call(SYS_futex, (long)&lock->word, FUTEX_WAKE_PRIVATE, 1);
 }

@@ -3,17 +3,16 @@
 #include "base/message.h"
 
 #include "base/system.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /*
- * One write(2) per line, so that lines of several threads do not mix. vsnprintf with the
- * conversions named in the header does not allocate.
+ * One write(2) per line, so that lines of several threads do not mix.
  */
 static void print_line(const char *format, va_list arguments)
 {
@@ -21,12 +20,10 @@ static void print_line(const char *format, va_list arguments)
         int saved_errno = errno;
         const char prefix[] = "kmem: ";
         size_t used = sizeof(prefix) - 1;
-        int printed;
 
         memcpy(line, prefix, used);
-        printed = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
-        if (printed > 0)
-                used += min_of((size_t)printed, sizeof(line) - used - 2);
+        used += min_of(text_print_list(line + used, sizeof(line) - used - 1, format, arguments),
+                       sizeof(line) - used - 2);
         /* Names that the program gave may hold line ends, or a terminal's controls. */
         for (size_t i = 0; i < used; i++)
                 if ((unsigned char)line[i] < ' ' || line[i] == 127)
@@ -55,14 +52,43 @@ void message_fatal(const char *format, ...)
         abort();
 }
 
-/* glibc 2.32. strerror may translate, and allocate. */
-extern const char *strerrordesc_np(int error) __attribute__((weak));
-
+/* libc's strerror may translate, and allocate. */
 const char *message_error(int error)
 {
-        const char *text = strerrordesc_np ? strerrordesc_np(error) : NULL;
+        static const struct {
+                int error;
+                const char *text;
+        } known[] = {
+                {EPERM, "Operation not permitted"},
+                {ENOENT, "No such file or directory"},
+                {EIO, "Input/output error"},
+                {EBADF, "Bad file descriptor"},
+                {ENOMEM, "Cannot allocate memory"},
+                {EACCES, "Permission denied"},
+                {EEXIST, "File exists"},
+                {ENODEV, "No such device"},
+                {ENOTDIR, "Not a directory"},
+                {EISDIR, "Is a directory"},
+                {EINVAL, "Invalid argument"},
+                {ENFILE, "Too many open files in system"},
+                {EMFILE, "Too many open files"},
+                {ETXTBSY, "Text file busy"},
+                {EFBIG, "File too large"},
+                {ENOSPC, "No space left on device"},
+                {EROFS, "Read-only file system"},
+                {EPIPE, "Broken pipe"},
+                {ENAMETOOLONG, "File name too long"},
+                {ENOTEMPTY, "Directory not empty"},
+                {ELOOP, "Too many levels of symbolic links"},
+                {EUSERS, "Too many users"},
+                {EOPNOTSUPP, "Operation not supported"},
+                {EDQUOT, "Disk quota exceeded"},
+        };
 
-        return text ? text : "failed";
+        for (size_t i = 0; i < array_size(known); i++)
+                if (known[i].error == error)
+                        return known[i].text;
+        return "failed";
 }
 
 int message_write(int file, const char *text, size_t bytes)
@@ -83,14 +109,11 @@ int message_write(int file, const char *text, size_t bytes)
 int message_print(int file, const char *format, ...)
 {
         char line[256];
-        size_t length = 0;
         va_list arguments;
-        int printed;
+        size_t length;
 
         va_start(arguments, format);
-        printed = vsnprintf(line, sizeof(line), format, arguments);
+        length = text_print_list(line, sizeof(line), format, arguments);
         va_end(arguments);
-        if (printed > 0)
-                length = min_of((size_t)printed, sizeof(line) - 1);
-        return message_write(file, line, length);
+        return message_write(file, line, min_of(length, sizeof(line) - 1));
 }

@@ -8,10 +8,10 @@
 
 #include "base/compiler.h"
 
-/* Prints one line; the newline is added. Only %s %d %u %x %p %zu %lu %ld %c are to be used. */
+/* Prints one line; the newline is added. The conversions are those of text_print (base/text.h). */
 KMEM_HIDDEN void message(const char *format, ...) KMEM_PRINTF(1, 2);
 
-/* What an errno means, in libc's words; "failed" where it has none without allocating. */
+/* What an errno means, of those that files bring; "failed" for others. Never translated. */
 KMEM_HIDDEN const char *message_error(int error);
 
 /* Writes all of a text to any file. 0 or an errno. */

@@ -6,14 +6,10 @@
 #include "base/options.h"
 
 #include "base/bits.h"
+#include "base/file.h"
 #include "base/message.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 struct options options = {
 #ifdef KMEM_SLOTS_LOCKED
@@ -115,32 +111,28 @@ static struct cache_value {
 } cache_values[CACHE_VALUES_MAX] KMEM_SPARSE;
 static unsigned int cache_value_count;
 
-static bool parse_number(const char *text, bool size, uint64_t *value)
+/* Not with strtoull: it is libc's, and another library may stand in front of it. */
+static bool parse_value_number(const char *text, bool size, uint64_t *value)
 {
-        char *end;
+        const char *units = "KMGT";
+        const char *unit;
         unsigned int shift = 0;
-        int saved_errno = errno;
-        bool valid;
 
         if (*text < '0' || *text > '9')
                 return false;
-        errno = 0;
-        *value = strtoull(text, &end, 10);
-        valid = errno == 0;
-        errno = saved_errno;
-        if (size && *end) {
-                const char *units = "KMGT";
-                const char *unit = strchr(units, *end & ~0x20);
-
-                if (!unit || !*unit)
+        for (*value = 0; *text >= '0' && *text <= '9'; text++)
+                if (__builtin_mul_overflow(*value, 10, value) ||
+                    __builtin_add_overflow(*value, (uint64_t)(*text - '0'), value))
                         return false;
+        unit = size && *text ? strchr(units, *text & ~0x20) : NULL;
+        if (unit && *unit) {
                 shift = 10 * (unsigned int)(unit - units + 1);
-                end++;
+                text++;
         }
-        if (*end || *value << shift >> shift != *value)
+        if (*text || *value << shift >> shift != *value)
                 return false;
         *value <<= shift;
-        return valid;
+        return true;
 }
 
 /* Position of a word in a space-separated list, or -1. */
@@ -202,7 +194,7 @@ static bool parse_value(const struct setting *setting, const char *name, const c
                         setting->choices);
                 return false;
         }
-        if (parse_number(text, size, value) && *value <= setting->most &&
+        if (parse_value_number(text, size, value) && *value <= setting->most &&
             (*value >= setting->least || (or_none && !*value)))
                 return true;
         if (size)
@@ -233,7 +225,8 @@ static bool parse_sizes(const struct setting *setting, const char *text, struct 
                         return false;
                 memcpy(number, text, length);
                 number[length] = '\0';
-                if (!parse_number(number, false, &value) || value < least || value > setting->most)
+                if (!parse_value_number(number, false, &value) || value < least ||
+                    value > setting->most)
                         return false;
                 list->sizes[list->count++] = (uint32_t)value;
                 text += length;
@@ -314,8 +307,9 @@ static void set_for_cache(const char *name, size_t pattern_length, enum cache_op
 
 static void report_unknown(const char *name)
 {
-        char known[1000] = "";
+        static KMEM_SPARSE char known[1000]; /* the stack may be a small one */
 
+        known[0] = '\0';
         for (size_t i = 0; i < array_size(settings); i++) {
                 strcat(known, settings[i].name);
                 strcat(known, " ");
@@ -378,63 +372,28 @@ static void parse_line(char *line)
                 parse_parts(line, ",", parse_entry);
 }
 
-/* How many bytes there were: @bytes if text and end do not fit, SIZE_MAX if it cannot be read. */
-static size_t read_file(const char *path, char *text, size_t bytes)
-{
-        size_t used = 0;
-        ssize_t got = -1;
-        int file = open(path, O_RDONLY | O_CLOEXEC);
-
-        if (file >= 0) {
-                while ((got = read(file, text + used, bytes - used)) > 0)
-                        used += (size_t)got;
-                close(file);
-        }
-        text[min_of(used, bytes - 1)] = '\0';
-        return got < 0 ? SIZE_MAX : used;
-}
-
-/*
- * Finds the environment's first entry that begins with @name in /proc. However much stands in front of it
- * is read by pieces; of an entry the first @bytes - 1 characters are kept.
- */
-static bool find_in_proc(const char *name, char *entry, size_t bytes)
-{
-        int file = open("/proc/self/environ", O_RDONLY | O_CLOEXEC);
-        size_t used = 0;
-        bool found = false;
-        char piece[1024];
-        ssize_t got;
-
-        while (file >= 0 && !found && (got = read(file, piece, sizeof(piece))) > 0)
-                for (ssize_t i = 0; i < got && !found; i++) {
-                        entry[used] = piece[i];
-                        if (piece[i]) {
-                                used = min_of(used + 1, bytes - 1);
-                                continue;
-                        }
-                        found = strncmp(entry, name, strlen(name)) == 0;
-                        used = 0;
-                }
-        if (file >= 0)
-                close(file);
-        return found;
-}
-
-/*
- * The variable's text, also before libc has set environ up: then from /proc. False if it is not
- * set or too long.
- */
-static bool read_variable(char *text)
+/* The variable's text; NULL if it is not set. */
+static const char *find_variable(void)
 {
         static const char name[] = "KMEM_OPTIONS=";
-        static KMEM_SPARSE char entry[sizeof(name) + TEXT_BYTES];
-        const char *found = NULL;
+        char **entry = system_environment();
 
-        if (environ)
-                found = getenv("KMEM_OPTIONS");
-        else if (find_in_proc(name, entry, sizeof(entry)))
-                found = entry + sizeof(name) - 1;
+        for (; entry && *entry; entry++)
+                if (strncmp(*entry, name, sizeof(name) - 1) == 0)
+                        return *entry + sizeof(name) - 1;
+        return NULL;
+}
+
+bool options_are_given(void)
+{
+        return find_variable() != NULL;
+}
+
+/* False if it is not set or too long. */
+static bool read_variable(char *text)
+{
+        const char *found = find_variable();
+
         if (!found)
                 return false;
         if (strlen(found) >= TEXT_BYTES) {
@@ -448,15 +407,16 @@ static bool read_variable(char *text)
 /* All or nothing: a file that was cut off might end inside of a value. */
 static void read_options_file(const char *path, char *text)
 {
-        size_t used = read_file(path, text, TEXT_BYTES);
+        size_t used;
 
-        if (used == SIZE_MAX)
+        if (!file_read_all(path, text, TEXT_BYTES, &used))
                 message("KMEM_OPTIONS=@%s: cannot read this file", path);
-        if (used == TEXT_BYTES)
+        else if (used == TEXT_BYTES)
                 message("KMEM_OPTIONS=@%s: expected at most %d characters in this file; ignored",
                         path, TEXT_BYTES - 1);
-        if (used >= TEXT_BYTES)
-                text[0] = '\0';
+        else
+                return;
+        text[0] = '\0';
 }
 
 /*
@@ -478,12 +438,10 @@ static void parse_entry_or_file(char *entry)
 void options_init(void)
 {
         static KMEM_SPARSE char text[TEXT_BYTES];
-        int saved_errno = errno;
 
         /* A program with more rights than its caller does not listen to it. */
-        if (getauxval(AT_SECURE) == 0 && read_variable(text))
+        if (!system_is_privileged() && read_variable(text))
                 parse_parts(text, ",\n", parse_entry_or_file);
-        errno = saved_errno;
 }
 
 static enum option_source match(const char *pattern, const char *name)

@@ -99,6 +99,8 @@ enum cache_option {
         CACHE_OPTIONS,
 };
 
+/* Whether KMEM_OPTIONS is set, to whatever. */
+KMEM_HIDDEN bool options_are_given(void);
 /* Parses KMEM_OPTIONS into options; single-threaded, after system_init. */
 KMEM_HIDDEN void options_init(void);
 

@@ -16,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
+#include <time.h>
 
 /* Of Linux 7.0; the headers of older systems lack it. */
 #ifndef PR_RSEQ_SLICE_EXTENSION
@@ -107,6 +108,13 @@ bool system_is_lent(void)
 bool system_is_own_process(void)
 {
         return load_relaxed(&own_process) == system_process_id();
+}
+
+void system_sleep_ns(long nanoseconds)
+{
+        const struct timespec time = {.tv_nsec = nanoseconds};
+
+        system_call(SYS_nanosleep, (long)&time, 0, 0);
 }
 
 void system_name_thread(const char *name)

@@ -54,17 +54,27 @@ static void thread_exits(void *record)
         store_release(&reader->used, 0);
 }
 
-/* Settles how to fence, before anybody reads. */
+/*
+ * Settles how to fence, before anybody reads. The key is made without the lock, as another library may stand
+ * in front of that call, and allocate: of several threads that come here one's key is used.
+ */
 static void rcu_begin(void)
 {
+        pthread_key_t key;
+        bool made = pthread_key_create(&key, thread_exits) == 0;
+
         lock_take(&start_lock);
         if (!rcu.started) {
                 rcu.fences = system_call_failed(system_call(
                         SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0));
-                has_exit_key = pthread_key_create(&exit_key, thread_exits) == 0;
+                exit_key = key;
+                has_exit_key = made;
+                made = false;
                 store_release(&rcu.started, 1);
         }
         lock_drop(&start_lock);
+        if (made)
+                pthread_key_delete(key);
 }
 
 static struct rcu_reader *reader_reuse(void)

@@ -2,11 +2,10 @@
 #define _GNU_SOURCE
 #include "base/bits.h"
 #include "base/stack.h"
+#include "base/text.h"
 
 #include <dlfcn.h>
 #include <link.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
@@ -14,22 +13,32 @@ size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
         const ElfW(Sym) *symbol = NULL;
         const char *file;
         Dl_info found;
-        int length;
+        size_t length;
 
         if (!dladdr1((void *)address, &found, (void **)&symbol, RTLD_DL_SYMENT) ||
             !found.dli_fname) {
-                length = snprintf(text, SYMBOL_BYTES, "0x%lx", (unsigned long)address);
+                length = text_print(text, SYMBOL_BYTES, "0x%lx", (unsigned long)address);
         } else if (found.dli_sname && symbol) {
-                length = snprintf(text, SYMBOL_BYTES, "%s+0x%lx/0x%lx", found.dli_sname,
-                                  (unsigned long)(address - (uintptr_t)found.dli_saddr),
-                                  (unsigned long)symbol->st_size);
+                length = text_print(text, SYMBOL_BYTES, "%s+0x%lx/0x%lx", found.dli_sname,
+                                    (unsigned long)(address - (uintptr_t)found.dli_saddr),
+                                    (unsigned long)symbol->st_size);
         } else {
                 file = strrchr(found.dli_fname, '/');
-                length = snprintf(text, SYMBOL_BYTES, "[%s]+0x%lx",
-                                  file ? file + 1 : found.dli_fname,
-                                  (unsigned long)(address - (uintptr_t)found.dli_fbase));
+                length = text_print(text, SYMBOL_BYTES, "[%s]+0x%lx",
+                                    file ? file + 1 : found.dli_fname,
+                                    (unsigned long)(address - (uintptr_t)found.dli_fbase));
         }
-        return min_of((size_t)max_of(length, 0), (size_t)SYMBOL_BYTES - 1);
+        return min_of(length, (size_t)SYMBOL_BYTES - 1);
+}
+
+/* The digits of a mark, as traces write them. */
+static uintptr_t parse_hexadecimal(const char *digit)
+{
+        uintptr_t value = 0;
+
+        for (; *digit; digit++)
+                value = value * 16 + (uintptr_t)(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
+        return value;
 }
 
 /*
@@ -55,7 +64,7 @@ static size_t resolve(const char *marked, char *text, size_t bytes)
                 if (!*marked)
                         break;
                 memcpy(digits, marked + 1, sizeof(digits) - 1);
-                length = symbol_text(strtoul(digits, NULL, 16), name);
+                length = symbol_text(parse_hexadecimal(digits), name);
                 if (text && length >= bytes - used)
                         break;
                 if (text)

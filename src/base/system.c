@@ -79,7 +79,7 @@ unsigned int system_cpus(enum cpu_count which)
 
 bool system_cpus_reread(void)
 {
-        struct cpus now;
+        static KMEM_SPARSE struct cpus now; /* too large for a small stack */
         bool left;
 
         if (system_sandbox_was_told())

@@ -38,6 +38,12 @@ KMEM_HIDDEN uint64_t system_time_ms(void);
 /* The same to the nanosecond, and dearer. */
 KMEM_HIDDEN uint64_t system_time_ns(void);
 
+/*
+ * Sleeps for that long, or until a signal comes: no cancellation point, unlike libc's functions. Less than
+ * a second.
+ */
+KMEM_HIDDEN void system_sleep_ns(long nanoseconds);
+
 enum cpu_count {
         CPUS_USABLE, /* affinity mask and cgroup quota, whichever is less */
         CPUS_ONLINE,

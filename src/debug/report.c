@@ -5,10 +5,10 @@
 #include "base/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "debug/object.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,15 +61,13 @@ static void add_list(struct debug_report *report, const char *format, va_list ar
         while (!report->cut) {
                 size_t room = report->bytes - report->used;
                 va_list copy;
-                int length;
+                size_t length;
 
                 va_copy(copy, arguments);
-                length = vsnprintf(report->text + report->used, room, format, copy);
+                length = text_print_list(report->text + report->used, room, format, copy);
                 va_end(copy);
-                if (length < 0)
-                        return;
-                if ((size_t)length < room) {
-                        report->used += (size_t)length;
+                if (length < room) {
+                        report->used += length;
                         return;
                 }
                 report->cut = !grow(report);

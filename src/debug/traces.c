@@ -7,10 +7,10 @@
 #include "debug/traces.h"
 
 #include "base/metadata.h"
+#include "base/text.h"
 #include "debug/object.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { ENTRIES = 4096, CPU_WORDS = 1024 / 64 };
@@ -96,16 +96,16 @@ static void KMEM_PRINTF(2, 3) add(struct text *text, const char *format, ...)
         size_t spent = text->used + text->marks * (SYMBOL_BYTES - SYMBOL_MARK_BYTES);
         size_t room = text->room > spent ? text->room - spent : 0;
         va_list arguments;
-        int length;
+        size_t length;
 
         if (text->full)
                 return;
         va_start(arguments, format);
-        length = vsnprintf(text->start + text->used, room, format, arguments);
+        length = text_print_list(text->start + text->used, room, format, arguments);
         va_end(arguments);
-        text->full = length < 0 || (size_t)length >= room;
+        text->full = length >= room;
         if (!text->full)
-                text->used += (size_t)length;
+                text->used += length;
 }
 
 static void add_symbol(struct text *text, uintptr_t address)

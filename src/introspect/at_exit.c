@@ -5,13 +5,13 @@
 #include "api/heap.h"
 #include "base/message.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "introspect/slabinfo.h"
 #include "introspect/tree.h"
 #include "record/record.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -37,17 +37,18 @@ static bool expand_path(const char *path, char *expanded, size_t bytes)
         size_t used = 0;
 
         for (; *path; path++) {
-                int length;
+                size_t length;
 
                 if (path[0] == '%' && path[1] == 'p') {
-                        length = snprintf(expanded + used, bytes - used, "%u", system_process_id());
+                        length = text_print(expanded + used, bytes - used, "%u",
+                                            system_process_id());
                         path++;
                 } else {
-                        length = snprintf(expanded + used, bytes - used, "%c", *path);
+                        length = text_print(expanded + used, bytes - used, "%c", *path);
                 }
-                if (length < 0 || (size_t)length >= bytes - used)
+                if (length >= bytes - used)
                         return false;
-                used += (size_t)length;
+                used += length;
         }
         return true;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "introspect/counters.h"
 
+#include "base/text.h"
 #include "percpu/percpu.h"
 #include "slub/slab.h"
-
-#include <stdio.h>
 
 enum { TEXT_LEAST_BYTES = 64 };
 
@@ -93,12 +92,12 @@ void counters_cost(struct kmem_cache *cache, enum slub_transition transition,
 }
 
 /* Appends a part if it fits in front of the newline. */
-static size_t append(char *text, size_t bytes, size_t used, int length, const char *part)
+static size_t append(char *text, size_t bytes, size_t used, size_t length, const char *part)
 {
-        if (length <= 0 || used + (size_t)length + 2 > bytes)
+        if (used + length + 2 > bytes)
                 return used;
-        __builtin_memcpy(text + used, part, (size_t)length);
-        return used + (size_t)length;
+        __builtin_memcpy(text + used, part, length);
+        return used + length;
 }
 
 static size_t end_line(char *text, size_t used)
@@ -112,9 +111,9 @@ size_t counters_text(struct kmem_cache *cache, enum slub_counter counter, char *
 {
         char part[TEXT_LEAST_BYTES];
         size_t used;
-        int length;
+        size_t length;
 
-        length = snprintf(part, sizeof(part), "%lu", (unsigned long)counters_sum(cache, counter));
+        length = text_print(part, sizeof(part), "%lu", (unsigned long)counters_sum(cache, counter));
         used = append(text, bytes, 0, length, part);
         for (unsigned int number = 1; number <= slots_made_count(); number++) {
                 struct slub_counters *counters = counters_at(cache, number);
@@ -122,8 +121,8 @@ size_t counters_text(struct kmem_cache *cache, enum slub_counter counter, char *
 
                 if (!count)
                         continue;
-                length = snprintf(part, sizeof(part), " C%u=%lu", slot_made(number - 1)->id,
-                                  (unsigned long)count);
+                length = text_print(part, sizeof(part), " C%u=%lu", slot_made(number - 1)->id,
+                                    (unsigned long)count);
                 used = append(text, bytes, used, length, part);
         }
         return end_line(text, used);
@@ -160,20 +159,20 @@ size_t cpu_partial_text(struct kmem_cache *cache, char *text, size_t bytes)
         struct cpu_partial_figures total;
         char part[TEXT_LEAST_BYTES];
         size_t used;
-        int length;
+        size_t length;
 
         cpu_partial_sum(cache, &total);
-        length = snprintf(part, sizeof(part), "%lu(%lu)", (unsigned long)total.objects,
-                          (unsigned long)total.slabs);
+        length = text_print(part, sizeof(part), "%lu(%lu)", (unsigned long)total.objects,
+                            (unsigned long)total.slabs);
         used = append(text, bytes, 0, length, part);
         for (unsigned int number = 1; number <= slots_made_count(); number++) {
                 struct slub_partial_list list = partial_lists(cache, number, number);
 
                 if (!list.slabs)
                         continue;
-                length = snprintf(part, sizeof(part), " C%u=%lu(%lu)", slot_made(number - 1)->id,
-                                  (unsigned long)slub_partial_objects(cache, &list),
-                                  (unsigned long)list.slabs);
+                length = text_print(part, sizeof(part), " C%u=%lu(%lu)", slot_made(number - 1)->id,
+                                    (unsigned long)slub_partial_objects(cache, &list),
+                                    (unsigned long)list.slabs);
                 used = append(text, bytes, used, length, part);
         }
         return end_line(text, used);

@@ -5,12 +5,12 @@
 #include "introspect/attributes.h"
 
 #include "base/stack.h"
+#include "base/text.h"
 #include "debug/traces.h"
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* One piece, whole or not at all. Room is kept for the newline and the zero byte. */
@@ -18,16 +18,16 @@ static void KMEM_PRINTF(2, 3) add(struct attribute_text *text, const char *forma
 {
         size_t room = text->bytes - 1 - text->used;
         va_list arguments;
-        int length;
+        size_t length;
 
         if (text->full)
                 return;
         va_start(arguments, format);
-        length = vsnprintf(text->text + text->used, room, format, arguments);
+        length = text_print_list(text->text + text->used, room, format, arguments);
         va_end(arguments);
-        text->full = length < 0 || (size_t)length >= room;
+        text->full = length >= room;
         if (!text->full)
-                text->used += (size_t)length;
+                text->used += length;
 }
 
 void show_number(const struct attribute *attribute, struct kmem_cache *cache,

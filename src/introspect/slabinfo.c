@@ -4,12 +4,12 @@
 
 #include "account/group.h"
 #include "base/message.h"
+#include "base/text.h"
 #include "introspect/totals.h"
 #include "slob/statistics.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,7 +69,7 @@ static void print_group(int file, struct kmem_group *group, char *parent)
         make_line(group->name);
         make_line(parent);
         if (group->limit != SIZE_MAX)
-                snprintf(limit, sizeof(limit), "%zu", group->limit);
+                text_print(limit, sizeof(limit), "%zu", group->limit);
         message_print(file,
                       "# group %s%s: %zu bytes, %zu objects, peak %zu, limit %s, refused %zu, "
                       "parent %s\n",

@@ -12,13 +12,12 @@
 #include "base/message.h"
 #include "base/options.h"
 #include "base/shared_file.h"
+#include "base/text.h"
 #include "record/clock.h"
 #include "record/format.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 enum {
         CHUNKS_MAX = 1 << 14,
@@ -204,7 +203,8 @@ static void begin_process(uint64_t parent)
         }
         process = (uint16_t)number;
         fill(record_draw(), RECORD_PROCESS, 0, parent, system_process_id());
-        if (prctl(PR_GET_NAME, name, 0, 0, 0) == 0)
+        system_thread_name(name);
+        if (*name)
                 record_name(0, name);
         record_maps();
 }
@@ -260,10 +260,8 @@ void record_start(void)
 void record_maps(void)
 {
         char path[sizeof(options.record) + 16];
-        int printed;
 
-        printed = snprintf(path, sizeof(path), "%s.maps.%u", options.record, process);
-        if (printed > 0 && (size_t)printed < sizeof(path))
+        if (text_print(path, sizeof(path), "%s.maps.%u", options.record, process) < sizeof(path))
                 shared_file_copy("/proc/self/maps", path);
 }
 
