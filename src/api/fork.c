@@ -201,6 +201,16 @@ bool heap_page_locks_free(void)
         return none_held;
 }
 
+bool heap_await(bool (*locks_free)(void))
+{
+        for (int round = 0; round < 100; round++) {
+                if (locks_free())
+                        return true;
+                system_sleep_ns(1000000);
+        }
+        return false;
+}
+
 bool heap_locks_free(void)
 {
         bool none_held;

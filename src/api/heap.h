@@ -178,5 +178,11 @@ KMEM_HIDDEN void fork_init(void);
 KMEM_HIDDEN bool heap_locks_free(void);
 /* The same of those that pages_fit_limit takes. */
 KMEM_HIDDEN bool heap_page_locks_free(void);
+/*
+ * Waits until one of these two says yes, a tenth of a second at most. For calls of libc that may come from a
+ * signal handler which interrupted a slow path: its locks will not be free before the handler returns;
+ * those of other threads soon are.
+ */
+KMEM_HIDDEN bool heap_await(bool (*locks_free)(void));
 
 #endif

@@ -117,6 +117,17 @@ char *metadata_cut_reserve(char *end)
         return end;
 }
 
+void metadata_unlock_reserve(void)
+{
+        uintptr_t start;
+
+        lock_take(&metadata_lock);
+        start = round_up((uintptr_t)reserve.next, system_page_bytes());
+        if (start < (uintptr_t)reserve.end)
+                system_unlock((void *)start, (uintptr_t)reserve.end - start);
+        lock_drop(&metadata_lock);
+}
+
 /* A process may have lowered its address space limit below what it has mapped already. */
 static void *reserve_commit_locked(size_t bytes)
 {

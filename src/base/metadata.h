@@ -21,6 +21,8 @@ extern KMEM_HIDDEN struct lock metadata_lock;
 KMEM_HIDDEN void metadata_set_reserve(void *start, size_t bytes);
 /* The reserve ends at @end, or behind the last block if that is further; returns where. */
 KMEM_HIDDEN char *metadata_cut_reserve(char *end);
+/* What of it is without access is no longer counted as locked memory. */
+KMEM_HIDDEN void metadata_unlock_reserve(void);
 /* NULL if the system has no memory. Any size; large ones are mapped alone. */
 KMEM_HIDDEN void *metadata_alloc(size_t bytes);
 /* Up to @count blocks of @bytes each, under one hold of the lock; how many there were. */

@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/file.h"
 #include "base/syscall.h"
 
 #include <pthread.h>
@@ -76,6 +77,9 @@ static uint32_t own_process; /* that the heap is in; 0 until it is claimed */
 /* Children of vfork, each of the one before, that run in the calling thread's memory. */
 static _Thread_local unsigned int borrowers __attribute__((tls_model("initial-exec")));
 
+/* Of mlockall, while it holds for memory to come; relaxed, as what is mapped meanwhile may be either. */
+static int lock_flags;
+
 static void claim(void)
 {
         store_relaxed(&own_process,
@@ -85,8 +89,10 @@ static void claim(void)
 void system_claim_process(bool forked)
 {
         /* A child that one of vfork has by fork has memory of its own. */
-        if (forked)
+        if (forked) {
                 borrowers = 0;
+                lock_flags = 0;
+        }
         if (!borrowers)
                 claim();
 }
@@ -174,16 +180,61 @@ void system_thread_name(char name[SYSTEM_NAME_BYTES])
  * The limit of the heap's process. A sandbox is not asked who is asking, so there that is named: a child
  * of vfork may have another limit.
  */
-size_t system_address_space_limit(void)
+static size_t soft_limit(int resource)
 {
         long process = system_sandbox_was_told() ? (long)load_relaxed(&own_process) : 0;
         struct {
                 uint64_t soft;
                 uint64_t hard;
         } limit;
-        long result = system_call6(SYS_prlimit64, process, RLIMIT_AS, 0, (long)&limit, 0, 0);
+        long result = system_call6(SYS_prlimit64, process, resource, 0, (long)&limit, 0, 0);
 
         return system_call_failed(result) ? SIZE_MAX : limit.soft;
+}
+
+size_t system_address_space_limit(void)
+{
+        return soft_limit(RLIMIT_AS);
+}
+
+size_t system_lock_limit(void)
+{
+        return soft_limit(RLIMIT_MEMLOCK);
+}
+
+size_t system_mapped_bytes(void)
+{
+        char text[128];
+        const char *number = text;
+        int64_t pages = file_read("/proc/self/statm", text, sizeof(text)) ? parse_number(&number) : 0;
+
+        return pages > 0 ? (size_t)pages * system_page_bytes() : 0;
+}
+
+void system_tell_locked(int flags)
+{
+        store_relaxed(&lock_flags, flags & MCL_FUTURE ? flags : 0);
+}
+
+bool system_locks_memory(void)
+{
+        return load_relaxed(&lock_flags) != 0;
+}
+
+void system_unlock(void *start, size_t bytes)
+{
+        if (!system_sandbox_was_told())
+                system_call(SYS_munlock, (long)start, (long)bytes, 0);
+}
+
+/* As a mapping would be that is made now. */
+static bool lock_as_told(void *start, size_t bytes)
+{
+        int flags = load_relaxed(&lock_flags);
+
+        return !flags || system_sandbox_was_told() ||
+               !system_call_failed(system_call(SYS_mlock2, (long)start, (long)bytes,
+                                               flags & MCL_ONFAULT ? MLOCK_ONFAULT : 0));
 }
 
 static void *map_private(uintptr_t wish, size_t bytes, int protection, int flags)
@@ -243,6 +294,9 @@ void *system_reserve_at(uintptr_t wish, size_t bytes)
         if (!start || system_sandbox_was_told())
                 return start;
         system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_DONTDUMP);
+        /* A mapping that is made now is locked with all of it. */
+        if (system_locks_memory())
+                system_unlock(start, round_to_system(bytes));
         if (first.bytes == 0) {
                 first.start = (uintptr_t)start;
                 first.bytes = round_to_system(bytes);
@@ -301,7 +355,7 @@ bool system_commit(void *start, size_t bytes)
         }
         if (!system_sandbox_was_told())
                 system_call(SYS_madvise, (long)start, (long)bytes, MADV_DODUMP);
-        return true;
+        return lock_as_told(start, bytes);
 }
 
 bool system_purge(void *start, size_t bytes)

@@ -39,7 +39,7 @@
 enum {
         FIRST_BYTES = 32 << 10,  /* taken from the system at once */
         SLOW_PATHS = 128,        /* before the file is made */
-        REGION_BYTES = 16 << 20, /* the most */
+        REGION_BYTES = 16 << 20, /* the most; region_bytes may have become less */
         UNIT = 64,
         SIZES = 16, /* records of up to so many units are used again */
 };
@@ -56,6 +56,7 @@ static char *spare;               /* as large; NULL once it has been used (map_o
 static size_t used;               /* bytes of the region that records have been carved from */
 static size_t accessible;         /* bytes that may be touched */
 static uint32_t freed[SIZES + 1]; /* offsets of free records by units, linked behind their heads */
+static size_t region_bytes = REGION_BYTES;
 static uint64_t missing;
 static char file_path[80];
 static uint32_t owner;      /* process whose file it is */
@@ -144,13 +145,13 @@ static bool may_have_size(void)
         } limit;
 
         return refused(system_call6(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0)) ||
-               limit.soft >= REGION_BYTES;
+               limit.soft >= region_bytes;
 }
 
 /* The first @bytes are there for good; a full file system says so here and not by a signal. */
 static bool set_size(long file, size_t bytes)
 {
-        return may_have_size() && !refused(system_call(SYS_ftruncate, file, REGION_BYTES, 0)) &&
+        return may_have_size() && !refused(system_call(SYS_ftruncate, file, (long)region_bytes, 0)) &&
                !refused(shared_file_take_space(file, 0, bytes));
 }
 
@@ -160,10 +161,17 @@ static bool set_size(long file, size_t bytes)
  */
 static bool map_file(long file, size_t bytes)
 {
-        return !refused(system_call6(SYS_mmap, (long)region, (long)bytes, PROT_READ | PROT_WRITE,
-                                     MAP_SHARED | MAP_FIXED, file, 0)) &&
-               !refused(system_call6(SYS_mmap, (long)(region + bytes), (long)(REGION_BYTES - bytes),
-                                     PROT_NONE, MAP_SHARED | MAP_FIXED, file, (long)bytes));
+        size_t hole = region_bytes - bytes;
+
+        if (refused(system_call6(SYS_mmap, (long)region, (long)bytes, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_FIXED, file, 0)))
+                return false;
+        if (hole && refused(system_call6(SYS_mmap, (long)(region + bytes), (long)hole, PROT_NONE,
+                                         MAP_SHARED | MAP_FIXED, file, (long)bytes)))
+                return false;
+        if (hole && system_locks_memory())
+                system_unlock(region + bytes, hole);
+        return true;
 }
 
 /*
@@ -268,7 +276,7 @@ static uint32_t *cleared; /* the page that the kernel clears in children */
 static bool map_region(void)
 {
         cleared = map_cleared_in_children();
-        region = cleared ? system_reserve(REGION_BYTES) : NULL;
+        region = cleared ? system_reserve(region_bytes) : NULL;
         if (cleared && !region)
                 system_unmap(cleared, system_page_bytes());
         used = REGISTRY_HEAD_BYTES;
@@ -279,9 +287,9 @@ static bool map_region(void)
 static void unmap_region(void)
 {
         system_unmap(cleared, system_page_bytes());
-        system_unmap(region, REGION_BYTES);
+        system_unmap(region, region_bytes);
         if (spare)
-                system_unmap(spare, REGION_BYTES);
+                system_unmap(spare, region_bytes);
         region = spare = NULL;
 }
 
@@ -306,8 +314,8 @@ static bool move_spare(void)
                                  MREMAP_MAYMOVE | MREMAP_FIXED, (long)region, 0)))
                 return false;
         spare = NULL;
-        if (accessible < REGION_BYTES)
-                system_unmap(from + accessible, REGION_BYTES - accessible);
+        if (accessible < region_bytes)
+                system_unmap(from + accessible, region_bytes - accessible);
         return true;
 }
 
@@ -337,7 +345,7 @@ static bool make_undisturbed(void)
         if (first && !map_region())
                 return never();
         if (!spare)
-                spare = system_reserve(REGION_BYTES);
+                spare = system_reserve(region_bytes);
         if (!spare) {
                 if (first)
                         unmap_region();
@@ -397,7 +405,7 @@ static bool grow_locked(size_t bytes)
 {
         size_t more = accessible;
 
-        if (used + bytes > accessible + more || accessible + more > REGION_BYTES ||
+        if (used + bytes > accessible + more || accessible + more > region_bytes ||
             refused(system_call(SYS_mprotect, (long)(region + accessible), (long)more,
                                 PROT_READ | PROT_WRITE)))
                 return false;
@@ -492,6 +500,38 @@ void registry_free(void *record, size_t bytes)
                 *free_link(offset) = freed[units];
                 freed[units] = offset;
         }
+        lock_drop(&metadata_lock);
+}
+
+size_t registry_room_bytes(void)
+{
+        size_t bytes;
+
+        lock_take(&metadata_lock);
+        bytes = region ? (region_bytes - accessible) * (spare ? 2 : 1) : 0;
+        lock_drop(&metadata_lock);
+        return bytes;
+}
+
+void registry_give_up_room(void)
+{
+        lock_take(&metadata_lock);
+        if (region && accessible < region_bytes) {
+                system_unmap(region + accessible, region_bytes - accessible);
+                if (spare)
+                        system_unmap(spare + accessible, region_bytes - accessible);
+                region_bytes = accessible;
+        }
+        lock_drop(&metadata_lock);
+}
+
+void registry_unlock(void)
+{
+        lock_take(&metadata_lock);
+        if (region && accessible < region_bytes)
+                system_unlock(region + accessible, region_bytes - accessible);
+        if (spare)
+                system_unlock(spare, region_bytes);
         lock_drop(&metadata_lock);
 }
 

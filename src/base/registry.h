@@ -233,6 +233,12 @@ KMEM_HIDDEN bool registry_is_due(void);
 KMEM_HIDDEN bool registry_make(void);
 /* In a child, before it writes a figure: memory of its own in place of its parent's file. */
 KMEM_HIDDEN void registry_leave(void);
+/* Address space that is kept for growth. */
+KMEM_HIDDEN size_t registry_room_bytes(void);
+/* Gives it back: there will be no more records than fit now, others are counted as missing. */
+KMEM_HIDDEN void registry_give_up_room(void);
+/* It is no longer counted as locked memory. */
+KMEM_HIDDEN void registry_unlock(void);
 /* A zeroed record; NULL if there is no registry yet, or no room. */
 KMEM_HIDDEN void *registry_alloc(size_t bytes);
 /* @bytes as asked for. NULL is allowed. */

@@ -167,6 +167,21 @@ KMEM_HIDDEN void system_thread_name(char name[SYSTEM_NAME_BYTES]);
 /* Soft limit of the process's address space in bytes, SIZE_MAX if there is none. */
 KMEM_HIDDEN size_t system_address_space_limit(void);
 
+/*
+ * Memory that the program locks (mlockall). Tells what it asked for, MCL_* or 0: system_commit then locks
+ * what becomes accessible, if that holds for memory to come, and fails beyond the limit (RLIMIT_MEMLOCK).
+ * Not in a sandbox, which may kill for it. Children of fork have nothing locked.
+ */
+KMEM_HIDDEN void system_tell_locked(int flags);
+/* Whether that holds for memory to come. */
+KMEM_HIDDEN bool system_locks_memory(void);
+/* Address space without access is no longer counted as locked. */
+KMEM_HIDDEN void system_unlock(void *start, size_t bytes);
+/* Soft limit of locked memory in bytes, SIZE_MAX if there is none. */
+KMEM_HIDDEN size_t system_lock_limit(void);
+/* All address space of the process in bytes; 0 if that cannot be told. */
+KMEM_HIDDEN size_t system_mapped_bytes(void);
+
 /* Address space without access and without commit charge; NULL if refused. */
 KMEM_HIDDEN void *system_reserve(size_t bytes);
 /* The same, at an address if there is room. */

@@ -21,7 +21,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef void *(*dlopen_function)(const char *, int);
@@ -100,25 +99,9 @@ KMEM_PUBLIC int prctl(int option, ...)
         return result;
 }
 
-/*
- * _exit and setrlimit may be called from a signal handler that interrupted a slow path, whose locks
- * will not be free before it returns; those of other threads soon are.
- */
-static bool become_free(bool (*locks_free)(void))
-{
-        const struct timespec millisecond = {.tv_nsec = 1000000};
-
-        for (int round = 0; round < 100; round++) {
-                if (locks_free())
-                        return true;
-                syscall(SYS_nanosleep, &millisecond, NULL);
-        }
-        return false;
-}
-
 static void fit_limit(size_t limit)
 {
-        if (become_free(heap_page_locks_free))
+        if (heap_await(heap_page_locks_free))
                 pages_fit_limit(limit);
 }
 
@@ -211,7 +194,7 @@ static void leave(int status) __attribute__((noreturn));
 /* Programs that leave without running destructors still write what they were asked for. */
 static void finish(void)
 {
-        if (at_exit_is_wanted() && become_free(heap_locks_free))
+        if (at_exit_is_wanted() && heap_await(heap_locks_free))
                 at_exit_write();
         registry_close();
 }

@@ -57,6 +57,24 @@ void page_extras_fit(size_t pages)
         lock_drop(&extra_lock);
 }
 
+size_t page_extras_reserved_bytes(void)
+{
+        size_t bytes;
+
+        lock_take(&extra_lock);
+        bytes = extra_table ? table_bytes(reserved) : 0;
+        lock_drop(&extra_lock);
+        return bytes;
+}
+
+void page_extras_unlock(void)
+{
+        lock_take(&extra_lock);
+        if (extra_table && extra_pages < reserved)
+                system_unlock(extra_table + extra_pages, table_bytes(reserved - extra_pages));
+        lock_drop(&extra_lock);
+}
+
 void page_extras_drop(uint32_t first, size_t count)
 {
         size_t end = min_of(first + count, (size_t)load_acquire(&extra_pages));

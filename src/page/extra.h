@@ -30,6 +30,10 @@ KMEM_HIDDEN uintptr_t *page_extra_make(uint32_t number);
 /* The heap will never have more than @pages. */
 KMEM_HIDDEN void page_extras_fit(size_t pages);
 
+/* Address space that is kept for words, and what of it is without access no longer counted as locked. */
+KMEM_HIDDEN size_t page_extras_reserved_bytes(void);
+KMEM_HIDDEN void page_extras_unlock(void);
+
 /* Frees the blocks of @count pages from @first on, which nobody uses any more. */
 KMEM_HIDDEN void page_extras_drop(uint32_t first, size_t count);
 

@@ -173,6 +173,17 @@ KMEM_HIDDEN void pages_fit_limit(size_t limit);
 KMEM_HIDDEN bool pages_limit_was_lowered(void);
 
 /*
+ * Gives back what of the reservation is too much if the process may map @room bytes beside what it uses for
+ * other things, as if it is to lock all it has mapped. False, and nothing is given back, if the heap in
+ * use needs more.
+ */
+KMEM_HIDDEN bool pages_fit_room(size_t room);
+/* All address space that is kept for the heap. */
+KMEM_HIDDEN size_t pages_reserved_bytes(void);
+/* What of it is without access is no longer counted as locked memory; what becomes accessible may be. */
+KMEM_HIDDEN void pages_unlock(void);
+
+/*
  * A block of 2^order pages of NUMA node @node, or with NODE_ANY of the node of the calling CPU or
  * else, in the order of distance, of another one. Aligned to its size; NULL without memory there.
  * Its descriptor comes with kind PAGE_UNUSED and the other fields zero but order and node. *zero

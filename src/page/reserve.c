@@ -155,6 +155,7 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
 {
         size_t pages = heap_bytes >> PAGE_SHIFT;
 
+        frontier.end = (char *)start + reservation_bytes(heap_bytes);
         start = table_round(start) + HEAP_FRONT_BYTES;
         heap.map = (uint16_t *)start;
         start += table_round(map_bytes(pages));
@@ -166,7 +167,9 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         frontier.metadata = (char *)start;
         metadata_set_reserve(frontier.metadata, metadata_reserve_bytes(pages));
         start += table_round(metadata_reserve_bytes(pages));
+        frontier.tables_end = (char *)start;
         heap.base = round_up(start, CHUNK_BYTES);
+        frontier.heap_end = (char *)heap.base + heap_bytes;
         set_reserved(pages);
 }
 
@@ -230,6 +233,88 @@ void pages_fit_limit(size_t limit)
                 page_extras_fit(pages);
                 pages_show();
         }
+}
+
+/* What stays mapped for a heap of @heap_bytes when the unused parts are given back. */
+static size_t needed_bytes(size_t heap_bytes)
+{
+        return HEAP_FRONT_BYTES + all_tables_bytes(heap_bytes >> PAGE_SHIFT) + heap_bytes;
+}
+
+static void unmap_between(char *from, char *to)
+{
+        from = (char *)round_up((uintptr_t)from, system_page_bytes());
+        if (from < to)
+                system_unmap(from, (size_t)(to - from));
+}
+
+/* Parts of the reservation that only serve to align others. */
+static void unused_give_back_locked(void)
+{
+        unmap_between(frontier.tables_end, (char *)heap.base);
+        unmap_between(frontier.heap_end, frontier.end);
+        frontier.tables_end = (char *)heap.base;
+        frontier.end = frontier.heap_end;
+}
+
+bool pages_fit_room(size_t room)
+{
+        size_t old, bytes, least;
+        bool fits;
+
+        lock_take(&frontier.lock);
+        old = frontier.reserved;
+        bytes = old << PAGE_SHIFT;
+        least = max_of((size_t)frontier.pages << PAGE_SHIFT, CHUNK_BYTES);
+        fits = needed_bytes(least) <= room;
+        while (fits && bytes > least && needed_bytes(bytes) > room)
+                bytes = max_of(round_down(bytes / 8 * 7, CHUNK_BYTES), least);
+        if (fits)
+                unused_give_back_locked();
+        if (bytes >> PAGE_SHIFT < old)
+                shrink_locked(old, bytes >> PAGE_SHIFT);
+        lock_drop(&frontier.lock);
+        if (bytes >> PAGE_SHIFT < old) {
+                page_extras_fit(bytes >> PAGE_SHIFT);
+                pages_show();
+        }
+        return fits;
+}
+
+size_t pages_reserved_bytes(void)
+{
+        return reservation_bytes(load_relaxed(&heap.reserved_bytes)) + page_extras_reserved_bytes();
+}
+
+/* From where a part is accessible to where the next one begins. */
+static void unlock_between(const void *part, size_t accessible_bytes, const void *next)
+{
+        uintptr_t from = round_up((uintptr_t)part + accessible_bytes, system_page_bytes());
+
+        if (from < (uintptr_t)next)
+                system_unlock((void *)from, (uintptr_t)next - from);
+}
+
+void pages_unlock(void)
+{
+        const char *zones_table = (const char *)frontier.chunk_nodes;
+        size_t pages;
+
+        lock_take(&frontier.lock);
+        pages = frontier.table_pages;
+        unlock_between(heap.map, map_bytes(pages), heap.pages);
+        unlock_between(heap.pages, descriptor_bytes(pages), frontier.touched_bits);
+        unlock_between(frontier.touched_bits, touched_bytes(pages),
+                       zones_table ? zones_table : frontier.metadata);
+        if (zones_table)
+                unlock_between(zones_table, chunk_node_bytes(pages), frontier.metadata);
+        unlock_between((void *)heap.base, (size_t)frontier.pages << PAGE_SHIFT,
+                       (void *)(heap.base + ((uintptr_t)frontier.reserved << PAGE_SHIFT)));
+        unlock_between(frontier.tables_end, 0, (void *)heap.base);
+        unlock_between(frontier.heap_end, 0, frontier.end);
+        lock_drop(&frontier.lock);
+        metadata_unlock_reserve();
+        page_extras_unlock();
 }
 
 bool pages_init(void)

@@ -72,6 +72,9 @@ struct frontier {
         uint8_t *chunk_nodes;   /* zone of each chunk, constant once its chunk is accessible; NULL
                                   if there is one zone */
         char *metadata;         /* address space for metadata (base/metadata.h), constant */
+        char *tables_end;       /* up to the heap's base is nothing; */
+        char *heap_end;         /* nor from there, as laid out first, */
+        char *end;              /* to the end of the reservation */
 };
 extern KMEM_HIDDEN struct frontier frontier;
 

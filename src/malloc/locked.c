@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * mlockall in front of libc's. The kernel counts the heap's reservation as memory that is locked, though there
+ * is nothing in it: a process without rights and with a limit (RLIMIT_MEMLOCK) could lock nothing, and one
+ * that gives up its rights later could map nothing any more.
+ *
+ * A program that calls the system itself, and not libc, is not seen.
+ */
+#define _GNU_SOURCE
+#include "malloc/malloc.h"
+
+#include "api/reclaim.h"
+#include "base/registry.h"
+#include "base/system.h"
+#include "page/page.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/*
+ * mlockall is refused if all that is mapped is more than may be locked, and the reservation counts though
+ * nothing is in it. Then as much of it is given up. False: it would be refused all the same.
+ */
+static bool fit_lock_limit(void)
+{
+        size_t limit = system_lock_limit();
+        size_t mapped = system_mapped_bytes();
+        size_t ours, others;
+
+        if (limit == SIZE_MAX || !mapped || !heap_await(heap_page_locks_free))
+                return false;
+        ours = pages_reserved_bytes() + registry_room_bytes();
+        others = mapped > ours ? mapped - ours : 0;
+        if (others >= limit || !pages_fit_room(limit - others))
+                return false;
+        registry_give_up_room();
+        return true;
+}
+
+/* Locked and without access it would count against the limit of what the program maps from now on. */
+static void unlock_reservations(void)
+{
+        if (!heap_await(heap_page_locks_free))
+                return;
+        pages_unlock();
+        registry_unlock();
+}
+
+/*
+ * The heap grows inside of a mapping that it has, which the kernel knows as locked or not: so it is left
+ * unlocked, and parts of it are locked as they become accessible, where memory to come is to be.
+ */
+KMEM_PUBLIC int mlockall(int flags)
+{
+        int saved_errno = errno;
+        bool ours = heap_ready();
+        int result = (int)syscall(SYS_mlockall, flags);
+
+        if (result != 0 && errno == ENOMEM && ours && flags & MCL_CURRENT && fit_lock_limit())
+                result = (int)syscall(SYS_mlockall, flags);
+        if (result != 0)
+                return result;
+        if (ours) {
+                system_tell_locked(flags);
+                if (flags & MCL_CURRENT)
+                        unlock_reservations();
+        }
+        errno = saved_errno;
+        return 0;
+}
+
+KMEM_PUBLIC int munlockall(void)
+{
+        int result = (int)syscall(SYS_munlockall);
+
+        if (result == 0)
+                system_tell_locked(0);
+        return result;
+}
