@@ -7,6 +7,9 @@
 
 #include "base/metadata.h"
 
+/* The first pages of a list are looked at one by one, which for so many is quicker than a tree. */
+enum { LOOKED_AT = 64 };
+
 struct lock slob_lock;
 struct slob_counts slob_counts;
 
@@ -62,28 +65,119 @@ static void rotate_after(struct page_list *list, struct page *page, struct page 
                 slob_list_rotate_locked(list, page_at(prev->next));
 }
 
-/* A page of the list that has room, with the block at *at already taken out, or NULL. */
-static struct page *list_take_locked(struct page_list *list, const struct slob_request *request,
-                                     uint32_t *at)
+/* How many pages come before one, which is on the list, from the first on. */
+static size_t pages_before(const struct page_list *list, const struct page *page)
+{
+        size_t first = slob_tree_place_locked(page_list_first(list));
+        size_t place = slob_tree_place_locked(page);
+
+        return place >= first ? place - first : place + list->length - first;
+}
+
+/*
+ * The next page behind one, in the list's order, that has so many free units; NULL: there is none. The tree
+ * begins elsewhere than the list (TREE-1): *turned becomes true where the search goes on at its begin.
+ */
+static struct page *next_page(const struct page_list *list, struct page *page, uint32_t units,
+                              bool *turned)
+{
+        const struct page *first = page_list_first(list);
+
+        page = slob_tree_next_locked(page, units);
+        if (!page && !*turned) {
+                *turned = true;
+                page = slob_tree_first_locked(first->list, units);
+        }
+        if (page && *turned && slob_tree_place_locked(page) >= slob_tree_place_locked(first))
+                page = NULL;
+        return page;
+}
+
+/* Looks at @count pages of the list, from *page on; true: *page serves. Else it is the next one, or NULL. */
+static bool look_locked(struct page **page, size_t count, const struct slob_request *request,
+                        uint32_t *at)
 {
         uint32_t units = slob_units(request->bytes);
 
-        for (struct page *page = page_list_first(list); page; page = page_list_next(page)) {
-                struct page *prev = page->prev ? page_at(page->prev) : NULL;
-
-                *at = PAGE_UNITS;
-                if (page_state(page).free_units >= units)
-                        *at = slob_take_locked(page, request);
-                if (*at == PAGE_UNITS) {
-                        slob_counts.page_scans++;
-                        continue;
+        for (; *page && count; count--) {
+                if (page_state(*page).free_units >= units) {
+                        *at = slob_take_locked(*page, request);
+                        if (*at != PAGE_UNITS)
+                                return true;
                 }
-                if (!page_state(page).free_units)
-                        slob_list_remove_locked(page);
-                rotate_after(list, page, prev);
-                return page;
+                slob_counts.page_scans++;
+                *page = page_list_next(*page);
         }
+        return false;
+}
+
+/*
+ * As look_locked with the tree, for those that have enough free units, from *page on. Such a page may serve
+ * nothing all the same, and where many are so, the list is quicker: *page is the next one to look at then.
+ */
+static bool search_locked(const struct page_list *list, struct page **page,
+                          const struct slob_request *request, uint32_t *at)
+{
+        uint32_t units = slob_units(request->bytes);
+        size_t before = pages_before(list, *page);
+        bool turned = slob_tree_place_locked(*page) < slob_tree_place_locked(page_list_first(list));
+        struct page *found = *page;
+
+        if (page_state(found).free_units < units)
+                found = next_page(list, found, units, &turned);
+        for (size_t tries = 0; found && tries < LOOKED_AT; tries++) {
+                *at = slob_take_locked(found, request);
+                if (*at != PAGE_UNITS)
+                        break;
+                found = next_page(list, found, units, &turned);
+        }
+        slob_counts.page_scans += (found ? pages_before(list, found) : list->length) - before;
+        *page = found;
+        return found && *at != PAGE_UNITS;
+}
+
+/*
+ * A page of the list that has room, with the block at *at already taken out, or NULL. Pages that are passed
+ * over, though nobody looks at them, count as looked at, and so do their blocks if they have enough free
+ * units.
+ */
+static struct page *find_locked(const struct page_list *list, const struct slob_request *request,
+                                uint32_t *at)
+{
+        uint64_t block_scans = slob_counts.block_scans;
+        struct page *page = page_list_first(list);
+
+        if (look_locked(&page, LOOKED_AT, request, at))
+                return page;
+        if (!page)
+                return NULL;
+        if (!slob_list_may_serve_locked(page->list, request)) {
+                uint32_t units = slob_units(request->bytes);
+
+                slob_counts.page_scans += list->length - LOOKED_AT;
+                slob_counts.block_scans =
+                        block_scans + slob_list_fragments_locked(page->list, units);
+                return NULL;
+        }
+        if (search_locked(list, &page, request, at) || look_locked(&page, SIZE_MAX, request, at))
+                return page;
         return NULL;
+}
+
+/* The same, and the list is as it is to be afterwards. */
+static struct page *list_take_locked(struct page_list *list, const struct slob_request *request,
+                                     uint32_t *at)
+{
+        struct page *page = find_locked(list, request, at);
+        struct page *prev;
+
+        if (!page)
+                return NULL;
+        prev = page->prev ? page_at(page->prev) : NULL;
+        if (!page_state(page).free_units)
+                slob_list_remove_locked(page);
+        rotate_after(list, page, prev);
+        return page;
 }
 
 /* The same from a new page. The caller has seen to it that the request fits in one. */
@@ -132,9 +226,7 @@ void *slob_alloc(const struct slob_request *request)
                 take_from_new_locked(page, request, &at);
         }
         marks = page->table;
-        bit_set(marks->start, at / GRANULE_UNITS);
-        if (request->header)
-                bit_set(marks->kmalloc, at / GRANULE_UNITS);
+        mark_set(marks, at / GRANULE_UNITS, request->header != 0);
         account_alloc(request);
         lock_drop(&slob_lock);
         return (char *)page_address(page) + (size_t)at * SLOB_UNIT;
@@ -165,9 +257,9 @@ enum slob_start slob_start_locked(const struct page *page, const void *address)
                 return address == page_address(page) ? SLOB_OBJECT : SLOB_INSIDE;
         if (offset % SLOB_ALIGN == 0) {
                 /* The memory behind a header is in no way marked itself. */
-                if (granule && bit_get(marks->kmalloc, granule - 1))
+                if (granule && mark_is_kmalloc(marks, granule - 1))
                         return SLOB_KMALLOC;
-                if (bit_get(marks->start, granule) && !bit_get(marks->kmalloc, granule))
+                if (bit_get(marks->start, granule) && !mark_is_kmalloc(marks, granule))
                         return SLOB_OBJECT;
         }
         before = slob_gap_locked(page, at).before;
@@ -227,7 +319,7 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
         *empty = NULL;
         if (!is_whole_block(page, gap, at, units))
                 return false;
-        account_free(units * SLOB_UNIT, bit_get(marks->kmalloc, at / GRANULE_UNITS), owner);
+        account_free(units * SLOB_UNIT, mark_is_kmalloc(marks, at / GRANULE_UNITS), owner);
         if (free_units + units == PAGE_UNITS) {
                 if (page->node_partial)
                         slob_list_remove_locked(page);
@@ -237,13 +329,14 @@ bool slob_free_locked(struct page *page, void *start, uint32_t bytes, struct slo
                 *empty = page;
                 return true;
         }
-        bit_clear(marks->start, at / GRANULE_UNITS);
-        bit_clear(marks->kmalloc, at / GRANULE_UNITS);
+        mark_clear(marks, at / GRANULE_UNITS);
         slob_put_locked(page, gap, at, units);
         if (!free_units) {
                 debug_check(page->list == slob_list_of(bytes));
                 page->list = (uint16_t)slob_list_of(bytes);
                 slob_list_add_locked(page);
+        } else {
+                slob_tree_raise_locked(page);
         }
         return true;
 }

@@ -36,6 +36,16 @@ static void raise_rooms(struct page_state *state, const struct free_block *block
                 state->malloc_room = max_of(state->malloc_room, end - start);
 }
 
+/* The figures of the page's list (lists.c) go with it. */
+static void set_state(struct page *page, struct page_state state)
+{
+        if (page->node_partial)
+                slob_list_count_locked(page, -1);
+        page_set_state(page, state);
+        if (page->node_partial)
+                slob_list_count_locked(page, 1);
+}
+
 /* Makes @next follow the free block at @before, or be the first if that is PAGE_UNITS. */
 static void link_behind(struct page *page, struct page_state *state, uint32_t before, uint32_t next)
 {
@@ -66,7 +76,7 @@ static void block_cut(struct page *page, uint32_t before, struct free_block bloc
                 state.fragments--;
         }
         state.free_units -= units;
-        page_set_state(page, state);
+        set_state(page, state);
 }
 
 /*
@@ -76,9 +86,9 @@ static void block_cut(struct page *page, uint32_t before, struct free_block bloc
  */
 static bool is_hopeless(const struct page_state *state, const struct slob_request *request)
 {
-        bool as_malloc = request->header && request->align >= 16;
+        uint32_t room = slob_is_of_malloc(request) ? state->malloc_room : state->room;
 
-        return (as_malloc ? state->malloc_room : state->room) < slob_units(request->bytes);
+        return room < slob_units(request->bytes);
 }
 
 uint32_t slob_take_locked(struct page *page, const struct slob_request *request)
@@ -107,7 +117,7 @@ uint32_t slob_take_locked(struct page *page, const struct slob_request *request)
                 before = at;
                 at = block.next;
         }
-        page_set_state(page, state);
+        set_state(page, state);
         return PAGE_UNITS;
 }
 
@@ -151,5 +161,5 @@ void slob_put_locked(struct page *page, struct slob_gap gap, uint32_t at, uint32
         if (block.at == at)
                 link_behind(page, &state, gap.before, at);
         raise_rooms(&state, &block);
-        page_set_state(page, state);
+        set_state(page, state);
 }

@@ -88,6 +88,12 @@ struct slob_request {
         struct slob_cache *owner; /* whose counters change */
 };
 
+/* Whether it is kmalloc's with the alignment of malloc, or more. */
+static inline bool slob_is_of_malloc(const struct slob_request *request)
+{
+        return request->header && request->align >= 16;
+}
+
 static inline uint32_t slob_units(size_t bytes)
 {
         return (uint32_t)((bytes + SLOB_UNIT - 1) / SLOB_UNIT);
@@ -143,6 +149,27 @@ KMEM_HIDDEN void slob_list_add_locked(struct page *page);
 KMEM_HIDDEN void slob_list_remove_locked(struct page *page);
 /* Makes a page of the list its first; the pages before it follow behind the last (S7-11). */
 KMEM_HIDDEN void slob_list_rotate_locked(struct page_list *list, struct page *page);
+
+/* Takes a page of a list into that's figures, or out of them: before and after its state changes. */
+KMEM_HIDDEN void slob_list_count_locked(const struct page *page, int change);
+/* False: no page of the list has a block that is large enough. */
+KMEM_HIDDEN bool slob_list_may_serve_locked(unsigned int list, const struct slob_request *request);
+/* How many free blocks there are in pages with so many free units or more. */
+KMEM_HIDDEN uint64_t slob_list_fragments_locked(unsigned int list, uint32_t units);
+
+/* tree.c: the same pages, to be found by what they have free */
+
+KMEM_HIDDEN void slob_trees_init(void);
+/* In front of @next, the list's first page; NULL: the list was empty. */
+KMEM_HIDDEN void slob_tree_add_locked(struct page *page, const struct page *next);
+KMEM_HIDDEN void slob_tree_remove_locked(struct page *page);
+/* After a page of a list got more free units. */
+KMEM_HIDDEN void slob_tree_raise_locked(struct page *page);
+/* The tree's first page, or the first behind @page, with so many free units; NULL: none up to its end. */
+KMEM_HIDDEN struct page *slob_tree_first_locked(unsigned int list, uint32_t units);
+KMEM_HIDDEN struct page *slob_tree_next_locked(const struct page *page, uint32_t units);
+/* How many pages of the tree come before one. */
+KMEM_HIDDEN uint32_t slob_tree_place_locked(const struct page *page);
 
 /* fit.c: blocks in and out of one page */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "slob_walk.h"
 
+#include "base/metadata.h"
 #include "slob/marks.h"
 
 #include <stdio.h>
@@ -91,7 +92,7 @@ static void walk_blocks(const struct page *page, const uint8_t *map, struct slob
                         end++;
                 } while (end < PAGE_UNITS && !map[end] &&
                          !(end % GRANULE_UNITS == 0 && bit_get(marks->start, end / GRANULE_UNITS)));
-                if (bit_get(marks->kmalloc, at / GRANULE_UNITS)) {
+                if (mark_is_kmalloc(marks, at / GRANULE_UNITS)) {
                         uint32_t size;
 
                         memcpy(&size, (char *)page_address(page) + at * SLOB_UNIT, sizeof(size));
@@ -104,12 +105,53 @@ static void walk_blocks(const struct page *page, const uint8_t *map, struct slob
                 if (bit_get(marks->start, granule))
                         ensure(!map[granule * GRANULE_UNITS], page);
                 blocks -= bit_get(marks->start, granule);
-                if (bit_get(marks->kmalloc, granule))
-                        ensure(bit_get(marks->start, granule), page);
+                if (granule % 2 == 0 && bit_get(marks->kmalloc, granule / 2))
+                        ensure(mark_is_kmalloc(marks, granule) ||
+                                       mark_is_kmalloc(marks, granule + 1),
+                               page);
         }
         ensure(!blocks, page);
         for (size_t word = 0; word < array_size(marks->start); word++)
                 walk->blocks += (size_t)__builtin_popcountll(marks->start[word]);
+}
+
+/* The subtree's pages in its order, from *next on; @parent, and their number, must be right (TREE-2). */
+static void walk_subtree(uint32_t number, uint32_t parent, uint32_t **next)
+{
+        const struct page *page = page_at(number);
+        const struct slob_marks *node = page->table;
+        const uint32_t *first = *next;
+
+        ensure(node->parent == parent, page);
+        if (node->left)
+                walk_subtree(node->left, number, next);
+        *(*next)++ = number;
+        if (node->right)
+                walk_subtree(node->right, number, next);
+        ensure(node->pages == (uint32_t)(*next - first), page);
+        for (; first < *next; first++)
+                ensure(page_state(page_at(*first)).free_units <= node->most, page);
+}
+
+/* TREE-1: the tree has the pages of the list, and as a ring the same order. */
+static void walk_tree(const struct page_list *list)
+{
+        const struct page *page = page_list_first(list);
+        uint32_t *pages, *next;
+        uint32_t root, place;
+
+        if (!page)
+                return;
+        for (root = page_number(page); ((struct slob_marks *)page_at(root)->table)->parent;)
+                root = ((struct slob_marks *)page_at(root)->table)->parent;
+        pages = next = metadata_alloc(list->length * sizeof(*pages));
+        ensure(pages != NULL, page);
+        ensure(((struct slob_marks *)page_at(root)->table)->pages == list->length, page);
+        walk_subtree(root, 0, &next);
+        place = slob_tree_place_locked(page);
+        for (; page; page = page_list_next(page), place++)
+                ensure(pages[place % list->length] == page_number(page), page);
+        metadata_free(pages, list->length * sizeof(*pages));
 }
 
 static bool is_listed(const struct page *page, unsigned int list)
@@ -149,8 +191,10 @@ void slob_walk(struct slob_walk *walk)
                         with_room++;
                 }
         }
-        for (unsigned int list = 0; list < slob_list_count; list++)
+        for (unsigned int list = 0; list < slob_list_count; list++) {
                 listed += slob_lists[list].length;
+                walk_tree(&slob_lists[list]);
+        }
         ensure(listed == with_room, NULL);
         ensure(walk->pages == slob_counts.pages, NULL);
         ensure(walk->big_pages == slob_counts.big_pages, NULL);
