@@ -223,14 +223,17 @@ static KMEM_NOINLINE int posix_memalign_slow(void **result, size_t align, size_t
         int saved_errno = errno;
         void *block = aligned_slow(align, size, site);
 
-        errno = saved_errno;
         if (unlikely(!block))
                 return ENOMEM;
+        errno = saved_errno;
         *result = block;
         return 0;
 }
 
-/* Returns the error instead of setting errno, and leaves *result alone on failure (POSIX). */
+/*
+ * Returns 0 or the error, and leaves *result alone on failure (POSIX). As with glibc errno is ENOMEM then,
+ * too, but as it was if @align is wrong, which is EINVAL.
+ */
 KMEM_PUBLIC int posix_memalign(void **result, size_t align, size_t size)
 {
         void *block;

@@ -6,6 +6,7 @@
 #include "malloc/malloc.h"
 
 #include "api/reclaim.h"
+#include "base/message.h"
 #include "introspect/totals.h"
 #include "introspect/slabinfo.h"
 
@@ -45,28 +46,39 @@ KMEM_PUBLIC int malloc_trim(size_t keep)
         return bytes > 0;
 }
 
+/* Threads that work meanwhile never make a part larger than the whole. */
+static struct mallinfo2 info_of(const struct heap_totals *totals)
+{
+        size_t pages = totals->pages.used_pages + totals->pages.free_touched_pages;
+        struct mallinfo2 info = {
+                .arena = pages * PAGE_SIZE,
+                .ordblks = totals->objects_free,
+                .hblks = totals->large.huge_blocks,
+                .hblkhd = totals->large.huge_bytes,
+                .keepcost = totals->pages.free_touched_pages * PAGE_SIZE,
+        };
+
+        info.uordblks =
+                min_of((size_t)(totals->object_bytes_inuse + totals->large.bytes), info.arena);
+        info.fordblks = info.arena - info.uordblks;
+        return info;
+}
+
 /*
- * What the fields mean here: arena: bytes of the heap in use or free but touched; ordblks: free
- * objects in slabs and sheaves; hblks, hblkhd: huge mappings and their bytes; uordblks: bytes in
- * use by the program; fordblks: bytes free in slabs, sheaves and pages; keepcost: free touched
- * pages. smblks, usmblks and fsmblks are 0.
+ * What the fields mean here: arena: bytes of the heap in use or free but touched; uordblks: those that
+ * the program has, by the size of objects; fordblks: all others, in slabs, sheaves and pages, so that the
+ * two are the arena, as with glibc; keepcost: of these, free touched pages; ordblks: free objects in
+ * slabs and sheaves; hblks, hblkhd: huge mappings and their bytes, which are in none of the others.
+ * smblks, usmblks and fsmblks are 0.
  */
 KMEM_PUBLIC struct mallinfo2 mallinfo2(void)
 {
-        struct mallinfo2 info = {0};
         struct heap_totals totals;
 
         if (!heap_ready())
-                return info;
+                return (struct mallinfo2){0};
         heap_total(&totals);
-        info.arena = (totals.pages.used_pages + totals.pages.free_touched_pages) * PAGE_SIZE;
-        info.ordblks = totals.objects_free;
-        info.hblks = totals.large.huge_blocks;
-        info.hblkhd = totals.large.huge_bytes;
-        info.uordblks = totals.bytes_inuse;
-        info.fordblks = totals.bytes_free + totals.pages.free_touched_pages * PAGE_SIZE;
-        info.keepcost = totals.pages.free_touched_pages * PAGE_SIZE;
-        return info;
+        return info_of(&totals);
 }
 
 /* The same in int, cut off at its limit. */
@@ -166,10 +178,16 @@ static void print_sizes(FILE *stream)
         }
 }
 
-/* Writes glibc's kind of XML with one <size> per cache. @flags must be 0, else EINVAL. */
+/*
+ * Writes glibc's kind of XML, with one <size> per cache, and bytes in use besides what glibc tells. The
+ * figures are mallinfo2's; the most that the system gave is what the heap has grown to. @flags must be 0,
+ * else EINVAL. Returns 0, or -1 with errno.
+ */
 KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
 {
         struct heap_totals totals;
+        struct mallinfo2 info;
+        char whole[400];
 
         if (flags != 0) {
                 errno = EINVAL;
@@ -178,22 +196,54 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
         if (!heap_ready())
                 return -1;
         heap_total(&totals);
+        info = info_of(&totals);
+        snprintf(whole, sizeof(whole),
+                 "<system type=\"current\" size=\"%zu\"/>\n"
+                 "<system type=\"max\" size=\"%zu\"/>\n"
+                 "<aspace type=\"total\" size=\"%zu\"/>\n"
+                 "<aspace type=\"mprotect\" size=\"%zu\"/>\n",
+                 info.arena, totals.pages.accessible_pages * PAGE_SIZE,
+                 totals.pages.accessible_pages * PAGE_SIZE,
+                 totals.pages.accessible_pages * PAGE_SIZE);
         fprintf(stream, "<malloc version=\"1\" allocator=\"libkmem\">\n<heap nr=\"0\">\n<sizes>\n");
         print_sizes(stream);
         fprintf(stream,
                 "</sizes>\n<total type=\"inuse\" size=\"%zu\"/>\n"
-                "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
-                "<system type=\"current\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
-                (size_t)totals.bytes_inuse, totals.large.huge_blocks, totals.large.huge_bytes,
-                totals.pages.accessible_pages * PAGE_SIZE);
+                "<total type=\"fast\" count=\"0\" size=\"0\"/>\n"
+                "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n%s</heap>\n",
+                info.uordblks, info.ordblks, info.fordblks, whole);
+        fprintf(stream,
+                "<total type=\"fast\" count=\"0\" size=\"0\"/>\n"
+                "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
+                "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n%s</malloc>\n",
+                info.ordblks, info.fordblks, info.hblks, info.hblkhd, whole);
         return 0;
 }
 
-/* Prints the slab table on standard error. */
+static void print_arena(const char *title, size_t system_bytes, size_t bytes_in_use)
+{
+        message_print(STDERR_FILENO, "%s:\nsystem bytes     = %10zu\nin use bytes     = %10zu\n",
+                      title, system_bytes, bytes_in_use);
+}
+
+/*
+ * Prints on standard error what programs that read glibc's look for, in its form and by mallinfo2's
+ * figures: the heap as the one arena, and huge blocks as mmap. The slab table follows.
+ */
 KMEM_PUBLIC void malloc_stats(void)
 {
-        if (heap_ready())
-                slabinfo_write(STDERR_FILENO);
+        struct heap_totals totals;
+        struct mallinfo2 info;
+
+        if (!heap_ready())
+                return;
+        heap_total(&totals);
+        info = info_of(&totals);
+        print_arena("Arena 0", info.arena, info.uordblks);
+        print_arena("Total (incl. mmap)", info.arena + info.hblkhd, info.uordblks + info.hblkhd);
+        message_print(STDERR_FILENO, "max mmap regions = %10zu\nmax mmap bytes   = %10zu\n",
+                      totals.large.huge_peak_blocks, totals.large.huge_peak_bytes);
+        slabinfo_write(STDERR_FILENO);
 }
 
 /*

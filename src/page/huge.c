@@ -23,9 +23,10 @@ static const size_t MOVE_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
 
 struct lock huge_lock;
 
-static size_t live_bytes; /* of blocks in the table; written under huge_lock */
-static size_t peak_bytes; /* the most that live_bytes ever was; under huge_lock */
-static size_t handed_out; /* cumulative; added to without a lock */
+static size_t live_bytes;  /* of blocks in the table; written under huge_lock */
+static size_t peak_bytes;  /* the most that live_bytes ever was; written under huge_lock */
+static size_t peak_blocks; /* the same of their number */
+static size_t handed_out;  /* cumulative; added to without a lock */
 
 /* Under huge_lock, so the last ones shown are the last. */
 static void show_locked(void)
@@ -62,7 +63,8 @@ size_t victims_unmap(const struct huge_victims *victims)
 static void live_add_locked(size_t bytes)
 {
         add_owned(&live_bytes, bytes);
-        peak_bytes = max_of(peak_bytes, live_bytes);
+        store_relaxed(&peak_bytes, max_of(peak_bytes, live_bytes));
+        store_relaxed(&peak_blocks, max_of(peak_blocks, (size_t)huge_table_length()));
 }
 
 /* HUGE-2, before @bytes are added. */
@@ -309,6 +311,8 @@ void huge_count(struct large_counts *counts)
         counts->huge_blocks = huge_table_length();
         counts->huge_bytes = load_relaxed(&live_bytes);
         counts->huge_kept_bytes = kept_bytes();
+        counts->huge_peak_blocks = load_relaxed(&peak_blocks);
+        counts->huge_peak_bytes = load_relaxed(&peak_bytes);
 }
 
 void huge_show(void)

@@ -36,7 +36,9 @@ struct large_counts {
         size_t huge_handed_out;
         size_t huge_blocks;
         size_t huge_bytes;
-        size_t huge_kept_bytes; /* freed mappings kept for reuse */
+        size_t huge_kept_bytes;  /* freed mappings kept for reuse */
+        size_t huge_peak_blocks; /* the most that there were at once */
+        size_t huge_peak_bytes;
 };
 KMEM_HIDDEN void large_count(struct large_counts *counts);
 

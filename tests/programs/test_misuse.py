@@ -64,7 +64,7 @@ def call_of(misuse: str) -> str:
 
 
 def names_call(setting: Setting, misuse: str) -> bool:
-    """Engine slob, in front of which nothing rests, finds everything at the call, as check=sheaf does."""
+    """Engine slob, in front of which nothing rests, finds all at the call, as check=sheaf does."""
     at_call = setting.name == "slob" or "check=sheaf" in setting.options
     return misuse not in FOUND_LATER or at_call
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Every symbol of the malloc family, in C and in C++, by programs that check the results."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dropin import DEFAULT, LIMITED, LOCKED, SLAB, SLOB, UNREGISTERED, DropIn
+from dropin import DEFAULT, LIMITED, LOCKED, SLAB, SLOB, UNREGISTERED, DropIn, Plain
 from settings import under
 
 Build = Callable[..., Path]
@@ -19,6 +20,41 @@ def test_c_symbols(dropin: DropIn, build: Build) -> None:
     program = build("symbols", "symbols.c")
     finished = dropin.run([program, "all"], minimum=3_000)
     assert (finished.stdout, finished.stderr) == ("ok\n", "")
+
+
+@everywhere
+def test_errors_are_those_of_libc(dropin: DropIn, plain: Plain, build: Build) -> None:
+    """What fails, and errno then; and that nothing else touches errno."""
+    program = build("errors", "errors.c", flags=("-fno-builtin", "-w"))
+    expected = plain.run([program])
+    finished = dropin.attempt([program])
+    assert finished.status == 0, finished.describe()
+    assert finished.stdout == expected.stdout
+
+
+# Titles, words in front of numbers, and how wide these are: malloc_stats of libc.
+STATS = """Arena 0:
+system bytes     = {:>10}
+in use bytes     = {:>10}
+Total (incl. mmap):
+system bytes     = {:>10}
+in use bytes     = {:>10}
+max mmap regions = {:>10}
+max mmap bytes   = {:>10}
+"""
+
+
+def stats_of(text: str) -> str:
+    """What malloc_stats prints in libc's form, made anew from the numbers in it."""
+    numbers = re.findall(r"= +(\d+)\n", "".join(text.splitlines(keepends=True)[:8]))
+    return STATS.format(*numbers)
+
+
+@everywhere
+def test_stats_have_the_form_of_libc(dropin: DropIn, plain: Plain, build: Build) -> None:
+    program = build("errors", "errors.c", flags=("-fno-builtin", "-w"))
+    for finished in (plain.run([program]), dropin.attempt([program])):
+        assert finished.stderr.startswith(stats_of(finished.stderr)), finished.describe()
 
 
 @everywhere
