@@ -11,13 +11,17 @@
  * A process of its own because the peak of a program includes what its parent
  * had resident at fork; this one's is small. LIBRARY is preloaded into PROGRAM
  * only.
+ *
+ * Whoever started it may be killed in the middle: PROGRAM, which may be a server, ends with it then.
  */
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -69,6 +73,7 @@ int main(int argc, char **argv)
                 fprintf(stderr, "usage: timed [-p LIBRARY] FILE PROGRAM [ARGUMENTS]\n");
                 return 2;
         }
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         /* Before the clock starts: writes after a fork copy pages, which no run without LIBRARY pays. */
         if (library)
                 setenv("LD_PRELOAD", library, 1);
@@ -79,6 +84,7 @@ int main(int argc, char **argv)
                 return 125;
         }
         if (child == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
                 execvp(argv[2], argv + 2);
                 fprintf(stderr, "timed: %s: %s\n", argv[2], strerror(errno));
                 _exit(127);

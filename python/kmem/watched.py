@@ -34,8 +34,10 @@ def watched(
     `what` begins the lines of errors, `environment` is added to ours.
     """
     ours = {"LD_PRELOAD": preloadable(LIBRARY), "KMEM_OPTIONS": "registry=on"}
+    # It would not end by itself, so it ends with us, also where we are killed.
+    with_us = ["/usr/bin/setpriv", "--pdeathsig", "KILL"]
     process = subprocess.Popen(
-        ["/usr/bin/taskset", "--cpu-list", str(cpu), *command],
+        [*with_us, "/usr/bin/taskset", "--cpu-list", str(cpu), *command],
         env=clean_environment() | ours | dict(environment or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The commands beside `run`: help, version, bench, and the helper of the demo."""
 
+import contextlib
 import errno
 import json
 import os
@@ -573,6 +574,45 @@ def test_timed_preloads_into_the_program_only(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == library
+
+
+ENDLESS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+WATCHING = f"""
+import time
+from kmem.watched import watched
+with watched("x", [{sys.executable!r}, "-c", {ENDLESS!r}], 0) as (process, _):
+    print(process.pid, flush=True)
+    time.sleep(600)
+"""
+TIMING = f"""
+from pathlib import Path
+from kmem.allocators import LIBKMEM
+from kmem.timed import started
+with started(Path("."), [{sys.executable!r}, "-c", {ENDLESS!r}], LIBKMEM) as timed:
+    print(timed.process.stdout.readline(), flush=True)
+    timed.wait()
+"""
+
+
+@pytest.mark.parametrize("command", [WATCHING, TIMING], ids=["watched", "timed"])
+def test_what_is_measured_ends_with_a_command_that_is_killed(command: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", command], stdout=subprocess.PIPE, cwd=tmp_path
+    ) as popen:
+        assert popen.stdout is not None
+        measured = Path("/proc") / popen.stdout.readline().strip().decode()
+        there = measured.exists()
+        popen.kill()
+        popen.wait()
+    assert there
+    deadline = time.monotonic() + 30
+    try:
+        while measured.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(measured.name), signal.SIGKILL)
 
 
 def test_timed_counts_a_signal_as_a_shell_does(tmp_path: Path) -> None:
