@@ -74,11 +74,12 @@ def locked(folder: Path) -> Iterator[bool]:
     """Whether the folder is ours alone; the lock ends with the command, however that ends."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        ours = True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
         except BlockingIOError:
-            yield False
+            ours = False
+        yield ours
     finally:
         os.close(descriptor)
 
