@@ -20,8 +20,8 @@ static const struct exit_report {
         const char *option;
         char *path;              /* of the option; empty: not wanted */
         const uint64_t *process; /* the only one that writes, 0: every one */
-        /* Both return 0 or an errno. */
-        int (*begin)(const char *path);
+        /* Both return 0 or an errno. @alone: no other process writes there. */
+        int (*begin)(const char *path, bool alone);
         int (*write)(const char *path);
         const char *expected;
 } reports[] = {
@@ -64,10 +64,14 @@ static void say_why(const struct exit_report *report, const char *path, int erro
                 message_error(error), error, report->expected);
 }
 
-/* What cannot be written is said at the start: at the end nobody may be listening. */
+/*
+ * What cannot be written is said at the start: at the end nobody may be listening, as many programs close
+ * standard error before. So that is no place for a full disk: the sign of one is an empty file or directory,
+ * which each of the reports leaves where it could not be written whole.
+ */
 static void begin(const struct exit_report *report)
 {
-        int error = report->begin(report->path);
+        int error = report->begin(report->path, *report->process != 0);
 
         if (!error)
                 return;

@@ -145,7 +145,7 @@ static bool is_still_standard_error(int file)
                now.st_ino == first_stderr.st_ino;
 }
 
-int slabinfo_begin(const char *path)
+int slabinfo_begin(const char *path, bool alone)
 {
         struct stat found;
         int file;
@@ -157,7 +157,7 @@ int slabinfo_begin(const char *path)
         /* Who reads from a pipe would take our look for the end. */
         if (stat(path, &found) == 0 && S_ISFIFO(found.st_mode))
                 return 0;
-        file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (alone ? O_TRUNC : 0), 0644);
         if (file < 0)
                 return errno;
         close(file);
@@ -181,6 +181,9 @@ int slabinfo_end(const char *path)
                 return errno;
         fcntl(file, F_SETFL, O_WRONLY);
         error = slabinfo_write(file);
+        /* Of a device or a pipe there is nothing to take back. */
+        if (error)
+                (void)!ftruncate(file, 0);
         close(file);
         return error;
 }

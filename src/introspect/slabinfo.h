@@ -15,9 +15,10 @@
 KMEM_HIDDEN int slabinfo_write(int file);
 /*
  * For introspect/at_exit.c: look whether a file can be written, "-" for standard error, and write
- * the table to it. Both return 0 or an errno.
+ * the table to it. Both return 0 or an errno. A file that is written by this process @alone is empty from
+ * the beginning on, and any file after an error, so that one with a table has the whole of this one.
  */
-KMEM_HIDDEN int slabinfo_begin(const char *path);
+KMEM_HIDDEN int slabinfo_begin(const char *path, bool alone);
 KMEM_HIDDEN int slabinfo_end(const char *path);
 
 #endif

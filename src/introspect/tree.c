@@ -49,11 +49,12 @@ static int open_directory(const char *path, int *directory)
         return 0;
 }
 
-int tree_begin(const char *path)
+int tree_begin(const char *path, bool alone)
 {
         int directory;
         int error = open_directory(path, &directory);
 
+        (void)alone;
         if (error)
                 return error;
         if (has_entries(directory))
@@ -215,6 +216,26 @@ static int write_aliases(int tree)
         return error;
 }
 
+/* By the names that write_caches and write_aliases make. */
+static void remove_all(int tree)
+{
+        struct found found = {0};
+
+        for (size_t number = 0; alias_number(number, &found); number++)
+                unlinkat(tree, found.name, 0);
+        for (found.birth = 0; next_cache(&found);) {
+                int directory =
+                        openat(tree, found.place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+                for (size_t i = 0; i < attribute_count && directory >= 0; i++)
+                        unlinkat(directory, attributes[i].name, 0);
+                if (directory >= 0)
+                        close(directory);
+                unlinkat(tree, found.name, 0);
+                unlinkat(tree, found.place, AT_REMOVEDIR);
+        }
+}
+
 int tree_write(const char *path)
 {
         int tree;
@@ -222,9 +243,15 @@ int tree_write(const char *path)
 
         if (error)
                 return error;
+        if (has_entries(tree)) {
+                close(tree);
+                return ENOTEMPTY;
+        }
         error = write_caches(tree);
         if (!error)
                 error = write_aliases(tree);
+        if (error)
+                remove_all(tree);
         close(tree);
         return error;
 }

@@ -12,8 +12,11 @@
 
 /* Makes the directory if need be. 0 or an errno: ENOTEMPTY if it has entries, so that no file of
  * an older tree can pass for one of ours. */
-KMEM_HIDDEN int tree_begin(const char *path);
-/* Writes the tree into it; 0 or the first errno. Allocates nothing. */
+KMEM_HIDDEN int tree_begin(const char *path, bool alone);
+/*
+ * Writes the tree into it; 0 or the first errno, and then it is empty again, so that a directory with
+ * entries has the whole tree. ENOTEMPTY as above. Allocates nothing.
+ */
 KMEM_HIDDEN int tree_write(const char *path);
 
 #endif

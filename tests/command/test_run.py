@@ -188,6 +188,42 @@ def test_slabinfo_beyond_a_limit_leaves_the_exit_code(tmp_path: Path) -> None:
     assert_error(result, 3, "slabinfo: cannot write", "error 27")
 
 
+FULL = """
+import os, resource, sys
+os.close(2)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "limit"), [("--slabinfo", limit) for limit in (0, 1, 700)] + [("--attrs", 0)]
+)
+def test_what_could_not_be_written_whole_is_empty(tmp_path: Path, option: str, limit: int) -> None:
+    """Where nobody can be told of it; and an old table does not pass for the new one."""
+    out = tmp_path / "out"
+    if option == "--slabinfo":
+        out.write_text("old")
+    result = kmem_run(option, out, "--", sys.executable, "-c", FULL, str(limit))
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    assert not (list(out.iterdir()) if out.is_dir() else out.read_text())
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_half_a_tree_is_none(tmp_path: Path, limit: int) -> None:
+    out = tmp_path / "out"
+    result = kmem_run("--attrs", out, "--", sys.executable, "-c", FULL, str(limit))
+    assert result.returncode == 0
+    assert not list(out.iterdir())
+
+
+def test_slabinfo_of_a_program_that_was_killed_is_empty(tmp_path: Path) -> None:
+    out = tmp_path / "table"
+    out.write_text("old")
+    assert shell("kill -KILL $$", "--slabinfo", str(out)).returncode == -9
+    assert out.read_text() == ""
+
+
 REUSES_DESCRIPTORS = """
 import os
 os.closerange(2, 300)
