@@ -231,13 +231,11 @@ def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[d
             f"replay: --slabinfo {slabinfo}: {lacking:,} objects that the trace lacks; expected at"
             f" most {tr.OBJECTS_MOST - work.trace.objects:,}"
         )
-    given = trace.stat().st_size + slabinfo.stat().st_size
-    try:
-        tr.check_memory(slabinfo, given, lacking * recorded.FIRST_BYTES)
-    except tr.TraceError as error:
-        raise KmemError(
-            f"replay: --slabinfo {lacking:,} objects that the trace lacks: {error}"
-        ) from None
+    tr.check_memory(
+        f"replay: --slabinfo {slabinfo}: {lacking:,} objects that the trace lacks",
+        trace.stat().st_size + slabinfo.stat().st_size,
+        lacking * recorded.FIRST_BYTES,
+    )
     # So much was allowed just now, and what was made of it compresses well.
     environment = os.environ | {tr.MEMORY_VARIABLE: str(2**63)}
     arguments = tool_arguments(",".join([*recorded.OPTIONS, *options]), None, None, None)

@@ -199,11 +199,11 @@ def read_trace(path: Path) -> Trace:
         library.trace_free(raw)
 
 
-def check_memory(path: Path, file_bytes: int, needed: int) -> None:
-    """Raises TraceError if so many bytes of memory are more than files of FILE_BYTES may take."""
+def check_memory(what: str, file_bytes: int, needed: int) -> None:
+    """Raises TraceError if NEEDED bytes of memory are more than files of FILE_BYTES may take."""
     error = _Error()
     if not _library().trace_memory_allows(_Contents(others=needed), None, file_bytes, error):
-        raise TraceError(f"{path}: {error.reason()}")
+        raise TraceError(f"{what}: {error.reason()}")
 
 
 def _as_c(path: Path, records: pl.DataFrame, name: str) -> np.ndarray[Any, Any]:

@@ -20,7 +20,7 @@ from kmem.attributes import (
     parse_attribute,
     read_tree,
 )
-from kmem.slabinfo import SlabinfoError, parse_slabinfo
+from kmem.slabinfo import SlabinfoError, parse_cache_line, parse_slabinfo
 
 SYSFS = Path("/sys/kernel/slab")
 PROC = Path("/proc/slabinfo")
@@ -336,6 +336,9 @@ def test_reader_names_the_cache(tmp_path: Path) -> None:
     (tmp_path / "cache" / "order").write_text("high\n")
     with pytest.raises(AttributeFormatError, match=r"cache: attribute order: .*high"):
         read_tree(tmp_path)
+    (tmp_path / "cache" / "order").write_bytes(b"3\xff\n")
+    with pytest.raises(AttributeFormatError, match="cache: attribute order: expected text in UTF"):
+        read_tree(tmp_path)
     (tmp_path / "cache" / "order").write_text("3\n")
     (tmp_path / "cache" / "colour").write_text("blue\n")
     (tmp_path / "other").symlink_to("cache")
@@ -349,3 +352,7 @@ def test_reader_names_the_cache(tmp_path: Path) -> None:
 def test_table_reader_refuses() -> None:
     with pytest.raises(SlabinfoError, match="first lines"):
         parse_slabinfo("slabinfo - version: 1.1\n")
+    # More digits than Python converts, more than 64 bits, and digits of other scripts.
+    for number in ("9" * 5000, "9" * 20, "\u0661"):
+        with pytest.raises(SlabinfoError, match="not a line of a slab table"):
+            parse_cache_line(f"x {number} 1 8 512 1 : tunables 0 0 0 : slabdata 1 1 0")

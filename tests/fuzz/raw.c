@@ -18,41 +18,87 @@
 
 static jmp_buf died;
 
-/* What the program leaves behind when it ends. */
-enum { KEPT_MOST = 4096 };
-static void *kept[KEPT_MOST];
+/*
+ * What the program leaves behind when it ends. Its large tables are mapped, and emptied for the next
+ * input, since only few of their pages are looked at; a page that nobody may touch follows each.
+ */
+enum { KEPT_MOST = 4096, LARGE_BYTES = 1 << 16, GUARD_BYTES = 4096, SPARE_MOST = 32 };
+static struct block {
+        void *start;
+        void *mapped; /* NULL: by malloc */
+        size_t bytes;
+} kept[KEPT_MOST], spare[SPARE_MOST];
 static size_t kept_count;
+static size_t spare_count; /* empty ones */
 
-static void *keep(void *block)
+static void *keep(struct block block)
 {
-        expect(block && kept_count < KEPT_MOST);
+        expect(block.start && kept_count < KEPT_MOST);
         kept[kept_count++] = block;
-        return block;
+        return block.start;
 }
 
 static void *keep_array(size_t count, size_t bytes)
 {
-        return keep(calloc(count, bytes));
+        size_t all = count * bytes;
+        size_t room = (all + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
+        char *mapped;
+
+        if (all < LARGE_BYTES)
+                return keep((struct block){calloc(count, bytes), NULL, all});
+        for (size_t i = 0; i < spare_count; i++)
+                if (spare[i].bytes == room + GUARD_BYTES) {
+                        struct block found = spare[i];
+
+                        spare[i] = spare[--spare_count];
+                        return keep(found);
+                }
+        mapped = mmap(NULL, room + GUARD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
+        expect(mapped != MAP_FAILED && !mprotect(mapped + room, GUARD_BYTES, PROT_NONE));
+        return keep((struct block){mapped + room - all, mapped, room + GUARD_BYTES});
 }
 
 static void *keep_longer(void *block, size_t bytes)
 {
-        size_t place = 0;
+        void *longer = keep((struct block){malloc(bytes), NULL, bytes});
 
-        if (!block)
-                return keep(malloc(bytes));
-        while (kept[place] != block)
-                expect(++place < kept_count);
-        kept[place] = realloc(block, bytes);
-        expect(kept[place] != NULL);
-        return kept[place];
+        for (size_t i = 0; block && i < kept_count; i++)
+                if (kept[i].start == block)
+                        memcpy(longer, block, kept[i].bytes);
+        return longer;
 }
+
+static void keep_on(void *block)
+{
+}
+
+static void drop_kept(void)
+{
+        for (; kept_count; kept_count--) {
+                struct block *last = &kept[kept_count - 1];
+
+                if (!last->mapped)
+                        free(last->start);
+                else if (spare_count == SPARE_MOST)
+                        munmap(last->mapped, last->bytes);
+                else if (!madvise(last->mapped, last->bytes, MADV_DONTNEED))
+                        spare[spare_count++] = *last;
+        }
+}
+
+int record_program_main(int argc, char **argv);
 
 #define calloc keep_array
 #define realloc keep_longer
+#define free keep_on
 #define main record_program_main
+#define write write_record
+#include "lab/lives.c"
+#undef write
 #include "tools/record/program.c"
 #undef main
+#undef free
 #undef realloc
 #undef calloc
 
@@ -165,7 +211,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         if (raw.header)
                 munmap((void *)(uintptr_t)raw.header,
                        RECORD_HEADER_BYTES + size - 1 - sizeof(struct record_header));
-        while (kept_count)
-                free(kept[--kept_count]);
+        drop_kept();
         return 0;
 }

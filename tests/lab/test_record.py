@@ -110,6 +110,38 @@ def test_calls(program: Path, tmp_path: Path, setting: str) -> None:
     assert sorted(living(trace).filter(OURS)["requested"]) == [7002, 7007]
 
 
+def raw_file(folder: Path, *, cpus: int = 1, ended: int = 0) -> Path:
+    """One process with a block and its free, as record/format.h has them."""
+    header = b"KMEMRAW1" + struct.pack("<4I4Q", 40, 4096, cpus, 1, 0, 0, ended, 0)
+    events = [
+        struct.pack("<4Q4x2H", 1 << 48, 0, 77, 0, 0, 4),
+        struct.pack("<4Q4x2H", 1 << 48 | 4096, 0, 64, 1, 0, 1),
+        struct.pack("<4Q4x2H", 1 << 48 | 4096, 0, 0, 2, 0, 2),
+    ]
+    file = folder / "raw"
+    head = header.ljust(128, b"\0") + struct.pack("<Q", len(events))
+    file.write_bytes(head.ljust(1 << 16, b"\0") + b"".join(events))
+    return file
+
+
+def test_raw_files(tmp_path: Path) -> None:
+    """A header that no recording makes is named; it became a trace that nobody reads."""
+    out = tmp_path / "one.ktrace"
+    tool = ROOT / "build" / "tools" / "record-program"
+    assert run([tool, raw_file(tmp_path), 1, out, "raw"]).returncode == 0
+    assert tr.read_trace(out).records["requested"].to_list() == [64, 64]
+    out.unlink()
+    for wrong, reason in (
+        ({"cpus": 65537}, "65537 CPUs; expected at most 65536"),
+        ({"ended": 1 << 40}, "ended by error 1099511627776; expected at most 4095"),
+    ):
+        file = raw_file(tmp_path, **wrong)
+        done = run([tool, file, 1, out, "raw"])
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"kmem: record: {file}: {reason}\n"
+        assert not out.exists()
+
+
 def test_a_long_command_line(program: Path, tmp_path: Path) -> None:
     """Longer than one argument of a program may be; the header has room for its beginning."""
     trace, _ = record_program(tmp_path, program, "calls", *["word"] * 40_000)

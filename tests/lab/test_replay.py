@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -431,6 +433,52 @@ def test_slabinfo_of_nothing_known(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"kmem: replay: --slabinfo {file}: {reason}")
+
+
+def table(folder: Path, lines: Sequence[str]) -> Path:
+    file = folder / "slabinfo"
+    file.write_text("\n".join([VERSION_LINE, HEADER_LINE, *lines, ""]))
+    return file
+
+
+def cache_line(name: str, objects: int) -> str:
+    return f"{name} {objects} {objects} 8 512 1 : tunables 0 0 0 : slabdata {objects} {objects} 0"
+
+
+def test_objects_of_a_table_beyond_memory(tmp_path: Path) -> None:
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    done = kmem(trace, "--slabinfo", table(tmp_path, [cache_line("x", 3_000_000)]))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(
+        "3,000,000 objects that the trace lacks: it takes .* --memory 1099M allows it", done.stderr
+    ), done.stderr
+
+
+def test_more_caches_in_a_table_than_ids(tmp_path: Path) -> None:
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    lines = [cache_line(f"c{number}", 1) for number in range(65_600)]
+    done = kmem(trace, "--slabinfo", table(tmp_path, lines))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "caches with those of the trace; expected at most 65,536" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_memory(tmp_path: Path) -> None:
+    """The line of a refused trace says what is enough for the same command."""
+    path = tmp_path / "one.ktrace"
+    trace = trace_of([event(0, tr.ALLOC, 0, 64)])
+    trace.objects = 10_000_000
+    tr.write_trace(path, trace)
+    done = kmem(path)
+    assert (done.returncode, done.stdout) == (1, "")
+    match = re.search(r"it takes \d+ bytes of memory, .* --memory (\d+M) allows it", done.stderr)
+    assert match, done.stderr
+    done = kmem(path, "--memory", match[1])
+    assert done.returncode == 0, done.stderr
+    for text in ("", "0", "-1", "1X", "1.5G", "99999999999999999T"):
+        done = kmem(path, "--memory", text)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"--memory {text}: expected a number of bytes" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -386,6 +386,162 @@ def test_names_without_memory(tmp_path: Path) -> None:
         assert tr.read_trace(path).sites == ["n" * 4000] * 2000
 
 
+# ---- What a file may ask for ---------------------------------------------------------------------
+
+
+def zstd(plain: bytes) -> bytes:
+    size = f"--stream-size={len(plain)}"
+    done = subprocess.run(
+        ["zstd", "-qc", "--check", size], input=plain, capture_output=True, check=True
+    )
+    return done.stdout
+
+
+HEADER = b"KMEMTRCE" + struct.pack("<4I", 1, 4096, 1, 0)
+CACHES = struct.pack("<II", 1, 2) + b"kmalloc\0?\0"
+SITES = struct.pack("<II", 2, 1) + b"?\0"
+
+
+def end(records: int, objects: int) -> bytes:
+    return struct.pack("<II2Q", 4, 0, records, objects)
+
+
+# Decoders of older frames trust what they read, and some of these end the process.
+LEGACY = {f"0.{x}": bytes([0x20 + x, 0xB5, 0x2F, 0xFD]) for x in range(2, 8)} | {
+    "0.1": bytes([0xFD, 0x2F, 0xB5, 0x1E])
+}
+
+
+@pytest.mark.parametrize("name", LEGACY)
+@pytest.mark.parametrize("first", [False, True])
+def test_frames_of_older_forms(tmp_path: Path, name: str, first: bool) -> None:
+    path = tmp_path / "one.ktrace"
+    front = b"" if first else zstd(HEADER) + zstd(CACHES)
+    path.write_bytes(front + (LEGACY[name] + bytes([0x54, 0xFF, 0xFF, 0x54, 2])) * 5 + zstd(SITES))
+    with pytest.raises(tr.TraceError, match=f"byte {len(front)}: .*not a frame of zstd before 0.8"):
+        tr.read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (struct.pack("<2I", 0x184D2A50, 8) + bytes(8), "not a skippable frame"),
+        (struct.pack("<2I", 0x184D2A5F, 8) + bytes(8), "not a skippable frame"),
+        (struct.pack("<I4B", 0xFD2FB528, 0x25, 7, 10, 0) + bytes(20), "wants a dictionary"),
+        (
+            struct.pack("<IBBQ", 0xFD2FB528, 0xC4, 18 << 3, 10) + bytes(20),
+            "wants a window of 268435456 bytes; expected at most 134217728",
+        ),
+        (struct.pack("<IBB", 0xFD2FB528, 0x04, 0xFF) + bytes(20), "wants a window of"),
+    ],
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_frames_of_other_kinds(tmp_path: Path, frame: bytes, reason: str, first: bool) -> None:
+    path = tmp_path / "one.ktrace"
+    front = b"" if first else zstd(HEADER)
+    path.write_bytes(front + frame + zstd(CACHES))
+    with pytest.raises(tr.TraceError, match=f"byte {len(front)}: .*{reason}"):
+        tr.read_trace(path)
+
+
+def test_more_names_than_numbers() -> None:
+    """Of 2^32 - 1 names and one more there would be none, and their pointers lie elsewhere."""
+    library, names = ctypes.CDLL(str(tr.LIBRARY)), tr._Names()
+    library.trace_names_add.restype = ctypes.c_bool
+    add = [b"\0", ctypes.c_size_t(1), ctypes.c_uint32(1)]
+    names.count = (1 << 32) - 2
+    assert library.trace_names_add(ctypes.byref(names), *add)
+    assert names.count == (1 << 32) - 1
+    assert not library.trace_names_add(ctypes.byref(names), *add)
+    assert names.count == (1 << 32) - 1
+
+
+READ = "import sys; from kmem import trace as tr; tr.read_trace(sys.argv[1])"
+
+
+def failure(path: Path, program: str = READ) -> str:
+    """The last line of a process that reads the trace, which a crash would end."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, (done.returncode, done.stderr)
+    return done.stderr.splitlines()[-1]
+
+
+def test_names_beyond_memory(tmp_path: Path) -> None:
+    path = tmp_path / "one.ktrace"
+    each = (4 << 20) - 8
+    whole, rest = divmod((1 << 32) - 1, each)
+    full = zstd(struct.pack("<II", 2, each) + bytes(each))
+    last = zstd(struct.pack("<II", 2, rest) + bytes(rest))
+    path.write_bytes(b"".join([zstd(HEADER), zstd(CACHES), full * whole, last, zstd(end(0, 0))]))
+    assert re.search(r"byte 0: it takes \d+ bytes of memory, .* --memory \d+M", failure(path))
+
+
+def test_objects_beyond_memory(tmp_path: Path) -> None:
+    """Tables have an entry for each object, whatever the records are."""
+    path = tmp_path / "one.ktrace"
+    path.write_bytes(b"".join(map(zstd, [HEADER, CACHES, SITES, end(0, 1 << 32)])))
+    expected = f"a file of {path.stat().st_size} may take 268435456; --memory"
+    assert expected in failure(path)
+
+
+def many_lives(count: int) -> tr.Trace:
+    """Objects that are allocated and freed in turn; such a trace compresses well."""
+    number = pl.int_range(2 * count, dtype=pl.UInt64, eager=True)
+    columns = {
+        name: pl.repeat(0, 2 * count, dtype=kind, eager=True) for name, kind in tr.TYPES.items()
+    }
+    columns |= {"time": number, "object": (number // 2).cast(pl.UInt32)}
+    columns["operation"] = (number % 2).cast(pl.UInt8)
+    return tr.Trace(pl.DataFrame(columns), ["kmalloc", "?"], ["?"], count, 1)
+
+
+def test_a_trace_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the line says is enough, and the memory is not taken before."""
+    path = tmp_path / "one.ktrace"
+    trace = many_lives(1_700_000)
+    tr.write_trace(path, trace)
+    size = path.stat().st_size
+    assert 128 * size < 256 << 20
+    with pytest.raises(tr.TraceError) as caught:
+        tr.read_trace(path)
+    match = re.fullmatch(
+        rf"{path}: byte 0: it takes (\d+) bytes of memory, and a file of {size} may take"
+        r" 268435456; --memory (\d+)M allows it",
+        str(caught.value),
+    )
+    assert match
+    needed, wanted = int(match[1]), int(match[2])
+    # The record and the frame have 45 bytes each; the object has one.
+    assert 90 * 3_400_000 + 1_700_000 <= needed < 90 * 3_400_000 + (16 << 20)
+    monkeypatch.setenv(tr.MEMORY_VARIABLE, str(wanted << 20))
+    assert_same(tr.read_trace(path), trace)
+    monkeypatch.setenv(tr.MEMORY_VARIABLE, "much")
+    with pytest.raises(tr.TraceError, match="KMEM_TRACE_MEMORY=much: expected bytes"):
+        tr.read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("records", "text", "reason"),
+    [
+        (1 << 40, 0, "it takes .* --memory"),
+        (0, (1 << 32) - 1, "it takes .* --memory"),
+        (1 << 61, 0, "take more memory than any machine has"),
+    ],
+)
+def test_what_an_older_header_asks_for(
+    tmp_path: Path, records: int, text: int, reason: str
+) -> None:
+    """The frame does not say its length, so only memory bounds the counts."""
+    path = tmp_path / "one.slt.zst"
+    plain = b"SLTR0001" + struct.pack("<Q4I", records, 0, 0, 0, text)
+    packed = subprocess.run(["zstd", "-qc"], input=plain, capture_output=True, check=True).stdout
+    path.write_bytes(packed)
+    with pytest.raises(tr.TraceError, match=f"byte 0: .*{reason}"):
+        tr.read_trace(path)
+
+
 # ---- SLTR0001 -----------------------------------------------------------------------------------
 
 
