@@ -69,6 +69,7 @@ static int thread_run(void *argument)
                 event_pause(1);
         for (;;) {
                 uint64_t now;
+                bool sliced;
 
                 event_pause(LOOK_MS - profile_slice_ms(LOOK_MS));
                 if (load_acquire(&current) != index || load_acquire(&stop_wanted))
@@ -79,7 +80,8 @@ static int thread_run(void *argument)
                 now = system_time_ms();
                 if (system_entered_sandbox())
                         break;
-                if (profile_slice(LOOK_MS) | reclaim_step(now))
+                sliced = profile_slice(LOOK_MS);
+                if (reclaim_step(now) || sliced)
                         last_use = now;
                 else if (now - last_use > idle_ms + LOOK_MS)
                         break;

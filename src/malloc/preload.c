@@ -38,8 +38,7 @@ static KMEM_NOINLINE dlopen_function find_dlopen(void)
  * A library opened with RTLD_DEEPBIND would free our blocks with libc's free, so the flag is
  * dropped. libc's dlopen must see its true caller, whose search path counts: the call is a jump.
  */
-KMEM_PUBLIC __attribute__((optimize("optimize-sibling-calls"))) void *dlopen(const char *file,
-                                                                             int mode)
+KMEM_PUBLIC void *dlopen(const char *file, int mode)
 {
         dlopen_function real = load_relaxed(&real_dlopen);
 

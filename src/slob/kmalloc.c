@@ -49,7 +49,8 @@ static bool number_owner(struct slob_cache *owner)
 
 static uint16_t header_check(const struct header *header)
 {
-        return (uint16_t)(0x510b ^ header->size ^ header->size >> 16 ^ header->owner << 5);
+        return (uint16_t)(0x510b ^ header->size ^ header->size >> 16 ^
+                          (uint32_t)header->owner << 5);
 }
 
 /* The owner by the header, or NULL if the header is damaged. */

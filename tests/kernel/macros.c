@@ -29,12 +29,12 @@ static unsigned int once(unsigned int value)
         } while (0)
 
 /* Powers of constants size arrays outside of functions. */
-static char up[roundup_pow_of_two(100)];
-static char up_of_one[roundup_pow_of_two(1)];
-static char up_of_power[roundup_pow_of_two(64)];
-static char down[rounddown_pow_of_two(100)];
-static char order[order_base_2(5)];
-static char logarithm[ilog2(1ull << 40)];
+static char up[roundup_pow_of_two(100)] __maybe_unused;
+static char up_of_one[roundup_pow_of_two(1)] __maybe_unused;
+static char up_of_power[roundup_pow_of_two(64)] __maybe_unused;
+static char down[rounddown_pow_of_two(100)] __maybe_unused;
+static char order[order_base_2(5)] __maybe_unused;
+static char logarithm[ilog2(1ull << 40)] __maybe_unused;
 
 static void check_powers(void)
 {
