@@ -339,6 +339,14 @@ void *system_remap(void *start, size_t old_bytes, size_t new_bytes)
         return system_call_failed(result) ? NULL : (void *)result;
 }
 
+/* Kernels without huge pages refuse, and need not be asked. */
+void system_keep_pages_small(void *start, size_t bytes)
+{
+        if (!system_sandbox_was_told())
+                system_call(SYS_madvise, (long)start, (long)round_to_system(bytes),
+                            MADV_NOHUGEPAGE);
+}
+
 static bool make_accessible(void *start, size_t bytes)
 {
         return !system_call_failed(

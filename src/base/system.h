@@ -196,6 +196,11 @@ KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
 KMEM_HIDDEN void *system_remap(void *start, size_t old_bytes, size_t new_bytes);
 /* From now on dumps by debuggers have the heap's reservation whole, and growth takes no call for them. */
 KMEM_HIDDEN void system_dump_reservation(void);
+/*
+ * For memory of which single pages are touched, here and there: where the system makes huge pages of
+ * whatever it can (transparent_hugepage/enabled is "always"), each touch would take 2 MiB.
+ */
+KMEM_HIDDEN void system_keep_pages_small(void *start, size_t bytes);
 /* Makes part of a reservation readable and writable; false if refused. */
 KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
 /*

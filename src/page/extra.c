@@ -26,6 +26,8 @@ static bool table_grow_locked(uint32_t number)
         if (!extra_table) {
                 reserved = round_up(load_relaxed(&heap.reserved_bytes) >> PAGE_SHIFT, STEP_PAGES);
                 extra_table = system_reserve(table_bytes(reserved));
+                if (extra_table)
+                        system_keep_pages_small(extra_table, table_bytes(reserved));
         }
         if (!extra_table ||
             !system_commit(extra_table + old, table_bytes(wanted) - table_bytes(old)))

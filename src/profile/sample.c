@@ -91,6 +91,8 @@ bool samples_init(void)
                 samples = NULL;
                 return false;
         }
+        system_keep_pages_small(region, (size_t)PLACES * PLACE_BYTES);
+        system_keep_pages_small(samples, (size_t)PLACES * sizeof(*samples));
         sample_base = (uintptr_t)region;
         /* Pairs with in_sample_region. */
         store_release(&sample_region_bytes, (size_t)PLACES * PLACE_BYTES);

@@ -267,6 +267,40 @@ static void large_blocks_child(void)
         check_equal(load_relaxed(&sample_large_blocks), 0);
 }
 
+/* Whether the kernel keeps the mapping of an address free of huge pages; smaps(5), flag "nh". */
+static bool has_small_pages(uintptr_t address)
+{
+        FILE *maps = fopen("/proc/self/smaps", "r");
+        unsigned long start;
+        unsigned long end;
+        bool inside = false;
+        bool small = false;
+        char line[512];
+
+        check(maps);
+        while (fgets(line, sizeof(line), maps)) {
+                if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+                        inside = start <= address && address < end;
+                else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+                        small = strstr(line, " nh") != NULL;
+        }
+        fclose(maps);
+        return small;
+}
+
+/* Where the system makes huge pages of all it can, each sample would take one. */
+static void small_pages_child(void)
+{
+        bool huge = access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0;
+
+        sample_of(64);
+        if (!huge)
+                fputs("# not checked: the kernel has no transparent huge pages\n", stderr);
+        else if (checks_natively("flags of mappings"))
+                check(has_small_pages(sample_base) &&
+                      has_small_pages(sample_base + sample_region_bytes - 1));
+}
+
 static void *other_thread(void *unused)
 {
         free_objects();
@@ -471,6 +505,7 @@ static const struct child_case children[] = {
         {"closed", closed_child},
         {"large objects", large_objects_child},
         {"large blocks", large_blocks_child},
+        {"small pages", small_pages_child},
         {"threads", threads_child},
         {"fork", fork_child},
         {"fork before registry", fork_before_registry_child},
@@ -526,6 +561,7 @@ static void test_large_objects(void **state)
 {
         child_passes("large objects", FINE);
         child_passes("large blocks", FINE);
+        child_passes("small pages", FINE);
 }
 
 static void test_threads(void **state)
