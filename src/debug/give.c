@@ -89,7 +89,8 @@ static bool free_locked(struct debug_report *report, struct engine_slot *slot, s
         return ends;
 }
 
-static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *object)
+static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *object,
+                     struct debug_caller caller)
 {
         bool checks = has_flag(cache, SLAB_CONSISTENCY_CHECKS);
         struct page *slab = heap_contains(object) ? slab_of(cache, object) : NULL;
@@ -102,6 +103,7 @@ static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *o
         bool ends = false;
 
         report_begin(&report, cache);
+        report.caller = caller;
         count_event(slot, FREE_SLOWPATH);
         node_lock(node, &cost);
         if (slab && !slab_is_there_locked(cache, node, slab, object))
@@ -126,10 +128,11 @@ static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *o
 void debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                 unsigned int count)
 {
+        struct debug_caller caller = report_caller(cache);
         uint64_t given = 0;
 
         for (unsigned int i = 0; i < count; i++)
-                given += give_one(cache, slot, objects[i]);
+                given += give_one(cache, slot, objects[i], caller);
         slot_count_given(slot, given);
         pages_release_deferred();
 }

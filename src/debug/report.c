@@ -27,6 +27,15 @@ static void capture(struct debug_caller *caller)
         caller->stack = depot_keep(frames, count);
 }
 
+struct debug_caller report_caller(const struct kmem_cache *cache)
+{
+        struct debug_caller caller = {0};
+
+        if (has_flag(cache, SLAB_STORE_USER | SLAB_TRACE))
+                capture(&caller);
+        return caller;
+}
+
 void report_begin(struct debug_report *report, struct kmem_cache *cache)
 {
         report->cache = cache;
@@ -36,8 +45,6 @@ void report_begin(struct debug_report *report, struct kmem_cache *cache)
         report->bytes = sizeof(report->small);
         report->failed = false;
         report->cut = false;
-        if (has_flag(cache, SLAB_STORE_USER | SLAB_TRACE))
-                capture(&report->caller);
 }
 
 /* Gives the text twice the room; false if it must do with what it has. */

@@ -28,7 +28,12 @@ struct debug_report {
         char small[REPORT_SMALL_BYTES];
 };
 
-/* No lock may be held: the caller's stack is captured, if the cache keeps stacks. */
+/*
+ * Whose stack a call notes or prints; nobody's if the cache does neither. Walked once for all objects of
+ * the call, since that takes longer than all else. No lock may be held.
+ */
+KMEM_HIDDEN struct debug_caller report_caller(const struct kmem_cache *cache);
+/* The caller is not known; it is looked for when errors are written. */
 KMEM_HIDDEN void report_begin(struct debug_report *report, struct kmem_cache *cache);
 /* Writes what has been gathered, and ends the process after errors if option debug_abort says so. */
 KMEM_HIDDEN void report_send(struct debug_report *report);

@@ -125,7 +125,8 @@ static void *take_from_new(struct debug_report *report, struct engine_slot *slot
         return object;
 }
 
-static void *take_one(struct kmem_cache *cache, struct engine_slot *slot, int wish)
+static void *take_one(struct kmem_cache *cache, struct engine_slot *slot, int wish,
+                      struct debug_caller caller)
 {
         unsigned int here = wish == NODE_ANY ? system_current_node() : (unsigned int)wish;
         struct slab_cost cost = {0};
@@ -133,6 +134,7 @@ static void *take_one(struct kmem_cache *cache, struct engine_slot *slot, int wi
         void *object;
 
         report_begin(&report, cache);
+        report.caller = caller;
         count_event(slot, ALLOC_SLOWPATH);
         object = take_from_node(&report, &cache->node[here], &cost);
         if (!object && wish == NODE_ANY && remote_search_is_due(cache))
@@ -149,11 +151,12 @@ static void *take_one(struct kmem_cache *cache, struct engine_slot *slot, int wi
 unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                         unsigned int count, int node)
 {
+        struct debug_caller caller = report_caller(cache);
         unsigned int room = count;
         unsigned int taken;
 
         while (room) {
-                void *object = take_one(cache, slot, node);
+                void *object = take_one(cache, slot, node, caller);
 
                 if (!object)
                         break;

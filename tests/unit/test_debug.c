@@ -9,6 +9,7 @@
 #include "walker.h"
 
 #include "base/metadata.h"
+#include "base/stack.h"
 #include "debug/object.h"
 #include "percpu/percpu.h"
 
@@ -625,6 +626,47 @@ void *__wrap_metadata_alloc(size_t bytes)
         return no_metadata ? NULL : __real_metadata_alloc(bytes);
 }
 
+static unsigned int walks; /* of stacks */
+
+unsigned int __real_stack_capture(uintptr_t frames[STACK_FRAMES]);
+unsigned int __wrap_stack_capture(uintptr_t frames[STACK_FRAMES]);
+unsigned int __wrap_stack_capture(uintptr_t frames[STACK_FRAMES])
+{
+        walks++;
+        return __real_stack_capture(frames);
+}
+
+static void check_walks(unsigned int expected)
+{
+        check_equal(walks, expected);
+        walks = 0;
+}
+
+/* A bulk call's stack is that of all its objects, and walked once. */
+static void bulk_walks_once(void **state)
+{
+        enum { MANY = 300 };
+        struct kmem_cache *cache = kmem_cache_create("walked", 64, 0, F | U | SLAB_NO_MERGE, NULL);
+        void *objects[MANY];
+        char text[KMEM_ATTR_BYTES];
+
+        (void)state;
+        walks = 0;
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, MANY, objects), MANY);
+        check_walks(1);
+        check(kmem_attr_read("walked", "alloc_traces", text, sizeof(text)) > 0);
+        check_equal(strtoul(text, NULL, 10), MANY); /* one entry, of all */
+        kmem_cache_free_bulk(cache, MANY, objects);
+        check_walks(1);
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, MANY, objects), MANY);
+        kfree_bulk(MANY, objects);
+        check_walks(2);
+        for (unsigned int i = 0; i < 10; i++)
+                kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        check_walks(20);
+        kmem_cache_destroy(cache);
+}
+
 static void child_no_memory(void)
 {
         char *object = victim_make(64, 0, F | Z | U);
@@ -1034,6 +1076,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(constructors),
                 cmocka_unit_test(requests),
                 cmocka_unit_test(threads),
+                cmocka_unit_test(bulk_walks_once),
         };
 
         child_main(argc, argv, children, array_size(children));
