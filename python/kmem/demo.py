@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.allocators import GLIBC, LIBKMEM, Allocator
-from kmem.crates import check_library
+from kmem.crates import WHERE, check_library
 from kmem.programs import Run
 from kmem.servers import PROGRAMS
-from kmem.setup import KmemError, build, need_packages, say, with_option
-from kmem.timed import Sample
+from kmem.setup import LIBRARY, KmemError, build, need_packages, say, with_option
+from kmem.timed import TIMED, Sample
 
 NAMES = ("sqlite3", "python3", "gcc", "redis")
 SCALE = 2.0
@@ -107,7 +107,7 @@ def run_demo() -> None:
     console = Console()
     say("four programs, four runs on each allocator: about two minutes")
     need_packages(*(p for program in PROGRAMS if program.name in NAMES for p in program.packages))
-    build()
+    build(LIBRARY, TIMED, WHERE)
     assert LIBKMEM.library is not None
     check_library(LIBKMEM.library)
     folder = Path(tempfile.mkdtemp(prefix="kmem-demo-"))

@@ -64,11 +64,13 @@ def find_crates(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], d
     found: list[Peer] = []
     missing: dict[str, str] = {}
     with progress.status("looking for peers") as status:
+        # Without a terminal Rich shows no status.
+        tell = status.update if progress.is_terminal else progress.print
         for crate in CRATES:
             if crate.name not in chosen:
                 continue
             try:
-                found.append(Peer(*provide(crate, status.update)))
+                found.append(Peer(*provide(crate, tell)))
             except KmemError as error:
                 missing[crate.name] = str(error)
     return found, missing

@@ -108,9 +108,10 @@ def waiting_threads(count: int | None) -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def build() -> None:
-    """Build what is out of date; quick when nothing is."""
-    if subprocess.run([ROOT / "scripts" / "build"], check=False).returncode != 0:
+def build(*files: Path) -> None:
+    """Build what is out of date, of these files or of all; quick when nothing is."""
+    names = [file.relative_to(BUILD) for file in files]
+    if subprocess.run([ROOT / "scripts" / "build", *names], check=False).returncode != 0:
         raise KmemError("the build failed, see above")
 
 
