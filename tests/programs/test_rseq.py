@@ -29,6 +29,7 @@ UNREGISTERED = Setting(
 )
 SETTINGS = (RSEQ, LOCKED, UNREGISTERED)
 everywhere = under(*SETTINGS, quick=SETTINGS)
+one_quick = under(*SETTINGS, quick=(RSEQ,))
 
 
 def run_followed(
@@ -74,10 +75,10 @@ def test_children_of_vfork(
 ) -> None:
     program = build("vforks_at_once", "vforks_at_once.c", flags=("-pthread",))
     command = [program, threads, rights]
-    assert expect_rules_kept(dropin, build, library, command, borrowers=24) == "ok\n"
+    assert expect_rules_kept(dropin, build, library, command, borrowers=16) == "ok\n"
 
 
-@everywhere
+@one_quick
 def test_children_of_vfork_beside_threads(dropin: DropIn, build: Build, library: Path) -> None:
     program = build("vfork_beside_threads", "vfork_beside_threads.c", flags=("-pthread",))
     assert expect_rules_kept(dropin, build, library, [program], borrowers=400) == "ok\n"
@@ -89,7 +90,7 @@ def test_child_of_vfork_starts_the_heap(dropin: DropIn, build: Build, library: P
     assert expect_rules_kept(dropin, build, library, [program], borrowers=2) == "ok\n"
 
 
-@everywhere
+@one_quick
 @pytest.mark.parametrize("way", ["filter", "rights"])
 @pytest.mark.parametrize("state", ["used", "new"])
 def test_children_of_vfork_in_a_sandbox(
@@ -100,14 +101,14 @@ def test_children_of_vfork_in_a_sandbox(
     assert expect_rules_kept(dropin, build, library, command, borrowers=4) == "ok\n"
 
 
-@everywhere
+@one_quick
 def test_shell(dropin: DropIn, build: Build, library: Path) -> None:
     script = "i=0; while [ $i -lt 50 ]; do /bin/true; x=$(/bin/echo $i); i=$((i+1)); done; echo $x"
     command: list[Path | str] = ["dash", "-c", script]
     assert expect_rules_kept(dropin, build, library, command, borrowers=50) == "49\n"
 
 
-@everywhere
+@one_quick
 def test_python_subprocess(dropin: DropIn, build: Build, library: Path) -> None:
     require("python")
     script = (

@@ -56,13 +56,14 @@ static inline int is_forked_child(void)
 
 /*
  * Ends the process, and with it the test, when it hangs. Not inherited by fork: ask again.
- * WATCHDOG_SECONDS in the environment shortens it, for runs that are known to hang.
+ * WATCHDOG_SECONDS in the environment says another time, less for runs that are known to hang, more for slow
+ * machines.
  */
 static inline void watchdog(unsigned int seconds)
 {
-        const char *shorter = getenv("WATCHDOG_SECONDS");
+        const char *other = getenv("WATCHDOG_SECONDS");
 
-        alarm(shorter ? (unsigned int)atoi(shorter) : seconds);
+        alarm(other ? (unsigned int)atoi(other) : seconds);
 }
 
 /* If memory runs out on the whole machine, this process is to go first. */

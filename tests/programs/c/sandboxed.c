@@ -40,6 +40,7 @@ static void enter_sandbox(enum way way)
                 ALLOW(SYS_set_robust_list),
                 ALLOW(VFORK),
                 ALLOW(SYS_wait4),
+                ALLOW(SYS_rt_sigprocmask), /* fork, from glibc 2.42 on */
                 BPF_JUMP(BPF_JMP | BPF_JA, way == UNSEEN ? 0 : 8, 0, 0),
                 ALLOW(SYS_getcpu),
                 ALLOW(SYS_getpid),

@@ -2,7 +2,7 @@
 /*
  * vforks_at_once THREADS told|untold: so many threads, and with 0 the first one alone, make children by vfork
  * that allocate, spawn programs and fork, each of them while another thread is in vfork too, if there is
- * another; told: after prctl has given up rights, as before a sandbox.
+ * another, and move to another CPU each time; told: after prctl has given up rights, as before a sandbox.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -12,10 +12,11 @@
 
 #include "check.h"
 
-enum { THREADS_MAX = 16, ROUNDS = 24 };
+enum { THREADS_MAX = 16, ROUNDS = 16 };
 
 extern char **environ;
 
+static cpu_set_t allowed;
 static int at_work;  /* threads that have rounds to do */
 static int in_vfork; /* children of theirs that run now */
 
@@ -23,7 +24,22 @@ static void wait_for_company(void)
 {
         while (__atomic_load_n(&at_work, __ATOMIC_RELAXED) > 1 &&
                __atomic_load_n(&in_vfork, __ATOMIC_RELAXED) < 2)
-                sched_yield();
+                usleep(500);
+}
+
+/* To the CPU that comes behind the one where this thread is. */
+static void move(void)
+{
+        cpu_set_t next;
+        int cpu = sched_getcpu();
+
+        check(cpu >= 0);
+        do
+                cpu = (cpu + 1) % CPU_SETSIZE;
+        while (!CPU_ISSET(cpu, &allowed));
+        CPU_ZERO(&next);
+        CPU_SET(cpu, &next);
+        check(sched_setaffinity(0, sizeof(next), &next) == 0);
 }
 
 static __attribute__((noinline)) void run_child(struct churn *churn, int round)
@@ -37,7 +53,7 @@ static __attribute__((noinline)) void run_child(struct churn *churn, int round)
                         wait_for_company();
                 churn_run(churn, 50);
                 __atomic_sub_fetch(&in_vfork, 1, __ATOMIC_RELAXED);
-                if (round % 2 == 0)
+                if (round % 4 == 2)
                         execl("/bin/true", "true", (char *)NULL);
                 _exit(0);
         }
@@ -60,7 +76,9 @@ static void *work(void *seed)
         churn_init(&churn, (uint64_t)(uintptr_t)seed);
         for (int round = 0; round < ROUNDS; round++) {
                 churn_run(&churn, 50);
+                move();
                 run_child(&churn, round);
+                move();
                 if (round % 8 == 0)
                         spawn();
                 if (round % 8 == 4 && is_forked_child()) {
@@ -85,6 +103,7 @@ int main(int count, char **arguments)
         threads = atoi(arguments[1]);
         check(threads <= THREADS_MAX);
         at_work = threads ? threads : 1;
+        check(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
         free(opaque(malloc(100)));
         if (strcmp(arguments[2], "told") == 0)
                 check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
