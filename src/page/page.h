@@ -192,10 +192,11 @@ KMEM_HIDDEN void pages_unlock(void);
 KMEM_HIDDEN struct page *pages_alloc(unsigned int order, int node, bool *zero);
 /*
  * Up to @count blocks of @pages each, at most a chunk's, aligned to @align_pages (a power of two), as
- * many as one node has, linked through next; NULL only where there is not one.
+ * many as one node has, linked through next; NULL only where there is not one. @one_object: each is
+ * for one object, of which perhaps only the beginning is written (RUN-4).
  */
 KMEM_HIDDEN struct page *pages_alloc_many(size_t pages, size_t align_pages, int node,
-                                          unsigned int count);
+                                          unsigned int count, bool one_object);
 /*
  * As with NODE_ANY, but exactly @count pages (1 or more, beyond a chunk too), aligned to
  * @align_pages (a power of two, at most CHUNK_PAGES). NULL also where only the last quarter of the

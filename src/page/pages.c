@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-        CHECK_PAGES = 256,  /* freed between two looks for blocks that are due */
+        CHECK_PAGES = 256,  /* freed or handed out between two looks for runs that are due */
         AT_ONCE_PAGES = 16, /* with purge_delay 0, frees from this size on purge at once */
 };
 
@@ -30,6 +30,7 @@ struct request {
         int node;                  /* or NODE_ANY */
         uint32_t limit;            /* the frontier does not grow beyond this page for them */
         bool *zero;                /* receives whether they read as zero, or NULL */
+        bool one_object;           /* each block is for one object (RUN-4) */
         bool large;                /* it is counted as a large block */
         struct touched_bits *bits; /* receives the touched bits of up to BITS_PAGES pages as they
                                       were, or NULL */
@@ -46,6 +47,8 @@ static struct page *block_make_locked(struct zone *zone, const struct request *r
         if (request->bits)
                 touched_copy_locked(first, request->count, request->bits);
         touched_set_locked(first, request->count);
+        if (request->one_object)
+                begun_set_locked(first);
         if (request->large) {
                 add_owned(&zone->large_handed_out, 1);
                 add_owned(&zone->large_blocks, 1);
@@ -76,11 +79,12 @@ static struct page *zone_alloc_locked(struct zone *zone, const struct request *r
         while (left) {
                 unsigned int found = left;
                 uint32_t next = range_find_locked(zone, request->count, request->align,
-                                                  request->limit, &found);
+                                                  request->limit, request->one_object, &found);
 
                 if (next == 0)
                         break;
                 left -= found;
+                add_owned(&zone->moved_since_check, found * request->count);
                 for (; found; found--, next += (uint32_t)request->count) {
                         struct page *page = block_make_locked(zone, request, next);
 
@@ -131,6 +135,22 @@ static struct page *zones_alloc_locking_all(const struct request *request, unsig
         return page;
 }
 
+/*
+ * What has been free for longer than purge_delay goes before it is handed out, for nobody knows how much
+ * of it the next owner will write. Requests look as seldom as frees do; where both write the counter at
+ * once, one look more or less does no harm.
+ */
+static void look_before(unsigned int node, const struct request *request)
+{
+        size_t *moved = &zones[node].moved_since_check;
+
+        if (options.purge_delay == 0 ||
+            load_relaxed(moved) + request->count * request->blocks < CHECK_PAGES)
+                return;
+        store_relaxed(moved, 0);
+        pages_purge_due();
+}
+
 /* Tries again while that may help. */
 static struct page *range_alloc(const struct request *request)
 {
@@ -139,6 +159,7 @@ static struct page *range_alloc(const struct request *request)
         unsigned int count = any ? system_nodes() : 1;
         bool again;
 
+        look_before(home, request);
         do {
                 uint32_t refusals = load_relaxed(&frontier.refusals);
                 bool in_limbo = false;
@@ -178,7 +199,7 @@ static void report_unbound(unsigned int node)
 }
 
 static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned int blocks,
-                                 bool *zero)
+                                 bool one_object, bool *zero)
 {
         const struct request request = {
                 .count = pages,
@@ -187,6 +208,7 @@ static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned 
                 .node = node,
                 .limit = load_relaxed(&frontier.reserved),
                 .zero = zero,
+                .one_object = one_object,
         };
         struct page *page;
 
@@ -200,12 +222,13 @@ static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned 
 
 struct page *pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return blocks_alloc(order_pages(order), order_pages(order), node, 1, zero);
+        return blocks_alloc(order_pages(order), order_pages(order), node, 1, false, zero);
 }
 
-struct page *pages_alloc_many(size_t pages, size_t align_pages, int node, unsigned int count)
+struct page *pages_alloc_many(size_t pages, size_t align_pages, int node, unsigned int count,
+                              bool one_object)
 {
-        return blocks_alloc(pages, align_pages, node, count, NULL);
+        return blocks_alloc(pages, align_pages, node, count, one_object, NULL);
 }
 
 static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
@@ -218,6 +241,7 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
                 .node = NODE_ANY,
                 .limit = load_relaxed(&frontier.large_limit),
                 .zero = zero,
+                .one_object = true,
                 .large = true,
                 .bits = bits,
         };
@@ -259,14 +283,14 @@ static void check_unmapped(uint32_t first, size_t count)
                 debug_check(load_relaxed(&heap.map[page]) == 0);
 }
 
-/* Whether the pages freed since the last look are worth another one. */
+/* Whether the pages freed and handed out since the last look are worth another one. */
 static bool purge_check_wanted_locked(struct zone *zone, size_t count)
 {
-        zone->freed_since_check += count;
-        if (zone->freed_since_check < CHECK_PAGES &&
+        add_owned(&zone->moved_since_check, count);
+        if (zone->moved_since_check < CHECK_PAGES &&
             (options.purge_delay != 0 || count < AT_ONCE_PAGES))
                 return false;
-        zone->freed_since_check = 0;
+        store_relaxed(&zone->moved_since_check, 0);
         return true;
 }
 

@@ -58,7 +58,7 @@ static size_t descriptor_bytes(size_t pages)
 
 static size_t touched_bytes(size_t pages)
 {
-        return round_up((pages + 7) / 8, sizeof(uint64_t));
+        return (pages + 63) / 64 * sizeof(struct touched_word);
 }
 
 /* The zone of each chunk is written down only if there is a choice. */
@@ -161,7 +161,7 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
         start += table_round(map_bytes(pages));
         heap.pages = (struct page *)start;
         start += table_round(descriptor_bytes(pages));
-        frontier.touched_bits = (uint64_t *)start;
+        frontier.touched_bits = (struct touched_word *)start;
         start += table_round(touched_bytes(pages));
         start = lay_out_zones(start, pages);
         frontier.metadata = (char *)start;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The free pages of a zone: runs, which are as long as they can be, in bins by their length. A
- * request gets the low end of the shortest run that has room for it.
+ * request gets the low end of the shortest run that has room for it, or a place near that (RUN-4).
  *
  * RUN-1  A run is on the list for its length, and for whether its state is 0, and on no other. The
  *        bits of the lists that have runs are set, and no others.
@@ -9,6 +9,11 @@
  * RUN-3  The first page of a run has kind PAGE_FREE, the last one of more than one page
  *        PAGE_FREE_END, and both have its length; pages between have kind PAGE_UNUSED (PAGE-2). So
  *        a block that comes back finds its neighbours, and what of them is free, at once.
+ * RUN-4  Of a block for one object perhaps only the beginning is written, and the system has no memory
+ *        behind the rest. So such a block begins where one began before, if that is less than its
+ *        length, and less than PLACE_PAGES, away from the low end of its run. Otherwise blocks that
+ *        come and go would begin at ever other pages, until all of the heap has memory. In front of a
+ *        block so placed are mostly pages that slabs had; they are the shortest run for slabs again.
  *
  * Owners of blocks may set the kind of their own first page at any time, to other values than
  * these and not under the zone's lock; so kinds are read and written as relaxed atomics.
@@ -20,6 +25,7 @@ enum {
         LOOKED_AT = 16, /* runs of one bin, for the shortest that fits */
         BIN_STEPS = 4,  /* bins a doubling, from EXACT_PAGES on */
         EXACT_PAGES = 32,
+        PLACE_PAGES = 256,
 };
 _Static_assert((int)BINS == EXACT_PAGES + (32 - 5) * BIN_STEPS, "every length has a bin");
 
@@ -265,8 +271,17 @@ static bool grow_for_locked(struct zone *zone, size_t count, size_t align, uint3
         return grown;
 }
 
+/* Where in a run that has room for it a block for one object begins (RUN-4). */
+static uint32_t place_locked(const struct page *run, uint32_t first, size_t count, size_t align)
+{
+        size_t others = page_number(run) + (size_t)run->length - first - count;
+        size_t near = min_of(count, (size_t)PLACE_PAGES);
+
+        return begun_first_locked(first, min_of(others + 1, near), align);
+}
+
 uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32_t limit,
-                           unsigned int *blocks)
+                           bool one_object, unsigned int *blocks)
 {
         struct page *run;
         uint32_t first;
@@ -286,6 +301,8 @@ uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32
         if (!run)
                 return 0;
         first = (uint32_t)round_up((size_t)page_number(run), align);
+        if (one_object && run->state != 0)
+                first = place_locked(run, first, count, align);
         room = page_number(run) + (size_t)run->length - first;
         /* The rest of the run would be the shortest for the next block, too. */
         *blocks = count % align ? 1 : (unsigned int)min_of((size_t)*blocks, room / count);

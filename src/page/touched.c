@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The touched bitmap (PAGE-4): a bit is set when its page is handed out and cleared when the
- * page is purged. Runs are handled a word at a time; most words are all set or all clear.
+ * page is purged. Runs are handled a word at a time; most words are all set or all clear. Beside it
+ * stands where blocks began, which is cleared with it.
  */
 #include "page/zone.h"
 
 struct cut {
-        uint64_t *word;
-        uint64_t mask; /* bits of *word inside the run */
+        struct touched_word *word;
+        uint64_t mask; /* bits of the word inside the run */
         size_t pages;  /* their number */
 };
 
@@ -31,7 +32,7 @@ size_t touched_count_locked(uint32_t first, size_t count)
         zone_locked_check(zone_of(first));
         while (count != 0) {
                 struct cut cut = first_cut(first, count);
-                uint64_t bits = *cut.word & cut.mask;
+                uint64_t bits = cut.word->touched & cut.mask;
 
                 if (bits == cut.mask)
                         touched += cut.pages;
@@ -49,7 +50,7 @@ void touched_set_locked(uint32_t first, size_t count)
         while (count != 0) {
                 struct cut cut = first_cut(first, count);
 
-                *cut.word |= cut.mask;
+                cut.word->touched |= cut.mask;
                 first += (uint32_t)cut.pages;
                 count -= cut.pages;
         }
@@ -61,7 +62,8 @@ void touched_clear_locked(uint32_t first, size_t count)
         while (count != 0) {
                 struct cut cut = first_cut(first, count);
 
-                *cut.word &= ~cut.mask;
+                cut.word->touched &= ~cut.mask;
+                cut.word->begun &= ~cut.mask;
                 first += (uint32_t)cut.pages;
                 count -= cut.pages;
         }
@@ -69,12 +71,12 @@ void touched_clear_locked(uint32_t first, size_t count)
 
 void touched_copy_locked(uint32_t first, size_t count, struct touched_bits *bits)
 {
-        const uint64_t *word = &frontier.touched_bits[first / 64];
+        const struct touched_word *word = &frontier.touched_bits[first / 64];
 
         zone_locked_check(zone_of(first));
         bits->shift = first % 64;
         for (size_t i = 0; i * 64 < bits->shift + count; i++)
-                bits->word[i] = word[i];
+                bits->word[i] = word[i].touched;
 }
 
 uint32_t touched_first_locked(uint32_t first, size_t count)
@@ -82,7 +84,7 @@ uint32_t touched_first_locked(uint32_t first, size_t count)
         zone_locked_check(zone_of(first));
         while (count != 0) {
                 struct cut cut = first_cut(first, count);
-                uint64_t bits = *cut.word & cut.mask;
+                uint64_t bits = cut.word->touched & cut.mask;
 
                 if (bits)
                         return (uint32_t)round_down(first, 64) + (uint32_t)__builtin_ctzll(bits);
@@ -91,4 +93,34 @@ uint32_t touched_first_locked(uint32_t first, size_t count)
         }
         check_or_die(false);
         return 0;
+}
+
+void begun_set_locked(uint32_t number)
+{
+        struct cut cut = first_cut(number, 1);
+
+        zone_locked_check(zone_of(number));
+        debug_check(cut.word->touched & cut.mask);
+        cut.word->begun |= cut.mask;
+}
+
+uint32_t begun_first_locked(uint32_t first, size_t count, size_t align)
+{
+        uint32_t from = first;
+
+        zone_locked_check(zone_of(first));
+        while (count != 0) {
+                struct cut cut = first_cut(from, count);
+
+                for (uint64_t bits = cut.word->begun & cut.mask; bits; bits &= bits - 1) {
+                        uint32_t number =
+                                (uint32_t)round_down(from, 64) + (uint32_t)__builtin_ctzll(bits);
+
+                        if (number % align == 0)
+                                return number;
+                }
+                from += (uint32_t)cut.pages;
+                count -= cut.pages;
+        }
+        return first;
 }

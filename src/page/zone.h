@@ -51,7 +51,8 @@ struct zone {
         size_t large_handed_out; /* blocks of pages_alloc_exact and pages_alloc_zeroed, cumulative */
         size_t large_blocks;     /* of those, not freed */
         size_t large_pages;      /* that these have */
-        size_t freed_since_check; /* pages freed since pages_free last looked for due runs */
+        size_t moved_since_check; /* pages freed and handed out since the last look for due runs; also
+                                     read without the lock */
         uint64_t purge_at;        /* ms; no run is due before; read without the lock */
         uint64_t bins_used[RUN_KINDS][BIN_WORDS]; /* one bit a bin: it has runs */
         struct page_list bins[BINS][RUN_KINDS];   /* last: those of long runs are seldom used */
@@ -59,22 +60,28 @@ struct zone {
 /* The first system_nodes() of them are there. */
 extern KMEM_HIDDEN struct zone zones[NODES_MAX];
 
+/* What is known of 64 pages, a bit each. */
+struct touched_word {
+        uint64_t touched; /* handed out since it was last purged */
+        uint64_t begun;   /* of those, a block for one object began with it since */
+};
+
 /* Where the heap ends so far, and the tables that all zones have in common. */
 struct frontier {
-        struct lock lock;       /* protects what changes here */
-        uint32_t pages;         /* made accessible, a multiple of CHUNK_PAGES; release */
-        uint32_t reserved;      /* pages there is address space for, same; may become less */
-        uint32_t large_limit;   /* exact ranges leave the frontier below, same */
-        uint32_t table_pages;   /* pages the tables are accessible for */
-        uint32_t refusals;      /* times that the system refused to make more accessible */
-        uint64_t *touched_bits; /* one bit a page: handed out since it was last purged; under the
-                                   lock of the page's zone */
-        uint8_t *chunk_nodes;   /* zone of each chunk, constant once its chunk is accessible; NULL
+        struct lock lock;     /* protects what changes here */
+        uint32_t pages;       /* made accessible, a multiple of CHUNK_PAGES; release */
+        uint32_t reserved;    /* pages there is address space for, same; may become less */
+        uint32_t large_limit; /* exact ranges leave the frontier below, same */
+        uint32_t table_pages; /* pages the tables are accessible for */
+        uint32_t refusals;    /* times that the system refused to make more accessible */
+        /* Under the lock of the pages' zone. */
+        struct touched_word *touched_bits;
+        uint8_t *chunk_nodes; /* zone of each chunk, constant once its chunk is accessible; NULL
                                   if there is one zone */
-        char *metadata;         /* address space for metadata (base/metadata.h), constant */
-        char *tables_end;       /* up to the heap's base is nothing; */
-        char *heap_end;         /* nor from there, as laid out first, */
-        char *end;              /* to the end of the reservation */
+        char *metadata;       /* address space for metadata (base/metadata.h), constant */
+        char *tables_end;     /* up to the heap's base is nothing; */
+        char *heap_end;       /* nor from there, as laid out first, */
+        char *end;            /* to the end of the reservation */
 };
 extern KMEM_HIDDEN struct frontier frontier;
 
@@ -129,6 +136,10 @@ KMEM_HIDDEN void touched_set_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);
 /* The first one; there must be one. */
 KMEM_HIDDEN uint32_t touched_first_locked(uint32_t first, size_t count);
+/* A block for one object begins with this page, which is touched (RUN-4). */
+KMEM_HIDDEN void begun_set_locked(uint32_t number);
+/* The first page, of those whose number @align divides, that one began with; @first if there is none. */
+KMEM_HIDDEN uint32_t begun_first_locked(uint32_t first, size_t count, size_t align);
 
 /* A copy of the bits of a block below 32 MiB. */
 enum { BITS_PAGES = 8192 };
@@ -148,10 +159,10 @@ static inline bool touched_bit(const struct touched_bits *bits, size_t index)
  * runs.c: takes @count pages side by side, aligned to @align (a power of two), for which the frontier
  * is moved if it must, up to page @limit; and as many times that as the run has room for side by
  * side, *@blocks times at most, which becomes the number. The first page; 0 and no change if there
- * are none.
+ * are none. @one_object: each block is for one (RUN-4).
  */
 KMEM_HIDDEN uint32_t range_find_locked(struct zone *zone, size_t count, size_t align,
-                                       uint32_t limit, unsigned int *blocks);
+                                       uint32_t limit, bool one_object, unsigned int *blocks);
 /*
  * Takes the free pages [first, end) right behind a block of the zone; false and no change if any
  * is used or another zone's.

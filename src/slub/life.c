@@ -63,7 +63,7 @@ static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order
                 count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
         if (count)
                 first = pages_alloc_many(pages_of_slab(cache, order),
-                                         slab_align_pages(cache, order), node, count);
+                                         slab_align_pages(cache, order), node, count, objects == 1);
         for (struct page *slab = first; slab; slab = page_list_next(slab))
                 slab_make(cache, slab, order, objects, tables[made++]);
         if (first && !cache->debug)

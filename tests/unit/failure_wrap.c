@@ -97,7 +97,8 @@ static void *mapped(void *start, size_t bytes)
 void *__real_metadata_alloc(size_t bytes);
 unsigned int __real_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
 struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
-struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
+struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object);
 struct page *__real_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 struct page *__real_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __real_pages_resize(struct page *page, size_t count, size_t new_count);
@@ -110,7 +111,8 @@ bool __real_system_commit(void *start, size_t bytes);
 void *__wrap_metadata_alloc(size_t bytes);
 unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
 struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
-struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object);
 struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 struct page *__wrap_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __wrap_pages_resize(struct page *page, size_t count, size_t new_count);
@@ -133,11 +135,12 @@ unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_
         return __real_metadata_alloc_many(blocks, count, bytes);
 }
 
-struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count)
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object)
 {
         if (fails("pages_alloc_many") && --count == 0)
                 return NULL;
-        return __real_pages_alloc_many(pages, align, node, count);
+        return __real_pages_alloc_many(pages, align, node, count, one_object);
 }
 
 struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)

@@ -114,10 +114,11 @@ static size_t check_run(const struct zone *zone, struct page *page, unsigned int
                 if (number != first)
                         assert_int_equal(page_at(number)->kind,
                                          number == end - 1 ? PAGE_FREE_END : PAGE_UNUSED);
-                if (bit_get(frontier.touched_bits, number))
+                if (page_is_touched(number))
                         touched++;
                 else
                         assert_true(range_is_zero(page_words(number), PAGE_SIZE));
+                assert_true(page_is_touched(number) || !page_was_begun(number));
         }
         assert_int_equal(page_at(end - 1)->length, page->length);
         assert_int_equal(page->state, touched);

@@ -6,7 +6,7 @@
 #ifndef KMEM_TESTS_PAGE_MODEL_H
 #define KMEM_TESTS_PAGE_MODEL_H
 
-#include "page/page.h"
+#include "page/zone.h"
 
 /* Owner of each page, 0 for none; large enough for the heaps that tests reserve. */
 enum { MODEL_PAGES = 1 << 17 };
@@ -14,6 +14,16 @@ extern uint32_t model_owner[MODEL_PAGES];
 
 /* An empty heap; the address space of the one before is given back. */
 bool heap_renew(size_t reserve);
+
+static inline bool page_is_touched(uint32_t number)
+{
+        return frontier.touched_bits[number / 64].touched >> number % 64 & 1;
+}
+
+static inline bool page_was_begun(uint32_t number)
+{
+        return frontier.touched_bits[number / 64].begun >> number % 64 & 1;
+}
 
 /* Writes the owner into each page, and checks that it is still there. */
 void model_take(struct page *page, size_t count, uint32_t owner);

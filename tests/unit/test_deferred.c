@@ -81,7 +81,7 @@ static void check_all_free(void)
         model_check_all();
         assert_int_equal(zones[0].free_pages, count);
         /* At once, for those in the middle of a run: there the page layer looks for links that stayed. */
-        assert_non_null(pages_alloc_many(1, 1, NODE_ANY, (unsigned int)count));
+        assert_non_null(pages_alloc_many(1, 1, NODE_ANY, (unsigned int)count, false));
         assert_int_equal(zones[0].free_pages, 0);
 }
 
@@ -286,7 +286,7 @@ static void *crowd_thread(void *argument)
         size_t count = (size_t)(uintptr_t)argument;
 
         for (int round = 0; round < ROUNDS; round++) {
-                struct page *page = pages_alloc_many(count, 1, NODE_ANY, BATCH);
+                struct page *page = pages_alloc_many(count, 1, NODE_ANY, BATCH, false);
 
                 check_or_die(page);
                 while (page) {

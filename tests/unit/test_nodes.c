@@ -43,12 +43,15 @@ struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
         return no_pages ? NULL : __real_pages_alloc(order, node, zero);
 }
 
-struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
-struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
+struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object);
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object);
 
-struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count)
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object)
 {
-        return no_pages ? NULL : __real_pages_alloc_many(pages, align, node, count);
+        return no_pages ? NULL : __real_pages_alloc_many(pages, align, node, count, one_object);
 }
 
 /*

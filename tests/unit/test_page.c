@@ -153,7 +153,7 @@ static void test_many(void **state)
         (void)state;
         for (size_t pages = 1; pages <= 9; pages++) {
                 size_t align = pages & -pages;
-                struct page *first = pages_alloc_many(pages, align, NODE_ANY, 40);
+                struct page *first = pages_alloc_many(pages, align, NODE_ANY, 40, false);
                 unsigned int count = 0;
 
                 assert_non_null(first);
@@ -182,7 +182,8 @@ static void test_many(void **state)
 /* As many as there are, and none only if there is none. */
 static void test_many_but_not_so_many(void **state)
 {
-        struct page *first = pages_alloc_many(CHUNK_PAGES, CHUNK_PAGES, NODE_ANY, UINT32_MAX);
+        struct page *first =
+                pages_alloc_many(CHUNK_PAGES, CHUNK_PAGES, NODE_ANY, UINT32_MAX, false);
         size_t count = 0;
 
         (void)state;
@@ -190,7 +191,7 @@ static void test_many_but_not_so_many(void **state)
         for (struct page *page = first; page; page = page_list_next(page))
                 count++;
         assert_true(count > 0 && count <= HEAP_PAGES / CHUNK_PAGES);
-        assert_null(pages_alloc_many(CHUNK_PAGES, CHUNK_PAGES, NODE_ANY, 2));
+        assert_null(pages_alloc_many(CHUNK_PAGES, CHUNK_PAGES, NODE_ANY, 2, false));
         pages_free_chain(page_number(first), CHUNK_PAGES);
         model_check_all();
 }

@@ -13,6 +13,7 @@
 #include "page/purge.h"
 #include "page/zone.h"
 #include "page_model.h"
+#include "random.h"
 #include "system_wrap.h"
 
 enum {
@@ -58,7 +59,7 @@ static size_t touched_pages(size_t first, size_t count)
         size_t touched = 0;
 
         for (size_t i = 0; i < count; i++)
-                touched += bit_get(frontier.touched_bits, page_number(all + first + i));
+                touched += page_is_touched(page_number(all + first + i));
         return touched;
 }
 
@@ -108,12 +109,164 @@ static void test_growth_over_a_run(void **state)
         model_check_all();
 }
 
+enum {
+        AREA = 1000,
+        AREA_PAGES = 2000
+}; /* a run that blocks are placed in, as indexes into `all` */
+
+/* Where a block for one object begins. */
+static size_t placed(size_t count, size_t align)
+{
+        struct page *page = pages_alloc_exact(count, align, NULL);
+
+        model_take(page, count, 1);
+        return (size_t)(page - all);
+}
+
+/* A block for several objects begins at the low end. */
+static void fill_low_end(size_t first, size_t count)
+{
+        struct page *page = pages_alloc_many(count, 1, NODE_ANY, 1, false);
+
+        assert_ptr_equal(page, all + first);
+        model_take(page, count, 1);
+}
+
+/* A block for one object begins where one began, if that is near and has room behind it. */
+static void test_blocks_begin_where_others_began(void **state)
+{
+        (void)state;
+        hole(AREA, AREA_PAGES);
+        for (size_t at = AREA; at < AREA + 120; at += 40)
+                assert_int_equal(placed(40, 1), at);
+        hole(AREA, 120);
+        fill_low_end(AREA, 1);
+        assert_int_equal(placed(40, 1), AREA + 40);
+        assert_int_equal(placed(40, 1), AREA + 80);
+        /* What lies in front of them serves others. */
+        assert_int_equal(placed(39, 1), AREA + 1);
+        model_check_all();
+
+        /* Not a block's length away, and not more than a MiB. */
+        start(NULL);
+        hole(AREA, AREA_PAGES);
+        assert_int_equal(placed(300, 1), AREA);
+        assert_int_equal(placed(300, 1), AREA + 300);
+        hole(AREA, 600);
+        fill_low_end(AREA, 44);
+        assert_int_equal(placed(256, 1), AREA + 44);
+        hole(AREA + 44, 256);
+        assert_int_equal(placed(400, 1), AREA + 44);
+        hole(AREA, 444);
+        fill_low_end(AREA, 45);
+        assert_int_equal(placed(400, 1), AREA + 300);
+        model_check_all();
+
+        /* Aligned: page 1068 of the heap is the first that 4 divides and a block began with. */
+        start(NULL);
+        hole(AREA, AREA_PAGES);
+        assert_int_equal(placed(20, 1), AREA);
+        assert_int_equal(placed(20, 1), AREA + 20);
+        assert_int_equal(placed(27, 1), AREA + 40);
+        assert_int_equal(placed(20, 1), AREA + 67);
+        hole(AREA, 87);
+        fill_low_end(AREA, 1);
+        assert_int_equal(placed(70, 4), AREA + 67);
+        model_check_all();
+}
+
+/* Where blocks began is forgotten with the purge, also when the pages are touched again. */
+static void test_beginnings_are_forgotten(void **state)
+{
+        (void)state;
+        hole(AREA, AREA_PAGES);
+        assert_int_equal(placed(40, 1), AREA);
+        assert_int_equal(placed(40, 1), AREA + 40);
+        hole(AREA, 80);
+        pages_purge_all(0);
+        for (size_t at = AREA; at < AREA + AREA_PAGES; at += AREA_PAGES / 2)
+                fill_low_end(at, AREA_PAGES / 2);
+        hole(AREA, AREA_PAGES);
+        fill_low_end(AREA, 1);
+        assert_int_equal(placed(40, 1), AREA + 1);
+        model_check_all();
+}
+
+static size_t resident_pages(void)
+{
+        static unsigned char resident[ALL_PAGES + 1];
+        size_t count = 0;
+
+        assert_int_equal(mincore((void *)heap.base, heap.accessible_bytes, resident), 0);
+        for (size_t i = 0; i < heap.accessible_bytes / system_page_bytes(); i++)
+                count += resident[i] & 1;
+        return count * (system_page_bytes() / PAGE_SIZE);
+}
+
+/*
+ * Rounds of blocks of which the first page is written, between small ones that are written whole and some
+ * of which stay for a round: what is resident in the end is not much more than what was written at once.
+ */
+static void test_residue_does_not_pile_up(void **state)
+{
+        enum { ROUNDS = 100, BLOCKS = 200, BLOCK_PAGES = 50, SMALL_PAGES = 3, LIVE = 400 };
+        struct random random = {1};
+        struct page *large[BLOCKS];
+        struct page *small[BLOCKS] = {NULL};
+        size_t lengths[BLOCKS];
+
+        (void)state;
+        pages_free_exact(all, ALL_PAGES);
+        pages_purge_all(0);
+        assert_int_equal(resident_pages(), 0);
+        for (size_t round = 0; round < ROUNDS; round++) {
+                for (size_t i = 0; i < BLOCKS; i++) {
+                        large[i] = pages_alloc_exact(BLOCK_PAGES, 1, NULL);
+                        memset(page_address(large[i]), 1, PAGE_SIZE);
+                        if (!small[i]) {
+                                lengths[i] = 1 + random_below(&random, SMALL_PAGES);
+                                small[i] = pages_alloc_many(lengths[i], 1, NODE_ANY, 1, false);
+                                memset(page_address(small[i]), 1, lengths[i] << PAGE_SHIFT);
+                        }
+                }
+                for (size_t i = 0; i < BLOCKS; i++) {
+                        pages_free_exact(large[i], BLOCK_PAGES);
+                        if (random_below(&random, 4) != 0) {
+                                pages_free(small[i], lengths[i]);
+                                small[i] = NULL;
+                        }
+                }
+        }
+        assert_true(resident_pages() < 3 * (BLOCKS + BLOCKS * SMALL_PAGES));
+}
+
+/* What is due goes before a MiB is handed out, without any free. */
+static void test_look_before_handing_out(void **state)
+{
+        (void)state;
+        hole(100, 40);
+        hole(AREA, AREA_PAGES);
+        system_wrap.now_ms += 99;
+        assert_int_equal(placed(300, 1), AREA);
+        assert_int_equal(zones[0].purged_pages, 0);
+
+        start(NULL);
+        hole(100, 40);
+        hole(AREA, AREA_PAGES);
+        system_wrap.now_ms += 100;
+        assert_int_equal(placed(200, 1), AREA);
+        assert_int_equal(zones[0].purged_pages, 0);
+        assert_int_equal(placed(56, 1), AREA + 200);
+        assert_int_equal(zones[0].purged_pages, 40 + AREA_PAGES - 200);
+        model_check_all();
+}
+
 /* Blocks that are taken at once are aligned, each of them. */
 static void test_many_of_odd_length(void **state)
 {
         (void)state;
         hole(100, 40);
-        for (struct page *page = pages_alloc_many(3, 4, NODE_ANY, 5); page;
+        for (struct page *page = pages_alloc_many(3, 4, NODE_ANY, 5, false); page;
              page = page_list_next(page)) {
                 assert_int_equal(page_number(page) % 4, 0);
                 model_take(page, 3, 1);
@@ -349,6 +502,10 @@ int main(void)
                 cmocka_unit_test_setup(test_newest_of_equals_serves, start),
                 cmocka_unit_test_setup(test_touched_or_clean, start),
                 cmocka_unit_test_setup(test_growth_over_a_run, start),
+                cmocka_unit_test_setup(test_blocks_begin_where_others_began, start),
+                cmocka_unit_test_setup(test_beginnings_are_forgotten, start),
+                cmocka_unit_test_setup(test_residue_does_not_pile_up, start),
+                cmocka_unit_test_setup(test_look_before_handing_out, start),
                 cmocka_unit_test_setup(test_many_of_odd_length, start),
                 cmocka_unit_test_setup(test_time_of_joined_runs, start),
                 cmocka_unit_test_setup(test_oldest_are_purged, start),

@@ -27,14 +27,18 @@ static struct engine_slot slots[SLOTS];
 static unsigned int refused_order = ORDER_MAX + 1;
 static unsigned int blocks_at_once = UINT32_MAX;
 
-struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
-struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count);
+struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object);
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object);
 
-struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count)
+struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
+                                     bool one_object)
 {
         return pages >= order_pages(refused_order)
                        ? NULL
-                       : __real_pages_alloc_many(pages, align, node, min_of(count, blocks_at_once));
+                       : __real_pages_alloc_many(pages, align, node, min_of(count, blocks_at_once),
+                                                 one_object);
 }
 
 /* The calls of metadata_alloc and metadata_alloc_many left until one fails; 0: none fails. */
