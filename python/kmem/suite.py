@@ -115,6 +115,20 @@ WORKLOADS = (
         "a new thread for each request, its reply freed by another",
     ),
     Workload("large blocks", "large_blocks", "blocks of 64 KiB to 25 MiB, every page written"),
+    Workload(
+        "sparse buffers",
+        "sparse_buffers",
+        "buffers of 128 KiB of which 4 KiB are written, between small blocks",
+        ("buffer=131072",),
+        threads_per_cpu=0,
+    ),
+    Workload(
+        "sparse buffers 300k",
+        "sparse_buffers",
+        "the same with buffers of 300,000 bytes",
+        ("buffer=300000",),
+        threads_per_cpu=0,
+    ),
     Workload("growing", "growing", "arrays that are appended to and grow by realloc"),
     Workload(
         "phases",
