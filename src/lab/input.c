@@ -90,14 +90,17 @@ bool frame_look(const uint8_t *bytes, size_t left, uint64_t offset, struct frame
         if (bytes[FRAME_DESCRIPTOR] & HAS_DICTIONARY)
                 return trace_fail(error, offset,
                                   "the frame wants a dictionary; expected a zstd frame without");
+        /* libzstd has no answer where the window is beyond what it can have. */
         frame->content = ZSTD_getFrameContentSize(bytes, left);
-        if (frame->content == ZSTD_CONTENTSIZE_ERROR)
-                return trace_fail(error, offset, "expected a whole zstd frame");
         frame->window = window_of(bytes, frame->content);
         frame->has_checksum = bytes[FRAME_DESCRIPTOR] & HAS_CHECKSUM;
+        if (frame->content == ZSTD_CONTENTSIZE_ERROR && frame->window == frame->content)
+                return trace_fail(error, offset, "expected a whole zstd frame");
         if (frame->window > WINDOW_BYTES_MAX)
                 return trace_fail(error, offset,
                                   "the frame wants a window of %lu bytes; expected at most %d",
                                   (unsigned long)frame->window, WINDOW_BYTES_MAX);
+        if (frame->content == ZSTD_CONTENTSIZE_ERROR)
+                return trace_fail(error, offset, "expected a whole zstd frame");
         return true;
 }

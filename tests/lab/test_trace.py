@@ -456,7 +456,7 @@ def test_more_names_than_numbers() -> None:
     assert names.count == (1 << 32) - 1
 
 
-READ = "import sys; from kmem import trace as tr; tr.read_trace(sys.argv[1])"
+READ = "import sys, pathlib; from kmem import trace as tr; tr.read_trace(pathlib.Path(sys.argv[1]))"
 
 
 def failure(path: Path, program: str = READ) -> str:
