@@ -107,7 +107,8 @@ static long copy(const char *from, const char *to)
 
         if (error)
                 return error;
-        target = open_file(to, O_WRONLY | O_CREAT | O_TRUNC);
+        /* O_NONBLOCK: a FIFO that somebody has put there would wait for a reader. */
+        target = open_file(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK);
         error = error_of(target);
         if (!error) {
                 error = copy_into(source, target);

@@ -159,7 +159,11 @@ static void honour(void)
                 return;
         /* Before the search: whoever asks during it is found by the next one. */
         asked = load_acquire(&registry->asked);
-        while ((request = take_request(&number, &copy))) {
+        /* No more than there are places: who writes the file without end must not keep a slow path here. */
+        for (unsigned int i = 0; i < REGISTRY_REQUESTS; i++) {
+                request = take_request(&number, &copy);
+                if (!request)
+                        break;
                 if (copy.state != REQUEST_TAKEN)
                         continue;
                 copy.result = 0;
