@@ -101,6 +101,27 @@ static uint64_t read_start_time(void)
         return (uint64_t)parse_number(&at);
 }
 
+/*
+ * Any user may make a folder of this name first, and so keep the figures of this user's processes from
+ * readers; that is said. A child does not say it again.
+ */
+static void say_taken(const char *path, uint32_t user)
+{
+        static bool said;
+        struct stat status;
+
+        if (said ||
+            refused(system_call6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&status,
+                                 AT_SYMLINK_NOFOLLOW, 0, 0)) ||
+            (S_ISDIR(status.st_mode) && status.st_uid == user && !(status.st_mode & 077)))
+                return;
+        said = true;
+        message("%s belongs to user %u%s; expected a folder of user %u that nobody else may enter, "
+                "so "
+                "others do not see the figures of this process (registry=off: they never do)",
+                path, status.st_uid, S_ISDIR(status.st_mode) ? "" : " and is no folder", user);
+}
+
 /* The user's own directory, which nobody else may enter; less than 0 if it cannot be had. */
 static long open_directory(const char *path, uint32_t user)
 {
@@ -212,8 +233,12 @@ static bool make(size_t bytes, uint64_t namespace)
 
         owner = system_process_id();
         text_number(stpcpy(text_number(name, namespace, 0), "."), owner, 0);
-        return make_file("/dev/shm/kmem-", "", name, user, bytes) ||
-               make_file("/run/user/", "/kmem", name, user, bytes);
+        if (make_file("/dev/shm/kmem-", "", name, user, bytes) ||
+            make_file("/run/user/", "/kmem", name, user, bytes))
+                return true;
+        text_number(stpcpy(file_path, "/dev/shm/kmem-"), user, 0);
+        say_taken(file_path, user);
+        return false;
 }
 
 /* The head, with the word last by which readers know that it is there. */
