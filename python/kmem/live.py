@@ -6,16 +6,9 @@ from pathlib import Path
 
 import typer
 
-from kmem.registry import (
-    Cache,
-    Registry,
-    RegistryError,
-    command,
-    on_libkmem,
-    open_process,
-    processes,
-)
-from kmem.setup import BadUsage, KmemError
+from kmem.registry import Cache, Registry, command, on_libkmem, open_process, read_each
+from kmem.registry_layout import FLAGS, RegistryError
+from kmem.setup import BadUsage, KmemError, say
 from kmem.slabinfo import HEADER_LINE, VERSION_LINE
 
 WAIT_SECONDS = 2.0  # for what the process itself has to work out or do
@@ -24,10 +17,6 @@ WAIT_SECONDS = 2.0  # for what the process itself has to work out or do
 PLAIN = (
     "slab_size object_size objs_per_slab order align min_partial cpu_partial usersize aliases"
     " failslab remote_node_defrag_ratio skip_kfence sheaf_capacity engine"
-)
-FLAGS = (
-    "hwcache_align reclaim_account destroy_by_rcu cache_dma sanity_checks red_zone poison"
-    " store_user trace"
 )
 # Known without the process: sums over nodes.
 LIVE_NODES = {"slabs": "slabs", "total_objects": "objects", "partial": "partial"}
@@ -40,10 +29,8 @@ NAMES = sorted({*f"{PLAIN} {FLAGS} {REFRESHED} {WRITABLE}".split(), *LIVE_NODES}
 
 
 def word(name: str) -> str:
-    """A name as the slab table has it: one word, without control characters, and not a comment."""
-    shown = "".join(
-        "!" if letter <= " " or "\x7f" <= letter <= "\x9f" else letter for letter in name
-    )
+    """A name as the slab table has it: one word that moves no cursor, and not a comment."""
+    shown = "".join(letter if letter != " " and letter.isprintable() else "!" for letter in name)
     return "!" + shown[1:] if shown.startswith("#") else shown
 
 
@@ -77,28 +64,26 @@ def find_cache(registry: Registry, name: str) -> Cache:
     for cache in registry.caches():
         if name in (cache.name, word(cache.name)):
             return cache
-    process = registry.number("head", "process")
+    process = registry.process
     raise RegistryError(f"process {process} has no cache {name!r} (kmem info {process} lists them)")
 
 
+def process_row(registry: Registry) -> dict[str, int | str]:
+    caches = registry.caches()
+    return {
+        "pid": registry.process,
+        "command": command(registry.process),
+        "caches": len(caches),
+        "slab_kib": sum(cache.slab_bytes for cache in caches) >> 10,
+        "release": registry.read("head", "release"),
+    }
+
+
 def show_processes(*, as_json: bool) -> None:
-    rows: list[dict[str, int | str]] = []
-    for process in processes():
-        try:
-            caches = process.registry.caches()
-            release = process.registry.read("head", "release")
-        except RegistryError:
-            # One that cannot be read does not hide the others.
-            continue
-        rows.append(
-            {
-                "pid": process.process,
-                "command": process.command,
-                "caches": len(caches),
-                "slab_kib": sum(cache.slab_bytes for cache in caches) >> 10,
-                "release": release,
-            }
-        )
+    refusals: list[str] = []
+    rows = read_each(process_row, refusals)
+    for refusal in refusals:
+        say(refusal)
     seen = {row["pid"] for row in rows}
     rows += [
         {"pid": process, "command": command(process), "caches": 0, "slab_kib": 0, "release": "-"}
@@ -148,7 +133,7 @@ def split_name(text: str) -> tuple[str, str]:
 
 def refreshed(registry: Registry, cache: Cache, name: str) -> str:
     """A figure that nobody keeps: the process works it out at its next slow path."""
-    process = registry.number("head", "process")
+    process = registry.process
     request = registry.ask(cache["birth"], "refresh")
     done = registry.wait(request, WAIT_SECONDS)
     if done is None:

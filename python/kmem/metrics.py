@@ -108,7 +108,7 @@ def grouped(caches: Sequence[Cache]) -> list[Group]:
 class ProcessesCollector(Collector):
     """The official client asks it for all metrics at each scrape."""
 
-    def __init__(self, read: Callable[[], list[Figures]] = read_processes) -> None:
+    def __init__(self, read: Callable[[list[str]], list[Figures]] = read_processes) -> None:
         self.read = read
 
     def describe(self) -> Iterable[Metric]:
@@ -116,9 +116,15 @@ class ProcessesCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        processes = sorted(self.read(), key=lambda figures: figures.slab_bytes, reverse=True)
+        refusals: list[str] = []
+        processes = sorted(
+            self.read(refusals), key=lambda figures: figures.slab_bytes, reverse=True
+        )
         yield GaugeMetricFamily(
             "kmem_processes", "Processes on libkmem that can be seen.", len(processes)
+        )
+        yield GaugeMetricFamily(
+            "kmem_refusals", "Lines on registries that could not be used.", len(refusals)
         )
         shown = [(figures, str(figures.process)) for figures in processes[:PROCESSES_MOST]]
         yield from of_processes(shown)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What /proc says of other processes."""
+"""What /proc says of other processes, whose users may make it long."""
 
 import errno
 import os
 from pathlib import Path
+
+MAPS_MOST_BYTES = 16 << 20  # of /proc/PID/maps; 65,530 mappings of libraries are 8 MiB
 
 
 def start_time(process: int) -> int | None:
@@ -17,13 +19,15 @@ def start_time(process: int) -> int | None:
 
 def is_mapped(process: int, status: os.stat_result) -> bool | None:
     """Whether the process maps the file; None if it cannot be known."""
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    device = b"%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev))
+    wanted = [device, str(status.st_ino).encode()]
+    left = MAPS_MOST_BYTES
     try:
-        with Path(f"/proc/{process}/maps").open(encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                words = line.split(maxsplit=5)
-                if words[3:5] == [device, str(status.st_ino)]:
+        with Path(f"/proc/{process}/maps").open("rb") as maps:
+            while left > 0 and (line := maps.readline(left)):
+                left -= len(line)
+                if line.split(maxsplit=5)[3:5] == wanted:
                     return True
-        return False
+        return False if left > 0 else None
     except OSError as error:
         return False if error.errno in (errno.ENOENT, errno.ESRCH) else None

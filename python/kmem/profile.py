@@ -15,7 +15,8 @@ import typer
 
 from kmem.flame import draw
 from kmem.pprof import Row, encode, write
-from kmem.registry import RECORD_STACK, Registry, RegistryError, alive, open_process
+from kmem.registry import RECORD_STACK, Registry, alive, open_process
+from kmem.registry_layout import RegistryError
 from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c, handle, whole, why_not_written
 from kmem.symbols import Symbols
 
@@ -104,7 +105,7 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
 
 def set_value(registry: Registry, name: str, value: int) -> None:
     """Of a lease, or its renewal: see leased."""
-    process = registry.number("head", "process")
+    process = registry.process
     done = registry.wait(registry.ask(0, name, str(value)), WAIT_SECONDS)
     if done is None:
         raise RegistryError(
@@ -121,7 +122,7 @@ def only_one(registry: Registry) -> Iterator[None]:
     try:
         fcntl.lockf(registry.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except BlockingIOError:
-        process = registry.number("head", "process")
+        process = registry.process
         raise RegistryError(
             f"process {process} is being profiled; expected one at a time"
         ) from None
@@ -137,7 +138,7 @@ def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[]
     """
     for name in (*settings, "profile_lease_ms"):
         if name not in registry.parts["head"]:
-            process = registry.number("head", "process")
+            process = registry.process
             raise RegistryError(f"process {process} runs on a release without {name}")
     period = registry.number("head", "profile_lease_ms") / 1000 / RENEWALS
     due = 0.0

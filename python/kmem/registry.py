@@ -17,7 +17,8 @@ import re
 import stat
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
@@ -25,83 +26,49 @@ from typing import Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kmem.processes import is_mapped, start_time
-from kmem.setup import KmemError
-
-MAGIC = b"libkmem\0"
-PAGE_BYTES = 4096  # of the library, whatever the machine's are
-VERSION = 1
-START = struct.Struct("<8s4I")  # magic, version, bytes of the head, place and number of the fields
-FIELD = np.dtype(
-    {
-        "names": ["name", "part", "offset", "bytes", "count", "value"],
-        "formats": ["S32", "<u2", "<u2", "<u2", "<u2", "<u8"],
-        "offsets": [0, 32, 34, 36, 38, 40],
-        "itemsize": 48,
-    }
+from kmem.processes import MAPS_MOST_BYTES, is_mapped, start_time
+from kmem.registry_layout import (
+    ARRAYS,
+    HEAD_MOST_BYTES,
+    TEXTS,
+    Fields,
+    RegistryError,
+    form_of,
+    read_places,
 )
-PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone", "stack")
+from kmem.registry_owner import (
+    Owned,
+    StaleError,
+    check_owner,
+    files,
+    folders_of,
+    opened,
+    user_of,
+    why_not_trusted,
+)
+
+PAGE_BYTES = 4096  # of the library, whatever the machine's are
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
 RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
+RECORD_PARTS = {RECORD_CACHE: "cache", RECORD_SLOT: "slot", RECORD_STACK: "stack"}
 REQUEST_PENDING, REQUEST_DONE, REQUEST_TAKEN = 1, 2, 3  # taken: being honoured
-NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
-NODES_MOST = 64  # more are no figures of ours
-FIELDS_MOST = 4096  # likewise; the library has about a hundred
 
-FILE_MOST_BYTES = 32 << 20  # the library makes 16 MiB; a copy of more is not for the asking
-CACHES_MOST = 1 << 14  # the library has 4,095 places for them
+FILE_MOST_BYTES = 16 << 20  # as many as the library makes
+CACHES_MOST = 1 << 12  # the library has 4,095 places for them
+NODES_MOST = 8  # as many as the library has
 LOCK_SECONDS = 5.0  # in which other readers have made their requests
 
 COPIES = 100  # until two in a row have the same records
+COPY_SECONDS = 1.0  # of this thread's work, likewise
+
+# What all processes of one user but the reader's own may have of one look at all.
+USER_SECONDS = 2.0  # of this thread's work
+USER_CACHES_MOST = 1 << 15
+USER_LINES = 3  # that say what is wrong; the rest is counted
 
 Offsets = npt.NDArray[np.int64]
 
-
-class RegistryError(KmemError):
-    """Why a process's registry cannot be used."""
-
-
 Value = TypeVar("Value")
-
-
-class Fields(dict[str, Value]):
-    """Of one part, by name; the registry of another library may lack some."""
-
-    def __init__(self, path: Path, part: str, items: Iterable[tuple[str, Value]] = ()) -> None:
-        super().__init__(items)
-        self.path = path
-        self.part = part
-
-    def __missing__(self, name: str) -> Value:
-        raise RegistryError(f"{self.path}: no field {name} in part {self.part}")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a field is in its part."""
-
-    offset: int
-    size: int
-    count: int
-    value: int
-
-
-def is_number(place: Place) -> bool:
-    return not place.value and place.count == 1 and place.size in NUMBERS
-
-
-def form_of(places: dict[str, Place]) -> np.dtype[np.void]:
-    """A part as whole words, with a column for each of its numbers."""
-    numbers = {name: place for name, place in places.items() if is_number(place)}
-    end = max((place.offset + place.size for place in numbers.values()), default=0)
-    return np.dtype(
-        {
-            "names": list(numbers),
-            "formats": [NUMBERS[place.size] for place in numbers.values()],
-            "offsets": [place.offset for place in numbers.values()],
-            "itemsize": (end + 7) // 8 * 8,
-        }
-    )
 
 
 def sum_by(births: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]) -> dict[int, int]:
@@ -192,23 +159,53 @@ class Heap:
 class Registry:
     """One registry, open."""
 
-    def __init__(self, path: Path, *, writable: bool = False) -> None:
+    def __init__(self, path: Path, *, writable: bool = False, process: int | None = None) -> None:
+        """@process: whose it has to be; that is settled before anything in it is read."""
         self.path = path
+        self.owned: Owned | None = None
+        self.caches_most = CACHES_MOST
+        self.caches_found = 0
         # O_NONBLOCK: a FIFO would wait for its other end.
-        flags = os.O_NOFOLLOW | os.O_NONBLOCK
-        self.file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | flags)
+        flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with opened(path.parent) as folder:
+            if process is not None and (reason := why_not_trusted(path.parent, folder)):
+                raise RegistryError(reason)
+            flags |= os.O_RDWR if writable else os.O_RDONLY
+            self.file = os.open(path.name, flags, dir_fd=folder)
+            owner = os.fstat(folder).st_uid
         try:
             self.status = os.fstat(self.file)
-            if not stat.S_ISREG(self.status.st_mode):
-                raise RegistryError(f"{path}: not a regular file")
-            if self.status.st_uid != path.parent.lstat().st_uid:
-                raise RegistryError(f"{path}: not a file of the user whose folder it is in")
-            if self.status.st_size > FILE_MOST_BYTES:
-                raise RegistryError(f"{path}: too long for a registry")
-            self.read_layout()
+            self.check_file(owner)
+            if process is not None:
+                self.owned = check_owner(path, process, self.status)
+            self.parts = read_places(path, self.content(0, HEAD_MOST_BYTES))
+            self.forms = {part: form_of(places, part) for part, places in self.parts.items()}
+            self.process = self.number("head", "process")
+            if self.owned is not None:
+                self.check_head(self.owned)
         except BaseException:
             os.close(self.file)
             raise
+
+    def check_file(self, owner: int) -> None:
+        if not stat.S_ISREG(self.status.st_mode):
+            raise RegistryError(f"{self.path}: not a regular file")
+        if self.status.st_uid != owner:
+            raise RegistryError(f"{self.path}: not a file of the user whose folder it is in")
+        mode = stat.S_IMODE(self.status.st_mode)
+        if mode & ~0o644:
+            raise RegistryError(f"{self.path}: has mode {mode:o}; expected 600")
+        if self.status.st_size > FILE_MOST_BYTES:
+            raise RegistryError(f"{self.path}: too long for a registry")
+
+    def check_head(self, owned: Owned) -> None:
+        """What it says of its process is what the system says."""
+        if self.process != owned.process:
+            raise RegistryError(
+                f"{self.path}: is of process {self.process}; expected process {owned.process}"
+            )
+        if self.number("head", "start_time") not in (0, owned.started):
+            raise RegistryError(f"{self.path}: its process began at another time")
 
     def close(self) -> None:
         os.close(self.file)
@@ -223,58 +220,30 @@ class Registry:
         """What stands there; less than `size` bytes behind the end."""
         return os.pread(self.file, size, at)
 
-    def read_layout(self) -> None:
-        start = self.content(0, START.size)
-        if len(start) < START.size:
-            raise RegistryError(f"{self.path}: too short for a registry")
-        magic, version, head_bytes, offset, count = START.unpack(start)
-        if magic != MAGIC or version == 0:
-            raise RegistryError(f"{self.path}: not a registry, or one that is being made")
-        if version > VERSION:
-            raise RegistryError(
-                f"{self.path}: version {version}; this command knows up to {VERSION}"
-            )
-        if count > FIELDS_MOST:
-            raise RegistryError(f"{self.path}: {count} fields; expected at most {FIELDS_MOST}")
-        length = count * FIELD.itemsize
-        description = b""
-        if offset + length <= min(head_bytes, self.status.st_size):
-            description = self.content(offset, length)
-        if len(description) != length:
-            raise RegistryError(f"{self.path}: the description of its fields is cut off")
-        rows: npt.NDArray[np.void] = np.frombuffer(description, FIELD)
-        self.parts: dict[str, Fields[Place]] = {part: Fields(self.path, part) for part in PARTS}
-        for row in rows:
-            if row["part"] < len(PARTS):
-                place = Place(*(int(row[name]) for name in ("offset", "bytes", "count", "value")))
-                name = bytes(row["name"]).decode("ascii", "replace")
-                self.parts[PARTS[row["part"]]][name] = place
-        self.forms = {part: form_of(places) for part, places in self.parts.items()}
-
     def read(self, part: str, name: str, base: int = 0) -> int | str:
         place = self.parts[part][name]
         at = base + place.offset
         data = self.content(at, place.size)
         if len(data) != place.size:
             raise RegistryError(f"{self.path}: field {name} lies behind the end")
-        if place.value:
+        if (part, name) in TEXTS:
             return printable(data.split(b"\0")[0].decode("utf-8", "backslashreplace"))
         return int.from_bytes(data, "little")
 
     def number(self, part: str, name: str, base: int = 0) -> int:
         value = self.read(part, name, base)
-        if not isinstance(value, int):
+        if not isinstance(value, int) or (part, name) in ARRAYS:
             raise RegistryError(f"{self.path}: field {name} is not a number")
         return value
 
     def write(self, part: str, name: str, base: int, value: int | bytes) -> None:
         place = self.parts[part][name]
         at = base + place.offset
-        if isinstance(value, bytes):
-            value = value.ljust(place.size, b"\0")
-        else:
-            value = value.to_bytes(place.size, "little")
-        os.pwrite(self.file, value, at)
+        if isinstance(value, int):
+            value = value.to_bytes(max((value.bit_length() + 7) // 8, 1), "little")
+        if len(value) > place.size:
+            raise RegistryError(f"{self.path}: field {name} of part {part} is too short")
+        os.pwrite(self.file, value.ljust(place.size, b"\0"), at)
 
     def copy(self) -> bytes:
         """The head and the records as they are now, each word whole, but not all of one moment."""
@@ -285,7 +254,7 @@ class Registry:
         """Where the records of each kind are."""
         found: dict[int, list[int]] = {RECORD_CACHE: [], RECORD_SLOT: [], RECORD_STACK: []}
         at = self.number("head", "head_bytes")
-        if at % 64:
+        if at % 64 or at < RECORD_HEAD.size:
             raise RegistryError(f"{self.path}: records at {at}; expected a multiple of 64")
         while at + RECORD_HEAD.size <= len(copy):
             kind, size = RECORD_HEAD.unpack_from(copy, at)
@@ -293,10 +262,16 @@ class Registry:
                 # One that is being made just now; it gets its length first.
                 size = 64
             elif kind in found:
+                part = RECORD_PARTS[kind]
+                if size < self.forms[part].itemsize:
+                    raise RegistryError(
+                        f"{self.path}: a record of {size} bytes for a {part}; expected at least"
+                        f" {self.forms[part].itemsize}"
+                    )
                 found[kind].append(at)
             at += size
-        if len(found[RECORD_CACHE]) > CACHES_MOST:
-            raise RegistryError(f"{self.path}: expected at most {CACHES_MOST:,} caches")
+        if len(found[RECORD_CACHE]) > self.caches_most:
+            raise RegistryError(f"{self.path}: expected at most {self.caches_most:,} caches")
         return found
 
     def numbers(self, copy: bytes, part: str, bases: Offsets) -> npt.NDArray[np.void]:
@@ -304,10 +279,8 @@ class Registry:
         form = self.forms[part]
         if not form.names:
             raise RegistryError(f"{self.path}: no fields in part {part}")
-        if bases.size and (int(bases.max()) + form.itemsize > len(copy) or (bases % 8).any()):
+        if bases.size and int(bases.max()) + form.itemsize > len(copy):
             raise RegistryError(f"{self.path}: a {part} lies behind the end")
-        if bases.size * form.itemsize > len(copy):
-            raise RegistryError(f"{self.path}: one {part} lies in another")
         words = np.frombuffer(copy, "<u8", len(copy) // 8)
         of_part = np.arange(form.itemsize // 8)
         rows: npt.NDArray[np.void] = words[bases[:, np.newaxis] // 8 + of_part].view(form)
@@ -341,7 +314,10 @@ class Registry:
 
         What was given is of an earlier copy than what was taken, so it is never the larger.
         """
+        deadline = time.thread_time() + COPY_SECONDS
         for _ in range(COPIES):
+            if time.thread_time() > deadline:
+                raise RegistryError(f"{self.path}: takes too long to be read")
             earlier, copy = self.copy(), self.copy()
             records = self.records(copy)
             slots = np.array(records[RECORD_SLOT], np.int64)
@@ -365,6 +341,9 @@ class Registry:
         places = np.array(records[RECORD_CACHE], np.int64)
         own_given = self.column(self.numbers(earlier, "cache", places), "cache", "given").tolist()
         caches = self.dictionaries(copy, "cache", places)
+        self.caches_found = len(caches)
+        if len({row["birth"] for row in caches}) != len(caches):
+            raise RegistryError(f"{self.path}: two caches of one birth")
         nodes = self.nodes(copy, places, [row["nodes"] for row in caches])
         found = [
             Cache(
@@ -387,8 +366,14 @@ class Registry:
     def nodes(self, copy: bytes, places: Offsets, counts: Sequence[int]) -> list[list[Fields[int]]]:
         """For each cache the figures of its nodes."""
         node = self.parts["cache"]["node"]
+        most = max(counts, default=0)
+        if most > NODES_MOST:
+            raise RegistryError(f"{self.path}: {most} nodes; expected at most {NODES_MOST}")
+        for at, count in zip(places.tolist(), counts, strict=True):
+            if node.offset + count * node.size > RECORD_HEAD.unpack_from(copy, at)[1]:
+                raise RegistryError(f"{self.path}: {count} nodes lie behind the end of a cache")
         found: list[list[Fields[int]]] = [[] for _ in counts]
-        for number in range(min(max(counts, default=0), NODES_MOST)):
+        for number in range(most):
             having = [cache for cache, count in enumerate(counts) if count > number]
             bases = places[having] + node.offset + number * node.size
             for cache, row in zip(having, self.dictionaries(copy, "node", bases), strict=True):
@@ -400,15 +385,18 @@ class Registry:
         if "kept" not in self.parts["head"]:
             return None
         place = self.parts["head"]["zone"]
-        count = min(self.number("head", "zones"), place.count, NODES_MOST)
+        count = min(self.number("head", "zones"), place.count)
         zones = [place.offset + zone * place.size for zone in range(count)]
 
         def total(name: str) -> int:
             return sum(self.number("zone", name, zone) for zone in zones)
 
-        # To their zones they are in use. Behind each word are zeros.
+        # To their zones they are in use. Each word has a cache line.
         words = self.parts["head"]["kept"]
-        kept = [self.number("head", "kept", cell * words.size) for cell in range(words.count)]
+        line = self.content(words.offset, words.size * words.count)
+        kept = [
+            int.from_bytes(line[at : at + 8], "little") for at in range(0, len(line), words.size)
+        ]
         kept_bytes = PAGE_BYTES * sum(word >> 32 for word in kept)
         free_bytes = PAGE_BYTES * total("free_pages") + kept_bytes
         return Heap(
@@ -476,12 +464,15 @@ class Registry:
         if len(value) >= self.parts["request"]["value"].size:
             raise RegistryError(f"{value}: too long for a value")
         with self.locked():
+            # It may have ended, or have another file, since this one was opened.
+            if not alive(self):
+                raise RegistryError(f"process {self.process} has ended, or is another program now")
             at = self.waiting(birth, attribute, [REQUEST_PENDING])
             if at is None or self.read("request", "value", at) != value:
                 at = self.add(at, birth, attribute, value)
             number = self.number("request", "number", at)
             asked = self.number("head", "asked") + 1
-            self.write("head", "asked", 0, asked & 0xFFFFFFFF)
+            self.write("head", "asked", 0, asked % (1 << 8 * self.parts["head"]["asked"].size))
         return at, number
 
     def add(self, at: int | None, birth: int, attribute: str, value: str) -> int:
@@ -496,9 +487,12 @@ class Registry:
         if at is None:
             raise RegistryError(
                 f"{self.parts['head']['requests'].count} requests wait for process"
-                f" {self.number('head', 'process')}; expected room for one more"
+                f" {self.process}; expected room for one more"
             )
-        number = 1 + max(self.number("request", "number", at) for at in self.requests())
+        numbers = [self.number("request", "number", at) for at in self.requests()]
+        number = 1 + max(numbers)
+        if number >= 1 << 8 * self.parts["request"]["number"].size:
+            raise RegistryError(f"{self.path}: the numbers of its requests are used up")
         self.write("request", "state", at, 0)
         self.write("request", "number", at, number)
         self.write("request", "birth", at, birth)
@@ -522,68 +516,25 @@ class Registry:
 
 def alive(registry: Registry) -> bool:
     """Whether the process that made the registry still uses it (not after exec)."""
-    process = registry.number("head", "process")
-    started = start_time(process)
-    if started is None or registry.number("head", "start_time") not in (0, started):
-        return False
-    return is_mapped(process, registry.status) is not False
-
-
-def own_namespace() -> int:
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0
-
-
-def directories() -> list[Path]:
-    """Where registries may be: for root, those of all users."""
-    user = os.geteuid()
-    if user != 0:
-        return [Path(f"/dev/shm/kmem-{user}"), Path(f"/run/user/{user}/kmem")]
-    return [
-        *sorted(Path("/dev/shm").glob("kmem-*")),
-        *sorted(Path("/run/user").glob("*/kmem")),
-    ]
-
-
-def trusted(directory: Path) -> bool:
-    try:
-        status = directory.lstat()
-    except OSError:
-        return False
-    name = directory.parent.name if directory.name == "kmem" else directory.name[len("kmem-") :]
-    return (
-        directory.is_dir()
-        and not directory.is_symlink()
-        and name == str(status.st_uid)
-        and status.st_mode & 0o077 == 0
-    )
-
-
-def files() -> Iterator[tuple[Path, int]]:
-    """Files with the name of a registry of this pid namespace, and the process in it."""
-    for directory in filter(trusted, directories()):
-        try:
-            names = sorted(path.name for path in directory.iterdir())
-        except OSError:
-            continue
-        for name in names:
-            namespace, _, process = name.partition(".")
-            if namespace == str(own_namespace()) and process.isdecimal():
-                yield directory / name, int(process)
+    if registry.owned is None:
+        raise RegistryError(f"{registry.path}: it is not known whose it is")
+    return registry.owned.still_maps(registry.status)
 
 
 def sweep(path: Path, process: int) -> bool:
     """Removes the file of a process that has ended, or is another program now."""
     try:
-        status = path.lstat()
-        mapped = is_mapped(process, status)
-        # One without mapping may be in the making: its process has begun a moment ago.
-        young = time.time() - status.st_ctime < 5 and start_time(process) is not None
-        if mapped is False and not young:
-            path.unlink()
-            return True
+        # By descriptor: its user may put a link in the folder's place.
+        with opened(path.parent) as folder:
+            if why_not_trusted(path.parent, folder):
+                return False
+            status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+            mapped = is_mapped(process, status)
+            # One without mapping may be in the making: its process has begun a moment ago.
+            young = time.time() - status.st_ctime < 5 and start_time(process) is not None
+            if mapped is False and not young:
+                os.unlink(path.name, dir_fd=folder)
+                return True
     except OSError:
         pass
     return False
@@ -591,24 +542,20 @@ def sweep(path: Path, process: int) -> bool:
 
 def open_process(process: int, *, writable: bool = False) -> Registry:
     """The registry of a process; RegistryError says in one line why there is none."""
-    found = [path for path, number in files() if number == process]
     refusal = None
-    for path in found:
+    for path in [path for path, number in files() if number == process]:
         try:
-            registry = Registry(path, writable=writable)
+            return Registry(path, writable=writable, process=process)
         except FileNotFoundError:
             continue
         except OSError as error:
             refusal = f"process {process}: {path}: {error.strerror}"
-            continue
+        except StaleError:
+            sweep(path, process)
         except RegistryError as error:
-            # Another user may have put it there; the process's own may come yet.
-            refusal = str(error)
-            continue
-        if alive(registry):
-            return registry
-        registry.close()
-        sweep(path, process)
+            # The next one may be the process's own.
+            if not sweep(path, process):
+                refusal = str(error)
     raise RegistryError(refusal or why_not(process))
 
 
@@ -621,48 +568,96 @@ def why_not(process: int) -> str:
         return f"process {process} belongs to user {user}; expected one of your own"
     if process not in on_libkmem():
         return f"process {process} does not run on libkmem"
-    return (
+    return why_no_folder(process) or (
         f"process {process} runs on libkmem but has no registry: it has hardly used its heap yet,"
         " has option registry=off, or could not make the file"
     )
 
 
-@dataclass(frozen=True)
-class Process:
-    process: int
-    command: str
-    registry: Registry
-
-
-def processes() -> Iterator[Process]:
-    """Every process that can be seen; stale files are removed on the way."""
-    for path, process in files():
+def why_no_folder(process: int) -> str | None:
+    """Where somebody else's folder has the name of one for this process."""
+    user = user_of(process)
+    for folder in folders_of(user) if user is not None else []:
         try:
-            registry = Registry(path)
-        except (OSError, RegistryError):
-            sweep(path, process)
+            with opened(folder) as descriptor:
+                reason = why_not_trusted(folder, descriptor)
+        except FileNotFoundError:
             continue
-        with registry:
-            try:
-                if not alive(registry):
-                    sweep(path, process)
-                    continue
-            except RegistryError:
-                continue
-            yield Process(process, command(process), registry)
+        except OSError as error:
+            reason = f"{folder}: {error.strerror}"
+        if reason:
+            return f"process {process} runs on libkmem but has no registry: {reason}"
+    return None
+
+
+@dataclass
+class Spent:
+    """What was spent on the processes of one user in one look, and what was wrong with them."""
+
+    seconds: float = 0.0
+    caches: int = 0
+    refusals: list[str] = field(default_factory=list)
+
+
+# This reader has no room for more files or memory: no fault of the file that it comes to first.
+OUR_OWN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def read_each(read: Callable[[Registry], Value], refusals: list[str]) -> list[Value]:
+    """What `read` makes of the registry of every process that can be seen.
+
+    A process whose registry cannot be read is left out, with a line in `refusals`; so are those of
+    another user for whom too much has been spent. Stale files are removed on the way. OSError only
+    for want of descriptors.
+    """
+    found = []
+    users: dict[Path, Spent] = defaultdict(Spent)
+    for path, process in files():
+        spent = users[path.parent]
+        foreign = path.parent not in folders_of(os.geteuid())
+        begun = time.thread_time()
+        try:
+            if foreign and spent.seconds > USER_SECONDS:
+                raise RegistryError(f"{path}: not read; others of its user took too long")
+            with Registry(path, process=process) as registry:
+                if foreign:
+                    registry.caches_most = min(CACHES_MOST, USER_CACHES_MOST - spent.caches)
+                found.append(read(registry))
+                spent.caches += registry.caches_found
+        except FileNotFoundError:
+            continue
+        except StaleError:
+            sweep(path, process)
+        except RegistryError as error:
+            # What is wrong with it does not matter if nobody uses it.
+            if not sweep(path, process):
+                spent.refusals.append(str(error))
+        except OSError as error:
+            if error.errno in OUR_OWN:
+                raise
+            spent.refusals.append(f"{path}: {error.strerror}")
+        finally:
+            spent.seconds += time.thread_time() - begun
+    for folder, spent in users.items():
+        refusals += spent.refusals[:USER_LINES]
+        more = len(spent.refusals) - USER_LINES
+        if more > 0:
+            refusals.append(f"{folder}: {more} more of this user's registries could not be read")
+    return found
 
 
 # As its files are called; folders and other files may have the name too.
-LIBRARY_FILE = re.compile(r"/libkmem(-malloc|-urcu)?\.so[^/\n]*$", re.MULTILINE)
+LIBRARY_FILE = re.compile(rb"/libkmem(-malloc|-urcu)?\.so[^/\n]*$", re.MULTILINE)
 
 
 def on_libkmem() -> set[int]:
     """Processes that have the library loaded, as far as one may look."""
     found = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
+    for path in Path("/proc").glob("[0-9]*/maps"):
         try:
-            if LIBRARY_FILE.search(maps.read_text(encoding="utf-8", errors="replace")):
-                found.add(int(maps.parent.name))
+            with path.open("rb") as maps:
+                if LIBRARY_FILE.search(maps.read(MAPS_MOST_BYTES)):
+                    found.add(int(path.parent.name))
         except OSError:
             continue
     return found

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What `kmem serve` remembers of the last minutes, and as what its page gets it."""
 
-import contextlib
+import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kmem.live import FLAGS, PLAIN, WRITABLE, most, table_row, word
+from kmem.live import PLAIN, WRITABLE, most, table_row, word
 from kmem.registry import Cache
+from kmem.registry_layout import FLAGS
+from kmem.setup import say
 from kmem.watch import Figures, active_bytes, fast_share, read_processes, waste_bytes
 
 MOMENTS = 300
+# Caches whose history is kept; of those beyond, the newest figures only.
+HISTORIES_OF_PROCESS = 1 << 10
+LINES_MOST = 1000  # on standard error, each another one
+HISTORIES_OF_USER = 1 << 12  # of all processes of a user other than ours
 
 NO_SHARE = (
     "Not known: no slow path was counted yet. Caches of engines slab and slob, and those without"
@@ -27,12 +33,12 @@ Document = dict[str, Any]
 class CacheTrack:
     """A cache's last moments, oldest first; the newest is that of its process."""
 
-    slab: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
-    waste: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
-    taken: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
-    given: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
-    slow: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
-    fast: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    moments: int = MOMENTS
+
+    def __post_init__(self) -> None:
+        self.slab, self.waste, self.taken, self.given, self.slow, self.fast = (
+            deque[int](maxlen=self.moments) for _ in range(6)
+        )
 
     def add(self, cache: Cache) -> None:
         self.slab.append(cache.slab_bytes)
@@ -55,7 +61,11 @@ class ProcessTrack:
     resident: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
     caches: dict[int, CacheTrack] = field(default_factory=dict)  # by birth
 
-    def add(self, figures: Figures, moment: float) -> None:
+    def histories(self) -> int:
+        return sum(track.moments == MOMENTS for track in self.caches.values())
+
+    def add(self, figures: Figures, moment: float, room: int) -> int:
+        """@room: how many caches may have a history; what is left of it."""
         self.figures = figures
         self.times.append(moment)
         self.slab.append(figures.slab_bytes)
@@ -65,8 +75,14 @@ class ProcessTrack:
         births = {cache["birth"] for cache in figures.caches}
         for birth in self.caches.keys() - births:
             del self.caches[birth]
+        left = room - self.histories()
         for cache in figures.caches:
-            self.caches.setdefault(cache["birth"], CacheTrack()).add(cache)
+            track = self.caches.get(cache["birth"])
+            if track is None:
+                track = self.caches[cache["birth"]] = CacheTrack(MOMENTS if left > 0 else 1)
+                left -= 1
+            track.add(cache)
+        return room - self.histories()
 
 
 def fast_path(caches: Iterable[Cache]) -> Document:
@@ -145,16 +161,19 @@ def process_row(figures: Figures) -> Document:
 class Sampler:
     """Reads all processes again and again, in a thread of its own."""
 
-    def __init__(self, interval: float, read: Callable[[], list[Figures]] = read_processes) -> None:
+    def __init__(
+        self, interval: float, read: Callable[[list[str]], list[Figures]] = read_processes
+    ) -> None:
         self.interval = interval
         self.read = read
         self.lock = threading.Lock()
         self.tracks: dict[int, ProcessTrack] = {}
+        self.said: set[str] = set()  # lines that would else come at each look
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def start(self) -> None:
-        self.sample()
+        self.look()
         self.thread.start()
 
     def stop(self) -> None:
@@ -163,13 +182,31 @@ class Sampler:
 
     def run(self) -> None:
         while not self.ended.wait(self.interval):
+            self.look()
+
+    def look(self) -> None:
+        """One sample; whatever goes wrong with it, there will be a next one."""
+        try:
+            self.sample()
+        except OSError:
             # Without descriptors, as when too many clients have come at once, the next may see.
-            with contextlib.suppress(OSError):
-                self.sample()
+            pass
+        except Exception as error:
+            self.say_once(f"serve: a look at all processes failed: {error!r}")
+
+    def say_once(self, line: str) -> None:
+        """What users do is not to fill the disk with lines."""
+        if line not in self.said and len(self.said) < LINES_MOST:
+            self.said.add(line)
+            say(line)
 
     def sample(self) -> None:
         moment = time.time()
-        found = {figures.process: figures for figures in self.read()}
+        refusals: list[str] = []
+        found = {figures.process: figures for figures in self.read(refusals)}
+        for refusal in refusals:
+            self.say_once(f"serve: left out: {refusal}")
+        used: Counter[int] = Counter()
         with self.lock:
             for process in self.tracks.keys() - found.keys():
                 del self.tracks[process]
@@ -178,7 +215,11 @@ class Sampler:
                 # Another program of the same number, by exec or after the end of the first.
                 if track is None or track.figures.id != figures.id:
                     track = self.tracks[process] = ProcessTrack(figures)
-                track.add(figures, moment)
+                of_user = HISTORIES_OF_USER - used[figures.user]
+                if figures.user == os.geteuid():
+                    of_user = HISTORIES_OF_PROCESS
+                room = max(min(HISTORIES_OF_PROCESS, of_user), 0)
+                used[figures.user] += room - track.add(figures, moment, room)
 
     def processes(self) -> list[Document]:
         with self.lock:

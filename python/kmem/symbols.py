@@ -4,16 +4,19 @@
 import bisect
 import contextlib
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from kmem.pprof import Frame, Mapping
 from kmem.registry import printable
+from kmem.processes import MAPS_MOST_BYTES
+
+IMAGE_MOST_BYTES = 1 << 30
 
 Functions = list[tuple[int, int, str]]  # address in the file's own numbers, size, name
 
@@ -22,10 +25,11 @@ def read_mappings(process: int) -> list[Mapping]:
     """Mappings of files, by address; none if they may not be read."""
     found = []
     try:
-        text = Path(f"/proc/{process}/maps").read_text(encoding="utf-8", errors="replace")
+        with Path(f"/proc/{process}/maps").open("rb") as maps:
+            text = maps.read(MAPS_MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split(maxsplit=5)
         if len(words) == 6:
             start, end = (int(word, 16) for word in words[0].split("-"))
@@ -59,10 +63,17 @@ class Image:
 def read_image(path: Path) -> Image:
     """Empty if it is no ELF file, or cannot be read.
 
-    Programs run with section headers that are damaged or lead nowhere: the system does not look.
+    Programs run with section headers that are damaged or lead nowhere: the system does not look. A
+    user may have made it to harm who reads it: whatever parsing it brings about, no names.
     """
     try:
-        with path.open("rb") as file:
+        # O_NONBLOCK: a FIFO would wait for its other end.
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        ) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > IMAGE_MOST_BYTES:
+                return Image()
             elf = ELFFile(file)
             parts = [
                 (segment["p_offset"], segment["p_filesz"], segment["p_vaddr"])
@@ -76,7 +87,7 @@ def read_image(path: Path) -> Image:
                 if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_value"]
             }
             return Image(parts, sorted(functions))
-    except (OSError, ELFError, ValueError):
+    except Exception:
         return Image()
 
 

@@ -18,9 +18,10 @@ from textual.coordinate import Coordinate
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from kmem.live import FLAGS, table_row, word
-from kmem.registry import Cache, RegistryError
-from kmem.setup import BadUsage, KmemError
+from kmem.live import table_row, word
+from kmem.registry import Cache
+from kmem.registry_layout import FLAGS, RegistryError
+from kmem.setup import BadUsage, KmemError, say
 from kmem.watch import (
     Figures,
     History,
@@ -385,9 +386,22 @@ class ProcessesView(View):
     def __init__(self, delay: float, order: str) -> None:
         super().__init__(delay)
         self.order = order
+        self.refused = False  # the line says what was left out
 
     def refresh_figures(self) -> None:
-        processes = read_processes()
+        refusals: list[str] = []
+        try:
+            processes = read_processes(refusals)
+        except OSError as error:
+            # For want of descriptors; the next look may have them.
+            self.say("state", [f"nothing could be read: {error.strerror}"])
+            return
+        if refusals:
+            more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
+            self.say("state", [f"left out: {refusals[0]}{more}"])
+        elif self.refused:
+            self.say("state", [""])
+        self.refused = bool(refusals)
         self.history.add((figures.process, figures.slab_bytes) for figures in processes)
         self.say("summary", processes_summary(processes))
         self.table.fill(process_rows(processes, self.history), keep_row=False)
@@ -442,7 +456,10 @@ class Top(App[None]):
 def print_once(process: int | None, order: str) -> None:
     history = History(MOMENTS)
     if process is None:
-        processes = read_processes()
+        refusals: list[str] = []
+        processes = read_processes(refusals)
+        for refusal in refusals:
+            say(refusal)
         lines, columns = processes_summary(processes), PROCESS_COLUMNS
         rows = process_rows(processes, history)
     else:

@@ -8,16 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmem.processes import start_time
-from kmem.registry import (
-    Cache,
-    Heap,
-    Registry,
-    RegistryError,
-    alive,
-    command,
-    open_process,
-    processes,
-)
+from kmem.registry import Cache, Heap, Registry, alive, command, open_process, read_each
+from kmem.registry_layout import RegistryError
 
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -34,6 +26,7 @@ class Figures:
     heap: Heap | None  # None: its library is older than these figures
     resident_bytes: int  # of the whole process, as the system counts
     missing: int  # records that found no room in the registry
+    user: int = 0  # whose the registry is
 
     @property
     def slab_bytes(self) -> int:
@@ -94,7 +87,7 @@ def resident_bytes(process: int) -> int:
 
 
 def read_figures(registry: Registry) -> Figures:
-    process = registry.number("head", "process")
+    process = registry.process
     return Figures(
         process=process,
         id=registry.number("head", "id"),
@@ -104,6 +97,7 @@ def read_figures(registry: Registry) -> Figures:
         heap=registry.heap(),
         resident_bytes=resident_bytes(process),
         missing=registry.number("head", "missing"),
+        user=registry.status.st_uid,
     )
 
 
@@ -115,14 +109,13 @@ def has_ended(process: int) -> bool:
         return True
 
 
-def read_processes() -> list[Figures]:
-    """All that can be seen, by process number; those that end meanwhile are left out."""
+def read_processes(refusals: list[str]) -> list[Figures]:
+    """All that can be seen, by process number; those that end meanwhile are left out.
+
+    `refusals` gets a line for each whose registry cannot be used.
+    """
     found: dict[int, Figures] = {}
-    for process in processes():
-        try:
-            figures = read_figures(process.registry)
-        except RegistryError:
-            continue
+    for figures in read_each(read_figures, refusals):
         # Whoever likes can have two registries; readers take a number for one process.
         found.setdefault(figures.process, figures)
     return [found[process] for process in sorted(found)]

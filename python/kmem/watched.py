@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from kmem.allocators import preloadable
-from kmem.registry import Registry, RegistryError, open_process
+from kmem.registry import Registry, open_process
+from kmem.registry_layout import RegistryError
 from kmem.setup import LIBRARY, KmemError
 from kmem.timed import clean_environment
 
