@@ -8,12 +8,16 @@ address and stands in the part of it that browsers send to nobody, so that other
 machine, who can read what this server shows, cannot change anything.
 """
 
+import contextlib
 import hmac
+import io
 import json
 import secrets
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -33,7 +37,8 @@ from kmem.setup import BadUsage, KmemError, end_as_by_ctrl_c
 
 ADDRESS = "127.0.0.1"
 BODY_MOST_BYTES = 4096
-CLIENT_SECONDS = 5  # that one may leave us waiting; all come from this machine
+# That one may take for all of its request, and for all of our answer; all come from this machine.
+CLIENT_SECONDS = 5
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
@@ -86,6 +91,7 @@ class Service:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(ProcessesCollector())
         self.metrics = make_wsgi_app(registry)
+        self.scraping = threading.Lock()
 
     def __call__(self, environment: Environment, start: Start) -> Iterable[bytes]:
         if environment["REQUEST_METHOD"] != "HEAD":
@@ -107,8 +113,7 @@ class Service:
         try:
             self.check_sender(environment)
             if environment["PATH_INFO"] == "/metrics":
-                found: Iterable[bytes] = self.metrics(environment, start)
-                return found
+                return self.scrape(environment, start)
             answer = self.answer(environment)
         except RefusedError as refused:
             answer = as_json({"error": str(refused)}, refused.status)
@@ -117,10 +122,30 @@ class Service:
         except OSError as error:
             # No descriptors left, as when too many clients have come at once.
             answer = as_json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+        except Exception as error:
+            # No fault of the client's; one line here, and the next request is answered.
+            self.sampler.say_once(f"serve: {environment['PATH_INFO'][:40]!r} failed: {error!r}")
+            answer = as_json({"error": "failed"}, HTTPStatus.INTERNAL_SERVER_ERROR)
         length = ("Content-Length", str(len(answer.body)))
         status = f"{answer.status.value} {answer.status.phrase}"
         start(status, [("Content-Type", answer.kind), length, *HEADERS])
         return [answer.body]
+
+    def scrape(self, environment: Environment, start: Start) -> Iterable[bytes]:
+        """The metrics, with the headers of every answer."""
+
+        def with_headers(status: str, headers: list[tuple[str, str]]) -> Any:
+            ours = {name for name, _ in HEADERS}
+            return start(status, [one for one in headers if one[0] not in ours] + HEADERS)
+
+        # One at a time: each reads all registries, and any user may ask for many.
+        if not self.scraping.acquire(timeout=CLIENT_SECONDS):
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "other scrapes are not done yet")
+        try:
+            found: Iterable[bytes] = self.metrics(environment, with_headers)
+        finally:
+            self.scraping.release()
+        return found
 
     def check_sender(self, environment: Environment) -> None:
         host = environment.get("HTTP_HOST", "")
@@ -159,7 +184,8 @@ class Service:
             process = process_number(words[2])
             document = self.sampler.process(process)
             if document is None:
-                open_process(process).close()  # says why there are no figures
+                with open_process(process) as registry:
+                    registry.caches()  # either says why there are no figures
                 raise RefusedError(HTTPStatus.NOT_FOUND, f"process {process}: not yet read")
             return as_json(document)
         raise RefusedError(HTTPStatus.NOT_FOUND, f"{path}: there is no such page")
@@ -229,11 +255,62 @@ class PatientServer(ThreadingWSGIServer):
             super().handle_error(request, client_address)
 
 
+class PatientReader(io.RawIOBase):
+    """All of a request within CLIENT_SECONDS, however many pieces it comes in; TimeoutError.
+
+    The time of a read alone would be no bound: a byte a second keeps a thread and a descriptor for
+    ever.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.deadline = time.monotonic() + CLIENT_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"expected the request within {CLIENT_SECONDS} seconds")
+        self.connection.settimeout(left)
+        return self.connection.recv_into(buffer)
+
+
+class PatientWriter(io.BufferedIOBase):
+    """All of an answer within CLIENT_SECONDS from its first byte, likewise."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.deadline: float | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self.deadline is None:
+            self.deadline = time.monotonic() + CLIENT_SECONDS
+        # The limit is of all that sendall does. Without time left it sends what there is room for.
+        self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
+        try:
+            self.connection.sendall(data)
+        except TimeoutError:
+            # As if the client had gone away: what answers it ends without a word.
+            raise ConnectionAbortedError from None
+        return memoryview(data).nbytes
+
+
 class QuietHandler(WSGIRequestHandler):
     """Requests are not logged; they would be one a second."""
 
-    # Else whoever connects and says nothing keeps a thread and a descriptor for ever.
-    timeout = CLIENT_SECONDS
+    def setup(self) -> None:
+        self.connection = self.request
+        self.rfile = io.BufferedReader(PatientReader(self.connection))
+        self.wfile = PatientWriter(self.connection)
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):
+            super().finish()
 
     def log_message(self, format: str, *args: object) -> None:
         pass
