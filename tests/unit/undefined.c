@@ -7,9 +7,13 @@
 int main(void)
 {
         char byte[1];
+        char *unknown = byte;
 
-        __asm__ volatile("" : : "r"(byte) : "memory"); /* the compiler must take it for written */
-        if (byte[0] == 1)
+        __asm__ volatile(""
+                         : "+r"(unknown)
+                         :
+                         : "memory"); /* the compiler must take it for written */
+        if (*unknown == 1)
                 puts("one");
         return 0;
 }
