@@ -54,4 +54,4 @@ format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	rm -rf build build-aarch64
+	rm -rf build build-aarch64 build-clang build-compilers

@@ -26,8 +26,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import compilers
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
+BUILD_CLANG = ROOT / "build-clang"
 BUILD_AARCH64 = ROOT / "build-aarch64"
 BIN = Path(sys.executable).parent
 
@@ -172,6 +175,49 @@ def aarch64_step() -> Counts:
     return meson_step(BUILD_AARCH64, ["quick"])
 
 
+def clang_step() -> Counts:
+    """The part of the C tests that each other compiler's build runs, built with clang."""
+    counts = Counts()
+    if run([ROOT / "scripts" / "debian-packages", "clang"]) != 0:
+        counts.skip("C tests built with clang: it is not installed", real_program=True)
+        return counts
+    row = compilers.build("clang", "-O2", BUILD_CLANG)
+    for note in row.notes:
+        counts.fail(note)
+    if row.failed == row.warnings:
+        counts.add(meson_step(BUILD_CLANG, ["compilers"]))
+    return counts
+
+
+def table_step(script: str, part: str, title: str) -> Counts:
+    """A script that prints a table; its exit status is 1 if a row failed, 77 if it cannot run here."""
+    counts = Counts()
+    command: list[str | Path] = [BIN / "python", ROOT / "scripts" / script]
+    print("+", " ".join(map(str, command)), flush=True)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, flush=True)
+    if done.returncode == 77:
+        counts.skip(f"{title}: {one_line(done.stdout)}", real_program=False)
+        return counts
+    if done.returncode == 0:
+        counts.passed += 1
+    else:
+        counts.fail(f"{title}: exit status {done.returncode}, see its table")
+    matrix = BUILD / "test-matrix"
+    matrix.mkdir(exist_ok=True)
+    (matrix / part).write_text(f"## {title}\n\n{done.stdout}")
+    return counts
+
+
+def compilers_step() -> Counts:
+    """gcc and clang at each optimization."""
+    if run([ROOT / "scripts" / "debian-packages", "clang"]) != 0:
+        counts = Counts()
+        counts.skip("compilers: clang is not installed", real_program=False)
+        return counts
+    return table_step("compilers.py", "compilers.md", "Compilers")
+
+
 def valgrind_step(suite: str) -> Counts:
     """Unit tests under memcheck, with locked slots (tests/meson.build)."""
     if shutil.which("valgrind") is None:
@@ -200,6 +246,7 @@ TWO_AT_ONCE = ("--numprocesses", "2", "--dist", "loadfile")
 STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
     "quick": [
         ("C tests", lambda: meson_step(BUILD, ["quick"])),
+        ("C tests built with clang", clang_step),
         ("unit tests under valgrind", lambda: valgrind_step("valgrind-quick")),
         ("Python tests", lambda: pytest_step("not full and not alone", *TWO_AT_ONCE)),
         ("Python tests, one by one", lambda: pytest_step("not full and alone")),
@@ -212,6 +259,8 @@ STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
         ("Python tests", lambda: pytest_step("not alone", *TWO_AT_ONCE)),
         ("Python tests, one by one", lambda: pytest_step("alone")),
         ("aarch64, locked slots, emulated", aarch64_step),
+        ("compilers", compilers_step),
+        ("Debian releases", lambda: table_step("releases.py", "releases.md", "Debian releases")),
         ("mutants", lambda: mutants_step([])),
     ],
 }

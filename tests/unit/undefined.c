@@ -6,13 +6,13 @@
 
 int main(void)
 {
-        char byte[1];
-        char *unknown = byte;
+        char bytes[64];
+        char *unknown = bytes;
 
         __asm__ volatile(""
                          : "+r"(unknown)
                          :
-                         : "memory"); /* the compiler must take it for written */
+                         : "memory"); /* the compiler must take them for written */
         if (*unknown == 1)
                 puts("one");
         return 0;

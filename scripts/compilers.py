@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Build with gcc and clang at each optimization, and run the C tests of suite `compilers`.
+
+    compilers.py [--folder FOLDER] [--compiler NAME]... [--kind KIND]... [--suite SUITE]...
+
+Every build is a row of the table that is printed: the compiler, the kind of build, its warnings, and the
+tests that passed, failed and were skipped. A warning counts as a failure. Builds lie in FOLDER
+(build-compilers) and are kept, so a second run is quick. Needs gcc, clang, cmocka, Meson and Ninja.
+
+Exit status: 0, or 1 if a build failed, warned, or failed a test; 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILERS = {"gcc": "g++", "clang": "clang++"}
+KINDS = {
+    "-O2": ["-Doptimization=2"],
+    "-O3": ["-Doptimization=3"],
+    "-Og": ["-Doptimization=g"],
+    "-O2 -flto": ["-Doptimization=2", "-Db_lto=true"],
+}
+# Meson and Ninja of the Python that runs this, where it has them.
+ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+BAD = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
+
+
+@dataclass
+class Row:
+    """What became of one build."""
+
+    compiler: str
+    kind: str
+    warnings: int = 0
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def fail(self, note: str) -> None:
+        self.failed += 1
+        self.notes.append(f"{self.compiler} {self.kind}: {note}")
+
+
+def version(compiler: str) -> str:
+    """The compiler's name and number, as "gcc 12.2.0"."""
+    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    first = done.stdout.splitlines()[0]
+    found = re.findall(r"\d+\.\d+\.\d+", first)
+    return f"{compiler} {found[-1] if found else first}"
+
+
+def build(compiler: str, kind: str, folder: Path) -> Row:
+    """Configure and build what is missing in @folder; what was said of it lies there in build.log."""
+    row = Row(version(compiler), kind)
+    environment = ENVIRONMENT | {"CC": compiler, "CXX": COMPILERS[compiler]}
+    warned = folder / "warned"
+    if warned.exists():  # else what is up to date would not warn again
+        shutil.rmtree(folder)
+    if not (folder / "build.ninja").exists():
+        command = ["meson", "setup", "-Dtests=true", *KINDS[kind], str(folder)]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            row.fail(f"meson setup: {done.stdout.splitlines()[-1]}")
+            return row
+    log = folder / "build.log"
+    command = ["ninja", "-C", str(folder), "-j", "2"]
+    with log.open("w") as output:
+        status = subprocess.run(
+            command, env=ENVIRONMENT, stdout=output, stderr=output, check=False
+        ).returncode
+    warnings = set(re.findall(r"^\S+: warning: .*$", log.read_text(errors="replace"), re.MULTILINE))
+    row.warnings = len(warnings)
+    if warnings:
+        warned.touch()
+    for warning in sorted(warnings)[:10]:
+        row.fail(warning)
+    if status != 0:
+        row.fail(f"the build failed, see {log}")
+    return row
+
+
+def test(row: Row, folder: Path, suites: list[str]) -> None:
+    log = folder / "meson-logs" / "testlog.json"
+    log.unlink(missing_ok=True)
+    command = ["meson", "test", "-C", str(folder), "--num-processes", "2", "--no-rebuild"]
+    for suite in suites:
+        command += ["--suite", suite]
+    done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=False)
+    if not log.exists():
+        row.fail(f"meson test: exit status {done.returncode}")
+        return
+    for line in log.read_text(errors="replace").splitlines():
+        result = json.loads(line)
+        if result["result"] == "SKIP":
+            row.skipped += 1
+        elif result["result"] in BAD:
+            row.fail(f"{result['name']}: {result['result'].lower()}")
+        else:
+            row.passed += 1
+
+
+def run(compiler: str, kind: str, folder: Path, suites: list[str]) -> Row:
+    row = build(compiler, kind, folder)
+    if row.failed == row.warnings:
+        test(row, folder, suites)
+    return row
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown: a line a build, then what failed."""
+    lines = [
+        "| compiler | kind | warnings | passed | failed | skipped |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row.compiler} | `{row.kind}` | {row.warnings} | {row.passed} | {row.failed} "
+        f"| {row.skipped} |"
+        for row in rows
+    ]
+    notes = [note for row in rows for note in row.notes]
+    if notes:
+        lines += ["", *(f"- {note}" for note in notes)]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build with each compiler, and run the C tests.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build-compilers")
+    parser.add_argument("--compiler", action="append", choices=list(COMPILERS))
+    parser.add_argument("--kind", action="append", choices=list(KINDS))
+    parser.add_argument("--suite", action="append")
+    chosen = parser.parse_args()
+    rows = []
+    for compiler in chosen.compiler or COMPILERS:
+        for kind in chosen.kind or KINDS:
+            name = f"{compiler}{kind.replace(' ', '')}"
+            folder = chosen.folder.absolute() / name
+            rows.append(run(compiler, kind, folder, chosen.suite or ["compilers"]))
+            print(f"{rows[-1].compiler} {kind}: {rows[-1].failed} failed", file=sys.stderr)
+    print(table(rows))
+    return 1 if any(row.failed for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
