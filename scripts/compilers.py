@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Build with gcc and clang at each optimization, and run the C tests of suite `compilers`.
 
-    compilers.py [--folder FOLDER] [--compiler NAME]... [--kind KIND]... [--suite SUITE]...
+    compilers.py [--folder FOLDER] [--compiler NAME]... [--kind KIND]...
 
-Every build is a row of the table that is printed: the compiler, the kind of build, its warnings, and the
-tests that passed, failed and were skipped. A warning counts as a failure. Builds lie in FOLDER
+Every build is a row of the table that is printed: the compiler, the kind of build (the optimization;
+lto: -O2 -flto), its warnings, and the tests that passed, failed and were skipped. A warning counts
+as a failure. Built are the libraries and what those tests need. Builds lie in FOLDER
 (build-compilers) and are kept, so a second run is quick. Needs gcc, clang, cmocka, Meson and Ninja.
 
 Exit status: 0, or 1 if a build failed, warned, or failed a test; 2 for a wrong command line.
@@ -25,11 +26,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 KINDS = {
-    "-O2": ["-Doptimization=2"],
-    "-O3": ["-Doptimization=3"],
-    "-Og": ["-Doptimization=g"],
-    "-O2 -flto": ["-Doptimization=2", "-Db_lto=true"],
+    "O2": ["-Doptimization=2"],
+    "O3": ["-Doptimization=3"],
+    "Og": ["-Doptimization=g"],
+    "lto": ["-Doptimization=2", "-Db_lto=true"],
 }
+SUITE = "compilers"
 # Meson and Ninja of the Python that runs this, where it has them.
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 BAD = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
@@ -60,8 +62,20 @@ def version(compiler: str) -> str:
     return f"{compiler} {found[-1] if found else first}"
 
 
+def targets(folder: Path) -> list[str]:
+    """The libraries, and the programs of the tests."""
+    command = ["meson", "introspect", "--tests", str(folder)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    programs = {
+        os.path.relpath(test["cmd"][0], folder)
+        for test in json.loads(done.stdout)
+        if any(suite.endswith(SUITE) for suite in test["suite"])
+    }
+    return ["src/libkmem.so", "src/libkmem-malloc.so", *sorted(programs)]
+
+
 def build(compiler: str, kind: str, folder: Path) -> Row:
-    """Configure and build what is missing in @folder; what was said of it lies there in build.log."""
+    """Configure and build what is missing in @folder; the compiler's words are in its build.log."""
     row = Row(version(compiler), kind)
     environment = ENVIRONMENT | {"CC": compiler, "CXX": COMPILERS[compiler]}
     warned = folder / "warned"
@@ -76,7 +90,7 @@ def build(compiler: str, kind: str, folder: Path) -> Row:
             row.fail(f"meson setup: {done.stdout.splitlines()[-1]}")
             return row
     log = folder / "build.log"
-    command = ["ninja", "-C", str(folder), "-j", "2"]
+    command = ["ninja", "-C", str(folder), "-j", "2", *targets(folder)]
     with log.open("w") as output:
         status = subprocess.run(
             command, env=ENVIRONMENT, stdout=output, stderr=output, check=False
@@ -92,12 +106,11 @@ def build(compiler: str, kind: str, folder: Path) -> Row:
     return row
 
 
-def test(row: Row, folder: Path, suites: list[str]) -> None:
+def test(row: Row, folder: Path) -> None:
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     command = ["meson", "test", "-C", str(folder), "--num-processes", "2", "--no-rebuild"]
-    for suite in suites:
-        command += ["--suite", suite]
+    command += ["--suite", SUITE]
     done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=False)
     if not log.exists():
         row.fail(f"meson test: exit status {done.returncode}")
@@ -112,10 +125,10 @@ def test(row: Row, folder: Path, suites: list[str]) -> None:
             row.passed += 1
 
 
-def run(compiler: str, kind: str, folder: Path, suites: list[str]) -> Row:
+def run(compiler: str, kind: str, folder: Path) -> Row:
     row = build(compiler, kind, folder)
     if row.failed == row.warnings:
-        test(row, folder, suites)
+        test(row, folder)
     return row
 
 
@@ -141,14 +154,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build-compilers")
     parser.add_argument("--compiler", action="append", choices=list(COMPILERS))
     parser.add_argument("--kind", action="append", choices=list(KINDS))
-    parser.add_argument("--suite", action="append")
     chosen = parser.parse_args()
     rows = []
     for compiler in chosen.compiler or COMPILERS:
         for kind in chosen.kind or KINDS:
-            name = f"{compiler}{kind.replace(' ', '')}"
+            name = f"{compiler}-{kind}"
             folder = chosen.folder.absolute() / name
-            rows.append(run(compiler, kind, folder, chosen.suite or ["compilers"]))
+            rows.append(run(compiler, kind, folder))
             print(f"{rows[-1].compiler} {kind}: {rows[-1].failed} failed", file=sys.stderr)
     print(table(rows))
     return 1 if any(row.failed for row in rows) else 0

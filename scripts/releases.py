@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Build and test in other releases of Debian, whose C libraries and compilers are newer.
+
+    releases.py [--folder FOLDER] [--release NAME]... [--only-c]
+
+Each release is a directory tree in FOLDER (build-releases), made once by debootstrap from the mirror
+that this machine's apt uses. This tree's files are copied there, built by gcc and clang at each
+optimization (compilers.py), and its C tests and its tests of real programs run (not with --only-c).
+All that happens twice: with transparent huge pages as the machine has them, and with all memory in
+huge pages (`always`, Debian's default). That setting is the machine's: it is put back at the end,
+also of an interrupted run. The result is a table.
+
+Needs root. Exit status: 0, 1 if something failed, 2 for a wrong command line, 77 (with the reason)
+if it cannot run here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RELEASES = ["trixie", "sid"]
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+PLACE = "root/kmem"  # of the copy, in the release's tree
+PACKAGES = """gcc g++ clang lld make libc6-dev libzstd-dev libcmocka-dev pkg-config valgrind zstd
+    systemtap-sdt-dev liburcu-dev meson ninja-build python3 python3-venv git ca-certificates gdb"""
+
+
+def mirror() -> str:
+    """The address from which apt gets this machine's own release."""
+    suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    for path in sorted(Path("/etc/apt").glob("sources.list*")):
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        for file in files:
+            for part in re.split(r"\n\s*\n", file.read_text()):
+                suites = re.search(r"^Suites:(.*)", part, re.MULTILINE)
+                address = re.search(r"^URIs:\s*(\S+)", part, re.MULTILINE)
+                if suites and address and suite in suites[1].split():
+                    return address[1]
+            line = re.search(rf"^deb\s+(?:\[.*\]\s+)?(\S+)\s+{suite}\s", file.read_text(), re.M)
+            if line:
+                return line[1]
+    raise SystemExit(f"releases.py: /etc/apt names no mirror of {suite}")
+
+
+def run_in(tree: Path, script: str, log: Path) -> int:
+    """A shell script in a tree, in a mount namespace of its own, so that no mount outlives it."""
+    mounts = "".join(f"mount --rbind /{name} {tree}/{name}; " for name in ("proc", "sys", "dev"))
+    inner = f'{mounts} exec chroot {tree} /bin/sh -c "$1"'
+    with log.open("a") as output:
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", inner, "sh"]
+        return subprocess.run(
+            [*command, script],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"},
+        ).returncode
+
+
+def make(release: str, folder: Path) -> str:
+    """A release's tree with what a build needs; returns why that failed, or nothing."""
+    tree = folder / release
+    log = folder / f"{release}.log"
+    if not (tree / "etc" / "apt").exists() or not (folder / f"{release}.base").exists():
+        with log.open("a") as output:
+            command = ["debootstrap", "--variant=minbase", release, str(tree), mirror()]
+            if subprocess.run(command, stdout=output, stderr=output, check=False).returncode != 0:
+                return f"debootstrap failed, see {log}"
+        (folder / f"{release}.base").touch()
+    for name in ("resolv.conf", "hosts"):
+        (tree / "etc" / name).write_text(Path("/etc", name).read_text())
+    wanted = " ".join(PACKAGES.split())
+    made = folder / f"{release}.packages"
+    if not made.exists() or made.read_text() != wanted:
+        # No service is started there (policy-rc.d).
+        script = f"""printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d
+            chmod 755 /usr/sbin/policy-rc.d
+            export DEBIAN_FRONTEND=noninteractive
+            apt-get update && apt-get install -y --no-install-recommends {wanted}"""
+        if run_in(tree, script, log) != 0:
+            return f"installing packages failed, see {log}"
+        made.write_text(wanted)
+    return ""
+
+
+def copy_sources(tree: Path) -> None:
+    """The files that git knows, with their times, so that only what changed is built."""
+    place = tree / PLACE
+    place.mkdir(parents=True, exist_ok=True)
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    pack = ["tar", "-c", "--null", "--ignore-failed-read", "-T", "-"]
+    packed = subprocess.run(pack, cwd=ROOT, input=names.stdout, capture_output=True, check=True)
+    subprocess.run(["tar", "-x", "-C", place], input=packed.stdout, check=True)
+
+
+@contextmanager
+def huge_pages(setting: str) -> Iterator[None]:
+    """With this setting of the machine's; its own is put back."""
+    found = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text())
+    before = found[1] if found else "madvise"
+    try:
+        HUGE_PAGES.write_text(setting)
+        yield
+    finally:
+        HUGE_PAGES.write_text(before)
+
+
+def programs_line(tree: Path, log: Path) -> tuple[bool, str]:
+    """The tests of real programs: whether all is well, and what to say of them."""
+    result = tree / PLACE / "programs.xml"
+    result.unlink(missing_ok=True)
+    script = f"""cd /{PLACE} && scripts/build tests && scripts/venv test &&
+        .venv/bin/python -m pytest -q -m 'not full' --junitxml=programs.xml tests/programs"""
+    status = run_in(tree, script, log)
+    if not result.exists():
+        return False, f"Real programs: none ran, see {log}"
+    cases = list(ElementTree.parse(result).getroot().iter("testcase"))
+    bad = [case for case in cases if {"failure", "error"} & {part.tag for part in case}]
+    skipped = [case for case in cases if "skipped" in {part.tag for part in case}]
+    passed = len(cases) - len(bad) - len(skipped)
+    lines = [f"Real programs: {passed} passed, {len(bad)} failed, {len(skipped)} skipped."]
+    lines += [f"- failed: {case.get('classname')}::{case.get('name')}" for case in bad]
+    return status == 0 and not bad, "\n".join(lines)
+
+
+def test(release: str, folder: Path, programs: bool) -> bool:
+    tree = folder / release
+    log = folder / f"{release}.log"
+    table = tree / PLACE / "compilers.md"
+    table.unlink(missing_ok=True)
+    status = run_in(tree, f"cd /{PLACE} && python3 scripts/compilers.py >compilers.md", log)
+    print(table.read_text() if table.exists() else f"No build, see {log}")
+    if not programs:
+        return status == 0
+    well, line = programs_line(tree, log)
+    print(line, flush=True)
+    return status == 0 and well
+
+
+def both_settings(release: str, folder: Path, programs: bool) -> bool:
+    print(f"### {release}, huge pages as they are: {HUGE_PAGES.read_text().strip()}\n")
+    well = test(release, folder, programs)
+    print(f"\n### {release}, huge pages `always`\n")
+    if not os.access(HUGE_PAGES, os.W_OK):
+        print(f"Skipped: {HUGE_PAGES} cannot be written.")
+        return well
+    try:
+        with huge_pages("always"):
+            return test(release, folder, programs) and well
+    except OSError as error:
+        print(f"Skipped: {error}.")
+        return well
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build and test in other releases of Debian.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build-releases")
+    parser.add_argument("--release", action="append", choices=RELEASES)
+    parser.add_argument("--only-c", action="store_true", help="no tests of real programs")
+    chosen = parser.parse_args()
+    if os.geteuid() != 0:
+        print("making a tree of another release and entering it needs root")
+        return 77
+    if subprocess.run(
+        [ROOT / "scripts" / "debian-packages", "debootstrap"], check=False
+    ).returncode:
+        print("debootstrap is not installed")
+        return 77
+    # An end by a signal is an exception, so that the machine's setting is put back.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    folder = chosen.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    well = True
+    for release in chosen.release or RELEASES:
+        if reason := make(release, folder):
+            print(f"### {release}\n\n{reason}")
+            well = False
+            continue
+        copy_sources(folder / release)
+        well = both_settings(release, folder, not chosen.only_c) and well
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
