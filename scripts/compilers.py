@@ -3,7 +3,7 @@
 
     compilers.py [--folder FOLDER] [--compiler NAME]... [--kind KIND]...
 
-Every build is a row of the table that is printed: the compiler, the kind of build (the optimization;
+Every build is a row of the table that is printed: the compiler, its kind (the optimization;
 lto: -O2 -flto), its warnings, and the tests that passed, failed and were skipped. A warning counts
 as a failure. Built are the libraries and what those tests need. Builds lie in FOLDER
 (build-compilers) and are kept, so a second run is quick. Needs gcc, clang, cmocka, Meson and Ninja.

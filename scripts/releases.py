@@ -4,9 +4,10 @@
 
     releases.py [--folder FOLDER] [--release NAME]... [--only-c]
 
-Each release is a directory tree in FOLDER (build-releases), made once by debootstrap from the mirror
-that this machine's apt uses. This tree's files are copied there, built by gcc and clang at each
-optimization (compilers.py), and its C tests and its tests of real programs run (not with --only-c).
+Each release is a directory tree in FOLDER (build-releases), made once by debootstrap from the
+mirror that this machine's apt uses. This tree's files are copied there, built by gcc and clang at
+each optimization (compilers.py), and its C tests and its tests of real programs run (not with
+--only-c).
 All that happens twice: with transparent huge pages as the machine has them, and with all memory in
 huge pages (`always`, Debian's default). That setting is the machine's: it is put back at the end,
 also of an interrupted run. The result is a table.
@@ -89,7 +90,8 @@ def make(release: str, folder: Path) -> str:
         script = f"""printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d
             chmod 755 /usr/sbin/policy-rc.d
             export DEBIAN_FRONTEND=noninteractive
-            apt-get update && apt-get install -y --no-install-recommends {wanted}"""
+            install() {{ apt-get install -y --no-install-recommends {wanted}; }}
+            install || {{ apt-get update && install; }}"""
         if run_in(tree, script, log) != 0:
             return f"installing packages failed, see {log}"
         made.write_text(wanted)
