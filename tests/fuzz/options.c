@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static void start_anew(void)
 {

@@ -7,6 +7,8 @@
 
 #include "lab/lives.c"
 
+#include <stdio.h>
+
 static struct lives *open_lives(void)
 {
         struct trace_error error;
