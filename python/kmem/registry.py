@@ -33,6 +33,7 @@ from kmem.registry_layout import (
     TEXTS,
     Fields,
     RegistryError,
+    UnfinishedError,
     form_of,
     read_places,
 )
@@ -624,7 +625,7 @@ def read_each(read: Callable[[Registry], Value], refusals: list[str]) -> list[Va
                     registry.caches_most = min(CACHES_MOST, USER_CACHES_MOST - spent.caches)
                 found.append(read(registry))
                 spent.caches += registry.caches_found
-        except FileNotFoundError:
+        except (FileNotFoundError, UnfinishedError):
             continue
         except StaleError:
             sweep(path, process)

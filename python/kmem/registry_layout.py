@@ -95,6 +95,10 @@ class RegistryError(KmemError):
     """Why a process's registry cannot be used."""
 
 
+class UnfinishedError(RegistryError):
+    """Its process is just making it."""
+
+
 class Fields(dict[str, Value]):
     """Of one part, by name; the registry of another library may lack some."""
 
@@ -188,8 +192,11 @@ def read_places(path: Path, head: bytes) -> Places:
     if len(head) < START.size:
         raise RegistryError(f"{path}: too short for a registry")
     magic, version, head_bytes, offset, count = START.unpack_from(head)
-    if magic != MAGIC or version == 0:
-        raise RegistryError(f"{path}: not a registry, or one that is being made")
+    if version == 0:
+        # The library writes it last.
+        raise UnfinishedError(f"{path}: not a registry, or one that is being made")
+    if magic != MAGIC:
+        raise RegistryError(f"{path}: not a registry")
     if version > VERSION:
         raise RegistryError(f"{path}: version {version}; this command knows up to {VERSION}")
     if head_bytes > HEAD_MOST_BYTES or head_bytes % 64:

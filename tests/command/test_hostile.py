@@ -250,6 +250,14 @@ def test_a_valid_file_of_another_user_is_read(template: Template, tmp_path: Path
         assert str(planted.pid) in value("ps").split()
 
 
+def test_one_that_is_being_made_is_no_news(template: Template, tmp_path: Path) -> None:
+    """The library writes the version last."""
+    needs_root()
+    with Planted(template, tmp_path / "content", [(8, bytes(4))], user=USER) as planted:
+        assert str(planted.pid) not in value("ps").split()
+        assert planted.path.exists()
+
+
 def test_a_file_in_the_name_of_anothers_process(
     program: Program, template: Template, tmp_path: Path
 ) -> None:
