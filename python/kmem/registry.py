@@ -11,6 +11,7 @@ and the kernel's copy is no other than the one from a mapping.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import re

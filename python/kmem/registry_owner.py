@@ -8,7 +8,6 @@ number may be another's by then.
 """
 
 import contextlib
-import errno
 import os
 import stat
 from collections.abc import Iterator

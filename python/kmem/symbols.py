@@ -13,8 +13,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from kmem.pprof import Frame, Mapping
-from kmem.registry import printable
 from kmem.processes import MAPS_MOST_BYTES
+from kmem.registry import printable
 
 IMAGE_MOST_BYTES = 1 << 30
 

@@ -206,7 +206,8 @@ size_t system_mapped_bytes(void)
 {
         char text[128];
         const char *number = text;
-        int64_t pages = file_read("/proc/self/statm", text, sizeof(text)) ? parse_number(&number) : 0;
+        int64_t pages =
+                file_read("/proc/self/statm", text, sizeof(text)) ? parse_number(&number) : 0;
 
         return pages > 0 ? (size_t)pages * system_page_bytes() : 0;
 }

@@ -172,7 +172,8 @@ static bool may_have_size(void)
 /* The first @bytes are there for good; a full file system says so here and not by a signal. */
 static bool set_size(long file, size_t bytes)
 {
-        return may_have_size() && !refused(system_call(SYS_ftruncate, file, (long)region_bytes, 0)) &&
+        return may_have_size() &&
+               !refused(system_call(SYS_ftruncate, file, (long)region_bytes, 0)) &&
                !refused(shared_file_take_space(file, 0, bytes));
 }
 

@@ -408,7 +408,7 @@ def test_labels_are_bounded() -> None:
     caches.append(fake_cache("cache-7", 1))
     caches.append(fake_cache(OTHER, 1 << 20))
     processes = [Figures(n, n, "x", "0", caches, None, 0, 0) for n in range(PROCESSES_MOST + 10)]
-    families = {family.name: family for family in ProcessesCollector(lambda: processes).collect()}
+    families = {family.name: family for family in ProcessesCollector(lambda _: processes).collect()}
     assert families["kmem_processes"].samples[0].value == PROCESSES_MOST + 10
     samples = families["kmem_cache_slab_bytes"].samples
     assert len(samples) == PROCESSES_MOST * (CACHES_MOST + 1)

@@ -121,7 +121,9 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.parametrize("program", ["short_lived", "pareto", "mixed", "batches", "phases", "sparse_buffers"])
+@pytest.mark.parametrize(
+    "program", ["short_lived", "pareto", "mixed", "batches", "phases", "sparse_buffers"]
+)
 def test_a_block_with_two_owners_is_noticed(program: str, twice: Path) -> None:
     done = run([str(PROGRAMS / program), "threads=1", f"scale={SCALE}"], twice)
     assert done.returncode == 1

@@ -68,7 +68,8 @@ static size_t fill_heap(size_t block_bytes, size_t most)
 
 static bool can_map(size_t bytes)
 {
-        void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *mapping =
+                mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         if (mapping == MAP_FAILED)
                 return false;
@@ -106,8 +107,8 @@ static void run(enum order order, int flags)
         small = fill_heap(limit_bytes / 8192, limit_bytes * 2);
         large = fill_heap(limit_bytes / 64, limit_bytes * 2);
         if (getenv("SHOW_LOCKED"))
-                dprintf(STDERR_FILENO, "order %d, flags %d: %zu and %zu bytes\n", (int)order, flags, small,
-                        large);
+                dprintf(STDERR_FILENO, "order %d, flags %d: %zu and %zu bytes\n", (int)order, flags,
+                        small, large);
         if (future) {
                 check(small >= limit_bytes / 16 && small < limit_bytes * 2);
                 check(large >= limit_bytes / 16 && large < limit_bytes * 2);
