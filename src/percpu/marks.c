@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "percpu/marks.h"
 
+#include "account/group.h"
 #include "kmem.h"
 #include "page/reclaim.h"
 #include "percpu/drain.h"
+#include "percpu/handed.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
 #include "profile/draw.h"
+#include "record/record.h"
 
 #include <string.h>
 
@@ -16,13 +19,20 @@ bool marks_made;
 
 static const struct pair no_sheaves = {&cold_sheaf, &cold_sheaf};
 
+/* Closed for check=sheaf only, which has no marks for samples, a cache has owners as soon as there are any. */
+static bool may_have_owners(const struct kmem_cache *cache)
+{
+        return cache_is_closed(cache) &&
+               (!cache_is_checked(cache) || process_group || groups_are_on() || is_recording());
+}
+
 /*
  * Objects of debug caches have red zones and those of closed ones owners, which samples have not;
  * readers may look at freed objects of type-safe ones. The other engines' objects are not decided.
  */
 static bool can_sample(const struct kmem_cache *cache)
 {
-        return cache->engine == &slub_engine && !cache->debug && !cache_is_closed(cache) &&
+        return cache->engine == &slub_engine && !cache->debug && !may_have_owners(cache) &&
                !(cache->flags & SLAB_TYPESAFE_BY_RCU) && cache->size <= SAMPLE_BYTES_MAX;
 }
 
