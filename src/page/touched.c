@@ -97,11 +97,11 @@ uint32_t touched_first_locked(uint32_t first, size_t count)
 
 void begun_set_locked(uint32_t number)
 {
-        struct cut cut = first_cut(number, 1);
+        struct touched_word *word = &frontier.touched_bits[number / 64];
 
         zone_locked_check(zone_of(number));
-        debug_check(cut.word->touched & cut.mask);
-        cut.word->begun |= cut.mask;
+        debug_check(word->touched >> number % 64 & 1);
+        word->begun |= (uint64_t)1 << number % 64;
 }
 
 uint32_t begun_first_locked(uint32_t first, size_t count, size_t align)
@@ -109,6 +109,10 @@ uint32_t begun_first_locked(uint32_t first, size_t count, size_t align)
         uint32_t from = first;
 
         zone_locked_check(zone_of(first));
+        /* Most blocks begin where the one before did. */
+        debug_check(first % align == 0);
+        if (frontier.touched_bits[first / 64].begun >> first % 64 & 1)
+                return first;
         while (count != 0) {
                 struct cut cut = first_cut(from, count);
 

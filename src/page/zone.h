@@ -138,7 +138,10 @@ KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);
 KMEM_HIDDEN uint32_t touched_first_locked(uint32_t first, size_t count);
 /* A block for one object begins with this page, which is touched (RUN-4). */
 KMEM_HIDDEN void begun_set_locked(uint32_t number);
-/* The first page, of those whose number @align divides, that one began with; @first if there is none. */
+/*
+ * The first page, of those whose number @align divides as it does @first, that one began with; @first if
+ * there is none.
+ */
 KMEM_HIDDEN uint32_t begun_first_locked(uint32_t first, size_t count, size_t align);
 
 /* A copy of the bits of a block below 32 MiB. */
