@@ -33,7 +33,8 @@ bench: build
 test:
 	@scripts/test quick
 
-# At most 80 minutes: everything, and docs/test-matrix.md is written anew.
+# At most 80 minutes, and longer for other releases of Debian: everything, and docs/test-matrix.md is
+# written anew.
 test-all:
 	@scripts/test all
 
