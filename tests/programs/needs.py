@@ -18,7 +18,7 @@ from dropin import ROOT, SYSTEM_PATH, Finished
 
 @dataclass(frozen=True)
 class Need:
-    """A program is there when all its commands are found and all its files exist."""
+    """A program is there when all its commands and files are found; a file may be a pattern."""
 
     packages: tuple[str, ...]
     commands: tuple[str, ...] = ()
@@ -26,23 +26,34 @@ class Need:
 
     def missing(self) -> list[str]:
         commands = [name for name in self.commands if locate(name) is None]
-        return commands + [name for name in self.files if not Path(name).exists()]
+        return commands + [name for name in self.files if not any(Path("/").glob(name[1:]))]
 
 
-POSTGRES = Path("/usr/lib/postgresql/15/bin")
+# Debian's Python with its version, of which its tests are a package.
+PYTHON = Path("/usr/bin/python3").resolve()
+
+
+def postgres(name: str) -> Path:
+    """A program of the newest PostgreSQL that is installed."""
+    found = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
+    return max(found, key=lambda path: int(path.parts[4]))
+
 
 NEEDS = {
     "python": Need(
-        ("python3", "libpython3.11-testsuite"),
-        files=("/usr/bin/python3.11", "/usr/lib/python3.11/test/test_json/__init__.py"),
+        ("python3", f"lib{PYTHON.name}-testsuite"),
+        files=(str(PYTHON), f"/usr/lib/{PYTHON.name}/test/test_json/__init__.py"),
     ),
     "sqlite3": Need(("sqlite3",), ("sqlite3",)),
     "redis": Need(
         ("redis-server", "redis-tools"), ("redis-server", "redis-benchmark", "redis-check-rdb")
     ),
     "postgresql": Need(
-        ("postgresql-15",),
-        files=tuple(str(POSTGRES / name) for name in ("initdb", "postgres", "pgbench", "psql")),
+        ("postgresql",),
+        files=tuple(
+            f"/usr/lib/postgresql/*/bin/{name}"
+            for name in ("initdb", "postgres", "pgbench", "psql")
+        ),
     ),
     "gcc": Need(("gcc", "g++", "make"), ("gcc", "g++", "make")),
     "java": Need(("default-jdk-headless",), ("java", "javac")),

@@ -33,7 +33,7 @@ from dropin import (
     stopping,
     wait,
 )
-from needs import POSTGRES, command, require
+from needs import command, postgres, require
 from respclient import Client, connect, wait_for
 from settings import under
 from slabtable import read_table
@@ -212,7 +212,7 @@ class Cluster:
     def start(self, program: str, *arguments: Argument) -> Started:
         tables = Path(tempfile.mkdtemp(prefix="tables-", dir=self.folder))
         self.give(tables)
-        argv = self.as_owner([POSTGRES / program, *arguments])
+        argv = self.as_owner([postgres(program), *arguments])
         process = start(argv, self.folder, self.environment(tables), self.setting.address_space)
         return Started(process, tables)
 
@@ -224,7 +224,7 @@ class Cluster:
         return self.run("psql", *argv, minimum=100).stdout.strip()
 
     def wait_until_ready(self, server: "subprocess.Popen[str]") -> None:
-        argv = self.as_owner([POSTGRES / "pg_isready", "-q", "-t", "1"])
+        argv = self.as_owner([postgres("pg_isready"), "-q", "-t", "1"])
         for _ in range(600):
             assert server.poll() is None, wait(server).describe()
             ready = start(argv, self.folder, {"PGHOST": str(self.folder)})
