@@ -16,8 +16,8 @@
 #include "../exec.h"
 
 /* Before cmocka 2 one function asserts ranges of all types; 2 warns of its name. */
-#ifndef assert_uint_in_range
-#define assert_uint_in_range assert_in_range
+#ifndef assert_int_in_range
+#define assert_int_in_range assert_in_range
 #endif
 
 /* For cases that keep all threads of the process on one CPU. */

@@ -735,7 +735,7 @@ static void exhausted(void **state)
         assert_true(at > quiet);
         for (; at; at = strstr(at + 1, "Unable to allocate memory"))
                 lines++;
-        assert_uint_in_range(lines, 1, 10);
+        assert_int_in_range(lines, 1, 10);
         snprintf(title, sizeof(title), "kmem: %s: Unable to allocate memory",
                  chosen_engine()->title);
         assert_non_null(strstr(result.output, title));

@@ -308,7 +308,7 @@ static void start_fails(void **state)
                                          "bytes mapped or less\n%s",
                                          n, (unsigned int)result.status, expected, result.output);
                 } while (number_behind(result.output, "start: ") && n < 100);
-                assert_uint_in_range(n, 3, 99);
+                assert_int_in_range(n, 3, 99);
         }
 }
 

@@ -369,7 +369,7 @@ static void child_slots_of_cpus(void)
 
 static void slots_of_cpus(void **state)
 {
-        child_passes("slots_of_cpus", "slots=rseq,sheaf_capacity=30");
+        child_passes("slots_of_cpus", "slots=rseq,sheaf_capacity=30,reclaim_thread=off");
 }
 
 /* Locked slots: threads keep to as many records as there are CPUs, and get more when there are. */

@@ -786,7 +786,7 @@ static void test_refused_purge(void **state)
         system_wrap.now_ms += 100;
         calls = system_wrap.calls_made[CALL_PURGE];
         pages_purge_due();
-        assert_uint_in_range(system_wrap.calls_made[CALL_PURGE] - calls, 1, 40);
+        assert_int_in_range(system_wrap.calls_made[CALL_PURGE] - calls, 1, 40);
         calls = system_wrap.calls_made[CALL_PURGE];
         pages_purge_due();
         assert_int_equal(system_wrap.calls_made[CALL_PURGE] - calls, 0);
@@ -823,7 +823,7 @@ static void test_purge_around_locked_pages(void **state)
                 system_wrap.now_ms += 101;
                 pages_purge_due();
         }
-        assert_uint_in_range(zones[0].free_touched_pages, LOCKED + 2, 2 * LOCKED + PART);
+        assert_int_in_range(zones[0].free_touched_pages, LOCKED + 2, 2 * LOCKED + PART);
         assert_int_equal(resident_pages(start, (size_t)PAGES << PAGE_SHIFT),
                          zones[0].free_touched_pages);
         assert_int_equal(zones[0].purged_pages, PAGES - zones[0].free_touched_pages);

@@ -64,7 +64,7 @@ static void test_counts(void **state)
 
         (void)state;
         assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
-        assert_uint_in_range(system_cpus(CPUS_USABLE), 1, (unsigned int)CPU_COUNT(&mask));
+        assert_int_in_range(system_cpus(CPUS_USABLE), 1, (unsigned int)CPU_COUNT(&mask));
         assert_int_equal(system_cpus(CPUS_ONLINE), sysconf(_SC_NPROCESSORS_ONLN));
         assert_true(system_cpus(CPUS_PRESENT) >= system_cpus(CPUS_ONLINE));
         assert_true(system_cpus(CPUS_POSSIBLE) >= system_cpus(CPUS_PRESENT));
