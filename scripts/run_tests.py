@@ -34,6 +34,7 @@ BUILD_CLANG = ROOT / "build-clang"
 BUILD_AARCH64 = ROOT / "build-aarch64"
 BIN = Path(sys.executable).parent
 
+SKIPPED = 77  # exit status of a program that says why
 MESON_FAILED = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
 
 
@@ -242,6 +243,32 @@ def mutants_step(names: list[str]) -> Counts:
     return counts
 
 
+def booted_step() -> Counts:
+    """Newer kernels and libcs on emulated machines (tests/booted/run.py)."""
+    counts = Counts()
+    if run([ROOT / "scripts" / "build-aarch64", "auto"]) != 0:
+        counts.fail("aarch64 build for booted machines: exit status not 0")
+        return counts
+    program = ROOT / "tests" / "booted" / "run.py"
+    command = [BIN / "python", program]
+    print("+", *command, flush=True)
+    lines = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or []:
+            print(line, end="", flush=True)
+            lines.append(line.strip())
+    if process.returncode == SKIPPED:
+        counts.skip(f"booted machines: {lines[-1]}", real_program=False)
+        return counts
+    counts.passed = sum(": ok " in line for line in lines)
+    for line in lines:
+        if ": not ok " in line:
+            counts.fail(f"booted machine {line}")
+    if process.returncode != 0 and counts.failed == 0:
+        counts.fail(f"booted machines: exit status {process.returncode}")
+    return counts
+
+
 # The tests of a file after each other, as they share what is built and started for the file.
 TWO_AT_ONCE = ("--numprocesses", "2", "--dist", "loadfile")
 
@@ -263,6 +290,7 @@ STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
         ("aarch64, locked slots, emulated", aarch64_step),
         ("compilers", compilers_step),
         ("Debian releases", lambda: table_step("releases.py", "releases.md", "Debian releases")),
+        ("newer kernels, booted", booted_step),
         ("mutants", lambda: mutants_step([])),
     ],
 }
