@@ -145,8 +145,8 @@ struct kmem_cache_args {
  *
  * Returns the cache, or NULL with errno EINVAL (name, size 0, alignment, unknown flag, flags of two
  * back ends, an object too large for a slab), E2BIG (engine slab finds no layout for it, S6-13),
- * ENOMEM, or ENOSPC (4,095 caches exist; accounted and checked ones may count twice, and kmalloc goes on without);
- * one line on standard error says which. With SLAB_PANIC the process is stopped instead. If merging is
+ * ENOMEM, or ENOSPC (4,095 caches exist; accounted ones, and those of check=sheaf, may count twice, and
+ * kmalloc goes on without); one line on standard error says which. With SLAB_PANIC the process is stopped instead. If merging is
  * on (option slab_merge) an existing cache of like objects may be returned (S4-40).
  *
  * A second form takes "struct kmem_cache_args *" (NULL: defaults) as third and the flags as
