@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What surrounds an allocation: little stack, other libraries in front of libc, a limit of locked memory."""
+"""Around an allocation: little stack, other libraries in front of libc, a limit of locked memory."""
 
 import os
 import platform
@@ -130,8 +130,10 @@ def run_hooked(
 
 @pytest.mark.parametrize(
     "options",
-    ["", "slots=locked,check=sheaf,nonsense=1", "record=@record", "engine=slab,registry=on,"]
-    + ["debug=FU,slabinfo=@slabinfo,attrs=@attrs.%p", "profile_interval=4096,memory_limit=4G"],
+    [
+        *("", "slots=locked,check=sheaf,nonsense=1", "record=@record", "engine=slab,registry=on"),
+        *("debug=FU,slabinfo=@slabinfo", "profile_interval=4096,memory_limit=4G"),
+    ],
 )
 def test_all_functions_hooked(
     plain: Plain, build: Build, hooks: Path, library: Path, options: str
