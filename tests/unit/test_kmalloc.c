@@ -336,7 +336,7 @@ static void child_bad_pointers(void)
 {
         char *block = kmalloc(100, 0);
         char *large = kmalloc(100000, 0);
-        int local;
+        int local = 0;
 
         kfree(&local);
         kfree((void *)0x1234567000);

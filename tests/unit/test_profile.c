@@ -46,7 +46,7 @@ static unsigned int count_samples(void)
 /* With p = 1 - exp(-size / 2048); six standard deviations. */
 static void check_share(unsigned int samples, double p)
 {
-        double expected = OBJECTS * p;
+        double expected = (double)OBJECTS * p;
         double off = (double)samples - expected;
 
         check(off * off < 36 * expected);
@@ -628,9 +628,9 @@ static void test_draws(void **state)
                 sum += gap;
                 zeros += gap == 0;
         }
-        mean = (double)sum / DRAWS;
+        mean = (double)sum / (double)DRAWS;
         check(mean > 0.985 * (1 - p) / p && mean < 1.015 * (1 - p) / p);
-        check((double)zeros > 0.93 * p * DRAWS && (double)zeros < 1.07 * p * DRAWS);
+        check((double)zeros > 0.93 * p * (double)DRAWS && (double)zeros < 1.07 * p * (double)DRAWS);
 }
 
 int main(int argc, char **argv)

@@ -1175,7 +1175,7 @@ static void starts(void **state)
         struct kmem_cache *cache = cache_new("starts", 64, 0, 0, NULL);
         char *object = alloc(cache);
         char *block = kmalloc(50, GFP_KERNEL);
-        char outside;
+        char outside = 0;
 
         (void)state;
         assert_true(slob_engine.is_object(&slob_shared, object));
