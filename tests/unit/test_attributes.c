@@ -437,7 +437,8 @@ static void child_debug_cache(void)
         check(cache && plain);
         EXPECT("traced", "debug_errors", "0");
         EXPECT("traced", "alloc_traces", "No data");
-        for (unsigned int i = 0; i < 3; i++)
+        /* From one place: the compiler shall not unroll it. */
+        for (volatile unsigned int i = 0; i < 3; i++)
                 objects[i] = kmem_cache_alloc(cache, 0);
         check(kmem_attr_read("traced", "alloc_traces", text, sizeof(text)) > 0);
         check(strncmp(text, "      3 ", 8) == 0 && strstr(text, " age=") && strstr(text, " pid="));
