@@ -24,14 +24,16 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from archive import Archive, below
 from debian import Release, Unavailable
@@ -149,7 +151,31 @@ def write_archive(base: Path, tests: list[Test], files: dict[str, Path], made: P
         archive.end()
 
 
-def boot(machine: Machine, kernel: Path, files: Path, name: str) -> Outcome:
+def read_console(lines: Iterable[str], console: TextIO, outcome: Outcome, one: bool) -> bool:
+    """Shows and counts what the tests say; whether they came to their end, or to one failure."""
+    finished = False
+    for line in lines:
+        console.write(line)
+        console.flush()
+        line = line.rstrip()
+        if line.startswith("here "):
+            outcome.where = line.removeprefix("here ")
+        elif line.startswith("ok "):
+            outcome.passed += 1
+        elif line.startswith("not ok "):
+            outcome.failed += 1
+            finished = one
+        elif line.startswith("done "):
+            finished = line == f"done {outcome.passed} {outcome.failed}"
+        elif not line.startswith("  | "):
+            continue
+        print(f"{outcome.machine}: {line}", flush=True)
+        if finished:
+            break
+    return finished
+
+
+def boot(machine: Machine, kernel: Path, files: Path, name: str, one: bool) -> Outcome:
     """Shows what the tests say while they run; the whole console is kept beside the cache."""
     command = [*emulator(machine), "-accel", "tcg,thread=multi", "-smp", "4", "-m", "3072"]
     command += ["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-monitor", "none"]
@@ -157,7 +183,6 @@ def boot(machine: Machine, kernel: Path, files: Path, name: str) -> Outcome:
     # A busy host's clock ticks late for the kernel's check of it.
     command += [f"console={machine.console} quiet panic=-1 no_timer_check print-fatal-signals=1"]
     outcome = Outcome(name)
-    finished = False
     began = time.monotonic()
     with (
         (CACHE / f"{name}.console").open("w") as console,
@@ -168,23 +193,14 @@ def boot(machine: Machine, kernel: Path, files: Path, name: str) -> Outcome:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            start_new_session=True,
         ) as process,
     ):
-        assert process.stdout
-        for line in process.stdout:
-            console.write(line)
-            line = line.rstrip()
-            if line.startswith("here "):
-                outcome.where = line.removeprefix("here ")
-            elif line.startswith("ok "):
-                outcome.passed += 1
-            elif line.startswith("not ok "):
-                outcome.failed += 1
-            elif line.startswith("done "):
-                finished = line == f"done {outcome.passed} {outcome.failed}"
-            elif not line.startswith("  | "):
-                continue
-            print(f"{name}: {line}", flush=True)
+        try:
+            assert process.stdout
+            finished = read_console(process.stdout, console, outcome, one)
+        finally:
+            process.terminate()  # which the emulator survives if this is interrupted
     outcome.seconds = time.monotonic() - began
     if not finished:
         outcome.failed += 1
@@ -192,7 +208,8 @@ def boot(machine: Machine, kernel: Path, files: Path, name: str) -> Outcome:
     return outcome
 
 
-def run_machine(machine: Machine, libc: str, library: Path | None, short: bool) -> Outcome:
+def run_machine(machine: Machine, libc: str, short: bool, wrong: Path | None = None) -> Outcome:
+    """Tests a wrong library, if one is given, until the first of them fails."""
     name = f"{machine.name}-{libc}"
     kernel = Release(CACHE, NEWEST, machine.debian).kernel(f"linux-image-cloud-{machine.debian}")
     base = base_archive(machine, libc)
@@ -200,11 +217,11 @@ def run_machine(machine: Machine, libc: str, library: Path | None, short: bool) 
         files = {
             "lib/libcmocka.so.0": machine.libraries / "libcmocka.so.0",
             "lib/libkmem.so": machine.build / "src" / "libkmem.so",
-            "lib/libkmem-malloc.so": library or machine.build / "src" / "libkmem-malloc.so",
+            "lib/libkmem-malloc.so": wrong or machine.build / "src" / "libkmem-malloc.so",
         }
         tests = tests_of(machine.build, machine.compiler, Path(folder), files, short)
         write_archive(base, tests, files, Path(folder) / "files.cpio")
-        return boot(machine, kernel, Path(folder) / "files.cpio", name)
+        return boot(machine, kernel, Path(folder) / "files.cpio", name, wrong is not None)
 
 
 def write_results(outcomes: list[Outcome]) -> None:
@@ -252,7 +269,7 @@ def is_caught(mutant: dict[str, Any], machine: Machine, libc: str) -> bool:
     print(f"mutant: {mutant['name']}", flush=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         library = build_mutant(mutant, Path(folder))
-        outcome = run_machine(machine, libc, library, short=True)
+        outcome = run_machine(machine, libc, True, library)
     # A machine that did not boot has caught nothing.
     caught = outcome.where != "" and outcome.failed > 0
     print(f"{'caught' if caught else 'NOT CAUGHT'}: {mutant['name']}", flush=True)
@@ -274,13 +291,14 @@ def main() -> int:
     if not chosen:
         parser.error(f'no machine is named "{arguments.only}"')
     CACHE.mkdir(exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the machine too
     outcomes = []
     try:
         if arguments.mutants:
             return int(not all([is_caught(mutant, *chosen[0]) for mutant in read_mutants()]))
         for machine, libc in chosen:
             short = arguments.short or LIBCS[libc] != NEWEST
-            outcomes.append(run_machine(machine, libc, None, short))
+            outcomes.append(run_machine(machine, libc, short))
     except Unavailable as reason:
         print(f"no machines can be booted here: {reason}")
         return SKIPPED

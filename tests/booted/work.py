@@ -29,7 +29,7 @@ CHOSEN = re.compile(
     r"stress|inlined|(attack|vfork) .*"
     r"|(cache|group|kmalloc|malloc|mempool|percpu|rcu|reclaim)( engine=\w+)?"
 )
-# Of the programs; in the order in which they stand below.
+# Few of the programs.
 SHORT = re.compile(r"(vfork in [03]|vfork, then|sandbox, f|python).*slub|dash|make|rules")
 OPERATIONS = {"stress": 200_000, "attack": 100_000}
 
@@ -97,6 +97,10 @@ def preloaded(compiler: str, folder: Path, files: dict[str, Path]) -> Iterator[T
     place = {name: compile_program(compiler, name, folder, files) for name in names}
     files["Makefile"] = HERE / "inputs" / "Makefile"
     environment = {"LD_PRELOAD": DROP_IN}
+    assigned = [f"LD_PRELOAD={DROP_IN}", f"KMEM_OPTIONS={SETTINGS['slub']}"]
+    for rights in ("told", "untold"):
+        command = [place["follow_rseq"], "env", *assigned, place["vforks_at_once"], "3", rights]
+        yield Test(f"rules of rseq, {rights}", command, {}, "ok\n", silent=False)
     for setting, options in SETTINGS.items():
         chosen = {**environment, "KMEM_OPTIONS": options}
         for name, command, ends in programs(place):
@@ -104,10 +108,6 @@ def preloaded(compiler: str, folder: Path, files: dict[str, Path]) -> Iterator[T
     for name, command, ends in long_programs(place):
         yield Test(f"{name} (default)", command, environment, ends)
     yield Test("vfork starts the heap", [place["vfork_first"]], environment, "ok\n")
-    assigned = [f"LD_PRELOAD={DROP_IN}", f"KMEM_OPTIONS={SETTINGS['slub']}"]
-    for rights in ("told", "untold"):
-        command = [place["follow_rseq"], "env", *assigned, place["vforks_at_once"], "3", rights]
-        yield Test(f"rules of rseq, {rights}", command, {}, "ok\n", silent=False)
     own = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "KMEM_OPTIONS": SETTINGS["slub"]}
     own |= environment
     yield Test("vfork, libc without rseq", [place["vforks_at_once"], "3", "untold"], own, "ok\n")
@@ -123,9 +123,10 @@ def built(build: Path, files: dict[str, Path]) -> Iterator[Test]:
         kind = test["name"].split()[0]
         command = []
         for argument in test["cmd"]:
-            if (ROOT / argument).is_file():
-                name = f"bin/{Path(argument).name}"
-                files[name] = ROOT / argument
+            program = build / argument  # the whole path, or relative to the build
+            if program.is_file():
+                name = f"bin/{program.name}"
+                files[name] = program
                 argument = f"/tests/{name}"
             command.append(re.sub("^ops=.*", f"ops={OPERATIONS.get(kind)}", argument))
         environment = {**test["env"], "LD_LIBRARY_PATH": "/tests/lib"}

@@ -79,12 +79,16 @@ static void use_blocks(unsigned long mark, unsigned int times)
         }
 }
 
-/* The kernel refuses a thread that has an area a second one of the same place. */
+/*
+ * The kernel refuses a thread that has an area a second one of the same place, with EINVAL if the length is
+ * another, as with libcs that register more. One that has none would be given these 32 bytes.
+ */
 static bool kernel_has_area(void)
 {
         struct rseq_area *area = (struct rseq_area *)((char *)thread_pointer() + area_offset());
 
-        return syscall(SYS_rseq, area, 32, 0, RSEQ_SIGNATURE_VALUE) != 0 && errno == EBUSY;
+        return syscall(SYS_rseq, area, 32, 0, RSEQ_SIGNATURE_VALUE) != 0 &&
+               (errno == EBUSY || errno == EINVAL);
 }
 
 static struct rseq_area read_area(void)
