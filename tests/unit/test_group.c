@@ -702,26 +702,18 @@ static void test_group_ends_before_its_objects(void **state)
  */
 static _Thread_local struct kmem_group *ends_at_nap;
 
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
-long __wrap_syscall(long number, ...)
+void __real_system_sleep_ns(long nanoseconds);
+void __wrap_system_sleep_ns(long nanoseconds);
+void __wrap_system_sleep_ns(long nanoseconds)
 {
-        long arguments[6];
-        va_list list;
+        struct kmem_group *group = ends_at_nap;
 
-        va_start(list, number);
-        for (int i = 0; i < 6; i++)
-                arguments[i] = va_arg(list, long);
-        va_end(list);
-        if (number == SYS_nanosleep && ends_at_nap) {
-                struct kmem_group *group = ends_at_nap;
-
+        if (group) {
                 ends_at_nap = NULL;
                 group_lock_drop();
                 assert_int_equal(kmem_group_destroy(group), 0);
         }
-        return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
-                              arguments[4], arguments[5]);
+        __real_system_sleep_ns(nanoseconds);
 }
 
 static void test_group_ends_before_the_charge(void **state)
