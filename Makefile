@@ -55,4 +55,4 @@ format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	rm -rf build build-aarch64 build-aarch64-auto build-clang build-compilers build-booted
+	rm -rf build build-aarch64 build-aarch64-auto build-clang build-compilers build-booted build-fuzz build-releases

@@ -20,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -31,6 +32,8 @@ import compilers
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 BUILD_CLANG = ROOT / "build-clang"
+BUILD_FUZZ = ROOT / "build-fuzz"
+FUZZ_RUNS = 100_000  # inputs of each target
 BUILD_AARCH64 = ROOT / "build-aarch64"
 BIN = Path(sys.executable).parent
 
@@ -221,6 +224,26 @@ def compilers_step() -> Counts:
     return table_step("compilers.py", "compilers.md", "Compilers")
 
 
+def fuzz_step() -> Counts:
+    """Parsers of text and files from outside under libFuzzer, with sanitizers (tests/fuzz)."""
+    counts = Counts()
+    if run([ROOT / "scripts" / "debian-packages", "clang", "libclang-rt-14-dev"]) != 0:
+        counts.skip("fuzz targets: clang is not installed", real_program=False)
+        return counts
+    if not (BUILD_FUZZ / "build.ninja").exists():
+        run(["env", "CC=clang", BIN / "meson", "setup", "-Dfuzz=true", BUILD_FUZZ])
+    for target in sorted((ROOT / "tests" / "fuzz" / "corpus").iterdir()):
+        program = f"tests/fuzz/fuzz-{target.name}"
+        with tempfile.TemporaryDirectory() as found:
+            command: list[str | Path] = [BUILD_FUZZ / program, f"-runs={FUZZ_RUNS}", "-seed=1"]
+            command += ["-detect_leaks=0", "-verbosity=0", "-max_total_time=300", found, target]
+            if run([BIN / "ninja", "-C", BUILD_FUZZ, program]) == 0 and run(command) == 0:
+                counts.passed += 1
+            else:
+                counts.fail(f"fuzz {target.name}: see its output")
+    return counts
+
+
 def valgrind_step(suite: str) -> Counts:
     """Unit tests under memcheck, with locked slots (tests/meson.build)."""
     if shutil.which("valgrind") is None:
@@ -289,6 +312,7 @@ STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
         ("Python tests, one by one", lambda: pytest_step("alone")),
         ("aarch64, locked slots, emulated", aarch64_step),
         ("compilers", compilers_step),
+        ("fuzz targets", fuzz_step),
         ("Debian releases", lambda: table_step("releases.py", "releases.md", "Debian releases")),
         ("newer kernels, booted", booted_step),
         ("mutants", lambda: mutants_step([])),
