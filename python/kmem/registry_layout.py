@@ -63,6 +63,7 @@ TOGETHER = (
     {"slot": "slow_calls fast_calls"},
     {"head": "profile_interval samples_missed"},
     {"head": "profile_slices slice_ns"},
+    {"head": "profile_lease_ms"},
     {"stack": "frames frame samples objects bytes freed_samples freed_objects freed_bytes"},
     {"stack": "slice_samples slice_objects slice_bytes"},
 )
