@@ -48,7 +48,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
     "test_debug": (
         ["unit/test_debug.c", "unit/child.c", *WALKERS],
-        ["-lcmocka", "-Wl,--wrap=metadata_alloc"],
+        ["-lcmocka", "-Wl,--wrap=metadata_alloc", "-Wl,--wrap=stack_capture"],
     ),
     "test_group": (
         ["unit/test_group.c", "unit/child.c", *WALKERS],
