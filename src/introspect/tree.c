@@ -41,6 +41,8 @@ static bool has_entries(int directory)
 
 static int open_directory(const char *path, int *directory)
 {
+        /* For a compiler at -O3, which does not know that errno is not 0 then. */
+        *directory = -1;
         if (mkdir(path, 0755) && errno != EEXIST)
                 return errno;
         *directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
