@@ -21,7 +21,8 @@
 
 /* Programs find it under the name that says what is in it; see kmem-sequence.h. */
 struct kmem_inline_layout fast __attribute__((aligned(CACHE_LINE)));
-extern KMEM_PUBLIC struct kmem_inline_layout kmem_inline_layout_1 __attribute__((alias("fast")));
+extern KMEM_PUBLIC struct kmem_inline_layout kmem_inline_layout_1
+        __attribute__((alias("fast"), used));
 
 /*
  * Locked slots: the first so many of those made. Release and acquire, so that the records are seen.
