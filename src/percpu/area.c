@@ -148,7 +148,8 @@ static void turn(uint32_t change)
         bool begun = turning_begin();
 
         thread.turned += change;
-        turned += change;
+        /* Relaxed: others read it to see whether they may register, and register nothing that is lent. */
+        add_owned(&turned, change);
         follow_turned();
         turning_end(begun);
 }
