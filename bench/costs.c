@@ -24,7 +24,7 @@
 
 #include "cycles.h"
 #include "kmem.h"
-#include "slob/slob.h"
+#include "engines/slob/slob.h"
 
 enum {
         ROUNDS = 51,

@@ -34,7 +34,7 @@
 
 #include "introspect/counters.h"
 #include "introspect/totals.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 enum { SLABS_MOST = 4000, OBJECTS_MOST = 512 };
 

@@ -8,9 +8,9 @@
  * and prints a line "OBJECTS PAGES ORDER" for each. A bad line ends it with status 2 and a message
  * that names the value and what was expected.
  */
-#include "slub/order.h"
+#include "engines/slub/order.h"
 
-#include "base/bits.h"
+#include "lang/bits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Trace files as Polars frames.
 
-libkmem-trace.so reads and writes them (src/lab/trace.h has the columns, and
+libkmem-trace.so reads and writes them (tools/trace/trace.h has the columns, and
 docs/trace-format.md the file), so there is one reader for C and for Python.
 """
 
@@ -17,7 +17,7 @@ import polars as pl
 
 from kmem.setup import BUILD, KmemError, whole
 
-LIBRARY = BUILD / "src" / "lab" / "libkmem-trace.so"
+LIBRARY = BUILD / "tools" / "trace" / "libkmem-trace.so"
 
 # Operations; bits beside them say where the call came from.
 ALLOC, FREE, IMPLIED, ORPHAN, PAGE_ALLOC, PAGE_FREE = range(6)

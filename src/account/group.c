@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include "account/group.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/metadata.h"
-#include "base/system.h"
+#include "machine/system.h"
 
 #include <errno.h>
 #include <string.h>

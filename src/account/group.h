@@ -17,8 +17,8 @@
 #ifndef KMEM_ACCOUNT_GROUP_H
 #define KMEM_ACCOUNT_GROUP_H
 
-#include "base/list.h"
-#include "base/lock.h"
+#include "lang/list.h"
+#include "machine/lock.h"
 
 enum { GROUP_NAME_BYTES = 48 };
 

@@ -12,7 +12,7 @@
 #define KMEM_ACCOUNT_OWNERS_H
 
 #include "account/group.h"
-#include "engine.h"
+#include "engines/engine.h"
 
 /* Computes where objects of a new cache may start. */
 KMEM_HIDDEN void owners_setup(struct kmem_cache *cache);

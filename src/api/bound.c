@@ -6,7 +6,7 @@
  * library's own, and a comparison or a call of it is decided when the library is built. The linker leaves
  * the names to the dynamic linker (src/meson.build).
  */
-#include "api/owner.h"
+#include "heap/owner.h"
 
 const struct bound_names bound = {
         .heap_owner = &kmem_heap_owner,

@@ -3,8 +3,8 @@
  * The bulk calls (S5). Counts beyond 32 bits are done in pieces.
  */
 #include "account/owners.h"
-#include "api/accounted.h"
-#include "api/owner.h"
+#include "heap/accounted.h"
+#include "heap/owner.h"
 #include "percpu/stock.h"
 
 #include <limits.h>

@@ -2,17 +2,17 @@
 /*
  * Caches are made, merged, shrunk and destroyed (S8-01 to S8-10, S4-40 to S4-46).
  */
-#include "api/owner.h"
-#include "api/rcu.h"
+#include "heap/owner.h"
+#include "heap/rcu.h"
 
-#include "api/accounted.h"
-#include "base/message.h"
+#include "heap/accounted.h"
+#include "machine/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
 #include "base/rcu.h"
-#include "base/stack.h"
-#include "base/text.h"
-#include "debug/debug.h"
+#include "machine/stack.h"
+#include "lang/text.h"
+#include "engines/debug/debug.h"
 #include "page/deferred.h"
 #include "percpu/figures.h"
 #include "percpu/handed.h"

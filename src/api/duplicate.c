@@ -4,7 +4,7 @@
  */
 #include "kmem.h"
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  */
 #include "account/group.h"
 
-#include "api/owner.h"
+#include "heap/owner.h"
 
 #include <errno.h>
 

@@ -2,10 +2,10 @@
 /*
  * The kmalloc family (S8-22 to S8-27, S8-40).
  */
-#include "api/owner.h"
+#include "heap/owner.h"
 
-#include "api/accounted.h"
-#include "base/message.h"
+#include "heap/accounted.h"
+#include "machine/message.h"
 #include "record/record.h"
 
 #include <errno.h>

@@ -21,10 +21,10 @@
  * In a forked child, waiters of the parent stay counted in the pool's event, which costs its frees a
  * system call that wakes nobody.
  */
-#include "api/owner.h"
+#include "heap/owner.h"
 
-#include "base/event.h"
-#include "base/message.h"
+#include "machine/event.h"
+#include "machine/message.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  * What stands behind the usual pools (S8-28): caches, kmalloc, and pages, which are also to be had
  * without a pool.
  */
-#include "api/heap.h"
+#include "heap/heap.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "record/record.h"
 
 #include <errno.h>

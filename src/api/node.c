@@ -3,8 +3,8 @@
  * Requests that name a NUMA node (S8-20, S12-05). On a machine with one node, or without a node to
  * wish for (S12-06), they are the plain calls.
  */
-#include "api/accounted.h"
-#include "api/owner.h"
+#include "heap/accounted.h"
+#include "heap/owner.h"
 
 #include <string.h>
 

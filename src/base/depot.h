@@ -5,7 +5,7 @@
 #ifndef KMEM_BASE_DEPOT_H
 #define KMEM_BASE_DEPOT_H
 
-#include "base/stack.h"
+#include "machine/stack.h"
 
 struct stack {
         struct stack *next;             /* in its bucket; older ones */

@@ -16,9 +16,9 @@
  */
 #include "base/metadata.h"
 
-#include "base/bits.h"
-#include "base/message.h"
-#include "base/system.h"
+#include "lang/bits.h"
+#include "machine/message.h"
+#include "machine/system.h"
 
 #include <string.h>
 

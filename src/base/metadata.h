@@ -10,7 +10,7 @@
 #ifndef KMEM_BASE_METADATA_H
 #define KMEM_BASE_METADATA_H
 
-#include "base/lock.h"
+#include "machine/lock.h"
 
 extern KMEM_HIDDEN struct lock metadata_lock;
 

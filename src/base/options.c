@@ -5,9 +5,9 @@
 #define _GNU_SOURCE
 #include "base/options.h"
 
-#include "base/bits.h"
-#include "base/file.h"
-#include "base/message.h"
+#include "lang/bits.h"
+#include "machine/file.h"
+#include "machine/message.h"
 
 #include <string.h>
 

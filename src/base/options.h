@@ -7,7 +7,7 @@
 #ifndef KMEM_BASE_OPTIONS_H
 #define KMEM_BASE_OPTIONS_H
 
-#include "base/system.h"
+#include "machine/system.h"
 
 enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };

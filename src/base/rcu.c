@@ -9,11 +9,11 @@
 #define _GNU_SOURCE
 #include "base/rcu.h"
 
-#include "base/event.h"
-#include "base/message.h"
+#include "machine/event.h"
+#include "machine/message.h"
 #include "base/metadata.h"
-#include "base/syscall.h"
-#include "base/system.h"
+#include "machine/syscall.h"
+#include "machine/system.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>

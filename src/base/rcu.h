@@ -36,7 +36,7 @@
 #ifndef KMEM_BASE_RCU_H
 #define KMEM_BASE_RCU_H
 
-#include "base/lock.h"
+#include "machine/lock.h"
 
 enum {
         RCU_NESTING_BITS = 16,

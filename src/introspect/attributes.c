@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "introspect/attributes.h"
 
-#include "api/owner.h"
-#include "api/rcu.h"
+#include "heap/owner.h"
+#include "heap/rcu.h"
 #include "base/metadata.h"
-#include "base/stack.h"
+#include "machine/stack.h"
 #include "introspect/counters.h"
 #include "percpu/figures.h"
 

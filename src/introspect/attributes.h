@@ -6,7 +6,7 @@
 #ifndef KMEM_INTROSPECT_ATTRIBUTES_H
 #define KMEM_INTROSPECT_ATTRIBUTES_H
 
-#include "api/heap.h"
+#include "heap/heap.h"
 
 /* A value in the making; what does not fit any more is left out, piece by piece. */
 struct attribute_text {
@@ -45,7 +45,7 @@ KMEM_HIDDEN bool attribute_exists(const struct attribute *attribute,
                                   const struct kmem_cache *cache);
 /*
  * The value with its newline, and a zero byte; returns its length. @bytes: KMEM_ATTR_BYTES or more,
- * which only traces make use of. Names of functions are marks still (base/stack.h), to be resolved
+ * which only traces make use of. Names of functions are marks still (machine/stack.h), to be resolved
  * without cache_mutex.
  */
 KMEM_HIDDEN size_t attribute_show_locked(const struct attribute *attribute,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "introspect/counters.h"
 
-#include "base/text.h"
+#include "lang/text.h"
 #include "percpu/percpu.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 enum { TEXT_LEAST_BYTES = 64 };
 

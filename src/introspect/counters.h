@@ -6,8 +6,8 @@
 #ifndef KMEM_INTROSPECT_COUNTERS_H
 #define KMEM_INTROSPECT_COUNTERS_H
 
-#include "engine.h"
-#include "slub/counters.h"
+#include "engines/engine.h"
+#include "engines/slub/counters.h"
 
 /* Whether the cache counts: engine slub and option stats. All figures are 0 otherwise. */
 KMEM_HIDDEN bool counters_are_on(const struct kmem_cache *cache);

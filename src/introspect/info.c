@@ -4,7 +4,7 @@
  *
  * A walk keeps the birth of the cache it is at, not the cache, and holds no lock between calls.
  */
-#include "api/owner.h"
+#include "heap/owner.h"
 #include "base/metadata.h"
 #include "introspect/totals.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "introspect/profile.h"
 
-#include "api/heap.h"
-#include "base/message.h"
+#include "heap/heap.h"
+#include "machine/message.h"
 #include "base/options.h"
 #include "profile/sample.h"
 

@@ -11,7 +11,7 @@
 #ifndef KMEM_INTROSPECT_PROFILE_H
 #define KMEM_INTROSPECT_PROFILE_H
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 #include <stdint.h>
 

@@ -4,9 +4,9 @@
  */
 #include "introspect/attributes.h"
 
-#include "base/stack.h"
-#include "base/text.h"
-#include "debug/traces.h"
+#include "machine/stack.h"
+#include "lang/text.h"
+#include "engines/debug/traces.h"
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 

@@ -3,10 +3,10 @@
 #include "introspect/slabinfo.h"
 
 #include "account/group.h"
-#include "base/message.h"
-#include "base/text.h"
+#include "machine/message.h"
+#include "lang/text.h"
 #include "introspect/totals.h"
-#include "slob/statistics.h"
+#include "engines/slob/statistics.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,12 +9,12 @@
 #ifndef KMEM_INTROSPECT_SLABINFO_H
 #define KMEM_INTROSPECT_SLABINFO_H
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 /* Writes the table to a file descriptor. Allocates nothing. 0 or an errno. */
 KMEM_HIDDEN int slabinfo_write(int file);
 /*
- * For introspect/at_exit.c: look whether a file can be written, "-" for standard error, and write
+ * For process/at_exit.c: look whether a file can be written, "-" for standard error, and write
  * the table to it. Both return 0 or an errno. A file that is written by this process @alone is empty from
  * the beginning on, and any file after an error, so that one with a table has the whole of this one.
  */

@@ -4,9 +4,9 @@
  */
 #include "introspect/attributes.h"
 
-#include "debug/debug.h"
+#include "engines/debug/debug.h"
 #include "introspect/counters.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <errno.h>
 #include <string.h>

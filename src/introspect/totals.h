@@ -6,7 +6,7 @@
 #ifndef KMEM_INTROSPECT_TOTALS_H
 #define KMEM_INTROSPECT_TOTALS_H
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "page/large.h"
 
 struct cache_totals {

@@ -3,7 +3,7 @@
 #include "introspect/tree.h"
 
 #include "base/metadata.h"
-#include "base/stack.h"
+#include "machine/stack.h"
 #include "introspect/attributes.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
 #ifndef KMEM_INTROSPECT_TREE_H
 #define KMEM_INTROSPECT_TREE_H
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 /* Makes the directory if need be. 0 or an errno: ENOTEMPTY if it has entries, so that no file of
  * an older tree can pass for one of ours. */

@@ -2,10 +2,10 @@
 /*
  * What the kernel does with a line that is written to /proc/slabinfo (S6-51).
  */
-#include "api/owner.h"
+#include "heap/owner.h"
 #include "base/options.h"
 #include "percpu/figures.h"
-#include "slab/slab.h"
+#include "engines/slab/slab.h"
 
 #include <ctype.h>
 #include <errno.h>

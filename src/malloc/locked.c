@@ -9,9 +9,9 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
-#include "api/reclaim.h"
-#include "base/registry.h"
-#include "base/system.h"
+#include "heap/reclaim.h"
+#include "registry/registry.h"
+#include "machine/system.h"
 #include "page/page.h"
 
 #include <errno.h>

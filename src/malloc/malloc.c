@@ -9,7 +9,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
-#include "base/system.h"
+#include "machine/system.h"
 #include "record/record.h"
 
 #include <errno.h>

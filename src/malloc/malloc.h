@@ -5,7 +5,7 @@
 #ifndef KMEM_MALLOC_MALLOC_H
 #define KMEM_MALLOC_MALLOC_H
 
-#include "api/heap.h"
+#include "heap/heap.h"
 
 enum { MALLOC_ALIGN_BYTES = 16 };
 

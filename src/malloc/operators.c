@@ -11,7 +11,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "record/record.h"
 
 #include <dlfcn.h>

@@ -6,10 +6,10 @@
 #undef _FILE_OFFSET_BITS /* with it setrlimit is but another name of setrlimit64 */
 #include "malloc/malloc.h"
 
-#include "api/reclaim.h"
-#include "base/registry.h"
-#include "base/system.h"
-#include "introspect/at_exit.h"
+#include "heap/reclaim.h"
+#include "registry/registry.h"
+#include "machine/system.h"
+#include "process/at_exit.h"
 #include "page/page.h"
 #include "percpu/drain.h"
 

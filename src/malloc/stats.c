@@ -5,8 +5,8 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
-#include "api/reclaim.h"
-#include "base/message.h"
+#include "heap/reclaim.h"
+#include "machine/message.h"
 #include "introspect/totals.h"
 #include "introspect/slabinfo.h"
 

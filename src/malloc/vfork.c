@@ -8,7 +8,7 @@
  * parent keeps it in a register, and what vfork_prepare returned in another: the system call changes
  * neither.
  */
-#include "api/owner.h"
+#include "heap/owner.h"
 
 #include <errno.h>
 #include <sys/types.h>

@@ -14,7 +14,7 @@
  */
 #include "page/deferred.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/rcu.h"
 
 struct lock deferred_lock;

@@ -2,7 +2,7 @@
 #include "page/extra.h"
 
 #include "base/metadata.h"
-#include "base/system.h"
+#include "machine/system.h"
 
 struct lock extra_lock;
 uintptr_t *extra_table;

@@ -11,10 +11,10 @@
  */
 #include "page/huge.h"
 
-#include "base/message.h"
-#include "base/probe.h"
-#include "base/registry.h"
-#include "base/system.h"
+#include "machine/message.h"
+#include "machine/probe.h"
+#include "registry/registry.h"
+#include "machine/system.h"
 #include "page/huge_kept.h"
 #include "page/huge_table.h"
 

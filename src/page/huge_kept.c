@@ -5,7 +5,7 @@
  */
 #include "page/huge_kept.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/options.h"
 #include "page/large.h"
 

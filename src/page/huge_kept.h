@@ -5,7 +5,7 @@
 #ifndef KMEM_PAGE_HUGE_KEPT_H
 #define KMEM_PAGE_HUGE_KEPT_H
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 enum { KEPT_MAX = 16 };
 

@@ -5,8 +5,8 @@
  */
 #include "page/huge_table.h"
 
-#include "base/bits.h"
-#include "base/message.h"
+#include "lang/bits.h"
+#include "machine/message.h"
 #include "base/metadata.h"
 #include "page/large.h"
 

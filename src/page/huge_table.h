@@ -5,7 +5,7 @@
 #ifndef KMEM_PAGE_HUGE_TABLE_H
 #define KMEM_PAGE_HUGE_TABLE_H
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 struct huge_block {
         uintptr_t start; /* 0: this entry is empty */

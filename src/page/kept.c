@@ -18,7 +18,7 @@
 #include "page/kept.h"
 
 #include "base/options.h"
-#include "base/thread.h"
+#include "machine/thread.h"
 
 enum {
         CELLS = 16,

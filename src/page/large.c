@@ -11,7 +11,7 @@
  */
 #include "page/large.h"
 
-#include "base/probe.h"
+#include "machine/probe.h"
 #include "page/huge.h"
 #include "page/kept.h"
 #include "page/reclaim.h"

@@ -20,9 +20,9 @@
 #ifndef KMEM_PAGE_PAGE_H
 #define KMEM_PAGE_PAGE_H
 
-#include "base/atomic.h"
-#include "base/bits.h"
-#include "base/lock.h"
+#include "lang/atomic.h"
+#include "lang/bits.h"
+#include "machine/lock.h"
 
 enum {
         ORDER_MAX = 10, /* of slabs, 4 MiB; the heap grows by as much */
@@ -44,7 +44,7 @@ enum page_kind {
 
 /*
  * Descriptor of a page. Slabs use it as their slab descriptor: who may touch which field of a
- * slab is said in slub/slab.h and slab/slab.h, for the slabs of each engine.
+ * slab is said in engines/slub/slab.h and engines/slab/slab.h, for the slabs of each engine.
  */
 struct page {
         uint64_t state; /* slub: head, inuse, objects, frozen, tag, and behind the first page of
@@ -72,7 +72,7 @@ struct page {
                 struct {
                         uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
                                                        a CPU partial list, from here on; on a node
-                                                       partial list see slub/purge.c */
+                                                       partial list see engines/slub/purge.c */
                         uint32_t stage : 8;         /* slub: enum slab_stage, debug builds only */
                 };
                 struct {
@@ -81,7 +81,7 @@ struct page {
                 };
                 struct {
                         uint16_t list;        /* slob: number of the page's list */
-                        uint16_t malloc_room; /* slob: see slob/block.h */
+                        uint16_t malloc_room; /* slob: see engines/slob/block.h */
                 };
         };
 };

@@ -3,7 +3,7 @@
  * Lists of blocks through their descriptors. Links are page numbers, which halves them; 0
  * ends a list because page 0 is never handed out.
  */
-#include "base/message.h"
+#include "machine/message.h"
 #include "page/page.h"
 
 static void link_between(struct page_list *list, struct page *page, uint32_t prev, uint32_t next)

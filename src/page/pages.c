@@ -9,7 +9,7 @@
 #include "page/zone.h"
 
 #include "base/options.h"
-#include "base/system.h"
+#include "machine/system.h"
 #include "page/extra.h"
 #include "page/huge.h"
 #include "page/kept.h"

@@ -12,8 +12,8 @@
 #include "page/purge.h"
 
 #include "base/options.h"
-#include "base/probe.h"
-#include "base/system.h"
+#include "machine/probe.h"
+#include "machine/system.h"
 #include "page/huge.h"
 #include "page/kept.h"
 #include "page/reclaim.h"

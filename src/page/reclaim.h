@@ -5,11 +5,11 @@
 #ifndef KMEM_PAGE_RECLAIM_H
 #define KMEM_PAGE_RECLAIM_H
 
-#include "base/atomic.h"
+#include "lang/atomic.h"
 
 /*
  * Whether there is anybody to ask, and nobody is at it already. Written by whoever answers
- * (api/reclaim_thread.c), read without order: a stale 0 means that the next one asks.
+ * (process/reclaim_thread.c), read without order: a stale 0 means that the next one asks.
  */
 extern KMEM_HIDDEN uint32_t reclaim_wanted;
 /* Constant once reclaim_wanted has been 1 (release). */

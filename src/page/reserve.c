@@ -18,7 +18,7 @@
  */
 #include "base/metadata.h"
 #include "base/options.h"
-#include "base/probe.h"
+#include "machine/probe.h"
 #include "page/extra.h"
 #include "page/zone.h"
 

@@ -19,9 +19,9 @@
 #ifndef KMEM_PAGE_ZONE_H
 #define KMEM_PAGE_ZONE_H
 
-#include "base/message.h"
-#include "base/registry.h"
-#include "base/system.h"
+#include "machine/message.h"
+#include "registry/registry.h"
+#include "machine/system.h"
 #include "page/page.h"
 
 enum {
@@ -88,7 +88,7 @@ extern KMEM_HIDDEN struct frontier frontier;
 /* zone_locked_check - for functions named *_locked. */
 #define zone_locked_check(zone) debug_check(lock_is_held(&(zone)->lock))
 
-/* Shows the zone's figures to other processes (base/registry.h). */
+/* Shows the zone's figures to other processes (registry/registry.h). */
 static inline void zone_show_locked(const struct zone *zone)
 {
         struct registry_head *head = registry_head_shown();

@@ -14,9 +14,9 @@
 #define _GNU_SOURCE
 #include "percpu/area.h"
 
-#include "base/event.h"
-#include "base/message.h"
-#include "base/system.h"
+#include "machine/event.h"
+#include "machine/message.h"
+#include "machine/system.h"
 #include "percpu/slot.h"
 
 enum {

@@ -15,7 +15,7 @@
 #ifndef KMEM_PERCPU_AREA_H
 #define KMEM_PERCPU_AREA_H
 
-#include "base/atomic.h"
+#include "lang/atomic.h"
 
 /* The fields we read of it; libc's may be longer. */
 struct rseq_area {
@@ -43,7 +43,7 @@ KMEM_HIDDEN intptr_t area_offset(void);
 KMEM_HIDDEN bool area_is_registered(void);
 
 /*
- * For threads that libc does not know (base/bare_thread.h): the offset of what the functions here read in a
+ * For threads that libc does not know (machine/bare_thread.h): the offset of what the functions here read in a
  * thread besides libc's area, and what such a thread calls first. It has no slot from then on.
  */
 KMEM_HIDDEN intptr_t area_thread_offset(void);

@@ -25,8 +25,8 @@
  */
 #include "percpu/array.h"
 
-#include "base/probe.h"
-#include "base/system.h"
+#include "machine/probe.h"
+#include "machine/system.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
 

@@ -5,7 +5,7 @@
  */
 #include "percpu/percpu.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/options.h"
 #include "percpu/array.h"
 #include "percpu/calls.h"

@@ -21,8 +21,8 @@
  */
 #include "percpu/drain.h"
 
-#include "base/message.h"
-#include "base/system.h"
+#include "machine/message.h"
+#include "machine/system.h"
 #include "percpu/marks.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"

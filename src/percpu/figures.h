@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The figures of caches in the registry (base/registry.h): made with the registry, with
+ * The figures of caches in the registry (registry/registry.h): made with the registry, with
  * the cache, or with what a slot keeps for it. Between, back ends write those that change; attributes are written here. Without
  * a registry, or room in it, the pointers are NULL and nothing is written.
  */
 #ifndef KMEM_PERCPU_FIGURES_H
 #define KMEM_PERCPU_FIGURES_H
 
-#include "engine.h"
+#include "engines/engine.h"
 #include "profile/sample.h"
 
 /* Under cache_mutex. */

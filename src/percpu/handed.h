@@ -6,7 +6,7 @@
  *
  * Invariants:
  *  HANDED-1  A mark is set exactly while the program has the object. What is above the per-CPU layer sets
- *            and clears it (api/accounted.c, api/block.c); nothing below knows of marks, so objects
+ *            and clears it (heap/accounted.c, heap/block.c); nothing below knows of marks, so objects
  *            move between sheaves and slabs without.
  *  HANDED-2  Checked caches are closed from their first object on (cache_is_closed), so no call, bulk or
  *            inlined one can pass either place. Debug caches and those of engine slob, in front of which
@@ -20,7 +20,7 @@
 #define KMEM_PERCPU_HANDED_H
 
 #include "base/options.h"
-#include "engine.h"
+#include "engines/engine.h"
 
 /* Whether the objects of a cache, which its engine has set up, have marks. */
 static inline bool cache_is_checked(const struct kmem_cache *cache)

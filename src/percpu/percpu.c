@@ -11,10 +11,10 @@
 
 #include "account/group.h"
 #include "account/owners.h"
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
-#include "base/probe.h"
+#include "machine/probe.h"
 #include "kmem.h"
 #include "page/reclaim.h"
 #include "percpu/array.h"
@@ -43,7 +43,7 @@ bool class_is_coarse(uint32_t size)
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
  * of a power of two: 126 objects up to 256 bytes, 62 up to 512, 30 up to 1 KiB, 14 up to 2 KiB,
  * 6 up to 32 KiB, then 2. The kernel's numbers (S13-03) make bursts of 32 objects above 256 bytes miss.
- * A class that stands for others (api/classes.c) gets as many requests as they all, and twice that.
+ * A class that stands for others (heap/classes.c) gets as many requests as they all, and twice that.
  */
 static uint32_t default_capacity(const struct kmem_cache *cache)
 {

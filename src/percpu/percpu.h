@@ -21,7 +21,7 @@ static inline struct kmem_cache *cache_of(const void *address)
 }
 
 /*
- * Whether malloc takes this size class in place of others while the heap is small (api/classes.c):
+ * Whether malloc takes this size class in place of others while the heap is small (heap/classes.c):
  * with classes=auto powers of two, and three times those.
  */
 KMEM_HIDDEN bool class_is_coarse(uint32_t size);

@@ -10,7 +10,7 @@
  */
 #include "percpu/quiet.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "percpu/drain.h"
 #include "percpu/percpu.h"
 

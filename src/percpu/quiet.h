@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What slots keep and nobody uses, for the reclaim thread (api/reclaim.c).
+ * What slots keep and nobody uses, for the reclaim thread (heap/reclaim.c).
  */
 #ifndef KMEM_PERCPU_QUIET_H
 #define KMEM_PERCPU_QUIET_H

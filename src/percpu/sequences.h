@@ -6,7 +6,7 @@
 #ifndef KMEM_PERCPU_SEQUENCES_H
 #define KMEM_PERCPU_SEQUENCES_H
 
-#include "base/thread.h"
+#include "machine/thread.h"
 
 #if defined(__x86_64__)
 #include "percpu/rseq_x86_64.h"

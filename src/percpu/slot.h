@@ -24,7 +24,7 @@
 #ifndef KMEM_PERCPU_SLOT_H
 #define KMEM_PERCPU_SLOT_H
 
-#include "engine.h"
+#include "engines/engine.h"
 #include "kmem-sequence.h"
 
 enum {

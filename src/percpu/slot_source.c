@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include "percpu/slot_source.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/options.h"
-#include "base/system.h"
+#include "machine/system.h"
 #include "percpu/area.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "percpu/slot_source.h"
 
 #include "base/metadata.h"
-#include "base/system.h"
+#include "machine/system.h"
 #include "percpu/figures.h"
 
 struct sheaf cold_sheaf;

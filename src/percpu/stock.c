@@ -2,10 +2,10 @@
 #include "percpu/stock.h"
 
 #include "account/owners.h"
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/options.h"
-#include "base/probe.h"
-#include "debug/debug.h"
+#include "machine/probe.h"
+#include "engines/debug/debug.h"
 #include "percpu/marks.h"
 #include "percpu/percpu.h"
 

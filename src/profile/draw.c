@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "profile/draw.h"
 
-#include "base/bits.h"
+#include "lang/bits.h"
 
 /* In angle brackets, so that the simulator's is found where that comes first. */
-#include <base/atomic.h>
+#include <lang/atomic.h>
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #ifndef KMEM_PROFILE_DRAW_H
 #define KMEM_PROFILE_DRAW_H
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 #include <stdint.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/depot.h"
 #include "base/metadata.h"
-#include "base/probe.h"
+#include "machine/probe.h"
 #include "percpu/percpu.h"
 #include "profile/draw.h"
 

@@ -6,7 +6,7 @@
 #ifndef KMEM_RECORD_CLOCK_H
 #define KMEM_RECORD_CLOCK_H
 
-#include "base/system.h"
+#include "machine/system.h"
 
 #if defined(__x86_64__)
 

@@ -7,12 +7,12 @@
 #define _GNU_SOURCE
 #include "record/record.h"
 
-#include "base/bits.h"
-#include "base/lock.h"
-#include "base/message.h"
+#include "lang/bits.h"
+#include "machine/lock.h"
+#include "machine/message.h"
 #include "base/options.h"
-#include "base/shared_file.h"
-#include "base/text.h"
+#include "machine/shared_file.h"
+#include "lang/text.h"
 #include "record/clock.h"
 #include "record/format.h"
 

@@ -17,8 +17,8 @@
 #ifndef KMEM_RECORD_RECORD_H
 #define KMEM_RECORD_RECORD_H
 
-#include "base/compiler.h"
-#include "base/lock.h"
+#include "lang/compiler.h"
+#include "machine/lock.h"
 
 struct record_event;
 

@@ -6,7 +6,7 @@
  */
 #include "percpu/percpu.h"
 #include "simulator/machine.h"
-#include "slab/slab.h"
+#include "engines/slab/slab.h"
 
 /* Engine slab's arrays between the CPUs of a node that has none any more. */
 static void slab_drain_node(struct kmem_cache *cache, uint32_t node)

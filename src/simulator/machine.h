@@ -5,7 +5,7 @@
 #ifndef KMEM_SIMULATOR_MACHINE_H
 #define KMEM_SIMULATOR_MACHINE_H
 
-#include "base/state.h"
+#include "machine/state.h"
 
 struct machine {
         unsigned int cpus_possible; /* 0 before sim_start */

@@ -4,10 +4,10 @@
  */
 #include "simulator/simulator.h"
 
-#include "api/heap.h"
-#include "base/message.h"
-#include "base/system.h"
-#include "introspect/at_exit.h"
+#include "heap/heap.h"
+#include "machine/message.h"
+#include "machine/system.h"
+#include "process/at_exit.h"
 #include "introspect/slabinfo.h"
 #include "simulator/machine.h"
 
@@ -25,7 +25,7 @@ _Static_assert(SIM_NODES_MAX == NODES_MAX, "the caches have lists for every node
 
 /* ---- Places that take locks -------------------------------------------------------------- */
 
-/* All places that take locks, gathered by the linker (base/lock.h). */
+/* All places that take locks, gathered by the linker (machine/lock.h). */
 extern struct sim_lock_place *const __start_sim_locks[] KMEM_HIDDEN;
 extern struct sim_lock_place *const __stop_sim_locks[] KMEM_HIDDEN;
 

@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include "target.h"
 
-#include "lab/format.h"
+#include "tools/trace/format.h"
 #include "tools/record/record.h"
 
 #include <setjmp.h>
@@ -94,7 +94,7 @@ int record_program_main(int argc, char **argv);
 #define free keep_on
 #define main record_program_main
 #define write write_record
-#include "lab/lives.c"
+#include "tools/trace/lives.c"
 #undef write
 #include "tools/record/program.c"
 #undef main

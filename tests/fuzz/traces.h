@@ -7,7 +7,7 @@
 
 #include "target.h"
 
-#include "lab/trace_read.c"
+#include "tools/trace/trace_read.c"
 
 /* Enough for any trace that a small input makes, and soon refused. */
 #define FUZZ_MEMORY "16777216"

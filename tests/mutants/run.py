@@ -196,7 +196,7 @@ def copy_tree(source: Path, target: Path) -> Tree:
 def build_base(target: Path) -> Tree:
     tree = copy_tree(ROOT, target)
     # lab/ and urcu/ are no part of the library and need others; simulator/ stands in for others.
-    # base/unwind.c is of the shared libraries alone, as in the build: without it libc is asked.
+    # machine/unwind.c is of the shared libraries alone, as in the build: without it libc is asked.
     sources = sorted(
         str(path.relative_to(target))
         for path in (target / "src").rglob("*.c")

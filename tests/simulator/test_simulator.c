@@ -11,8 +11,8 @@
 #include "kmem.h"
 #include "page/zone.h"
 #include "percpu/barn.h"
-#include "slab/slab.h"
-#include "slub/counters.h"
+#include "engines/slab/slab.h"
+#include "engines/slub/counters.h"
 
 #include <errno.h>
 #include <stdio.h>

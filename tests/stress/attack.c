@@ -18,7 +18,7 @@
 #include "checked.h"
 #include "crowd.h"
 
-#include "api/reclaim.h"
+#include "heap/reclaim.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "kmem-inline.h"

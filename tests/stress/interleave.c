@@ -17,7 +17,7 @@
 #include "checked.h"
 #include "crowd.h"
 
-#include "api/reclaim.h"
+#include "heap/reclaim.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "unit/steps.h"

@@ -16,7 +16,7 @@
 #include "checked.h"
 #include "crowd.h"
 
-#include "api/reclaim.h"
+#include "heap/reclaim.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "unit/walker.h"

@@ -12,7 +12,7 @@
  * as well; own: libc registers no areas, so we do; forks: the first thread forks meanwhile.
  */
 #define _GNU_SOURCE
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "percpu/area.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "child.h"
 #include "skip.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
 
 static inline const struct engine *chosen_engine(void)

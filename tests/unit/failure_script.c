@@ -8,8 +8,8 @@
 #include "walk_slab.h"
 #include "walker.h"
 
-#include "api/heap.h"
-#include "api/reclaim.h"
+#include "heap/heap.h"
+#include "heap/reclaim.h"
 #include "introspect/totals.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "failure_wrap.h"
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/metadata.h"
-#include "base/system.h"
+#include "machine/system.h"
 #include "page/page.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "skip.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "page/reclaim.h"
 
 /*

@@ -5,8 +5,8 @@
 #ifndef TESTS_UNIT_RECORDS_H
 #define TESTS_UNIT_RECORDS_H
 
-#include "base/bits.h"
-#include "base/registry.h"
+#include "lang/bits.h"
+#include "registry/registry.h"
 
 /* The record behind @record, or the first one behind NULL; NULL if there is none. */
 static inline const struct registry_record_head *

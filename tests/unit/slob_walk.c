@@ -2,7 +2,7 @@
 #include "slob_walk.h"
 
 #include "base/metadata.h"
-#include "slob/marks.h"
+#include "engines/slob/marks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Walks every SLOB page and checks the invariants of slob/slob.h.
+ * Walks every SLOB page and checks the invariants of engines/slob/slob.h.
  */
 #ifndef KMEM_TESTS_SLOB_WALK_H
 #define KMEM_TESTS_SLOB_WALK_H
 
-#include "slob/block.h"
+#include "engines/slob/block.h"
 
 struct slob_walk {
         size_t pages;

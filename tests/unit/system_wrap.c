@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "system_wrap.h"
 
-#include "base/atomic.h"
-#include "base/message.h"
+#include "lang/atomic.h"
+#include "machine/message.h"
 
 struct system_wrap system_wrap = {
         .now_ms = 1000000,

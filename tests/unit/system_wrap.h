@@ -7,7 +7,7 @@
 #ifndef KMEM_TESTS_SYSTEM_WRAP_H
 #define KMEM_TESTS_SYSTEM_WRAP_H
 
-#include "base/system.h"
+#include "machine/system.h"
 
 enum wrapped_call { CALL_MAP, CALL_REMAP, CALL_COMMIT, CALL_PURGE, WRAPPED_CALLS };
 

@@ -8,13 +8,13 @@
 #define _GNU_SOURCE
 #include "child.h"
 
-#include "base/compiler.h"
-#include "engine.h"
+#include "lang/compiler.h"
+#include "engines/engine.h"
 #include "kmem.h"
 #include "percpu/percpu.h"
 #include "percpu/stock.h"
-#include "slub/counters.h"
-#include "slub/slab.h"
+#include "engines/slub/counters.h"
+#include "engines/slub/slab.h"
 
 #include <dlfcn.h>
 #include <errno.h>

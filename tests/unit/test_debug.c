@@ -9,8 +9,8 @@
 #include "walker.h"
 
 #include "base/metadata.h"
-#include "base/stack.h"
-#include "debug/object.h"
+#include "machine/stack.h"
+#include "engines/debug/object.h"
 #include "percpu/percpu.h"
 
 #include <pthread.h>

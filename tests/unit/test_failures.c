@@ -14,9 +14,9 @@
 #include "failure_wrap.h"
 #include "skip.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/metadata.h"
-#include "api/reclaim.h"
+#include "heap/reclaim.h"
 #include "introspect/totals.h"
 #include "page/extra.h"
 

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 
 #include "account/group.h"
-#include "base/atomic.h"
+#include "lang/atomic.h"
 #include "kmem.h"
 #include "filter.h"
 #include "random.h"

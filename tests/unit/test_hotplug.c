@@ -9,14 +9,14 @@
 #include "skip.h"
 #include "walker.h"
 
-#include "api/heap.h"
-#include "base/cpus.h"
+#include "heap/heap.h"
+#include "machine/cpus.h"
 #include "base/options.h"
-#include "api/reclaim.h"
+#include "heap/reclaim.h"
 #include "introspect/totals.h"
 #include "percpu/area.h"
 #include "percpu/barn.h"
-#include "slub/order.h"
+#include "engines/slub/order.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "child.h"
 
-#include "base/bits.h"
+#include "lang/bits.h"
 #include "kmem.h"
 #include "unit.h"
 

@@ -12,10 +12,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/message.h"
+#include "machine/message.h"
 #include "base/metadata.h"
 #include "base/options.h"
-#include "base/thread.h"
+#include "machine/thread.h"
 #include "page/huge.h"
 #include "page/huge_kept.h"
 #include "page/huge_table.h"

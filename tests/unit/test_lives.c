@@ -5,7 +5,7 @@
  */
 #include "child.h"
 
-#include "lab/lives.c"
+#include "tools/trace/lives.c"
 
 #include <stdio.h>
 

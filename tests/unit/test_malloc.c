@@ -6,7 +6,7 @@
 #include "engines.h"
 #include "walker.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "page/large.h"

@@ -7,8 +7,8 @@
 #include "child.h"
 #include "forked.h"
 
-#include "api/heap.h"
-#include "base/event.h"
+#include "heap/heap.h"
+#include "machine/event.h"
 #include "kmem.h"
 
 #include <errno.h>

@@ -6,9 +6,9 @@
 
 #include <pthread.h>
 
-#include "base/atomic.h"
-#include "base/bits.h"
-#include "base/message.h"
+#include "lang/atomic.h"
+#include "lang/bits.h"
+#include "machine/message.h"
 #include "base/metadata.h"
 #include "random.h"
 #include "system_wrap.h"

@@ -10,7 +10,7 @@
 
 #include "kmem.h"
 
-#include "base/nodes.h"
+#include "machine/nodes.h"
 #include "page/zone.h"
 #include "percpu/barn.h"
 #include "percpu/percpu.h"

@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "child.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
 
 #include <stdio.h>

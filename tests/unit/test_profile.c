@@ -8,7 +8,7 @@
 #include "child.h"
 #include "records.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
 #include "introspect/profile.h"
 #include "kmem.h"

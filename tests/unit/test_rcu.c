@@ -14,7 +14,7 @@
 
 #include "base/metadata.h"
 #include "base/rcu.h"
-#include "base/system.h"
+#include "machine/system.h"
 #include "kmem.h"
 #include "page/deferred.h"
 #include "percpu/percpu.h"

@@ -9,13 +9,13 @@
 #include "skip.h"
 #include "walker.h"
 
-#include "api/heap.h"
-#include "api/reclaim.h"
+#include "heap/heap.h"
+#include "heap/reclaim.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "percpu/barn.h"
 #include "percpu/quiet.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <dirent.h>
 #include <errno.h>

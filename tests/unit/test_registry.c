@@ -8,9 +8,9 @@
 #include "skip.h"
 #include "steps.h"
 
-#include "api/heap.h"
-#include "base/file.h"
-#include "base/registry.h"
+#include "heap/heap.h"
+#include "machine/file.h"
+#include "registry/registry.h"
 #include "page/large.h"
 #include "unit.h"
 

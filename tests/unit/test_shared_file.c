@@ -6,7 +6,7 @@
 #include "child.h"
 #include "filter.h"
 
-#include "base/shared_file.h"
+#include "machine/shared_file.h"
 #include "unit.h"
 
 #include <errno.h>

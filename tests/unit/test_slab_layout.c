@@ -4,9 +4,9 @@
  */
 #include "child.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
-#include "slab/slab.h"
+#include "engines/slab/slab.h"
 
 #include <errno.h>
 #include <string.h>

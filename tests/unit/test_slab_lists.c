@@ -8,11 +8,11 @@
 #include "skip.h"
 #include "walk_slab.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "page/page.h"
-#include "slab/slab.h"
+#include "engines/slab/slab.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "walk_slab.h"
 
 #include "percpu/percpu.h"
-#include "slab/slab.h"
+#include "engines/slab/slab.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,10 +9,10 @@
 #include "child.h"
 #include "walk_slab.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
 #include "introspect/totals.h"
-#include "slab/slab.h"
+#include "engines/slab/slab.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -26,11 +26,11 @@
 
 #include "forked.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/metadata.h"
 #include "introspect/totals.h"
 #include "page/large.h"
-#include "slob/statistics.h"
+#include "engines/slob/statistics.h"
 
 /* ---- The machine's edge: page and metadata allocations that fail --------------------------- */
 

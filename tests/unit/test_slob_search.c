@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * A search of engine slob over many pages finds the block, and counts the looks, that a plain walk over
- * all pages of the list does (S7-10, S7-11), whatever it passes over without a look (slob/tree.c).
+ * all pages of the list does (S7-10, S7-11), whatever it passes over without a look (engines/slob/tree.c).
  */
 #include "child.h"
 #include "slob_walk.h"
 
-#include "api/heap.h"
-#include "slob/block.h"
-#include "slob/marks.h"
+#include "heap/heap.h"
+#include "engines/slob/block.h"
+#include "engines/slob/marks.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,9 +8,9 @@
 #include "skip.h"
 #include "steps.h"
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "base/options.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "page/deferred.h"
 #include "percpu/percpu.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "walker.h"
 
 #include "percpu/percpu.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <stdlib.h>
 #include <string.h>

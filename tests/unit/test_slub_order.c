@@ -6,8 +6,8 @@
 #include "child.h"
 #include "order_rows.h"
 
-#include "base/bits.h"
-#include "slub/order.h"
+#include "lang/bits.h"
+#include "engines/slub/order.h"
 
 enum { SHIFT_4K = 12, SHIFT_64K = 16, CPUS_MAX = 4095 };
 

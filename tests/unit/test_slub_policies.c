@@ -12,7 +12,7 @@
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 #include "percpu/percpu.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /*
  * Every transition of a slab in both freeze schemes: its compare-and-swaps and its holds of
  * list_lock against the cost table of the specification (1.7), and what a free in the middle of
- * one does. Built with debug checks, so that the state machine of slub/state.h is checked on the
+ * one does. Built with debug checks, so that the state machine of engines/slub/state.h is checked on the
  * way. One thread; what others do between the read of a state and the swap is put in by the
  * swap hook.
  */
@@ -11,7 +11,7 @@
 #include "walker.h"
 
 #include "percpu/percpu.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <sched.h>
 #include <stdio.h>

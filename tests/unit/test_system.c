@@ -12,11 +12,11 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "base/bits.h"
-#include "base/cpus.h"
-#include "base/nodes.h"
+#include "lang/bits.h"
+#include "machine/cpus.h"
+#include "machine/nodes.h"
 #include "base/options.h"
-#include "base/system.h"
+#include "machine/system.h"
 
 static void check_list(const char *text, unsigned int count, unsigned int limit)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "walk_slab.h"
 
-#include "slab/slab.h"
+#include "engines/slab/slab.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A walk over the slabs of a cache of engine slab that checks SLAB-1 to SLAB-5 (slab/slab.h). The
+ * A walk over the slabs of a cache of engine slab that checks SLAB-1 to SLAB-5 (engines/slab/slab.h). The
  * cache must be at rest.
  */
 #ifndef TESTS_UNIT_WALK_SLAB_H
 #define TESTS_UNIT_WALK_SLAB_H
 
-#include "engine.h"
+#include "engines/engine.h"
 
 struct walk_slab_counts {
         uint64_t full;

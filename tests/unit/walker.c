@@ -4,9 +4,9 @@
 #include "slob_walk.h"
 #include "walk_slab.h"
 
-#include "debug/debug.h"
+#include "engines/debug/debug.h"
 #include "percpu/percpu.h"
-#include "slub/slab.h"
+#include "engines/slub/slab.h"
 
 #include <stdio.h>
 #include <stdlib.h>

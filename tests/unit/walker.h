@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_WALKER_H
 #define TESTS_UNIT_WALKER_H
 
-#include "engine.h"
+#include "engines/engine.h"
 
 struct walk_counts {
         uint64_t slabs;

@@ -6,7 +6,7 @@
  */
 #include "tools/loads/loads.h"
 
-#include "simulator/base/state.h"
+#include "simulator/machine/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

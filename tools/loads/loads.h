@@ -19,7 +19,7 @@
 #ifndef KMEM_TOOLS_LOADS_H
 #define KMEM_TOOLS_LOADS_H
 
-#include "api/heap.h"
+#include "heap/heap.h"
 #include "kmem.h"
 #include "simulator/simulator.h"
 

@@ -13,7 +13,7 @@
  */
 #include "tools/loads/loads.h"
 
-#include "simulator/base/state.h"
+#include "simulator/machine/state.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,7 @@
 #include "tools/loads/loads.h"
 
 #include "page/zone.h"
-#include "simulator/base/state.h"
+#include "simulator/machine/state.h"
 
 #include <errno.h>
 #include <stdio.h>

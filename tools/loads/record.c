@@ -5,8 +5,8 @@
  */
 #include "tools/loads/loads.h"
 
-#include "lab/trace.h"
-#include "simulator/base/state.h"
+#include "tools/trace/trace.h"
+#include "simulator/machine/state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef KMEM_TOOLS_RECORD_H
 #define KMEM_TOOLS_RECORD_H
 
-#include "lab/lives.h"
+#include "tools/trace/lives.h"
 
 #include <stdio.h>
 

@@ -8,8 +8,8 @@
 #include "base/metadata.h"
 #include "introspect/counters.h"
 #include "introspect/totals.h"
-#include "slob/statistics.h"
-#include "slub/state.h"
+#include "engines/slob/statistics.h"
+#include "engines/slub/state.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #define KMEM_TOOLS_REPLAY_HEAP_H
 
 #include "page/zone.h"
-#include "slob/slob.h"
+#include "engines/slob/slob.h"
 #include "tools/replay/steps.h"
 
 /* What the objects that live were asked for. */

@@ -8,7 +8,7 @@
 
 #include "tools/replay/heap.h"
 
-#include "slob/statistics.h"
+#include "engines/slob/statistics.h"
 
 struct plan {
         unsigned int cpus;

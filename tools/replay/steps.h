@@ -6,8 +6,8 @@
 #ifndef KMEM_TOOLS_REPLAY_STEPS_H
 #define KMEM_TOOLS_REPLAY_STEPS_H
 
-#include "api/heap.h"
-#include "lab/trace.h"
+#include "heap/heap.h"
+#include "tools/trace/trace.h"
 #include "page/large.h"
 
 /* What objects come from, by the number in a step. */

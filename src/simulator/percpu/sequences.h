@@ -6,7 +6,7 @@
 #ifndef KMEM_PERCPU_SEQUENCES_H
 #define KMEM_PERCPU_SEQUENCES_H
 
-#include "base/state.h"
+#include "machine/state.h"
 
 #include <string.h>
 

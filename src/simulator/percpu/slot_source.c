@@ -5,8 +5,8 @@
  */
 #include "percpu/slot_source.h"
 
-#include "base/message.h"
-#include "base/system.h"
+#include "machine/message.h"
+#include "machine/system.h"
 #include "percpu/area.h"
 
 struct kmem_inline_layout fast;

@@ -3,7 +3,7 @@
 #ifndef KMEM_RECORD_RECORD_H
 #define KMEM_RECORD_RECORD_H
 
-#include "base/compiler.h"
+#include "lang/compiler.h"
 
 struct record_event;
 

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Debug caches of engine slub: caches with any of F, Z, P, U, T (S10-01).
+ *
+ * Nothing of theirs is kept for a CPU: no sheaf, no CPU slab, no CPU partial list. Their pairs stay
+ * cold, so each call comes to the back end, which takes one object from a slab of the node's
+ * partial list, or gives it back to its slab, under list_lock (S1-22, S1-34).
+ *
+ * Invariants:
+ *  DEBUG-1  The state word of a slab changes by plain stores under its node's list_lock, once it
+ *           can be found there; frozen is set in DISABLED slabs only.
+ *  DEBUG-2  A slab hangs on its node's partial list if it has a listed free object, else on the
+ *           full list, or it is DISABLED and on neither. Its counts, too, change under list_lock.
+ *  DEBUG-3  The free list runs through the objects' free pointers (S4-05), which programs can
+ *           overwrite: a pointer is followed only if a free object of the slab starts there. Which
+ *           objects are free is said by the index table: INDEX_END for these, else in-use. An
+ *           object that is marked free and is not on the list was lost to a corrupt pointer.
+ *  DEBUG-4  What the program may not write is checked, and what is found wrong is reported,
+ *           counted and put right. Reports are gathered under list_lock and written after it: they
+ *           name functions, for which the dynamic linker takes a lock that comes before ours.
+ */
+#ifndef KMEM_DEBUG_DEBUG_H
+#define KMEM_DEBUG_DEBUG_H
+
+#include "engines/engine.h"
+
+struct page;
+
+/* flags.c: @flags with those that option debug gives a cache of this name (S9-20 to S9-22). */
+KMEM_HIDDEN uint32_t debug_flags(const char *name, uint32_t flags);
+/* Whether option debug asks for the mark of fault injection. */
+KMEM_HIDDEN bool debug_marks_failslab(const char *name, uint32_t flags);
+
+/* layout.c: the stride, with all that lies around an object, of a debug cache (4.1). */
+KMEM_HIDDEN uint32_t debug_layout(struct kmem_cache *cache);
+
+/* slab.c: makes the objects and the free list of a new slab that nobody else knows. */
+KMEM_HIDDEN void debug_setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t objects);
+/* Before the pages of an empty slab go: its objects are checked a last time (S1-59). */
+KMEM_HIDDEN void debug_release_slab(struct kmem_cache *cache, struct page *slab);
+/* The free object behind one on the list, INDEX_END at the end; for tests. */
+KMEM_HIDDEN uint32_t debug_next(const struct kmem_cache *cache, const struct page *slab,
+                                uint32_t index);
+
+/* take.c, give.c: operations of the engine. Objects move one by one. */
+KMEM_HIDDEN unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot,
+                                    void **objects, unsigned int count, int node);
+KMEM_HIDDEN void debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                            unsigned int count);
+
+/*
+ * request.c: of a kmalloc cache with flag U, the size that was asked for; of other caches the
+ * object's. Bytes from there on to the end of the object belong to the right red zone (flag Z).
+ */
+KMEM_HIDDEN bool debug_has_request(const struct kmem_cache *cache);
+KMEM_HIDDEN uint32_t debug_request(const struct kmem_cache *cache, const void *object);
+/* By whoever holds the object, which keeps its first bytes. */
+KMEM_HIDDEN void debug_set_request(struct kmem_cache *cache, void *object, size_t bytes);
+
+/* report.c: flag U: says who took an object that is about to be freed to another cache (S8-42). */
+KMEM_HIDDEN void debug_report_stranger(struct kmem_cache *cache, void *object);
+
+/* validate.c: checks all slabs that are on lists (S10-30); returns their number. */
+KMEM_HIDDEN uint64_t debug_validate(struct kmem_cache *cache);
+/* Names the objects still in use in the slabs that are left (S8-08); returns their number. */
+KMEM_HIDDEN uint64_t debug_report_leftovers(struct kmem_cache *cache);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Reports in the kernel's format (10.3): gathered under list_lock, written after it by one write(2).
+ * One of them serves one call, with however many errors that finds.
+ */
+#ifndef KMEM_DEBUG_REPORT_H
+#define KMEM_DEBUG_REPORT_H
+
+#include "base/depot.h"
+#include "engines/engine.h"
+
+/* Who called. */
+struct debug_caller {
+        uintptr_t address; /* 0: not known */
+        const struct stack *stack;
+};
+
+enum { REPORT_SMALL_BYTES = 256, REPORT_LEAST_BYTES = 16 << 10, REPORT_MOST_BYTES = 4 << 20 };
+
+struct debug_report {
+        struct kmem_cache *cache;
+        struct debug_caller caller;
+        char *text; /* from the metadata arena, or small */
+        size_t used;
+        size_t bytes;
+        bool failed; /* there are errors in it */
+        bool cut;    /* there was no room for all of it */
+        char small[REPORT_SMALL_BYTES];
+};
+
+/*
+ * Whose stack a call notes or prints; nobody's if the cache does neither. Walked once for all objects of
+ * the call, since that takes longer than all else. No lock may be held.
+ */
+KMEM_HIDDEN struct debug_caller report_caller(const struct kmem_cache *cache);
+/* The caller is not known; it is looked for when errors are written. */
+KMEM_HIDDEN void report_begin(struct debug_report *report, struct kmem_cache *cache);
+/* Writes what has been gathered, and ends the process after errors if option debug_abort says so. */
+KMEM_HIDDEN void report_send(struct debug_report *report);
+
+/* Text as it is. */
+KMEM_HIDDEN void report_add(struct debug_report *report, const char *format, ...) KMEM_PRINTF(2, 3);
+/* A name that the program gave, without line ends, a terminal's controls and marks of functions. */
+KMEM_HIDDEN void report_add_name(struct debug_report *report, const char *name);
+/* The name of a function, found when the report is written. */
+KMEM_HIDDEN void report_add_symbol(struct debug_report *report, uintptr_t address);
+/* A hex dump, 16 bytes a line. */
+KMEM_HIDDEN void report_add_bytes(struct debug_report *report, const char *what,
+                                  const uint8_t *start, size_t bytes);
+
+/* One error more, for the cache's count. */
+KMEM_HIDDEN void report_count(struct debug_report *report);
+/* An error of an object, or with NULL of its slab: everything there is to know about it. */
+KMEM_HIDDEN void report_error(struct debug_report *report, struct page *slab, void *object,
+                              const char *format, ...) KMEM_PRINTF(4, 5);
+/* The same, not counted: the count was another line's. */
+KMEM_HIDDEN void report_show(struct debug_report *report, struct page *slab, void *object,
+                             const char *reason);
+/* A repair; counts as an error of its own. */
+KMEM_HIDDEN void report_fix(struct debug_report *report, const char *format, ...) KMEM_PRINTF(2, 3);
+/* Flag T: the line of a call that was done. */
+KMEM_HIDDEN void report_trace(struct debug_report *report, struct page *slab, void *object,
+                              bool alloc);
+/* Flag U: who took and gave back the object. */
+KMEM_HIDDEN void report_add_tracks(struct debug_report *report, void *object);
+
+#endif

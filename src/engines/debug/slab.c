@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A slab of a debug cache: how it begins, its list of free objects, how it ends.
+ */
+#include "engines/debug/object.h"
+
+#include <string.h>
+
+void debug_setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t objects)
+{
+        /* What nothing else is written to stays so: padding, filler, the tail (S4-11). */
+        if (has_flag(cache, SLAB_POISON))
+                memset(page_address(slab), POISON_INUSE, order_bytes(slab->order));
+        for (uint32_t index = 0; index < objects; index++) {
+                void *object = slab_object(cache, slab, index);
+
+                slab_set_next(slab, objects, index, INDEX_END);
+                object_init(cache, object, false);
+                *free_pointer_place(cache, object) =
+                        index + 1 < objects ? slab_object(cache, slab, index + 1) : NULL;
+                if (has_flag(cache, SLAB_STORE_USER))
+                        memset(object_track(cache, object, TRACK_ALLOC), 0,
+                               TRACKS * sizeof(struct track));
+                if (debug_has_request(cache))
+                        *request_place(cache, object) = cache->object_size;
+        }
+}
+
+uint32_t debug_next(const struct kmem_cache *cache, const struct page *slab, uint32_t index)
+{
+        uint32_t next;
+
+        return free_index(cache, slab, *free_pointer_place(cache, slab_object(cache, slab, index)),
+                          &next)
+                       ? next
+                       : INDEX_END;
+}
+
+bool slab_check(struct debug_report *report, struct page *slab)
+{
+        const struct kmem_cache *cache = report->cache;
+        struct slab_state state = state_read(slab);
+        uint8_t *start = page_address(slab);
+        size_t used = (size_t)state.objects * cache->size;
+        size_t bytes = order_bytes(slab->order);
+        uint8_t *fault;
+        uint8_t *last = start + bytes - 1;
+
+        if (state.frozen)
+                return false;
+        if (!has_flag(cache, SLAB_POISON))
+                return true;
+        fault = first_other(start + used, POISON_INUSE, bytes - used);
+        if (likely(!fault))
+                return true;
+        while (*last == POISON_INUSE)
+                last--;
+        report_error(report, slab, NULL, "Padding overwritten. 0x%016lx-0x%016lx @offset=%zu",
+                     (unsigned long)(uintptr_t)fault, (unsigned long)(uintptr_t)last,
+                     (size_t)(fault - start));
+        report_add_bytes(report, "Padding  ", fault, (size_t)(last - fault) + 1);
+        report_fix(report, "Restoring slab padding 0x%016lx-0x%016lx=0x%x",
+                   (unsigned long)(uintptr_t)fault, (unsigned long)(uintptr_t)last, POISON_INUSE);
+        memset(fault, POISON_INUSE, (size_t)(last - fault) + 1);
+        return true;
+}
+
+void slab_check_list(struct debug_report *report, struct page *slab)
+{
+        const struct kmem_cache *cache = report->cache;
+        struct slab_state state = state_read(slab);
+        uint32_t index = state.head;
+        uint32_t listed = 0;
+
+        while (index != INDEX_END) {
+                void *object = slab_object(cache, slab, index);
+                void **place = free_pointer_place(cache, object);
+                bool valid = free_index(cache, slab, *place, &index);
+
+                listed++;
+                if (valid && (index == INDEX_END || listed < state.objects))
+                        continue;
+                /* What it led to is lost; two objects may also lead to one. */
+                report_error(report, slab, object, "Freechain corrupt");
+                *place = NULL;
+                break;
+        }
+        if (state.inuse + listed == state.objects)
+                return;
+        report_error(report, slab, NULL, "Wrong object count. Counter is %u but counted were %u",
+                     state.inuse, state.objects - listed);
+        state.inuse = state.objects - listed;
+        state_write(slab, state);
+        report_fix(report, "Object count adjusted");
+}
+
+void debug_release_slab(struct kmem_cache *cache, struct page *slab)
+{
+        uint32_t objects = slab_objects(slab);
+        struct debug_report report;
+
+        if (!has_flag(cache, SLAB_CONSISTENCY_CHECKS))
+                return;
+        report_begin(&report, cache);
+        slab_check(&report, slab);
+        for (uint32_t index = 0; index < objects; index++)
+                object_check(&report, slab, slab_object(cache, slab, index), false);
+        report_send(&report);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the back ends share.
+ */
+#include "engines/engine.h"
+
+#include "machine/message.h"
+#include "base/options.h"
+#include "kmem.h"
+
+/* The kernel's slab minimum alignment on 64-bit machines (S4-21). */
+enum { WORD = 8, HWCACHE_LINE = 64 };
+
+/* HWCACHE_ALIGN asks for the least fraction of a line that holds the object. */
+uint32_t engine_align(const struct kmem_cache *cache)
+{
+        uint32_t align = max_of(cache->align, (uint32_t)WORD);
+
+        if (cache->flags & SLAB_HWCACHE_ALIGN) {
+                uint32_t line = HWCACHE_LINE;
+
+                while (cache->object_size <= line / 2)
+                        line /= 2;
+                align = max_of(align, line);
+        }
+        return (uint32_t)round_up(align, WORD);
+}
+
+void engine_bad_free(const struct kmem_cache *cache, const void *object, const char *wrong)
+{
+        if (options.bad_free == BAD_FREE_ABORT)
+                message_fatal("free of %p to cache \"%s\": it %s", object, cache->name, wrong);
+        message("free of %p to cache \"%s\": it %s; ignored", object, cache->name, wrong);
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The one interface between the per-CPU layer and the back ends, and the record of a cache.
+ *
+ * A back end keeps slabs. The per-CPU layer asks it for a sheaf's worth of objects at a time
+ * and gives objects back the same way; neither side knows the other's structures.
+ */
+#ifndef KMEM_ENGINE_H
+#define KMEM_ENGINE_H
+
+/* In angle brackets, so that the simulator's is found where that comes first. */
+#include <machine/lock.h>
+
+#include "lang/list.h"
+#include "registry/registry.h"
+#include "machine/system.h"
+#include "page/page.h"
+
+enum {
+        CACHES_MAX = 4096, /* indexes 1..4095; index 0 is "no cache" */
+        PAIR_SHIFT = 4,    /* a pair of sheaf pointers is 16 bytes */
+        CACHE_NAME_BYTES = 48,
+        REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
+        ENGINE_NO_OBJECT = 0xffff,       /* an empty CPU freelist */
+};
+
+#define FREE_POINTER_ANYWHERE UINT32_MAX
+
+/*
+ * What a back end keeps for one slot and one cache (the kernel's per-CPU record, S1-03). The
+ * lock is the slot cache lock; it replaces the kernel's local lock and is contended only when a
+ * thread migrates in the middle of a slow path.
+ */
+struct engine_slot {
+        struct lock lock;
+        uint32_t freelist; /* index of the first object on the CPU freelist, or
+                                ENGINE_NO_OBJECT */
+        uint32_t carved;   /* objects of the CPU slab below this index have been handed out or
+                                linked; room from here on exists only in a CPU slab */
+        uint32_t partial;  /* CPU partial list, page number of its head, 0 empty */
+        struct page *slab; /* CPU slab or NULL */
+        uint64_t taken;    /* objects that left the back end through this slot, cumulative */
+        uint64_t given;    /* objects that came back through it, cumulative */
+        struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
+        struct registry_slot *figures;  /* taken and given for others to see, or NULL */
+};
+
+/* Slabs of one cache on one NUMA node (S1-05). */
+struct engine_node {
+        struct lock list_lock;
+        struct page_list partial;      /* NODE partial slabs, head first; under list_lock */
+        struct page_list full;         /* slub: FULL slabs of debug caches; under list_lock */
+        uint64_t disabled;             /* slub: slabs that debugging took out; under list_lock */
+        uint64_t slabs;                /* all slabs of the node; atomic adds */
+        uint64_t objects;              /* capacity of all slabs; atomic adds */
+        struct registry_node *figures; /* slabs, objects and lists for others to see, or NULL */
+        uint64_t shrinks;    /* slub: list_lock acquisitions by shrink, by no slot (T20) */
+        uint32_t purge_next; /* slub: partial slab that purging goes on with, page number, 0:
+                                       none; under list_lock */
+};
+
+/* Slub: after a slab of the node has come or gone. */
+static inline void node_show_slabs(struct engine_node *node)
+{
+        struct registry_node *figures;
+
+        registry_fence();
+        figures = load_acquire(&node->figures);
+        while (figures) {
+                uint64_t slabs = load_relaxed(&node->slabs);
+                uint64_t objects = load_relaxed(&node->objects);
+
+                /* As registry_show, for two values with one fence. */
+                store_relaxed(&figures->objects, objects);
+                __atomic_exchange_n(&figures->slabs, slabs, __ATOMIC_SEQ_CST);
+                registry_fence();
+                if (load_relaxed(&node->slabs) == slabs && load_relaxed(&node->objects) == objects)
+                        break;
+        }
+}
+
+static inline void node_show_partial_locked(struct engine_node *node)
+{
+        struct registry_node *figures = load_acquire(&node->figures);
+
+        if (figures)
+                store_relaxed(&figures->partial, (uint64_t)node->partial.length);
+}
+
+/* Counts objects that leave a back end; the slot cache lock is held. */
+static inline void slot_count_taken(struct engine_slot *slot, uint64_t objects)
+{
+        struct registry_slot *figures = load_acquire(&slot->figures);
+
+        add_owned(&slot->taken, objects);
+        if (figures)
+                store_relaxed(&figures->taken, slot->taken);
+}
+
+/* The same without the lock. */
+static inline void slot_count_taken_unlocked(struct engine_slot *slot, uint64_t objects)
+{
+        struct registry_slot *figures;
+
+        add_relaxed(&slot->taken, objects);
+        registry_fence();
+        figures = load_acquire(&slot->figures);
+        if (figures)
+                registry_show(&figures->taken, &slot->taken);
+}
+
+/* Counts objects that come back; without a lock. */
+static inline void slot_count_given(struct engine_slot *slot, uint64_t objects)
+{
+        struct registry_slot *figures;
+
+        add_relaxed(&slot->given, objects);
+        registry_fence();
+        figures = load_acquire(&slot->figures);
+        if (figures)
+                registry_show(&figures->given, &slot->given);
+}
+
+/* How far reclaim has come with a cache that nobody uses (heap/reclaim.c); under cache_mutex. */
+enum quiet_stage { QUIET_NEW, QUIET_SHRUNK, QUIET_PURGED };
+struct cache_quiet {
+        uint64_t activity; /* percpu_activity when it changed last */
+        uint64_t since_ms; /* when that was seen */
+        enum quiet_stage stage;
+        unsigned int node; /* QUIET_SHRUNK: the node that is being purged */
+};
+
+struct engine;
+struct barn;
+struct slub_counters;
+
+struct kmem_cache {
+        uint32_t pair_offset;  /* index << PAIR_SHIFT; the page map's value */
+        uint32_t sheaf_offset; /* the pair with the sheaves: pair_offset, or if the cache is
+                                      closed one that only slow paths know; relaxed */
+        uint32_t object_size;  /* what the user asked for; grows with aliases */
+        uint32_t
+                usable_bytes; /* of each object, as malloc_usable_size has it; 0: the engine, debugging
+                                      or marks (percpu/handed.h) know more of it. Beside what finds
+                                      the cache */
+        const struct engine *engine;
+        uint32_t size; /* stride: object size with alignment (S4-08) */
+        uint32_t align;
+        uint32_t flags;            /* SLAB_* */
+        uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
+                                      time, relaxed; a sheaf keeps the capacity it was made with */
+        uint32_t sheaf_room;       /* every sheaf's memory holds as many: the most that the capacity
+                                      may become; 0 with CACHING_ARRAY, where each array's memory
+                                      holds what its own capacity says */
+        uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
+        uint32_t start_step;       /* bytes that two objects' starts are at least apart */
+        uint32_t start_reciprocal; /* to divide an offset in a page by start_step */
+        void (*ctor)(void *object);
+        uint32_t useroffset;
+        uint32_t usersize;
+
+        /* slub (S1-06) */
+        uint64_t reciprocal; /* to divide an offset in a slab by size */
+        uint32_t slab_mask;  /* bits of an address that say where in its slab it lies; 0: not all
+                                   slabs are alike, or aligned to their size, or begin with an
+                                   object, so that only the engine knows; relaxed, and 0 for good
+                                   before the first slab that is different is made */
+        uint32_t order;      /* preferred order */
+        uint32_t objects;    /* objects of a slab of that order */
+        uint32_t min_order;  /* fallback when memory is short */
+        uint32_t min_order_objects;
+        uint32_t slab_pages;  /* of each slab; 0: as many as its order says, aligned to its size */
+        bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
+        bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
+        bool freeze_eagerly;  /* slabs on them are frozen */
+        bool debug;           /* any of F, Z, P, U, T: nothing is kept for a CPU (S10-01) */
+        bool poisons_objects; /* SLAB_POISON reaches the objects themselves (S4-02) */
+        uint32_t cpu_partial; /* objects, as the user sees it (S2-11) */
+        uint32_t cpu_partial_slabs;
+        uint32_t counters_bytes; /* of a slot's statistics; 0: not counted */
+        size_t min_partial;      /* empty slabs kept while fewer partial slabs exist (S1-35) */
+        uint32_t inuse;          /* end of an object and of its right red zone (S4-04) */
+        uint32_t red_left_pad;   /* bytes in front of each object (S4-07) */
+        uint32_t free_pointer;   /* debug caches: its offset in an object (S4-05); until setup
+                                      what the creator asks for, or FREE_POINTER_ANYWHERE */
+        uint64_t debug_errors;   /* reports and repairs so far (10.5) */
+
+        /* slab (S6-04); objects, order and reciprocal serve it too */
+        uint32_t batchcount; /* objects that a refill or a flush of an array moves; relaxed */
+        uint32_t shared;     /* capacity of a node's shared array, in batchcounts; under
+                                      cache_mutex */
+
+        uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07); relaxed */
+        uint64_t defrag_random;            /* state of what decides by it; relaxed */
+
+        /* What attributes keep for parts that do not exist yet; under cache_mutex. */
+        bool failslab;    /* marked for fault injection */
+        bool skip_kfence; /* not to be sampled */
+
+        void *engine_data; /* whatever else the back end keeps, NULL at first */
+        struct barn *barn; /* one for each node */
+        struct cache_quiet quiet;
+        uint64_t birth;                 /* counts caches made; newer ones have greater ones */
+        uint32_t references;            /* 1 + aliases; under cache_mutex */
+        struct registry_cache *figures; /* for others to see, or NULL */
+        struct list list;               /* all caches, newest first; under cache_mutex */
+        char name[CACHE_NAME_BYTES];
+
+        /* Last: of a record that was allocated only the first system_nodes() are there. */
+        struct engine_node node[NODES_MAX];
+};
+
+static inline size_t cache_record_bytes(void)
+{
+        return offsetof(struct kmem_cache, node) + system_nodes() * sizeof(struct engine_node);
+}
+
+/* Pages of a slab with that order. */
+static inline size_t pages_of_slab(const struct kmem_cache *cache, unsigned int order)
+{
+        return cache->slab_pages ? cache->slab_pages : order_pages(order);
+}
+
+static inline uint32_t cache_index(const struct kmem_cache *cache)
+{
+        return cache->pair_offset >> PAIR_SHIFT;
+}
+
+/*
+ * A closed cache's own pair is cold for good in every slot, so that each of its operations takes
+ * a slow path, where something is done about the object before it goes to a sheaf or after it
+ * left one. Caches are closed when they are made or later, never opened.
+ */
+static inline bool cache_is_closed(const struct kmem_cache *cache)
+{
+        return load_relaxed(&cache->sheaf_offset) != cache->pair_offset;
+}
+
+/* Slabs of one cache on one node. */
+struct engine_node_report {
+        uint64_t slabs;
+        uint64_t objects;       /* capacity of all slabs */
+        uint64_t partial_slabs; /* on the node partial list */
+        uint64_t partial_inuse; /* objects in use in those */
+        uint64_t listed_free;   /* free objects in slabs on lists of the node; those in CPU slabs
+                                      and on CPU partial lists are none of them */
+        uint64_t cpu_slabs;     /* CPU slabs, and CPU partial slabs of slots that have one */
+};
+
+/* Figures of one cache; exact at rest, never torn while running. */
+struct engine_report {
+        struct engine_node_report node[NODES_MAX];
+        uint64_t taken; /* objects handed to the per-CPU layer, cumulative */
+        uint64_t given; /* objects it gave back, cumulative */
+        /* Only where objects of one cache differ in size; else they are objects times stride. */
+        bool has_bytes;
+        uint64_t bytes_inuse;
+        uint64_t bytes_free;
+        uint64_t free_slabs;     /* slab: slabs without an object in use, kept on a list */
+        uint64_t shared_objects; /* slab: free objects in shared arrays */
+        uint32_t limit;          /* slab: the tunables; 0 in other engines */
+        uint32_t batchcount;
+        uint32_t shared;
+};
+
+/* The sum of the nodes. */
+static inline struct engine_node_report engine_report_total(const struct engine_report *report)
+{
+        struct engine_node_report total = {0};
+
+        for (unsigned int number = 0; number < NODES_MAX; number++) {
+                const struct engine_node_report *node = &report->node[number];
+
+                total.slabs += node->slabs;
+                total.objects += node->objects;
+                total.partial_slabs += node->partial_slabs;
+                total.partial_inuse += node->partial_inuse;
+                total.listed_free += node->listed_free;
+                total.cpu_slabs += node->cpu_slabs;
+        }
+        return total;
+}
+
+/* What a slot keeps in front of a back end. */
+enum engine_caching {
+        CACHING_SHEAVES, /* two sheaves, a stock and a barn */
+        CACHING_ARRAY,   /* one array, refilled and flushed in part (S6-01) */
+        CACHING_NONE,    /* nothing: every call goes to the back end */
+};
+
+/*
+ * Operations of a back end. @slot belongs to the cache; NULL is not allowed. All may take and
+ * drop the slot cache lock and the locks below it; none may be called with one of those held.
+ */
+struct engine {
+        const char *name;
+        const char *title; /* the name as the kernel's messages have it */
+        enum engine_caching caching;
+        /*
+         * NULL if each cache has pages of its own. Else the caches of the back end share their
+         * pages: this record stands in the page map for all of them, and given to `give` it
+         * means that the caller does not know the cache. Such caches have CACHING_NONE.
+         */
+        struct kmem_cache *shared;
+        /*
+         * Computes layout and defaults from object_size, align and flags; with CACHING_ARRAY also
+         * sheaf_capacity. Returns 0 or an errno.
+         */
+        int (*setup)(struct kmem_cache *cache);
+        /*
+         * Hands out up to @count objects; returns how many, 0 only without memory. They fill
+         * the front of @objects so that a sheaf, popped from its end, hands them out in the back
+         * end's order.
+         */
+        unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                             unsigned int count);
+        /*
+         * Whether take would make a slab for so many objects: a hint, since others may take and free
+         * meanwhile. CACHING_SHEAVES only.
+         */
+        bool (*would_grow)(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count);
+        /*
+         * One object of a slab of node @node, which is below system_nodes(); NULL without memory
+         * there. A back end that knows no nodes has neither of these two.
+         */
+        void *(*take_on_node)(struct kmem_cache *cache, struct engine_slot *slot, int node);
+        /* The node of an object that the caller holds. */
+        int (*node_of)(const struct kmem_cache *cache, const void *object);
+        /*
+         * Takes objects back. Wrong ones are reported and left out; those of other caches are not
+         * among them, or with finds_foreign go to object_give_to_own. @objects is clobbered.
+         */
+        void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                     unsigned int count);
+        bool finds_foreign; /* but not with debug */
+        /*
+         * Only where kmalloc and malloc get blocks of exact sizes, else NULL: memory for @size
+         * bytes (not 0), counted as an object of @cache, the cache of a size class. @align is a
+         * power of two up to a page, or 0 for the back end's own rule for kmalloc.
+         */
+        void *(*alloc_bytes)(struct kmem_cache *cache, size_t size, size_t align, bool zero);
+        /* With it: usable bytes of what such a request gets; from a page on it is a large block. */
+        size_t (*usable_bytes)(size_t size, size_t align);
+        /* With it: usable bytes of the block that starts at the address, 0 if none does. */
+        size_t (*block_bytes)(const void *address);
+        /* With it: takes such a block back, and returns NULL or what is wrong with the address. */
+        const char *(*free_bytes)(void *block);
+        /*
+         * CACHING_ARRAY only. flush_count: how many objects leave an array of @size objects, which
+         * is full, to make room for @wanted others: so many flushes as are needed, but no further
+         * one when all the array has will leave. It may be more than the array has.
+         * flush: takes these back; unlike give, it may keep them in a shared array. reap: what
+         * is due at times on the caller's node (S6-60). take, give and flush of such an engine
+         * leave the slot cache lock alone, so they may be called with it held, except take of a
+         * cache with a constructor.
+         */
+        unsigned int (*flush_count)(struct kmem_cache *cache, unsigned int size,
+                                    unsigned int wanted);
+        void (*flush)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                      unsigned int count);
+        void (*reap)(struct kmem_cache *cache, uint64_t now_ms);
+        /* Calls a function on locks of the cache besides those declared here; may be NULL. */
+        void (*each_lock)(struct kmem_cache *cache, void (*act)(struct lock *));
+        /* Puts what the slot holds (CPU slab, CPU partial list) on the node lists. */
+        void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
+        /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
+        bool (*shrink)(struct kmem_cache *cache);
+        /*
+         * Goes on giving back free pages inside slabs of one node that also hold objects: of up to
+         * @slabs slabs. Adds to @bytes; true when it has come to the end. NULL: it has none.
+         */
+        bool (*purge)(struct kmem_cache *cache, unsigned int node, unsigned int slabs,
+                      size_t *bytes);
+        /*
+         * Last call for a cache: frees empty slabs and what setup made, and reports what is left;
+         * true if slabs remain, and then everything stays for frees that may still come.
+         */
+        bool (*teardown)(struct kmem_cache *cache);
+        /* Adds the cache's node figures to @report. */
+        void (*report)(struct kmem_cache *cache, struct engine_report *report);
+        /* Adds one slot's figures. */
+        void (*report_slot)(struct kmem_cache *cache, struct engine_slot *slot,
+                            struct engine_report *report);
+        /* Whether @address is the start of an object of this cache. */
+        bool (*is_object)(const struct kmem_cache *cache, const void *address);
+};
+
+extern KMEM_HIDDEN const struct engine slub_engine;
+extern KMEM_HIDDEN const struct engine slob_engine;
+
+/* The one lock of the slob back end (S7-03), here for fork. */
+extern KMEM_HIDDEN struct lock slob_lock;
+extern KMEM_HIDDEN const struct engine slab_engine;
+
+/* In the order of option engine's values. */
+static inline const struct engine *engine_by_number(uint64_t number)
+{
+        static const struct engine *const engines[] = {&slub_engine, &slob_engine, &slab_engine};
+
+        return engines[number];
+}
+
+/* engines/engine.c: what back ends share */
+
+/* Alignment of a cache's objects: what was asked for, HWCACHE_ALIGN and the word (S4-20). */
+KMEM_HIDDEN uint32_t engine_align(const struct kmem_cache *cache);
+/* Reports an object that cannot be given back, as option bad_free says. */
+KMEM_HIDDEN void engine_bad_free(const struct kmem_cache *cache, const void *object,
+                                 const char *wrong);
+/*
+ * percpu/stock.c: an object that was freed to @cache, but in the page map is another cache's, goes to
+ * that one, with a message (S8-42). No lock may be held.
+ */
+KMEM_HIDDEN void object_give_to_own(struct kmem_cache *cache, void *object);
+
+enum { RECIPROCAL_SHIFT = 40 };
+
+/* Whether an object of the cache starts at an address in its pages, in use or not. */
+static inline bool cache_is_object(const struct kmem_cache *cache, const void *address)
+{
+        uint32_t mask = load_relaxed(&cache->slab_mask);
+        uint64_t offset = (uintptr_t)address & mask;
+        uint64_t index = (offset * cache->reciprocal) >> RECIPROCAL_SHIFT;
+
+        if (unlikely(!mask))
+                return cache->engine->is_object(cache, address);
+        return index * cache->size == offset && index < cache->objects;
+}
+
+#endif

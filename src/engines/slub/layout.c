@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Stride, slab order and list limits of a cache (S3, S4).
+ */
+#include "engines/slub/slab.h"
+
+#include "base/options.h"
+#include "engines/debug/debug.h"
+#include "engines/slub/order.h"
+
+#include <errno.h>
+
+enum { WORD = 8 };
+
+_Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allocator's limit");
+
+/*
+ * Two objects more than one-byte table entries can name would double the table: 6% of a slab
+ * of 16-byte objects against 0.8% for leaving the two out.
+ */
+static uint32_t order_objects(unsigned int order, uint32_t size)
+{
+        size_t objects = min_of(order_bytes(order) / size, (size_t)SLAB_OBJECTS_MAX);
+
+        if (objects > NARROW_OBJECTS_MAX && objects <= NARROW_OBJECTS_MAX + 2)
+                objects = NARROW_OBJECTS_MAX;
+        return (uint32_t)objects;
+}
+
+/*
+ * Objects in a slab of a class of the finer table. The kernel's rule gives 12 or 16 with few CPUs,
+ * and what a slab costs to come and go is then most of what its objects cost.
+ */
+enum { FINE_OBJECTS = 32 };
+
+/* A class of the finer table, which no kernel has. */
+static bool is_fine_class(const struct kmem_cache *cache)
+{
+        return cache->flags & SLAB_KMALLOC && options.classes != CLASSES_KERNEL;
+}
+
+/* With the CPU count of this moment: a cache keeps the order it was made with (S3-11, S3-14). */
+static unsigned int calculate_order(const struct kmem_cache *cache)
+{
+        bool fine = is_fine_class(cache);
+        struct order_rules rules = {
+                .rule = (enum order_rule)options.order_rule,
+                .page_shift = PAGE_SHIFT,
+                .cpus = system_cpus((enum cpu_count)options.order_cpus),
+                .min_order = (unsigned int)options.slub_min_order,
+                .max_order = (unsigned int)options.slub_max_order,
+                .min_objects = (uint32_t)options.slub_min_objects,
+        };
+
+        if (fine && !rules.min_objects)
+                rules.min_objects = FINE_OBJECTS;
+        return fine && cache->size > PAGE_SIZE ? slub_order_tight(cache->size, &rules)
+                                               : slub_order(cache->size, &rules);
+}
+
+/* The fewest objects whose pages have at most a 32nd to spare. */
+static bool lay_out_pages(struct kmem_cache *cache)
+{
+        size_t objects = 0;
+        size_t bytes;
+
+        if (!is_fine_class(cache) || cache->debug || cache->size <= PAGE_SIZE)
+                return false;
+        do {
+                objects++;
+                bytes = round_up(objects * cache->size, PAGE_SIZE);
+        } while ((bytes - objects * cache->size) * 32 > bytes);
+        cache->slab_pages = (uint32_t)(bytes >> PAGE_SHIFT);
+        cache->order = cache->min_order = get_order(bytes);
+        cache->objects = cache->min_order_objects = (uint32_t)objects;
+        return true;
+}
+
+/* The kernel's: a power of two of pages. False if no order is large enough. */
+static bool lay_out_order(struct kmem_cache *cache)
+{
+        cache->order = calculate_order(cache);
+        if (cache->order > ORDER_MAX)
+                return false;
+        cache->objects = order_objects(cache->order, cache->size);
+        cache->min_order = get_order(cache->size);
+        cache->min_order_objects = order_objects(cache->min_order, cache->size);
+        return true;
+}
+
+enum { FEW_PARTIAL = 2 };
+
+/*
+ * S1-09; pages of slabs that hold an object or a few are sooner of use to other classes. Without a slab
+ * to keep, those of one object never see a list.
+ */
+static size_t default_min_partial(const struct kmem_cache *cache)
+{
+        if (cache->slab_pages)
+                return cache->objects > 1 ? FEW_PARTIAL : 0;
+        return min_of(max_of((fls(cache->size) - 1) / 2, 5u), 10u);
+}
+
+static const uint32_t debug_flags_all =
+        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
+
+/* The stride. Only debug caches have more than the object in it. */
+static uint32_t lay_out(struct kmem_cache *cache)
+{
+        cache->debug = (cache->flags & debug_flags_all) != 0;
+        if (cache->debug)
+                return debug_layout(cache);
+        cache->inuse = (uint32_t)round_up(cache->object_size, WORD);
+        cache->red_left_pad = 0;
+        return (uint32_t)round_up(cache->inuse, cache->align);
+}
+
+/* Letter O, given for any cache: nobody gets larger slabs for what debugging stores (S9-23). */
+static bool must_give_up(const struct kmem_cache *cache)
+{
+        return options_given(OPTION_DEBUG) & DEBUG_KEEP_ORDER &&
+               get_order(cache->size) > get_order(cache->object_size);
+}
+
+int slub_setup(struct kmem_cache *cache)
+{
+        uint32_t free_pointer = cache->free_pointer;
+
+        cache->align = engine_align(cache);
+        if (cache->object_size > order_bytes(ORDER_MAX))
+                return EINVAL;
+        cache->size = lay_out(cache);
+        if (must_give_up(cache)) {
+                cache->flags &= ~(SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER);
+                cache->free_pointer = free_pointer;
+                cache->size = lay_out(cache);
+        }
+        cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
+        if (!lay_out_pages(cache) && !lay_out_order(cache))
+                return EINVAL;
+
+        if (!cache->slab_pages && !cache->debug)
+                cache->slab_mask = (uint32_t)order_bytes(cache->order) - 1;
+        cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
+                                                          default_min_partial(cache));
+        slub_setup_cpu_partial(cache);
+        cache->freeze_eagerly =
+                options_for_cache_or(cache->name, OPTION_FREEZE, FREEZE_DELAYED) == FREEZE_EAGER;
+        if (options_for_cache_or(cache->name, OPTION_STATS, 0))
+                cache->counters_bytes = sizeof(struct slub_counters);
+        return 0;
+}

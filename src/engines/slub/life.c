@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Slabs come and go: new, deactivated, discarded, flushed, shrunk, torn down (S1-50 to S1-59).
+ */
+#include "engines/slub/slab.h"
+
+#include "machine/probe.h"
+#include "engines/debug/debug.h"
+#include "page/deferred.h"
+
+/* Once an object, when its slab is made (S8-31): no lock is held, so constructors may allocate. */
+static void construct_objects(struct kmem_cache *cache, struct page *slab, uint32_t objects)
+{
+        for (uint32_t index = 0; cache->ctor && index < objects; index++)
+                cache->ctor(slab_object(cache, slab, index));
+}
+
+/* Whether the table lies in the descriptor of the slab's second page, which is otherwise of no use. */
+static bool table_is_inside(const struct kmem_cache *cache, uint32_t objects)
+{
+        return cache->slab_pages > 1 && slab_table_bytes(objects) <= sizeof(void *);
+}
+
+/* Pages become a slab, which free finds by the page map from then on. */
+static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int order,
+                      uint32_t objects, void *table)
+{
+        struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
+        size_t pages = pages_of_slab(cache, order);
+
+        if (!table) {
+                table = &slab[1].table;
+                slab[1].table = NULL;
+        }
+        slab->table = table;
+        slab->state = state_pack(state);
+        slab->node_partial = 0;
+        slab->prev = 0;
+        if (cache->slab_pages)
+                slab->order = ORDER_EXACT;
+        if (cache->debug) {
+                state.head = 0;
+                slab->state = state_pack(state);
+                debug_setup_slab(cache, slab, objects);
+        }
+        construct_objects(cache, slab, objects);
+        for (uint32_t page = 1; page < cache->slab_pages; page++)
+                store_relaxed(&slab[page].state, (uint64_t)page);
+        store_release(&slab->kind, (uint8_t)PAGE_SLAB);
+        page_map_set(slab, pages, (uint16_t)cache->pair_offset);
+        PROBE4(slab_alloc, cache->name, page_address(slab), objects, pages << PAGE_SHIFT);
+}
+
+static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
+                                    int node, unsigned int count)
+{
+        void *tables[SLABS_AT_ONCE] = {NULL};
+        bool inside = table_is_inside(cache, objects);
+        struct page *first = NULL;
+        unsigned int made = 0;
+
+        if (!inside)
+                count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
+        if (count)
+                first = pages_alloc_many(pages_of_slab(cache, order),
+                                         slab_align_pages(cache, order), node, count, objects == 1);
+        for (struct page *slab = first; slab; slab = page_list_next(slab))
+                slab_make(cache, slab, order, objects, tables[made++]);
+        if (first && !cache->debug)
+                node_count_slabs(slab_node(cache, first), made, (int64_t)made * objects);
+        while (!inside && count > made)
+                metadata_free(tables[--count], slab_table_bytes(objects));
+        return first;
+}
+
+/* Slabs of the preferred order, else of the least one that holds an object (S1-50). */
+struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count)
+{
+        struct page *first;
+
+        debug_check(count == 1 || (count <= SLABS_AT_ONCE && !cache->ctor && !cache->debug));
+        first = slabs_new_order(cache, cache->order, cache->objects, node, count);
+        if (!first && cache->min_order < cache->order) {
+                store_relaxed(&cache->slab_mask, 0);
+                first = slabs_new_order(cache, cache->min_order, cache->min_order_objects, node,
+                                        count);
+        }
+        return first;
+}
+
+/*
+ * The slab is empty, on no list, and nobody's (S1-76). It is gone with this, with its place in the
+ * map; its table and its pages are the caller's.
+ */
+static void slab_unmake(struct kmem_cache *cache, struct page *slab, struct slab_state state)
+{
+        size_t pages = pages_of_slab(cache, slab->order);
+
+        check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
+        PROBE4(slab_free, cache->name, page_address(slab), state.objects, pages << PAGE_SHIFT);
+        if (cache->debug)
+                debug_release_slab(cache, slab);
+        slab_enter(cache, slab, STAGE_TRANSIT, STAGE_GONE);
+        page_map_set(slab, pages, 0);
+        store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
+}
+
+/* Readers may still look at the objects of a type-safe slab, so its pages wait for a grace period (S1-59). */
+static void free_slabs_pages(struct kmem_cache *cache, uint32_t chain, size_t count)
+{
+        if (!(cache->flags & SLAB_TYPESAFE_BY_RCU)) {
+                pages_free_chain(chain, count);
+                return;
+        }
+        while (chain) {
+                struct page *page = page_at(chain);
+
+                chain = page->next;
+                pages_free_deferred(page, count);
+        }
+}
+
+/* The first slabs of a chain that are of one node and order, under one hold of each lock; the rest. */
+static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
+{
+        struct engine_node *node = slab_node(cache, page_at(chain));
+        uint32_t objects = slab_objects(page_at(chain));
+        unsigned int order = page_at(chain)->order;
+        bool inside = table_is_inside(cache, objects);
+        uint32_t pages = 0;
+        int64_t count = 0;
+        void *tables = NULL;
+
+        while (chain) {
+                struct page *slab = page_at(chain);
+                struct slab_state state = state_unpack(load_acquire(&slab->state));
+
+                if (slab_node(cache, slab) != node || slab->order != order)
+                        break;
+                chain = slab->next;
+                slab_unmake(cache, slab, state);
+                if (!inside) {
+                        *(void **)slab->table = tables;
+                        tables = slab->table;
+                }
+                slab->table = NULL;
+                slab->next = pages;
+                pages = page_number(slab);
+                count++;
+        }
+        if (!cache->debug)
+                node_count_slabs(node, -count, -count * objects);
+        if (!inside)
+                metadata_free_chain(tables, slab_table_bytes(objects));
+        free_slabs_pages(cache, pages, pages_of_slab(cache, order));
+        return chain;
+}
+
+void slabs_discard(struct kmem_cache *cache, uint32_t chain)
+{
+        while (chain)
+                chain = slabs_discard_alike(cache, chain);
+}
+
+/*
+ * Links the uncarved room in front of the CPU freelist, ascending, without touching object
+ * memory (SLUB-4).
+ */
+static void link_uncarved(struct engine_slot *slot)
+{
+        struct page *slab = slot->slab;
+        uint32_t objects = slab_objects(slab);
+
+        for (uint32_t index = objects; index-- > slot->carved;) {
+                slab_set_next(slab, objects, index, slot->freelist);
+                slot->freelist = index;
+        }
+        slot->carved = objects;
+}
+
+/* Where a deactivated slab ends (S1-51). */
+enum deactivated { DEACTIVATED_FULL, DEACTIVATED_EMPTY, DEACTIVATED_PARTIAL };
+
+static void count_deactivation(struct engine_slot *slot, enum deactivated result, bool remote_frees,
+                               struct slab_cost *cost)
+{
+        if (remote_frees)
+                count_event(slot, DEACTIVATE_REMOTE_FREES);
+        if (result == DEACTIVATED_FULL)
+                count_event(slot, DEACTIVATE_FULL);
+        else if (result == DEACTIVATED_PARTIAL)
+                count_event(slot, remote_frees ? DEACTIVATE_TO_TAIL : DEACTIVATE_TO_HEAD);
+        else
+                count_event(slot, DEACTIVATE_EMPTY);
+        count_cost(slot, result == DEACTIVATED_PARTIAL ? DEACTIVATE_TO_NODE : DEACTIVATE_OTHER,
+                   cost);
+}
+
+/*
+ * Takes the CPU slab away from the slot, whose lock is held: splices the CPU freelist in front
+ * of the slab's list and unfreezes it in one transition (S1-51).
+ *
+ * Delayed: only then is list_lock taken to link it, so a free in between finds it off all lists
+ * and leaves it (S1-53). Eager: an unfrozen slab off the lists would be taken for one on them, so
+ * list_lock is taken before the swap, and again for each retry (S1-52).
+ */
+void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        struct page *slab = slot->slab;
+        struct engine_node *node = slab_node(cache, slab);
+        uint32_t objects = slab_objects(slab);
+        uint64_t old = load_relaxed(&slab->state);
+        struct slab_cost cost = {0};
+        enum deactivated result;
+        struct slab_state before;
+        struct slab_state after;
+        uint32_t free_count = 0;
+        uint32_t tail = INDEX_END;
+
+        debug_check(lock_is_held(&slot->lock));
+        link_uncarved(slot);
+        for (uint32_t index = slot->freelist; index != INDEX_END;
+             index = slab_next(slab, objects, index)) {
+                tail = index;
+                free_count++;
+        }
+        for (;;) {
+                before = state_unpack(old);
+                after = before;
+                after.frozen = false;
+                after.inuse = before.inuse - free_count;
+                if (tail != INDEX_END) {
+                        slab_set_next(slab, objects, tail, before.head);
+                        after.head = slot->freelist;
+                }
+                /* Racy by design (S1-35): only the limit may be missed by one. */
+                if (after.head == INDEX_END)
+                        result = DEACTIVATED_FULL; /* the next free moves it */
+                else if (after.inuse == 0 &&
+                         load_relaxed(&node->partial.length) >= load_relaxed(&cache->min_partial))
+                        result = DEACTIVATED_EMPTY;
+                else
+                        result = DEACTIVATED_PARTIAL;
+                if (cache->freeze_eagerly && result == DEACTIVATED_PARTIAL)
+                        node_lock(node, &cost);
+                if (slab_swap(cache, slab, &old, after, STAGE_CPU,
+                              result == DEACTIVATED_FULL ? STAGE_FULL : STAGE_TRANSIT, &cost))
+                        break;
+                if (cost.locked)
+                        node_unlock(node, &cost);
+        }
+        store_relaxed(&slot->slab, NULL);
+        slot->freelist = INDEX_END;
+
+        if (result == DEACTIVATED_PARTIAL) {
+                if (!cost.locked)
+                        node_lock(node, &cost);
+                node_add_partial_locked(cache, node, slab, before.head != INDEX_END);
+                node_unlock(node, &cost);
+        }
+        count_deactivation(slot, result, before.head != INDEX_END, &cost);
+        if (result == DEACTIVATED_EMPTY) {
+                count_event(slot, FREE_SLAB);
+                slab_discard(cache, slab);
+        }
+}
+
+void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
+{
+        uint32_t chain;
+
+        lock_take(&slot->lock);
+        if (slot->slab) {
+                count_event(slot, CPUSLAB_FLUSH);
+                slab_deactivate(cache, slot);
+        }
+        chain = slot->partial;
+        slot->partial = 0;
+        lock_drop(&slot->lock);
+        node_put_chain(cache, slot, chain, FLUSH_TO_NODE);
+        pages_release_deferred();
+}
+
+enum { SHRINK_BUCKETS = 32 };
+
+/*
+ * Unlinks the empty slabs of a node, and puts those with few free objects first, the fullest at
+ * the head (S1-57), in one hold of list_lock (T20). Then frees the empty ones.
+ */
+static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
+{
+        struct page_list buckets[SHRINK_BUCKETS] = {0};
+        uint32_t empty = 0;
+        struct page *slab;
+        struct page *next;
+
+        lock_take(&node->list_lock);
+        add_owned(&node->shrinks, 1);
+        /* The list gets another order: a purge that is under way ends early. */
+        node->purge_next = 0;
+        for (slab = page_list_first(&node->partial); slab; slab = next) {
+                struct slab_state state = state_unpack(load_relaxed(&slab->state));
+                uint32_t free_objects = state.objects - state.inuse;
+
+                next = page_list_next(slab);
+                if (state.inuse == 0) {
+                        slab_enter(cache, slab, STAGE_NODE_PARTIAL, STAGE_TRANSIT);
+                        node_remove_partial_locked(node, slab);
+                        if (cache->debug)
+                                node_count_slab(cache, slab, false);
+                        slab->next = empty;
+                        empty = page_number(slab);
+                } else if (free_objects && free_objects <= SHRINK_BUCKETS) {
+                        page_list_remove(&node->partial, slab);
+                        page_list_add_tail(&buckets[free_objects - 1], slab);
+                }
+        }
+        for (unsigned int bucket = SHRINK_BUCKETS; bucket-- > 0;) {
+                while ((slab = page_list_first(&buckets[bucket]))) {
+                        page_list_remove(&buckets[bucket], slab);
+                        page_list_add_head(&node->partial, slab);
+                }
+        }
+        /* What was shown while slabs were in buckets is too few. */
+        node_show_partial_locked(node);
+        lock_drop(&node->list_lock);
+        slabs_discard(cache, empty);
+}
+
+bool slub_shrink(struct kmem_cache *cache)
+{
+        bool remain = false;
+
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                node_shrink(cache, &cache->node[node]);
+                remain |= load_relaxed(&cache->node[node].slabs) != 0;
+        }
+        pages_release_deferred();
+        return remain;
+}
+
+/* Names the objects that are still in use in a slab, the first few of them (S8-08). */
+static void report_leftovers(struct kmem_cache *cache, struct page *slab)
+{
+        uint32_t objects = slab_objects(slab);
+        unsigned int shown = 0;
+
+        for (uint32_t index = 0; index < objects && shown < 8; index++)
+                if (slab_next(slab, objects, index) == INDEX_IN_USE) {
+                        void *object = slab_object(cache, slab, index);
+
+                        message("Object %p @offset=%zu", object, (size_t)index * cache->size);
+                        shown++;
+                }
+}
+
+/* Full slabs are on no list, so the heap's descriptors are walked. Returns how many are in use. */
+static uint64_t report_all_leftovers(struct kmem_cache *cache)
+{
+        uint64_t inuse = 0;
+
+        message("BUG %s: Objects remaining on __kmem_cache_shutdown()", cache->name);
+        for (uint32_t number = 1; number < heap.accessible_bytes >> PAGE_SHIFT; number++) {
+                struct page *slab = page_at(number);
+
+                if (load_relaxed(&slab->kind) != PAGE_SLAB ||
+                    heap.map[number] != cache->pair_offset)
+                        continue;
+                inuse += state_unpack(load_relaxed(&slab->state)).inuse;
+                report_leftovers(cache, slab);
+        }
+        return inuse;
+}
+
+bool slub_teardown(struct kmem_cache *cache)
+{
+        uint64_t slabs = 0;
+        uint64_t inuse;
+
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                node_shrink(cache, &cache->node[node]);
+                slabs += load_relaxed(&cache->node[node].slabs);
+        }
+        if (!slabs)
+                return false;
+        inuse = cache->debug ? debug_report_leftovers(cache) : report_all_leftovers(cache);
+        message("kmem_cache_destroy %s: Slab cache still has objects: %lu in %lu slabs, leaked",
+                cache->name, (unsigned long)inuse, (unsigned long)slabs);
+        return true;
+}

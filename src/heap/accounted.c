@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "heap/accounted.h"
+
+#include "account/owners.h"
+#include "machine/message.h"
+#include "page/large.h"
+#include "percpu/figures.h"
+#include "percpu/handed.h"
+#include "profile/sample.h"
+
+/* An open cache that is asked for an accounted object; false if it must stay open. */
+static KMEM_COLD bool close_cache(struct kmem_cache *cache)
+{
+        static uint32_t warned;
+        bool closed;
+
+        lock_take(&cache_mutex);
+        closed = percpu_close(cache) == 0;
+        lock_drop(&cache_mutex);
+        if (!closed && add_relaxed(&warned, 1) == 1)
+                message("cache \"%s\": __GFP_ACCOUNT without SLAB_ACCOUNT needs membarrier and a "
+                        "free cache index; its objects are not charged",
+                        cache->name);
+        return closed;
+}
+
+/* Charges objects; false if a limit refuses. */
+static bool charge(struct kmem_cache *cache, gfp_t flags, size_t count, struct kmem_group **owner)
+{
+        bool accounted = flags & __GFP_ACCOUNT || cache->flags & SLAB_ACCOUNT;
+
+        *owner = NULL;
+        /* Objects of an open cache are freed without a look at their owner. */
+        if (unlikely(!cache_is_closed(cache)) && !close_cache(cache))
+                return true;
+        return group_charge(accounted, count, object_charge(cache), owner);
+}
+
+/* Notes the owner of objects; those that cannot have one are let go uncharged (S11-05). */
+static void put_owner(struct kmem_cache *cache, struct kmem_group *owner, size_t count,
+                      void **objects)
+{
+        size_t unowned = 0;
+
+        for (size_t i = 0; i < count; i++)
+                unowned += !owner_put(cache, objects[i], owner);
+        if (unlikely(unowned))
+                group_disown(owner, unowned, object_charge(cache));
+}
+
+/* Marks objects that are to be handed out (HANDED-1); how many: fewer only without memory for marks. */
+static size_t mark_handed(struct kmem_cache *cache, size_t count, void **objects)
+{
+        size_t marked = 0;
+
+        if (likely(!cache_is_checked(cache)))
+                return count;
+        /* A sample is no object of the heap, and checked by what made it. */
+        while (marked < count &&
+               (in_sample_region(objects[marked]) || handed_mark(objects[marked])))
+                marked++;
+        for (size_t i = marked; i < count; i++)
+                percpu_free_slow(cache, objects[i]);
+        return marked;
+}
+
+void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *refused)
+{
+        struct kmem_group *owner;
+        void *object;
+
+        *refused = !charge(cache, flags, 1, &owner);
+        if (unlikely(*refused))
+                return NULL;
+        object = node == NODE_ANY ? percpu_alloc(cache)
+                                  : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
+        if (object && !mark_handed(cache, 1, &object))
+                object = NULL;
+        if (!owner)
+                return object;
+        if (likely(object))
+                put_owner(cache, owner, 1, &object);
+        else
+                group_uncharge(owner, 1, object_charge(cache));
+        return object;
+}
+
+void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, gfp_t flags)
+{
+        const struct engine *engine = cache->engine;
+        bool large = engine->usable_bytes(size, align) >= PAGE_SIZE;
+        size_t bytes = large ? large_charge(size) : exact_charge(size);
+        struct kmem_group *owner;
+        bool noted;
+        void *block;
+
+        /* There is no slow path of the per-CPU layer in front of these. */
+        figures_poll();
+        if (!group_charge(flags & __GFP_ACCOUNT, 1, bytes, &owner))
+                return NULL;
+        block = engine->alloc_bytes(cache, size, align, flags & __GFP_ZERO);
+        if (!owner)
+                return block;
+        if (ZERO_OR_NULL_PTR(block)) {
+                group_uncharge(owner, 1, bytes);
+                return block;
+        }
+        noted = large ? large_owner_put(block, owner, bytes)
+                      : owner_put(engine->shared, block, owner);
+        if (!noted)
+                group_disown(owner, 1, bytes);
+        return block;
+}
+
+/* In pieces of what the per-CPU layer counts with; returns how many it got. */
+static size_t take_bulk(struct kmem_cache *cache, size_t count, void **objects)
+{
+        size_t taken = 0;
+
+        while (taken < count) {
+                unsigned int piece = (unsigned int)min_of(count - taken, (size_t)BULK_PIECE);
+                unsigned int got = rseq_pop_bulk(sheaf_offset(cache), objects + taken, piece);
+
+                if (got < piece)
+                        got += percpu_alloc_bulk_slow(cache, objects + taken + got, piece - got);
+                taken += got;
+                if (got < piece)
+                        break;
+        }
+        return taken;
+}
+
+bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects,
+                          const void *site)
+{
+        struct kmem_group *owner;
+        size_t taken;
+
+        /* Even a group that is above its limit has room for nothing. */
+        if (!count)
+                return true;
+        if (unlikely(!charge(cache, flags, count, &owner)))
+                return false;
+        taken = mark_handed(cache, take_bulk(cache, count, objects), objects);
+        for (size_t i = 0; is_recording() && i < taken; i++)
+                record_object(cache, objects[i], site);
+        if (unlikely(taken < count)) {
+                /* They have no owner yet, so freeing them uncharges nothing. */
+                kmem_cache_free_bulk(cache, taken, objects);
+                if (owner)
+                        group_uncharge(owner, count, object_charge(cache));
+                return false;
+        }
+        if (owner)
+                put_owner(cache, owner, count, objects);
+        return true;
+}
+
+/* A large block that was handed out, if any. */
+static void *profiled(void *block, size_t bytes)
+{
+        if (is_profiling() && block)
+                sample_large(block, round_up(bytes, PAGE_SIZE));
+        return block;
+}
+
+static void *large_alloc_charged(size_t bytes, size_t align, gfp_t flags)
+{
+        struct kmem_group *owner;
+        void *block;
+
+        if (bytes > PTRDIFF_MAX ||
+            !group_charge(flags & __GFP_ACCOUNT, 1, large_charge(bytes), &owner))
+                return NULL;
+        block = large_alloc(bytes, align, flags & __GFP_ZERO);
+        if (!owner)
+                return block;
+        if (!block)
+                group_uncharge(owner, 1, large_charge(bytes));
+        else if (!large_owner_put(block, owner, large_charge(bytes)))
+                group_disown(owner, 1, large_charge(bytes));
+        return block;
+}
+
+void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
+{
+        figures_poll();
+        return profiled(large_alloc_charged(bytes, align, flags), bytes);
+}
+
+/* Before the block may become somebody else's; 0: it is no sample. */
+static uint32_t take_sample(const void *block)
+{
+        return likely(!load_relaxed(&sample_large_blocks)) ? 0 : sample_large_take(block);
+}
+
+static void end_sample(uint32_t sample, const void *block, bool freed)
+{
+        if (likely(!sample))
+                return;
+        if (freed)
+                sample_large_end(sample, block);
+        else
+                sample_large_put_back(sample, block);
+}
+
+bool accounted_large_free(void *block)
+{
+        struct kmem_group *owner;
+        uint32_t sample;
+        size_t charged;
+        bool freed;
+
+        figures_poll();
+        owner = large_owner_take(block, &charged);
+        sample = take_sample(block);
+        freed = large_free(block);
+        end_sample(sample, block, freed);
+        if (owner)
+                group_uncharge(owner, 1, charged);
+        return freed;
+}
+
+/*
+ * A block that grows is charged first (so its owner's peak counts the attempt, too), one that
+ * shrinks is uncharged afterwards. If it has to move instead, the caller's new block is charged on
+ * its own, and both count while there are two.
+ */
+static void *large_resize_charged(void *block, size_t bytes)
+{
+        size_t old;
+        struct kmem_group *owner = large_owner(block, &old);
+        size_t new = large_charge(bytes);
+        void *resized;
+
+        if (!owner)
+                return large_resize(block, bytes);
+        if (bytes > PTRDIFF_MAX || (new > old && !group_charge_more(owner, new - old)))
+                return NULL;
+        resized = large_resize(block, bytes);
+        if (resized && !heap_contains(resized))
+                large_owner_put(resized, owner, new);
+        if (resized && new < old)
+                group_charge_less(owner, old - new);
+        else if (!resized && new > old)
+                group_charge_less(owner, new - old);
+        return resized;
+}
+
+/* For the profile a block that is resized is freed and got again. */
+void *accounted_large_resize(void *block, size_t bytes)
+{
+        uint32_t sample;
+        void *resized;
+
+        figures_poll();
+        sample = take_sample(block);
+        resized = large_resize_charged(block, bytes);
+        end_sample(sample, block, resized != NULL);
+        return profiled(resized, bytes);
+}

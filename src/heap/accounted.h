@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Allocation with a charge: what the slow paths of the public calls do for closed caches, for
+ * requests with __GFP_ACCOUNT, and for large blocks.
+ *
+ * The charge comes first, then the memory, so that a refusal touches no memory. If there is none
+ * the charge is taken back. A request is accounted if it has __GFP_ACCOUNT or its cache has
+ * SLAB_ACCOUNT, and the thread has a group (S11-02); everything else is charged to the process's
+ * group, if there is one.
+ */
+#ifndef KMEM_API_ACCOUNTED_H
+#define KMEM_API_ACCOUNTED_H
+
+#include "account/group.h"
+#include "account/owners.h"
+#include "heap/heap.h"
+#include "record/record.h"
+
+/* Whether a request with these flags has to leave the fast path to be charged. */
+static inline bool wants_account(gfp_t flags)
+{
+        return unlikely(flags & __GFP_ACCOUNT) && group_current();
+}
+
+/*
+ * The node that a request goes for: the caller's wish, which is the kernel's number of a node, or
+ * NODE_ANY if that is none, a node that there is not (S12-06), or wasted on a back end without nodes.
+ */
+static inline int node_wish(const struct kmem_cache *cache, int node)
+{
+        if (system_nodes() == 1 || !cache->engine->take_on_node)
+                return NODE_ANY;
+        return system_find_node(node);
+}
+
+/* Whether a failure is probably a limit's: then it is counted in the group, and not reported. */
+static inline bool is_limited(void)
+{
+        return process_group || group_current();
+}
+
+/*
+ * An object of a closed cache, or of an open one if wants_account(flags), which closes it. @node
+ * is what node_wish() says. NULL if a limit refuses, which *refused tells, or without memory.
+ */
+KMEM_HIDDEN void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *refused);
+/* engine->alloc_bytes with the charge; flags as below. */
+KMEM_HIDDEN void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
+                                        gfp_t flags);
+/* @count objects, all or none: false. Recorded, also those that were taken in vain. */
+KMEM_HIDDEN bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
+                                      void **objects, const void *site);
+
+/*
+ * Uncharges an object of a closed cache and pushes it onto its sheaf; false if the rest is to be
+ * done by percpu_free_slow.
+ */
+static inline bool accounted_free_fast(struct kmem_cache *cache, void *object)
+{
+        owner_forget(cache, object);
+        return percpu_free_fast(sheaf_offset(cache), object);
+}
+
+/* Notes an object of a cache that is handed out, if that is wanted. */
+static inline void record_object(const struct kmem_cache *cache, const void *object,
+                                 const void *site)
+{
+        if (is_recording())
+                record_alloc(object, cache->object_size, cache->object_size, cache_index(cache),
+                             site);
+}
+
+/* large_alloc, large_free and large_resize with the charge; flags: __GFP_ZERO, __GFP_ACCOUNT. */
+KMEM_HIDDEN void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags);
+KMEM_HIDDEN bool accounted_large_free(void *block);
+KMEM_HIDDEN void *accounted_large_resize(void *block, size_t bytes);
+
+#endif

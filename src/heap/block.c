@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Blocks by pointer: a block is an object of a cache or a large block, and its address tells
+ * which (page map entry, else page descriptor, else the table of huge blocks).
+ */
+#include "heap/owner.h"
+
+#include "heap/accounted.h"
+#include "machine/message.h"
+#include "base/options.h"
+#include "engines/debug/debug.h"
+#include "page/large.h"
+#include "percpu/figures.h"
+#include "percpu/handed.h"
+#include "percpu/marks.h"
+#include "record/record.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* libc's own free, for option bad_free=libc; glibc exports it under this name. */
+extern void __libc_free(void *block) __attribute__((weak));
+
+/* Smaller objects would waste most of a mapping of their own. */
+enum { MAPPED_ALONE_BYTES = 2048 };
+
+/* Nothing is mapped below it, so that libc has no block there either. */
+enum { LEAST_ADDRESS = 4096 };
+
+/* Bytes that malloc's alignment asks for; kmalloc's rule is the engine's. */
+static size_t exact_align(enum class_table table)
+{
+        return table == CLASS_MALLOC ? MALLOC_ALIGN : 0;
+}
+
+/* The same object, and a debug cache knows now how much of it was asked for. */
+static inline void *with_request(struct kmem_cache *cache, void *object, size_t size)
+{
+        if (unlikely(cache->debug) && object)
+                debug_set_request(cache, object, size);
+        return object;
+}
+
+static void *object_alloc(struct kmem_cache *cache, bool *refused)
+{
+        *refused = false;
+        return cache_is_closed(cache) ? accounted_alloc(cache, 0, NODE_ANY, refused)
+                                      : percpu_alloc(cache);
+}
+
+/* What does not fit the reservation any more may find room outside it. */
+static bool may_lie_outside(const void *object, bool refused, size_t size)
+{
+        return unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES;
+}
+
+static void *alloc_by_size(enum class_table table, size_t size, bool zero)
+{
+        struct kmem_cache *cache;
+        bool refused;
+        void *object;
+
+        if (size > class_bytes_max())
+                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
+        cache = class_cache(table, size);
+        if (unlikely(!cache))
+                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
+        if (cache->engine->alloc_bytes)
+                return accounted_alloc_bytes(cache, size, exact_align(table),
+                                             zero ? __GFP_ZERO : 0);
+        object = object_alloc(cache, &refused);
+        if (may_lie_outside(object, refused, size))
+                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
+        /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
+        if (object && zero)
+                memset(object, 0, table == CLASS_KMALLOC ? cache->object_size : size);
+        return with_request(cache, object, size);
+}
+
+/* Notes an allocation, if that is wanted. */
+static void *recorded(void *block, size_t size, const void *site)
+{
+        if (is_recording() && !ZERO_OR_NULL_PTR(block))
+                record_alloc(block, size, block_bytes(block), 0, site);
+        return block;
+}
+
+void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
+{
+        if (!heap_ready())
+                return heap_is_foreign() ? bound.heap_owner->block_alloc(table, size, zero, site)
+                                         : NULL;
+        return recorded(alloc_by_size(table, size, zero), size, site);
+}
+
+static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
+{
+        struct kmem_cache *cache = NULL;
+        bool refused;
+
+        /* No cache kmalloc-cg-N is made for aligned blocks, so accounted ones are large. */
+        if (size <= class_bytes_max() && align <= PAGE_SIZE && !wants_account(flags))
+                cache = class_cache_aligned(max_of(size, (size_t)1), align);
+        if (cache && cache->engine->alloc_bytes)
+                return accounted_alloc_bytes(cache, max_of(size, (size_t)1), align, 0);
+        if (cache) {
+                void *object = object_alloc(cache, &refused);
+
+                if (may_lie_outside(object, refused, size))
+                        return accounted_large_alloc(size, PAGE_SIZE, 0);
+                return with_request(cache, object, size);
+        }
+        return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), flags);
+}
+
+void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site)
+{
+        if (!heap_ready())
+                return heap_is_foreign()
+                               ? bound.heap_owner->block_alloc_aligned(size, align, flags, site)
+                               : NULL;
+        return recorded(alloc_aligned(size, align, flags), size, site);
+}
+
+static void *alloc_accounted(size_t size, gfp_t flags)
+{
+        struct kmem_cache *cache;
+        bool refused;
+        void *object;
+
+        if (!group_current())
+                return alloc_by_size(CLASS_KMALLOC, size, flags & __GFP_ZERO);
+        if (size > class_bytes_max())
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
+        cache = class_cache_accounted(size);
+        if (unlikely(!cache))
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
+        if (cache->engine->alloc_bytes)
+                return accounted_alloc_bytes(cache, size, exact_align(CLASS_KMALLOC), flags);
+        object = accounted_alloc(cache, flags, NODE_ANY, &refused);
+        if (may_lie_outside(object, refused, size))
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
+        if (object && flags & __GFP_ZERO)
+                memset(object, 0, cache->object_size);
+        return with_request(cache, object, size);
+}
+
+void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
+{
+        if (!heap_ready())
+                return heap_is_foreign()
+                               ? bound.heap_owner->block_alloc_accounted(size, flags, site)
+                               : NULL;
+        return recorded(alloc_accounted(size, flags), size, site);
+}
+
+size_t block_bytes(const void *block)
+{
+        struct kmem_cache *cache;
+
+        if (!heap_ready())
+                return heap_is_foreign() ? bound.heap_owner->block_bytes(block) : 0;
+        if (in_sample_region(block))
+                return sample_bytes(block);
+        cache = cache_of(block);
+        if (!cache)
+                return large_size(block);
+        if (cache->engine->block_bytes)
+                return cache->engine->block_bytes(block);
+        if (cache_is_checked(cache) && !handed_is_marked(block))
+                return 0;
+        return cache_is_object(cache, block) ? cache->object_size : 0;
+}
+
+void block_set_request(void *block, size_t size)
+{
+        struct kmem_cache *cache = cache_of(block);
+
+        if (cache)
+                with_request(cache, block, size);
+}
+
+size_t block_request(const void *block)
+{
+        const struct kmem_cache *cache = cache_of(block);
+
+        return cache && unlikely(cache->debug) ? debug_request(cache, block) : block_bytes(block);
+}
+
+size_t block_usable_bytes(const void *block)
+{
+        size_t bytes = block_bytes(block);
+
+        block_set_request((void *)block, bytes);
+        return bytes;
+}
+
+/* The owner of the heap knows the option. */
+bool belongs_to_libc(const void *block)
+{
+        if (heap_is_foreign())
+                return bound.heap_owner->belongs_to_libc(block);
+        return options.bad_free == BAD_FREE_LIBC && !heap_contains(block) &&
+               (uintptr_t)block >= LEAST_ADDRESS;
+}
+
+void report_bad_free(const char *call, void *block, const char *wrong)
+{
+        if (heap_is_foreign()) {
+                bound.heap_owner->report_bad_free(call, block, wrong);
+                return;
+        }
+        if (belongs_to_libc(block) && __libc_free) {
+                __libc_free(block);
+                return;
+        }
+        if (options.bad_free != BAD_FREE_IGNORE)
+                message_fatal("%s(%p): %s", call, block, wrong);
+        message("%s(%p): %s; ignored", call, block, wrong);
+}
+
+static KMEM_NOINLINE void free_sample(void *block, const char *call)
+{
+        struct kmem_cache *cache;
+
+        figures_poll();
+        if (!sample_free(block, &cache))
+                report_bad_free(call, block, "not the start of an object that is in use");
+        else if (cache)
+                marks_put(cache);
+}
+
+/* What is wrong with a free, where the cache is checked and has handed out nothing that starts there. */
+static KMEM_COLD const char *not_handed_out(const struct kmem_cache *cache, const void *block)
+{
+        return cache_is_object(cache, block) ? "free already (double free), or never handed out"
+                                             : "inside an object, not at its start";
+}
+
+void block_free_at(void *block, const char *call, const void *site)
+{
+        struct kmem_cache *cache;
+        int saved_errno = errno;
+        const char *wrong;
+
+        if (!block)
+                return;
+        if (heap_is_foreign()) {
+                bound.heap_owner->block_free(block, call);
+                return;
+        }
+        cache = cache_of(block);
+        if (options.check == CHECK_DRAIN)
+                fast.heap_bytes = heap.accessible_bytes;
+        if (cache && cache_is_checked(cache) && !handed_clear(block)) {
+                report_bad_free(call, block, not_handed_out(cache, block));
+                errno = saved_errno;
+                return;
+        }
+        if (is_recording())
+                record_free(block, site);
+        if (cache && cache->engine->free_bytes)
+                figures_poll();
+        if (cache && cache_has_owners(cache) && accounted_free_fast(cache, block))
+                return;
+        if (in_sample_region(block)) {
+                free_sample(block, call);
+        } else if (!cache) {
+                if (!accounted_large_free(block))
+                        report_bad_free(call, block, "not the start of a block of this heap");
+        } else if (cache->engine->free_bytes) {
+                wrong = cache->engine->free_bytes(block);
+                if (wrong)
+                        report_bad_free(call, block, wrong);
+        } else if (!percpu_free_slow(cache, block)) {
+                report_bad_free(call, block, "free already (double free)");
+        }
+        errno = saved_errno;
+}
+
+KMEM_NOINLINE void block_free_slow(void *block, const char *call)
+{
+        block_free_at(block, call, CALL_SITE);
+}
+
+KMEM_NOINLINE void block_kfree_slow(void *block, const char *call)
+{
+        if (!ZERO_OR_NULL_PTR(block))
+                block_free_at(block, call, CALL_SITE);
+}
+
+/* As block_free_at, whatever the sheaves would take, for calls that free besides other things. */
+static void free_moved(void *block, const char *call, const void *site)
+{
+        if (is_recording())
+                block_free_at(block, call, site);
+        else
+                block_free(block, call);
+}
+
+/*
+ * A block that was resized in place is, in a recording, one that was freed and got again. The old
+ * address may be somebody else's as soon as the block has left it, so the number of the free is
+ * drawn before.
+ */
+static void *resize_large(void *block, size_t size, const void *site)
+{
+        struct record_event *event = is_recording() ? record_draw() : NULL;
+        void *resized = accounted_large_resize(block, size);
+
+        if (event && resized)
+                record_free_at(event, block, site);
+        else if (event)
+                record_void_at(event);
+        return resized ? recorded(resized, size, site) : NULL;
+}
+
+static void *resize_by_copy(enum class_table table, void *block, size_t old, size_t size,
+                            const void *site)
+{
+        const struct kmem_cache *cache = cache_of(block);
+        bool with_room = table == CLASS_MALLOC && size > old && cache && !cache->debug;
+        size_t wanted =
+                with_room && !is_recording() ? size_to_move_to(old, size, class_bytes_max()) : size;
+        void *moved = block_alloc(table, wanted, false, site);
+
+        /* Not the NULL and header that slob_compat=2.6.24 makes of a failure. */
+        if (!ZERO_OR_NULL_PTR(moved)) {
+                memcpy(moved, block, min_of(old, size));
+                free_moved(block, "realloc", site);
+        }
+        return moved;
+}
+
+void *block_resize(enum class_table table, void *block, size_t old, size_t size, const void *site)
+{
+        struct kmem_cache *cache = cache_of(block);
+        void *moved;
+
+        if (heap_is_foreign())
+                return bound.heap_owner->block_resize(table, block, old, size, site);
+        if (cache) {
+                /* Keep the object unless it is too small, or half of it would lie idle. */
+                if (size <= old && (size >= old / 2 || class_bytes(table, size) == old)) {
+                        if (is_recording())
+                                record_free(block, site);
+                        return recorded(with_request(cache, block, size), size, site);
+                }
+        } else if (in_sample_region(block)) {
+                if (size <= old && size >= old / 2)
+                        return block;
+        } else if (size > class_bytes_max()) {
+                void *resized = resize_large(block, size, site);
+
+                if (resized)
+                        return resized;
+        }
+        moved = resize_by_copy(table, block, old, size, site);
+        /* A block that was to shrink stays if there is no memory for a smaller one. */
+        return moved || size > old ? moved : block;
+}
+
+void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, const void *site)
+{
+        void *moved = NULL;
+
+        if (!heap_is_foreign() && !cache_of(block) && size > class_bytes_max())
+                moved = resize_large(block, size, site);
+        if (moved)
+                return moved;
+        moved = block_alloc_accounted(size, flags & ~__GFP_ZERO, site);
+        if (!ZERO_OR_NULL_PTR(moved)) {
+                memcpy(moved, block, min_of(old, size));
+                free_moved(block, "krealloc", site);
+        }
+        return moved;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Size classes of kmalloc and malloc, and the tables that the fast paths read.
+ *
+ * A class's cache is made when its first object is asked for. Until one is asked for by way of a table, the
+ * entries there are pair offset 0, the pair that is always cold, so such requests take the slow path.
+ *
+ * Each class in use has a slab or more for every CPU, whatever is in it, and each object is up to the
+ * next class too large. In the small heap of a program of several threads the first is more than the
+ * second, so there malloc has two classes a doubling, and gets all of them when the heap has grown.
+ * Objects keep the class that they came from, which the page map knows.
+ */
+#define _GNU_SOURCE
+#include "heap/heap.h"
+
+#include "base/options.h"
+#include "lang/text.h"
+
+#include <string.h>
+
+enum {
+        CLASSES_MAX = 96,
+        COARSE_HEAP_BYTES = 4 << 20, /* with more malloc has all classes */
+};
+
+static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
+static unsigned int class_count;
+static struct kmem_cache *class_caches[CLASSES_MAX];     /* release; written under cache_mutex */
+static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; same */
+
+/* Whether few classes do for the malloc of several threads; under cache_mutex, read without it. */
+static bool coarse;
+
+static void add_class(uint32_t size)
+{
+        class_sizes[class_count++] = size;
+}
+
+/*
+ * 16-byte steps to 128, then eight classes a doubling: at most 12.5% waste above 112 bytes. Above 8 KiB
+ * four, whole pages but for two: pages are what such an object is rounded to anyway, or nearly.
+ */
+static void init_fine(void)
+{
+        for (uint32_t size = 16; size <= 128; size += 16)
+                add_class(size);
+        for (uint32_t base = 128; base < CLASS_BYTES_MAX; base *= 2)
+                for (uint32_t steps = base < 8192 ? 8 : 4, step = 1; step <= steps; step++)
+                        add_class(base + base / steps * step);
+}
+
+/* S8-23 */
+static void init_kernel(void)
+{
+        static const uint32_t small[] = {8, 16, 32, 64, 96, 128, 192, 256};
+
+        for (size_t i = 0; i < array_size(small); i++)
+                add_class(small[i]);
+        for (uint32_t size = 512; size <= 2 * PAGE_SIZE; size *= 2)
+                add_class(size);
+}
+
+void classes_init(void)
+{
+        if (options.classes == CLASSES_KERNEL)
+                init_kernel();
+        else
+                init_fine();
+        coarse = options.classes == CLASSES_AUTO;
+        /* With locked slots this only saves the class search; the fast path finds no slot. */
+        fast.malloc_limit = class_bytes_max();
+        fast.heap_bytes = options.check == CHECK_SHEAF ? 0 : heap.accessible_bytes;
+}
+
+size_t class_bytes_max(void)
+{
+        return class_sizes[class_count - 1];
+}
+
+static uint16_t *table_entries(enum class_table table)
+{
+        return table == CLASS_MALLOC ? front()->malloc_class : front()->kmalloc_class;
+}
+
+static size_t table_least(enum class_table table)
+{
+        return table == CLASS_MALLOC ? MALLOC_ALIGN : 1;
+}
+
+/*
+ * Whether requests of malloc may have this class now; those of kmalloc always may. Where the threads are
+ * not known there may be several. A second one may come between two looks: then a class fills fewer entries
+ * of the table than it could, and the requests for the others come here once more.
+ */
+static bool malloc_has(unsigned int number)
+{
+        return !load_relaxed(&coarse) || class_is_coarse(class_sizes[number]) ||
+               system_threads() == THREADS_ONE;
+}
+
+/* The least class of @size bytes whose stride is a multiple of @align; class_count if none. */
+static unsigned int class_number(enum class_table table, size_t size, size_t align)
+{
+        unsigned int low = 0;
+        unsigned int high = class_count;
+
+        while (low < high) {
+                unsigned int middle = (low + high) / 2;
+
+                if (class_sizes[middle] < size)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        while (low < class_count &&
+               (class_sizes[low] & (align - 1) || (table == CLASS_MALLOC && !malloc_has(low))))
+                low++;
+        return low;
+}
+
+static unsigned int class_of(enum class_table table, size_t size)
+{
+        return class_number(table, max_of(size, table_least(table)), 1);
+}
+
+size_t class_bytes(enum class_table table, size_t size)
+{
+        unsigned int number = class_of(table, size);
+
+        return number < class_count ? class_sizes[number] : 0;
+}
+
+/*
+ * Points the entries of the sizes that a class serves at its cache: from its own size down to those
+ * of the next class below. malloc's least class also serves the sizes below its alignment.
+ */
+static void fill_table_locked(enum class_table table, unsigned int number)
+{
+        const uint32_t step = 1 << CLASS_STEP_SHIFT;
+        uint16_t *entries = table_entries(table);
+
+        for (uint32_t size = class_sizes[number]; size && class_of(table, size) == number;
+             size -= step)
+                store_release(&entries[(size - 1) >> CLASS_STEP_SHIFT],
+                              (uint16_t)class_caches[number]->pair_offset);
+}
+
+/*
+ * Once the heap has grown malloc has all classes, and its table begins anew. Against: threads that read it
+ * meanwhile; an old entry gives them an object that is larger, and 0 the slow path.
+ */
+static KMEM_COLD void refine(void)
+{
+        lock_take(&cache_mutex);
+        if (coarse) {
+                store_relaxed(&coarse, false);
+                for (size_t i = 0; i < array_size(front()->malloc_class); i++)
+                        store_relaxed(&front()->malloc_class[i], 0);
+        }
+        lock_drop(&cache_mutex);
+}
+
+static void refine_if_grown(void)
+{
+        if (load_relaxed(&coarse) && load_relaxed(&heap.accessible_bytes) > COARSE_HEAP_BYTES)
+                refine();
+}
+
+/* S8-24: powers of two print as 512, 1k, 2k; others in bytes unless they are whole KiB. */
+static void class_name(char name[CACHE_NAME_BYTES], const char *kind, uint32_t size)
+{
+        char *end = stpcpy(stpcpy(name, "kmalloc-"), kind);
+
+        if (size % 1024 == 0)
+                stpcpy(text_number(end, size / 1024, 0), "k");
+        else
+                text_number(end, size, 0);
+}
+
+/* The largest power of two that divides the size (S4-22), as far as pages go. */
+static uint32_t class_align(uint32_t size)
+{
+        return (uint32_t)min_of((size_t)(size & -size), PAGE_SIZE);
+}
+
+static struct kmem_cache *make_cache_locked(unsigned int number, const char *kind,
+                                            slab_flags_t flags)
+{
+        uint32_t size = class_sizes[number];
+        struct kmem_cache_args args = {.align = class_align(size), .usersize = size};
+        struct kmem_cache *cache;
+        char name[CACHE_NAME_BYTES];
+
+        class_name(name, kind, size);
+        flags |= SLAB_KMALLOC | SLAB_NO_MERGE;
+        return cache_make_locked(name, &args, size, flags, &cache) == 0 ? cache : NULL;
+}
+
+static struct kmem_cache *make_class(unsigned int number)
+{
+        struct kmem_cache *cache;
+
+        lock_take(&cache_mutex);
+        cache = class_caches[number];
+        if (!cache) {
+                cache = make_cache_locked(number, "", 0);
+                if (cache)
+                        store_release(&class_caches[number], cache);
+        }
+        lock_drop(&cache_mutex);
+        return cache;
+}
+
+struct kmem_cache *class_cache_accounted(size_t size)
+{
+        unsigned int number = class_of(CLASS_KMALLOC, size);
+        struct kmem_cache *cache = load_acquire(&accounted_caches[number]);
+
+        if (likely(cache))
+                return cache;
+        lock_take(&cache_mutex);
+        cache = accounted_caches[number];
+        if (!cache) {
+                cache = make_cache_locked(number, "cg-", SLAB_ACCOUNT);
+                store_release(&accounted_caches[number], cache);
+        }
+        lock_drop(&cache_mutex);
+        return cache;
+}
+
+static struct kmem_cache *cache_of_class(unsigned int number)
+{
+        struct kmem_cache *cache = load_acquire(&class_caches[number]);
+
+        return likely(cache) ? cache : make_class(number);
+}
+
+/*
+ * Without an index or memory for its own cache a class makes do with that of a larger one that is
+ * aligned as well; above a page a large block is as good.
+ */
+static KMEM_COLD struct kmem_cache *cache_above(unsigned int number)
+{
+        uint32_t align = class_align(class_sizes[number]);
+
+        while (++number < class_count && class_sizes[number] <= PAGE_SIZE) {
+                struct kmem_cache *cache = load_acquire(&class_caches[number]);
+
+                if (cache && class_align(class_sizes[number]) >= align)
+                        return cache;
+        }
+        return NULL;
+}
+
+struct kmem_cache *class_cache(enum class_table table, size_t size)
+{
+        const uint16_t *entries = table_entries(table);
+        struct kmem_cache *cache;
+        unsigned int number;
+        uint16_t entry;
+
+        refine_if_grown();
+        /* Acquire: pairs with fill_table_locked, which comes after the cache was made. */
+        entry = load_acquire(&entries[size ? (size - 1) >> CLASS_STEP_SHIFT : 0]);
+        if (likely(entry))
+                return load_relaxed(&caches_by_index[entry >> PAIR_SHIFT]);
+        number = class_of(table, size);
+        cache = cache_of_class(number);
+        if (unlikely(!cache))
+                return cache_above(number);
+        lock_take(&cache_mutex);
+        fill_table_locked(table, number);
+        lock_drop(&cache_mutex);
+        return cache;
+}
+
+struct kmem_cache *class_cache_aligned(size_t size, size_t align)
+{
+        unsigned int number;
+
+        refine_if_grown();
+        number = class_number(CLASS_MALLOC, max_of(size, (size_t)MALLOC_ALIGN), align);
+        /* As for that size, so that malloc's table has it. */
+        return number < class_count ? class_cache(CLASS_MALLOC, class_sizes[number]) : NULL;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the public functions share: the start of the heap, size classes, and free by pointer.
+ */
+#ifndef KMEM_API_HEAP_H
+#define KMEM_API_HEAP_H
+
+#include "kmem.h"
+#include "percpu/percpu.h"
+
+/* init.c */
+
+extern KMEM_HIDDEN uint32_t heap_state; /* HEAP_READY once set up; release */
+enum { HEAP_NEW, HEAP_READY };
+
+/* Held while the heap is set up, which may take any other lock. */
+extern KMEM_HIDDEN struct lock heap_start_lock;
+
+KMEM_HIDDEN bool heap_start(void);
+
+/*
+ * Sets the heap up on the first slow path of the process; false without memory for it, or if
+ * another library of ours owns the heap (heap/owner.h).
+ */
+static inline bool heap_ready(void)
+{
+        return likely(load_acquire(&heap_state) == HEAP_READY) || heap_start();
+}
+
+/* start.c: called once the heap is set up, without locks held; may allocate. */
+KMEM_HIDDEN void heap_started(void);
+
+/* cache.c */
+
+extern KMEM_HIDDEN struct list cache_list; /* newest first; under cache_mutex */
+
+/*
+ * A cache without checks of arguments and without merging; 0 or an errno. Its name has at most
+ * CACHE_NAME_BYTES - 1 characters. Under cache_mutex.
+ */
+KMEM_HIDDEN int cache_make_locked(const char *name, const struct kmem_cache_args *args,
+                                  uint32_t size, slab_flags_t flags, struct kmem_cache **made);
+
+/* Says why a request failed, unless told not to; sets errno, returns NULL (S8-46). */
+KMEM_HIDDEN void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags);
+
+/*
+ * The newest cache that is older than the one of that birth (0: the newest of all), or NULL. For
+ * walks that drop cache_mutex between caches.
+ */
+KMEM_HIDDEN struct kmem_cache *cache_before_locked(uint64_t birth);
+
+/* Whether others may be merged with the cache (S4-40, S4-47). */
+KMEM_HIDDEN bool cache_is_mergeable(const struct kmem_cache *cache);
+/* kmem_cache_shrink but for kfree_rcu's blocks. cache_mutex may be held. */
+KMEM_HIDDEN bool cache_shrink(struct kmem_cache *cache);
+
+/* names.c; all under cache_mutex. Names have at most CACHE_NAME_BYTES - 1 characters. */
+
+struct cache_alias {
+        struct list list;
+        struct kmem_cache *cache;
+        char name[CACHE_NAME_BYTES];
+};
+extern KMEM_HIDDEN struct list alias_list; /* oldest first */
+
+/* Gives a cache a second name. False without memory, or if another cache has the name (S4-43). */
+KMEM_HIDDEN bool alias_add_locked(struct kmem_cache *cache, const char *name);
+/* Does nothing if there is none. */
+KMEM_HIDDEN void alias_remove_locked(const char *name);
+KMEM_HIDDEN void alias_remove_all_locked(const struct kmem_cache *cache);
+/* By own name, alias or unique id; of several the newest. NULL: none. */
+KMEM_HIDDEN struct kmem_cache *cache_named_locked(const char *name);
+/* The name of the cache's directory in sysfs: the unique id, or its own name (S4-45). */
+KMEM_HIDDEN void cache_place_locked(const struct kmem_cache *cache, char place[CACHE_NAME_BYTES]);
+
+/* classes.c: size classes, their caches made when first needed */
+
+/* Which of the two tables: kmalloc has classes below the 16 bytes of malloc's alignment. */
+enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
+enum { MALLOC_ALIGN = 16 };
+
+KMEM_HIDDEN void classes_init(void);
+/*
+ * The cache for a size from 1 to class_bytes_max(). NULL if there is none and none can be made, for
+ * want of memory or of an index; a large block may do then.
+ */
+KMEM_HIDDEN struct kmem_cache *class_cache(enum class_table table, size_t size);
+/* The cache kmalloc-cg-N for a size; NULL as above. */
+KMEM_HIDDEN struct kmem_cache *class_cache_accounted(size_t size);
+/* That of the least class for @size whose objects are aligned to @align; NULL: none, or as above. */
+KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
+KMEM_HIDDEN size_t class_bytes_max(void);
+/* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */
+KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
+
+/*
+ * block.c: blocks by pointer, whatever serves them. @site is where the program called, for
+ * recordings.
+ */
+
+/* Memory for @size bytes (not 0) from a class or as a large block; NULL without memory. */
+KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero, const void *site);
+/* The same aligned to @align, a power of two; flags: __GFP_ACCOUNT. */
+KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site);
+/*
+ * The same for kmalloc with __GFP_ACCOUNT: charged to the thread's group, if it has one, and from
+ * kmalloc-cg-N then (S11-07).
+ */
+KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags, const void *site);
+/* Usable bytes; 0 if no block starts there. */
+KMEM_HIDDEN size_t block_bytes(const void *block);
+/*
+ * The same for a caller that may write to all of them: a debug cache no longer holds it to what it
+ * asked for (S8-27).
+ */
+KMEM_HIDDEN size_t block_usable_bytes(const void *block);
+/* Bytes that were asked for where a debug cache knows that, else usable ones. */
+KMEM_HIDDEN size_t block_request(const void *block);
+/* Tells a debug cache that so many bytes are wanted of the block now. */
+KMEM_HIDDEN void block_set_request(void *block, size_t size);
+/*
+ * The slow half of every free; @call names the caller's function in reports. Keeps errno. NULL is no
+ * block, and nothing happens; of the small addresses that the kmalloc family knows it is the only one.
+ */
+KMEM_HIDDEN void block_free_slow(void *block, const char *call);
+/* That of kfree's family, to which no address up to ZERO_SIZE_PTR is a block (S8-40). */
+KMEM_HIDDEN void block_kfree_slow(void *block, const char *call);
+/* The same for who knows where the program called. */
+KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
+/*
+ * What realloc asks for if an object of @old bytes is too small for @size bytes and moves. Whoever appends
+ * in small steps would have it copied in each class up to the largest; so it gets a quarter more
+ * than it had, up to the @most that an object has. Up to 2 KiB a copy is soon made.
+ */
+static inline size_t size_to_move_to(size_t old, size_t size, size_t most)
+{
+        return old >= 2048 ? max_of(size, min_of(old + old / 4, most)) : size;
+}
+
+/*
+ * In place or moved; NULL without memory, then @block is untouched. @old is block_bytes(block). Objects
+ * of malloc's that grow get size_to_move_to; recordings and debug caches are told what was asked for.
+ */
+KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size,
+                               const void *site);
+/* Whether option bad_free=libc takes a block that is not ours for libc's. */
+KMEM_HIDDEN bool belongs_to_libc(const void *block);
+/* For krealloc with __GFP_ACCOUNT; the content beyond @old is undefined. */
+KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
+                                         const void *site);
+/* Reports a pointer that cannot be freed, as option bad_free says. */
+KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
+
+/* The fast half of every free by pointer; false if the slow one is needed. @bytes: fast.heap_bytes or 0. */
+static KMEM_ALWAYS_INLINE bool block_free_fast(void *block, size_t bytes)
+{
+        uintptr_t offset;
+
+        load_for_push();
+        offset = (uintptr_t)block - fast.heap_base;
+        return likely(offset < bytes) &&
+               likely(percpu_free_fast(fast.map[offset >> PAGE_SHIFT], block));
+}
+
+static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
+{
+        if (unlikely(!block_free_fast(block, fast.heap_bytes)))
+                block_free_slow(block, call);
+}
+
+/* mempool.c: for fork, the locks of all memory pools */
+KMEM_HIDDEN void pools_each_lock(void (*change)(struct lock *lock));
+
+/* fork.c */
+KMEM_HIDDEN void fork_init(void);
+/* Whether no lock of the heap is held at this moment, by anybody. */
+KMEM_HIDDEN bool heap_locks_free(void);
+/* The same of those that pages_fit_limit takes. */
+KMEM_HIDDEN bool heap_page_locks_free(void);
+/*
+ * Waits until one of these two says yes, a tenth of a second at most. For calls of libc that may come from a
+ * signal handler which interrupted a slow path: its locks will not be free before the handler returns;
+ * those of other threads soon are.
+ */
+KMEM_HIDDEN bool heap_await(bool (*locks_free)(void));
+
+#endif

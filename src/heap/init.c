@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The start of the heap, on the first slow path of the process: possibly before libc's own
+ * constructors, always with one thread or under the lock.
+ */
+#include "heap/owner.h"
+
+#include "account/group.h"
+#include "machine/message.h"
+#include "base/options.h"
+#include "record/record.h"
+
+uint32_t heap_state;
+struct lock heap_start_lock;
+
+/*
+ * What precedes the heap, once, however often that is refused: bad options are named once, and a recording
+ * has the process once.
+ */
+static void prepare_locked(void)
+{
+        static bool prepared;
+
+        if (prepared)
+                return;
+        prepared = true;
+        system_init();
+        system_watch_sandbox();
+        options_init();
+        system_nodes_init();
+        if (options.record[0])
+                record_start();
+}
+
+bool heap_start(void)
+{
+        bool started = false;
+
+        if (heap_is_foreign()) {
+                slots_refuse();
+                return false;
+        }
+        lock_take(&heap_start_lock);
+        if (heap_state == HEAP_NEW) {
+                prepare_locked();
+                if (pages_init()) {
+                        registry_init();
+                        slots_init();
+                        if (options.memory_limit)
+                                group_limit_process(options.memory_limit);
+                        classes_init();
+                        store_release(&heap_state, HEAP_READY);
+                        started = true;
+                }
+        }
+        lock_drop(&heap_start_lock);
+        /* After the state, because registering may allocate. */
+        if (started)
+                heap_started();
+        return load_acquire(&heap_state) == HEAP_READY;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Blocks that are freed after a grace period (S8-22).
+ *
+ * Pointers are collected in the open batch. A batch that is full, or old, or has collected a
+ * sheaf's worth while no other waits, is closed with a snapshot of the grace period it needs, and
+ * queued; later calls free the batches at the front whose time has come. Without memory for a batch
+ * a block waits in a second queue, linked through the head in it.
+ *
+ * Invariants:
+ *  KFREE-1  A batch's snapshot is taken after its last pointer was put in, so it covers all.
+ *  KFREE-2  Snapshots ascend along both queues (they are taken under the lock).
+ *  KFREE-3  Nobody here waits for a callback: a callback may call all of this.
+ *
+ * Against: readers use the blocks until they leave their sections; nothing here reads or writes
+ * a block, but for its head, before its grace period is over. Frees happen without the lock.
+ */
+#include "heap/owner.h"
+#include "heap/rcu.h"
+
+#include "machine/message.h"
+#include "base/metadata.h"
+#include "base/rcu.h"
+#include "machine/system.h"
+
+enum {
+        BATCH_BYTES = 4096,
+        BATCH_POINTERS = BATCH_BYTES / 8 - 4,
+        CLOSE_COUNT = 32, /* worth a grace period of their own when nothing else waits */
+        CLOSE_AGE_MS = 20,
+        OFFSET_BITS = 12, /* of how far into its block a head may lie */
+};
+
+struct batch {
+        struct batch *next;
+        uint64_t snapshot;
+        uint64_t opened_ms;
+        size_t count;
+        void *pointers[BATCH_POINTERS];
+};
+_Static_assert(sizeof(struct batch) == BATCH_BYTES, "a batch fills its metadata block");
+
+static struct {
+        struct lock lock;
+        struct batch *open;  /* collects; NULL or not empty */
+        struct batch *first; /* queue of closed ones, oldest first */
+        struct batch *last;
+        /* Blocks without a batch, oldest first. func holds snapshot << OFFSET_BITS | offset. */
+        struct kmem_rcu_head *first_head;
+        struct kmem_rcu_head *last_head;
+} pending;
+static uint64_t refused_ms;
+
+static void close_open_locked(void)
+{
+        struct batch *batch = pending.open;
+
+        debug_check(lock_is_held(&pending.lock));
+        if (!batch)
+                return;
+        batch->snapshot = rcu_snapshot(); /* KFREE-1, KFREE-2 */
+        batch->next = NULL;
+        if (pending.first)
+                pending.last->next = batch;
+        else
+                pending.first = batch;
+        pending.last = batch;
+        pending.open = NULL;
+}
+
+static void close_if_due_locked(void)
+{
+        const struct batch *batch = pending.open;
+
+        if (!batch)
+                return;
+        if (batch->count == BATCH_POINTERS || (!pending.first && batch->count >= CLOSE_COUNT) ||
+            system_time_ms() - batch->opened_ms >= CLOSE_AGE_MS)
+                close_open_locked();
+}
+
+/* False without memory. */
+static bool collect(void *block)
+{
+        bool collected = false;
+
+        lock_take(&pending.lock);
+        if (!pending.open) {
+                pending.open = metadata_alloc(sizeof(*pending.open));
+                if (pending.open) {
+                        pending.open->count = 0;
+                        pending.open->opened_ms = system_time_ms();
+                }
+        }
+        if (pending.open) {
+                pending.open->pointers[pending.open->count++] = block;
+                close_if_due_locked();
+                collected = true;
+        }
+        lock_drop(&pending.lock);
+        return collected;
+}
+
+static uint64_t head_snapshot(const struct kmem_rcu_head *head)
+{
+        return (uintptr_t)head->func >> OFFSET_BITS;
+}
+
+static void queue_head(struct kmem_rcu_head *head, uintptr_t offset)
+{
+        lock_take(&pending.lock);
+        head->next = NULL;
+        head->func = (void (*)(struct kmem_rcu_head *))(rcu_snapshot() << OFFSET_BITS | offset);
+        if (pending.first_head)
+                pending.last_head->next = head;
+        else
+                pending.first_head = head;
+        pending.last_head = head;
+        lock_drop(&pending.lock);
+}
+
+/* Held while blocks are freed, so that the barrier finds none half done; outside pending.lock. */
+static struct lock free_lock;
+
+/* Takes the first batch out of the queue if its grace period is not later than @snapshot. */
+static struct batch *take_batch(uint64_t snapshot)
+{
+        struct batch *batch;
+
+        lock_take(&pending.lock);
+        batch = pending.first;
+        if (batch && batch->snapshot <= snapshot)
+                pending.first = batch->next;
+        else
+                batch = NULL;
+        lock_drop(&pending.lock);
+        return batch;
+}
+
+/* As take_batch, for the queue of heads. */
+static struct kmem_rcu_head *take_head(uint64_t snapshot)
+{
+        struct kmem_rcu_head *head;
+
+        lock_take(&pending.lock);
+        head = pending.first_head;
+        if (head && head_snapshot(head) <= snapshot)
+                pending.first_head = head->next;
+        else
+                head = NULL;
+        lock_drop(&pending.lock);
+        return head;
+}
+
+static void free_waiting_locked(uint64_t snapshot)
+{
+        struct kmem_rcu_head *head;
+        struct batch *batch;
+
+        debug_check(lock_is_held(&free_lock));
+        while ((batch = take_batch(snapshot))) {
+                kmem_cache_free_bulk(NULL, batch->count, batch->pointers);
+                metadata_free(batch, sizeof(*batch));
+        }
+        while ((head = take_head(snapshot)))
+                kfree((char *)head - ((uintptr_t)head->func & ((1 << OFFSET_BITS) - 1)));
+}
+
+/* Of the two queues' oldest; 0 if both are empty. */
+static uint64_t first_snapshot(void)
+{
+        uint64_t snapshot;
+
+        lock_take(&pending.lock);
+        close_if_due_locked();
+        snapshot = pending.first ? pending.first->snapshot : 0;
+        if (pending.first_head && (!snapshot || head_snapshot(pending.first_head) < snapshot))
+                snapshot = head_snapshot(pending.first_head);
+        lock_drop(&pending.lock);
+        return snapshot;
+}
+
+/* Of the two queues' newest; 0 if both are empty. */
+static uint64_t last_snapshot(void)
+{
+        uint64_t snapshot;
+
+        lock_take(&pending.lock);
+        close_open_locked();
+        snapshot = pending.first ? pending.last->snapshot : 0;
+        if (pending.first_head)
+                snapshot = max_of(snapshot, head_snapshot(pending.last_head));
+        lock_drop(&pending.lock);
+        return snapshot;
+}
+
+/* Whether anything is in a queue. Relaxed: what is missed now, a later call finds. */
+static bool is_waiting(void)
+{
+        return load_relaxed(&pending.first) || load_relaxed(&pending.first_head);
+}
+
+void kfree_rcu_release(void)
+{
+        uint64_t snapshot;
+
+        if (!is_waiting() && !load_relaxed(&pending.open))
+                return;
+        snapshot = first_snapshot();
+        if (!snapshot || !rcu_poll_seldom(snapshot, &refused_ms) || !lock_try(&free_lock))
+                return;
+        free_waiting_locked(snapshot);
+        lock_drop(&free_lock);
+}
+
+/* Neither memory to collect the block nor a head in it. */
+static KMEM_COLD void free_without_memory(void *block)
+{
+        if (rcu_is_reading()) {
+                message("kfree_rcu(%p): out of memory inside a read section; the block leaks",
+                        block);
+                return;
+        }
+        rcu_wait(rcu_snapshot());
+        kfree(block);
+}
+
+/* Const as kfree's, so that the macro needs no cast; who gives a block up lets it be written. */
+KMEM_PUBLIC void kmem_free_rcu(const void *given_block, const void *given_head)
+{
+        void *block = (void *)given_block;
+        struct kmem_rcu_head *head = (void *)given_head;
+
+        if (ZERO_OR_NULL_PTR(block))
+                return;
+        if (heap_is_foreign()) {
+                bound.heap_owner->free_rcu(block, head);
+                return;
+        }
+        if (unlikely(!collect(block))) {
+                uintptr_t offset = (uintptr_t)head - (uintptr_t)block;
+
+                if (!head || offset >> OFFSET_BITS) {
+                        free_without_memory(block);
+                        return;
+                }
+                queue_head(head, offset);
+        }
+        if (is_waiting())
+                kfree_rcu_release();
+}
+
+KMEM_PUBLIC void kfree_rcu_barrier(void)
+{
+        uint64_t snapshot;
+
+        if (heap_is_foreign()) {
+                bound.heap_owner->free_rcu_barrier();
+                return;
+        }
+        check_may_wait("kfree_rcu_barrier");
+        snapshot = last_snapshot();
+        if (snapshot)
+                rcu_wait(snapshot);
+        lock_take(&free_lock);
+        free_waiting_locked(snapshot);
+        lock_drop(&free_lock);
+}
+
+void kfree_rcu_fork_take(void (*take)(struct lock *lock))
+{
+        take(&free_lock);
+        take(&pending.lock);
+}
+
+void kfree_rcu_fork_release(void (*release)(struct lock *lock))
+{
+        release(&pending.lock);
+        release(&free_lock);
+}

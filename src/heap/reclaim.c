@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the reclaim thread does at each of its looks, and what malloc_trim does at once.
+ *
+ * A look takes what nobody has used since the last one, from the slots outwards to the system:
+ *
+ *   1. blocks of kfree_rcu and pages whose grace period is over
+ *   2. sheaves and slabs in slots that are as they were (percpu/quiet.c), by one drain
+ *   3. sheaves in barns below their low-water marks
+ *   4. of caches whose back end handed out and took back nothing: empty slabs, and when that has
+ *      been so for purge_delay, free pages inside the others (engines/slub/purge.c)
+ *   5. pages that have been free for purge_delay
+ *
+ * A cache in use keeps its slabs as they are, because a walk over their list is not free, and costs
+ * those who use it the time that list_lock is held.
+ *
+ * cache_mutex is held for what looks at all slots, and then for one cache at a time, and again and
+ * again while a long list is purged.
+ */
+#include "heap/reclaim.h"
+
+#include "heap/heap.h"
+#include "heap/rcu.h"
+#include "machine/message.h"
+#include "base/options.h"
+#include "machine/probe.h"
+#include "base/rcu.h"
+#include "page/deferred.h"
+#include "percpu/drain.h"
+#include "percpu/quiet.h"
+
+enum {
+        PURGE_SLABS = 256, /* in one hold of cache_mutex: a millisecond or so */
+};
+
+/* Purges inside the slabs of a cache; cache_mutex is held throughout. */
+static size_t cache_purge(struct kmem_cache *cache)
+{
+        size_t bytes = 0;
+
+        for (unsigned int node = 0; cache->engine->purge && node < system_nodes(); node++)
+                while (!cache->engine->purge(cache, node, PURGE_SLABS, &bytes))
+                        ;
+        return bytes;
+}
+
+size_t caches_trim_locked(void)
+{
+        struct list *node;
+        size_t bytes = 0;
+
+        percpu_flush_all();
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                cache->engine->shrink(cache);
+                bytes += cache_purge(cache);
+        }
+        return bytes;
+}
+
+size_t heap_trim(size_t keep)
+{
+        size_t bytes;
+
+        lock_take(&cache_mutex);
+        percpu_follow_cpus_seldom();
+        bytes = caches_trim_locked();
+        lock_drop(&cache_mutex);
+        return bytes + pages_purge_all(keep);
+}
+
+/* What a step of a cache leaves. */
+enum step { STEP_DONE, STEP_LATER, STEP_AGAIN };
+
+/*
+ * The next step of a cache that may be quiet: then its empty slabs go, and after purge_delay pages
+ * inside the others, up to PURGE_SLABS slabs at a time.
+ */
+static enum step cache_step_locked(struct kmem_cache *cache, uint64_t now_ms)
+{
+        struct cache_quiet *quiet = &cache->quiet;
+        uint64_t activity = percpu_activity(cache);
+        size_t bytes = 0;
+
+        debug_check(lock_is_held(&cache_mutex));
+        /* A slab that ends is checked, and the thread that this may be cannot report what is wrong. */
+        if (cache->debug)
+                return STEP_DONE;
+        if (activity != quiet->activity) {
+                *quiet = (struct cache_quiet){.activity = activity, .since_ms = now_ms};
+                return STEP_LATER;
+        }
+        if (quiet->stage == QUIET_NEW) {
+                cache->engine->shrink(cache);
+                quiet->stage = cache->engine->purge ? QUIET_SHRUNK : QUIET_PURGED;
+                return STEP_AGAIN;
+        }
+        if (quiet->stage == QUIET_PURGED)
+                return STEP_DONE;
+        if (now_ms - quiet->since_ms < options.purge_delay)
+                return STEP_LATER;
+        if (cache->engine->purge(cache, quiet->node, PURGE_SLABS, &bytes) &&
+            ++quiet->node == system_nodes())
+                quiet->stage = QUIET_PURGED;
+        return STEP_AGAIN;
+}
+
+/* All steps that can be made now for the newest cache older than *birth; false if there is none. */
+static bool cache_steps(uint64_t *birth, uint64_t now_ms, bool *any)
+{
+        enum step step = STEP_AGAIN;
+        uint64_t before = *birth;
+        bool first = true;
+
+        while (step == STEP_AGAIN) {
+                struct kmem_cache *cache;
+
+                lock_take(&cache_mutex);
+                cache = cache_before_locked(before);
+                /* Another than in the last round: that one was destroyed. */
+                if (!cache || (!first && cache->birth != *birth)) {
+                        lock_drop(&cache_mutex);
+                        return cache != NULL;
+                }
+                *birth = cache->birth;
+                if (first)
+                        percpu_drain_surplus(cache);
+                first = false;
+                step = cache_step_locked(cache, now_ms);
+                lock_drop(&cache_mutex);
+                *any |= step != STEP_DONE;
+        }
+        return true;
+}
+
+bool reclaim_step(uint64_t now_ms)
+{
+        uint64_t birth = 0;
+        size_t purged;
+        bool any;
+
+        if (rcu_is_alone()) {
+                kfree_rcu_release();
+                pages_release_deferred();
+        }
+        lock_take(&cache_mutex);
+        any = percpu_take_quiet();
+        lock_drop(&cache_mutex);
+        while (cache_steps(&birth, now_ms, &any))
+                ;
+        figures_poll();
+        purged = pages_purge_idle();
+        PROBE2(reclaim, purged, any);
+        return (purged != 0) | any;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Atomic accesses with their memory order in the name. Every use names its partner at the
+ * place of use. Relaxed is for hints and for words that a lock or a restartable sequence
+ * already orders.
+ */
+#ifndef KMEM_BASE_ATOMIC_H
+#define KMEM_BASE_ATOMIC_H
+
+#include "lang/compiler.h"
+
+#define load_relaxed(pointer) __atomic_load_n(pointer, __ATOMIC_RELAXED)
+#define load_acquire(pointer) __atomic_load_n(pointer, __ATOMIC_ACQUIRE)
+#define store_relaxed(pointer, value) __atomic_store_n(pointer, value, __ATOMIC_RELAXED)
+#define store_release(pointer, value) __atomic_store_n(pointer, value, __ATOMIC_RELEASE)
+#define exchange_acquire(pointer, value) __atomic_exchange_n(pointer, value, __ATOMIC_ACQUIRE)
+#define exchange_release(pointer, value) __atomic_exchange_n(pointer, value, __ATOMIC_RELEASE)
+#define add_relaxed(pointer, value) __atomic_add_fetch(pointer, value, __ATOMIC_RELAXED)
+#define sub_relaxed(pointer, value) __atomic_sub_fetch(pointer, value, __ATOMIC_RELAXED)
+/* Both return the value before. */
+#define or_relaxed(pointer, value) __atomic_fetch_or(pointer, value, __ATOMIC_RELAXED)
+#define and_relaxed(pointer, value) __atomic_fetch_and(pointer, value, __ATOMIC_RELAXED)
+
+/*
+ * Adds to a counter that only one writer at a time changes (its lock is held): a plain add,
+ * atomic only so that readers without the lock never see it torn.
+ */
+#define add_owned(pointer, value) store_relaxed(pointer, load_relaxed(pointer) + (value))
+
+/* Compare and swap; on failure *expected holds the value found (acquire). */
+#define compare_swap_acquire(pointer, expected, desired)                                           \
+        __atomic_compare_exchange_n(pointer, expected, desired, false, __ATOMIC_ACQUIRE,           \
+                                    __ATOMIC_ACQUIRE)
+#define compare_swap_release(pointer, expected, desired)                                           \
+        __atomic_compare_exchange_n(pointer, expected, desired, false, __ATOMIC_RELEASE,           \
+                                    __ATOMIC_RELAXED)
+#define compare_swap(pointer, expected, desired)                                                   \
+        __atomic_compare_exchange_n(pointer, expected, desired, false, __ATOMIC_ACQ_REL,           \
+                                    __ATOMIC_ACQUIRE)
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("yield");
+#endif
+}
+
+#endif

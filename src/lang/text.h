@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Texts put together without libc's printf. The first call of that costs a process some 200 KiB, of code
+ * and of the tables that it reads, and each one more than 2 KiB of stack; and another library may stand in
+ * front of it, and allocate, while we hold locks.
+ */
+#ifndef KMEM_BASE_TEXT_H
+#define KMEM_BASE_TEXT_H
+
+#include "lang/compiler.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+
+#define TEXT_NUMBER_BYTES 21 /* UINT64_MAX and the end */
+
+/* Writes @number in decimal, with zeroes in front up to @width digits; returns where the end is. */
+static inline char *text_number(char *to, uint64_t number, unsigned int width)
+{
+        char digits[TEXT_NUMBER_BYTES];
+        unsigned int count = 0;
+
+        do
+                digits[count++] = (char)('0' + number % 10);
+        while (number /= 10);
+        for (; width > count; width--)
+                *to++ = '0';
+        while (count)
+                *to++ = digits[--count];
+        *to = '\0';
+        return to;
+}
+
+/*
+ * snprintf for %s %c %d %u %x %p, with l or z in front of a number's letter, a width, and the flags - and 0.
+ * %p of NULL is 0x0. Returns how long the text is, or would be if @bytes had room for it and the zero byte.
+ */
+KMEM_HIDDEN size_t text_print(char *text, size_t bytes, const char *format, ...) KMEM_PRINTF(3, 4);
+KMEM_HIDDEN size_t text_print_list(char *text, size_t bytes, const char *format, va_list arguments)
+        __attribute__((format(printf, 3, 0)));
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * CPU counts from the affinity mask, the cgroup's quota and /sys. Each source may be missing
+ * (containers, sandboxes, chroots), so each has a fallback: the affinity mask, then 1.
+ *
+ * Runs before anything else of the library, and again when caches are made or trimmed; with system
+ * calls only. One caller at a time.
+ */
+#define _GNU_SOURCE
+#include "machine/cpus.h"
+
+#include "machine/file.h"
+#include "machine/syscall.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+enum {
+        CPU_LIMIT = 65536, /* larger numbers in a file mean that it is no CPU list */
+        TEXT_BYTES = 4096,
+};
+
+/*
+ * What is read and worked out goes through here, not through the stack: the first allocation of a process
+ * may be on a small one. In this order it is one page of memory that is touched, mostly.
+ */
+static KMEM_SPARSE struct {
+        uint64_t mask[CPU_MASK_WORDS]; /* a thread's */
+        /* A file's text of up to TEXT_BYTES, and behind its end a path; or directory entries. */
+        char text[TEXT_BYTES + PATH_MAX] __attribute__((aligned(8)));
+} room;
+
+void cpus_parse_list(const char *text, unsigned int *count, unsigned int *limit)
+{
+        *count = 0;
+        *limit = 0;
+        for (;;) {
+                int64_t first = parse_number(&text);
+                int64_t last = first;
+
+                if (*text == '-') {
+                        text++;
+                        last = parse_number(&text);
+                }
+                if (first < 0 || last < first || last >= CPU_LIMIT) {
+                        *count = 0;
+                        *limit = 0;
+                        return;
+                }
+                *count += (unsigned int)(last - first) + 1;
+                *limit = max_of(*limit, (unsigned int)last + 1);
+                if (*text != ',')
+                        return;
+                text++;
+        }
+}
+
+static unsigned int quota_cpus(int64_t quota, int64_t period)
+{
+        int64_t cpus;
+
+        if (quota <= 0 || period <= 0)
+                return 0;
+        cpus = quota / period + (quota % period != 0);
+        return (unsigned int)min_of(cpus, (int64_t)CPU_LIMIT);
+}
+
+unsigned int cpus_parse_quota(const char *text)
+{
+        int64_t quota = parse_number(&text);
+
+        if (quota < 0 || *text != ' ')
+                return 0;
+        text++;
+        return quota_cpus(quota, parse_number(&text));
+}
+
+/* The files' names are written behind the first @length characters of @path. */
+static unsigned int quota_of_folder(char path[PATH_MAX], size_t length, bool unified)
+{
+        char text[64];
+        const char *number = text;
+        int64_t quota;
+
+        if (length + sizeof("/cpu.cfs_period_us") > PATH_MAX)
+                return 0;
+        if (unified) {
+                strcpy(path + length, "/cpu.max");
+                return file_read(path, text, sizeof(text)) ? cpus_parse_quota(text) : 0;
+        }
+        strcpy(path + length, "/cpu.cfs_quota_us");
+        if (!file_read(path, text, sizeof(text)))
+                return 0;
+        quota = parse_number(&number); /* -1: none, and "-1" is no number here */
+        strcpy(path + length, "/cpu.cfs_period_us");
+        if (quota <= 0 || !file_read(path, text, sizeof(text)))
+                return 0;
+        number = text;
+        return quota_cpus(quota, parse_number(&number));
+}
+
+/*
+ * The least quota of a group and all its parents. Parents count because a limit on a
+ * container is often set one level above the process, and because inside a container the
+ * path may name folders that only exist outside, in which case the root is the container's.
+ */
+static unsigned int quota_of_group(char path[PATH_MAX], const char *root, const char *group,
+                                   size_t length, bool unified)
+{
+        size_t root_length = strlen(root);
+        unsigned int least = 0;
+
+        if (root_length + length >= PATH_MAX)
+                return 0;
+        memcpy(path, root, root_length);
+        memcpy(path + root_length, group, length);
+        length += root_length;
+        for (;;) {
+                unsigned int quota;
+
+                while (length > root_length && path[length - 1] == '/')
+                        length--;
+                quota = quota_of_folder(path, length, unified);
+                if (quota != 0 && (least == 0 || quota < least))
+                        least = quota;
+                if (length <= root_length)
+                        return least;
+                while (length > root_length && path[length - 1] != '/')
+                        length--;
+        }
+}
+
+/* The first @wanted in a text, or its end. Of libc's functions each is in another page. */
+static const char *find(const char *text, const char *end, char wanted)
+{
+        while (text < end && *text != wanted)
+                text++;
+        return text;
+}
+
+static bool names_cpu_controller(const char *start, const char *end)
+{
+        for (const char *word = start; word < end; word++) {
+                const char *stop = find(word, end, ',');
+
+                if (stop - word == 3 && memcmp(word, "cpu", 3) == 0)
+                        return true;
+                word = stop;
+        }
+        return false;
+}
+
+/* CPUs that the cgroup's quota allows, 0 for no quota. */
+static unsigned int quota_read(void)
+{
+        char *text_end;
+        char *room_for_path;
+        unsigned int least = 0;
+
+        if (!file_read("/proc/self/cgroup", room.text, TEXT_BYTES))
+                return quota_of_group(room.text, "/sys/fs/cgroup", "", 0, true);
+
+        /* Lines are "number:controllers:path"; the unified hierarchy has number 0. */
+        text_end = room.text + strlen(room.text);
+        room_for_path = text_end + 1;
+        for (const char *line = room.text; line < text_end;) {
+                const char *end = find(line, text_end, '\n');
+                const char *controllers = find(line, end, ':');
+                const char *path = find(controllers + 1, end, ':');
+                unsigned int quota = 0;
+
+                if (path == controllers + 1 && path < end)
+                        quota = quota_of_group(room_for_path, "/sys/fs/cgroup", path + 1,
+                                               (size_t)(end - path - 1), true);
+                else if (path < end && names_cpu_controller(controllers + 1, path))
+                        quota = quota_of_group(room_for_path, "/sys/fs/cgroup/cpu", path + 1,
+                                               (size_t)(end - path - 1), false);
+                if (quota != 0 && (least == 0 || quota < least))
+                        least = quota;
+                line = end + 1;
+        }
+        return least;
+}
+
+/* Adds the CPUs of a thread's mask; false if the kernel does not tell. */
+static bool affinity_add(long thread, uint64_t mask[CPU_MASK_WORDS])
+{
+        /* Not more is written than the kernel has CPUs. */
+        long bytes = system_call(SYS_sched_getaffinity, thread, sizeof(room.mask), (long)room.mask);
+
+        if (bytes <= 0)
+                return false;
+        for (size_t word = 0; word < (size_t)bytes / sizeof(room.mask[0]); word++)
+                mask[word] |= room.mask[word];
+        return true;
+}
+
+/* How many CPUs a mask names, and the highest number + 1. */
+static void mask_count(const uint64_t mask[CPU_MASK_WORDS], unsigned int *count,
+                       unsigned int *limit)
+{
+        *count = 0;
+        *limit = 0;
+        for (unsigned int word = 0; word < CPU_MASK_WORDS; word++) {
+                if (mask[word] == 0)
+                        continue;
+                *count += (unsigned int)__builtin_popcountll(mask[word]);
+                *limit = word * 64 + 64u - (unsigned int)__builtin_clzll(mask[word]);
+        }
+}
+
+/* Adds the masks of all threads, as far as /proc shows them. */
+static void affinity_add_threads(uint64_t mask[CPU_MASK_WORDS])
+{
+        long folder = system_call(SYS_openat, AT_FDCWD, (long)"/proc/self/task",
+                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        long bytes;
+
+        if (system_call_failed(folder))
+                return;
+        while ((bytes = system_call(SYS_getdents64, folder, (long)room.text, sizeof(room.text))) >
+               0)
+                for (long at = 0; at < bytes;) {
+                        const struct dirent64 *entry = (const void *)(room.text + at);
+                        const char *name = entry->d_name;
+                        int64_t thread = parse_number(&name);
+
+                        if (thread > 0)
+                                affinity_add(thread, mask);
+                        at += entry->d_reclen;
+                }
+        system_call(SYS_close, folder, 0, 0);
+}
+
+/*
+ * Where the process may run. A thread that is kept on one CPU says nothing about the others, so
+ * the masks of all threads count; they are asked for only if the first one's leaves out CPUs that
+ * are online. False if the kernel does not tell.
+ */
+static bool affinity_read(uint64_t mask[CPU_MASK_WORDS], unsigned int online)
+{
+        unsigned int count, limit;
+
+        if (!affinity_add((long)system_process_id(), mask) && !affinity_add(0, mask))
+                return false;
+        mask_count(mask, &count, &limit);
+        if (count < online)
+                affinity_add_threads(mask);
+        return true;
+}
+
+static void list_read(const char *path, unsigned int *count, unsigned int *limit)
+{
+        *count = 0;
+        *limit = 0;
+        if (file_read(path, room.text, TEXT_BYTES))
+                cpus_parse_list(room.text, count, limit);
+}
+
+static bool possible_known;
+
+bool system_cpus_known(void)
+{
+        return possible_known;
+}
+
+void cpus_read(struct cpus *cpus)
+{
+        unsigned int usable, usable_limit;
+        unsigned int online, online_limit;
+        unsigned int present, present_limit;
+        unsigned int possible, possible_limit;
+        unsigned int quota = quota_read();
+        bool has_mask;
+
+        list_read("/sys/devices/system/cpu/online", &online, &online_limit);
+        list_read("/sys/devices/system/cpu/present", &present, &present_limit);
+        list_read("/sys/devices/system/cpu/possible", &possible, &possible_limit);
+        possible_known = possible != 0;
+        memset(cpus->mask, 0, sizeof(cpus->mask));
+        has_mask = affinity_read(cpus->mask, online ? online : UINT_MAX);
+        mask_count(cpus->mask, &usable, &usable_limit);
+        if (!has_mask)
+                memset(cpus->mask, 0xff, sizeof(cpus->mask));
+
+        if (usable == 0)
+                usable = max_of(online, 1u);
+        if (online == 0)
+                online = usable;
+        if (present == 0)
+                present = online;
+        possible_limit = max_of(possible_limit, usable_limit);
+        possible_limit = max_of(possible_limit, online_limit);
+        possible_limit = max_of(possible_limit, present_limit);
+        possible_limit = max_of(possible_limit, present);
+
+        cpus->counts[CPUS_USABLE] = quota != 0 ? min_of(usable, quota) : usable;
+        cpus->counts[CPUS_ONLINE] = online;
+        cpus->counts[CPUS_PRESENT] = present > 1 ? present : possible_limit;
+        cpus->counts[CPUS_POSSIBLE] = possible_limit;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Waiting for something that another thread does, over futex. All zero is an event for which
+ * nobody waits.
+ *
+ * A waiter announces itself, checks once more what it waits for, and sleeps; a caller of
+ * event_wake changes that first. The announcement is a sequentially consistent addition and the
+ * waker fences before it looks, so one of the two sees the other: either the check finds the
+ * change, or the waker finds the waiter.
+ */
+#ifndef KMEM_BASE_EVENT_H
+#define KMEM_BASE_EVENT_H
+
+#include "lang/atomic.h"
+
+struct event {
+        uint32_t sequence; /* grows with each wake-up that found a waiter */
+        uint32_t waiters;  /* threads between event_announce and the end of event_sleep */
+};
+
+/* Returns what event_sleep wants to know. Every announcement is followed by a sleep or a retreat. */
+static inline uint32_t event_announce(struct event *event)
+{
+        __atomic_add_fetch(&event->waiters, 1, __ATOMIC_SEQ_CST);
+        /* Acquire: the caller's check comes after it; partner of the addition in event_wake. */
+        return load_acquire(&event->sequence);
+}
+
+/* What was waited for has come before the sleep. */
+static inline void event_retreat(struct event *event)
+{
+        sub_relaxed(&event->waiters, 1);
+}
+
+/*
+ * Sleeps until a wake-up after the announcement, a signal, or for @milliseconds. Why it
+ * returned is not said: the caller checks again. Keeps errno.
+ */
+KMEM_HIDDEN void event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds);
+
+KMEM_HIDDEN void event_wake_waiters(struct event *event, unsigned int count);
+
+/* Wakes up to @count sleepers; nearly free if there are none. Keeps errno. */
+static inline void event_wake(struct event *event, unsigned int count)
+{
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        /* Relaxed: the fence above orders it after the change. */
+        if (unlikely(load_relaxed(&event->waiters)))
+                event_wake_waiters(event, count);
+}
+
+/* Gives the processor away for about that long. Keeps errno. */
+static inline void event_pause(unsigned int milliseconds)
+{
+        struct event nobody = {0};
+
+        event_sleep(&nobody, event_announce(&nobody), milliseconds);
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
+#include "machine/file.h"
+
+#include "lang/bits.h"
+#include "machine/syscall.h"
+
+#include <fcntl.h>
+
+bool file_read_all(const char *path, char *text, size_t bytes, size_t *used)
+{
+        long descriptor = system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);
+        long got = descriptor;
+
+        *used = 0;
+        if (!system_call_failed(descriptor)) {
+                while ((got = system_call(SYS_read, descriptor, (long)(text + *used),
+                                          (long)(bytes - *used))) > 0)
+                        *used += (size_t)got;
+                system_call(SYS_close, descriptor, 0, 0);
+        }
+        text[min_of(*used, bytes - 1)] = '\0';
+        return got >= 0;
+}
+
+bool file_read(const char *path, char *text, size_t bytes)
+{
+        size_t used;
+
+        file_read_all(path, text, bytes, &used);
+        return used != 0;
+}
+
+int64_t parse_number(const char **text)
+{
+        const char *digit = *text;
+        int64_t value = 0;
+
+        while (*digit >= '0' && *digit <= '9') {
+                if (value < INT64_MAX / 16)
+                        value = value * 10 + (*digit - '0');
+                digit++;
+        }
+        if (digit == *text)
+                return -1;
+        *text = digit;
+        return value;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Small files of the kernel (/proc, /sys), read with system calls only, and the numbers in them.
+ * Included by base/ only.
+ */
+#ifndef KMEM_BASE_FILE_H
+#define KMEM_BASE_FILE_H
+
+#include "lang/compiler.h"
+
+/*
+ * Reads a file up to its end or @bytes, whichever is less, and says how many there were in *used. The text
+ * ends in a zero byte, which takes the last one's place if all of @bytes were used. False if it cannot be
+ * read.
+ */
+KMEM_HIDDEN bool file_read_all(const char *path, char *text, size_t bytes, size_t *used);
+/* Reads a small file whole; the text ends in a zero byte. False if there is none. */
+KMEM_HIDDEN bool file_read(const char *path, char *text, size_t bytes);
+
+/* The number at *text, which moves behind it; -1 if there is none. Saturates. */
+KMEM_HIDDEN int64_t parse_number(const char **text);
+
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the kernel does for this process: memory, identity, output. It is the part of machine/system.h
+ * that is the same under a simulated machine.
+ */
+#define _GNU_SOURCE
+#include "machine/system.h"
+
+#include "lang/atomic.h"
+#include "lang/bits.h"
+#include "machine/file.h"
+#include "machine/syscall.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+/* Of Linux 7.0; the headers of older systems lack it. */
+#ifndef PR_RSEQ_SLICE_EXTENSION
+#define PR_RSEQ_SLICE_EXTENSION 79
+#define PR_RSEQ_SLICE_EXTENSION_SET 2
+#define PR_RSEQ_SLICE_EXT_ENABLE 1
+#endif
+
+bool system_rseq(void *area, size_t bytes, int flags, uint32_t signature)
+{
+        return !system_call_failed(
+                system_call6(SYS_rseq, (long)area, (long)bytes, flags, (long)signature, 0, 0));
+}
+
+void system_extend_slices(void)
+{
+        system_call6(SYS_prctl, PR_RSEQ_SLICE_EXTENSION, PR_RSEQ_SLICE_EXTENSION_SET,
+                     PR_RSEQ_SLICE_EXT_ENABLE, 0, 0, 0);
+}
+
+int system_membarrier(int command)
+{
+        long result = system_call(SYS_membarrier, command, 0, 0);
+
+        return system_call_failed(result) ? (int)-result : 0;
+}
+
+void system_release(char release[SYSTEM_RELEASE_BYTES])
+{
+        struct utsname names = {0};
+
+        system_call(SYS_uname, (long)&names, 0, 0);
+        memcpy(release, names.release, sizeof(names.release));
+}
+
+uint32_t system_process_id(void)
+{
+        return (uint32_t)system_call(SYS_getpid, 0, 0, 0);
+}
+
+/*
+ * A child of fork in a sandbox may not ask for its number. libc has it, as the number of the child's only
+ * thread, and writes it into recursive locks.
+ */
+static uint32_t number_after_fork(void)
+{
+        pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+        uint32_t number;
+
+        pthread_mutex_lock(&lock);
+        number = (uint32_t)lock.__data.__owner;
+        pthread_mutex_unlock(&lock);
+        return number;
+}
+
+static uint32_t own_process; /* that the heap is in; 0 until it is claimed */
+/* Children of vfork, each of the one before, that run in the calling thread's memory. */
+static _Thread_local unsigned int borrowers __attribute__((tls_model("initial-exec")));
+
+/* Of mlockall, while it holds for memory to come; relaxed, as what is mapped meanwhile may be either. */
+static int lock_flags;
+
+static void claim(void)
+{
+        store_relaxed(&own_process,
+                      system_sandbox_was_told() ? number_after_fork() : system_process_id());
+}
+
+void system_claim_process(bool forked)
+{
+        /* A child that one of vfork has by fork has memory of its own. */
+        if (forked) {
+                borrowers = 0;
+                lock_flags = 0;
+        }
+        if (!borrowers)
+                claim();
+}
+
+void system_lend_process(bool child)
+{
+        /* None in a child of fork that the handler of a signal made just before. */
+        if (child)
+                borrowers++;
+        else if (borrowers && --borrowers == 0 && !load_relaxed(&own_process))
+                claim();
+}
+
+bool system_is_lent(void)
+{
+        return borrowers != 0;
+}
+
+bool system_is_own_process(void)
+{
+        return load_relaxed(&own_process) == system_process_id();
+}
+
+void system_sleep_ns(long nanoseconds)
+{
+        const struct timespec time = {.tv_nsec = nanoseconds};
+
+        system_call(SYS_nanosleep, (long)&time, 0, 0);
+}
+
+void system_name_thread(const char *name)
+{
+        system_call(SYS_prctl, PR_SET_NAME, (long)name, 0);
+}
+
+/* Whether the calling thread's system calls are filtered (seccomp). */
+static bool is_filtered(void)
+{
+        long mode = system_call(SYS_prctl, PR_GET_SECCOMP, 0, 0);
+
+        return !system_call_failed(mode) && mode != 0;
+}
+
+static bool was_filtered; /* when the heap started */
+static uint32_t sandbox_told;
+
+void system_watch_sandbox(void)
+{
+        was_filtered = is_filtered();
+}
+
+void system_tell_sandbox(void)
+{
+        store_relaxed(&sandbox_told, 1);
+}
+
+bool system_sandbox_was_told(void)
+{
+        return load_relaxed(&sandbox_told);
+}
+
+bool system_entered_sandbox(void)
+{
+        return system_sandbox_was_told() || is_filtered() != was_filtered;
+}
+
+uint32_t system_thread_id(void)
+{
+        return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
+}
+
+bool system_has_thread(uint32_t id)
+{
+        return id &&
+               !system_call_failed(system_call(SYS_tgkill, (long)system_process_id(), (long)id, 0));
+}
+
+void system_thread_name(char name[SYSTEM_NAME_BYTES])
+{
+        name[0] = '\0';
+        system_call(SYS_prctl, PR_GET_NAME, (long)name, 0);
+}
+
+/*
+ * The limit of the heap's process. A sandbox is not asked who is asking, so there that is named: a child
+ * of vfork may have another limit.
+ */
+static size_t soft_limit(int resource)
+{
+        long process = system_sandbox_was_told() ? (long)load_relaxed(&own_process) : 0;
+        struct {
+                uint64_t soft;
+                uint64_t hard;
+        } limit;
+        long result = system_call6(SYS_prlimit64, process, resource, 0, (long)&limit, 0, 0);
+
+        return system_call_failed(result) ? SIZE_MAX : limit.soft;
+}
+
+size_t system_address_space_limit(void)
+{
+        return soft_limit(RLIMIT_AS);
+}
+
+size_t system_lock_limit(void)
+{
+        return soft_limit(RLIMIT_MEMLOCK);
+}
+
+size_t system_mapped_bytes(void)
+{
+        char text[128];
+        const char *number = text;
+        int64_t pages =
+                file_read("/proc/self/statm", text, sizeof(text)) ? parse_number(&number) : 0;
+
+        return pages > 0 ? (size_t)pages * system_page_bytes() : 0;
+}
+
+void system_tell_locked(int flags)
+{
+        store_relaxed(&lock_flags, flags & MCL_FUTURE ? flags : 0);
+}
+
+bool system_locks_memory(void)
+{
+        return load_relaxed(&lock_flags) != 0;
+}
+
+void system_unlock(void *start, size_t bytes)
+{
+        if (!system_sandbox_was_told())
+                system_call(SYS_munlock, (long)start, (long)bytes, 0);
+}
+
+/* As a mapping would be that is made now. */
+static bool lock_as_told(void *start, size_t bytes)
+{
+        int flags = load_relaxed(&lock_flags);
+
+        return !flags || system_sandbox_was_told() ||
+               !system_call_failed(system_call(SYS_mlock2, (long)start, (long)bytes,
+                                               flags & MCL_ONFAULT ? MLOCK_ONFAULT : 0));
+}
+
+static void *map_private(uintptr_t wish, size_t bytes, int protection, int flags)
+{
+        long result = system_call6(SYS_mmap, (long)wish, (long)bytes, protection,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+        return system_call_failed(result) ? NULL : (void *)result;
+}
+
+/* Rounds up to whole system pages; 0 if that overflows, which every call below refuses. */
+static size_t round_to_system(size_t bytes)
+{
+        return round_up(bytes, system_page_bytes());
+}
+
+void *system_reserve(size_t bytes)
+{
+        return system_reserve_at(0, bytes);
+}
+
+/*
+ * A debugger that writes a dump of the process (gcore) writes what is inaccessible too, a TiB of it, but
+ * not what says that it does not want to be dumped. Each commit takes that back for its part, where for a
+ * moment that is a mapping of its own: a process that may have no more of them takes it back for all.
+ */
+static struct {
+        uintptr_t start;
+        size_t bytes;
+} first; /* reservation: the heap's */
+static uint32_t all_dumped;
+
+void system_dump_reservation(void)
+{
+        if (!exchange_acquire(&all_dumped, 1))
+                system_call(SYS_madvise, (long)first.start, (long)first.bytes, MADV_DODUMP);
+}
+
+/*
+ * Addresses that the reservation gives back are the program's, whose mappings there may have the mark
+ * for reasons of its own: it is taken back before, while all of it is ours.
+ */
+static void leave_reservation(uintptr_t start, size_t bytes)
+{
+        if (start == first.start && bytes == first.bytes) {
+                first.bytes = 0;
+                store_relaxed(&all_dumped, 0);
+        } else if (start - first.start < first.bytes) {
+                system_dump_reservation();
+        }
+}
+
+void *system_reserve_at(uintptr_t wish, size_t bytes)
+{
+        void *start = map_private(wish, round_to_system(bytes), PROT_NONE, MAP_NORESERVE);
+
+        if (!start || system_sandbox_was_told())
+                return start;
+        system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_DONTDUMP);
+        /* A mapping that is made now is locked with all of it. */
+        if (system_locks_memory())
+                system_unlock(start, round_to_system(bytes));
+        if (first.bytes == 0) {
+                first.start = (uintptr_t)start;
+                first.bytes = round_to_system(bytes);
+        }
+        return start;
+}
+
+static uint32_t map_refused;
+
+void *system_map(size_t bytes)
+{
+        void *start = map_private(0, round_to_system(bytes), PROT_READ | PROT_WRITE, 0);
+
+        if (!start)
+                store_relaxed(&map_refused, 1);
+        return start;
+}
+
+bool system_map_was_refused(void)
+{
+        return load_relaxed(&map_refused);
+}
+
+void system_unmap(void *start, size_t bytes)
+{
+        long result;
+
+        leave_reservation((uintptr_t)start, round_to_system(bytes));
+        result = system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
+        /* The kernel joins neighbours, and may not cut them where a process has mappings enough. */
+        if (system_call_failed(result))
+                system_purge(start, round_to_system(bytes));
+}
+
+void *system_remap(void *start, size_t old_bytes, size_t new_bytes)
+{
+        long result = system_call6(SYS_mremap, (long)start, (long)round_to_system(old_bytes),
+                                   (long)round_to_system(new_bytes), MREMAP_MAYMOVE, 0, 0);
+
+        return system_call_failed(result) ? NULL : (void *)result;
+}
+
+/* Kernels without huge pages refuse, and need not be asked. */
+void system_keep_pages_small(void *start, size_t bytes)
+{
+        if (!system_sandbox_was_told())
+                system_call(SYS_madvise, (long)start, (long)round_to_system(bytes),
+                            MADV_NOHUGEPAGE);
+}
+
+static bool make_accessible(void *start, size_t bytes)
+{
+        return !system_call_failed(
+                system_call(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE));
+}
+
+bool system_commit(void *start, size_t bytes)
+{
+        bytes = round_to_system(bytes);
+        if (!make_accessible(start, bytes)) {
+                system_dump_reservation();
+                if (!make_accessible(start, bytes))
+                        return false;
+        }
+        if (!system_sandbox_was_told())
+                system_call(SYS_madvise, (long)start, (long)bytes, MADV_DODUMP);
+        return lock_as_told(start, bytes);
+}
+
+bool system_purge(void *start, size_t bytes)
+{
+        return !system_call_failed(system_call(SYS_madvise, (long)start,
+                                               (long)round_down(bytes, system_page_bytes()),
+                                               MADV_DONTNEED));
+}
+
+long system_write(int file, const void *text, size_t bytes)
+{
+        return system_call(SYS_write, file, (long)text, (long)bytes);
+}

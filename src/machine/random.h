@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Random numbers for decisions that nobody may bet on: the same in every run of the same calls.
+ */
+#ifndef KMEM_BASE_RANDOM_H
+#define KMEM_BASE_RANDOM_H
+
+/* In angle brackets, so that the simulator's is found where that comes first. */
+#include <lang/atomic.h>
+
+#include <stdint.h>
+
+/*
+ * The next of a sequence (Knuth's multiplier for 64 bits; the low bits repeat soon, so the upper
+ * half is what is returned). *state may start anywhere. Of two that race, both may get the same.
+ */
+static inline uint32_t random_next(uint64_t *state)
+{
+        uint64_t next = load_relaxed(state) * 6364136223846793005ull + 1442695040888963407ull;
+
+        store_relaxed(state, next);
+        return (uint32_t)(next >> 32);
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
+#include "machine/shared_file.h"
+
+#include "machine/syscall.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static long open_file(const char *path, int flags)
+{
+        return system_call6(SYS_openat, AT_FDCWD, (long)path, flags | O_CLOEXEC, 0600, 0, 0);
+}
+
+/* Beyond the limit the kernel would not only refuse but send a signal that ends the program. */
+static bool file_limit_allows(uint64_t bytes)
+{
+        struct {
+                uint64_t soft;
+                uint64_t hard;
+        } limit;
+        long result = system_call6(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0);
+
+        return system_call_failed(result) || bytes <= limit.soft;
+}
+
+/* A timer that is quicker than the call must not keep us here. */
+enum { SPACE_ROUNDS = 1000 };
+
+long shared_file_take_space(long file, uint64_t offset, size_t bytes)
+{
+        long result = -EINTR;
+
+        for (int round = 0; round < SPACE_ROUNDS && result == -EINTR; round++)
+                result = system_call6(SYS_fallocate, file, 0, (long)offset, (long)bytes, 0, 0);
+        return result;
+}
+
+void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *error)
+{
+        long result = -EFBIG;
+        long file;
+
+        if (!file_limit_allows(offset + bytes))
+                goto failed;
+        result = file = open_file(path, O_RDWR | O_CREAT);
+        if (system_call_failed(result))
+                goto failed;
+        result = shared_file_take_space(file, offset, bytes);
+        if (!system_call_failed(result))
+                result = system_call6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                      file, (long)offset);
+        system_call(SYS_close, file, 0, 0);
+        if (!system_call_failed(result)) {
+                /* All pages at once; MAP_POPULATE would make them readable only. 5.14, or later. */
+                system_call(SYS_madvise, result, (long)bytes, MADV_POPULATE_WRITE);
+                return (void *)result;
+        }
+failed:
+        *error = (int)-result;
+        return NULL;
+}
+
+/* Copies what @source has; 0 or an errno. */
+static long copy_into(long source, long target)
+{
+        char text[512];
+        uint64_t written = 0;
+
+        for (;;) {
+                long got = system_call(SYS_read, source, (long)text, sizeof(text));
+
+                if (system_call_failed(got) || got == 0)
+                        return -got;
+                if (!file_limit_allows(written + (uint64_t)got))
+                        return EFBIG;
+                for (long done = 0; done < got;) {
+                        long put = system_call(SYS_write, target, (long)text + done, got - done);
+
+                        if (system_call_failed(put) || put == 0)
+                                return put ? -put : ENOSPC;
+                        done += put;
+                }
+                written += (uint64_t)got;
+        }
+}
+
+/* The error of a call, or 0. */
+static long error_of(long result)
+{
+        return system_call_failed(result) ? -result : 0;
+}
+
+/* From one path to another, which is left as far as it was written. */
+static long copy(const char *from, const char *to)
+{
+        long source = open_file(from, O_RDONLY);
+        long target;
+        long error = error_of(source);
+
+        if (error)
+                return error;
+        /* O_NONBLOCK: a FIFO that somebody has put there would wait for a reader. */
+        target = open_file(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK);
+        error = error_of(target);
+        if (!error) {
+                error = copy_into(source, target);
+                system_call(SYS_close, target, 0, 0);
+        }
+        system_call(SYS_close, source, 0, 0);
+        return error;
+}
+
+int shared_file_copy(const char *from, const char *to)
+{
+        char beside[512];
+        size_t length = strlen(to);
+        long error;
+
+        if (length + sizeof(".new") > sizeof(beside))
+                return ENAMETOOLONG;
+        memcpy(beside, to, length);
+        memcpy(beside + length, ".new", sizeof(".new"));
+        error = copy(from, beside);
+        if (!error)
+                error = error_of(system_call6(SYS_renameat2, AT_FDCWD, (long)beside, AT_FDCWD,
+                                              (long)to, 0, 0));
+        if (error)
+                system_call(SYS_unlinkat, AT_FDCWD, (long)beside, 0);
+        return (int)error;
+}

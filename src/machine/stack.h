@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Who called: return addresses and their names.
+ */
+#ifndef KMEM_BASE_STACK_H
+#define KMEM_BASE_STACK_H
+
+#include "lang/compiler.h"
+
+enum { STACK_FRAMES = 16 }; /* as many as the kernel keeps (S4-10) */
+
+/*
+ * Loads what walking a stack needs, once a process, without any lock held: it may call malloc and
+ * the dynamic linker. Before, no stack is captured.
+ */
+KMEM_HIDDEN void stack_prepare(void);
+
+/*
+ * For threads that libc does not know (machine/bare_thread.h): neither it nor the dynamic linker may be
+ * asked there. No stack is captured, and who writes names writes addresses.
+ */
+KMEM_HIDDEN void stack_refuse_this_thread(void);
+KMEM_HIDDEN bool stack_is_refused(void);
+
+/*
+ * Return addresses, the caller of the library first, without frames of the library itself (a
+ * static program's are all kept, as nothing tells them apart). Returns how many, 0 if that cannot
+ * be known here. Takes no lock of ours; none may be held, because the C library may take its own.
+ */
+KMEM_HIDDEN unsigned int stack_capture(uintptr_t frames[STACK_FRAMES]);
+
+/*
+ * As glibc's backtrace, but without locks and allocations: machine/unwind.c, of the shared libraries
+ * alone. A program that the library is linked into would get a second unwinder, or a library more.
+ */
+KMEM_HIDDEN int stack_walk(void **frames, int room) __attribute__((weak));
+
+enum { SYMBOL_BYTES = 192 };
+
+/*
+ * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
+ * symbol (addr2line takes that), or the address. Returns the length, cut to SYMBOL_BYTES - 1. It
+ * asks the dynamic linker, whose lock comes before all of ours: no lock may be held.
+ */
+KMEM_HIDDEN size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES]);
+
+/*
+ * For texts that are made under a lock: this mark and the sixteen digits of an address stand where
+ * its name belongs.
+ */
+#define SYMBOL_MARK "\1"
+enum { SYMBOL_MARK_BYTES = 17 };
+
+/*
+ * Copies a marked text with names for marks, and a zero byte. Returns the length that needs, also
+ * if @bytes are too few, and then @text is as it was. Where names become longer meanwhile, as libraries
+ * are opened, the text ends in front of what does not fit.
+ */
+KMEM_HIDDEN size_t symbols_resolve(const char *marked, char *text, size_t bytes);
+
+#endif

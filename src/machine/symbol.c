@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
+#include "lang/bits.h"
+#include "machine/stack.h"
+#include "lang/text.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
+size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
+{
+        const ElfW(Sym) *symbol = NULL;
+        const char *file;
+        Dl_info found;
+        size_t length;
+
+        if (!dladdr1((void *)address, &found, (void **)&symbol, RTLD_DL_SYMENT) ||
+            !found.dli_fname) {
+                length = text_print(text, SYMBOL_BYTES, "0x%lx", (unsigned long)address);
+        } else if (found.dli_sname && symbol) {
+                length = text_print(text, SYMBOL_BYTES, "%s+0x%lx/0x%lx", found.dli_sname,
+                                    (unsigned long)(address - (uintptr_t)found.dli_saddr),
+                                    (unsigned long)symbol->st_size);
+        } else {
+                file = strrchr(found.dli_fname, '/');
+                length = text_print(text, SYMBOL_BYTES, "[%s]+0x%lx",
+                                    file ? file + 1 : found.dli_fname,
+                                    (unsigned long)(address - (uintptr_t)found.dli_fbase));
+        }
+        return min_of(length, (size_t)SYMBOL_BYTES - 1);
+}
+
+/* The digits of a mark, as traces write them. */
+static uintptr_t parse_hexadecimal(const char *digit)
+{
+        uintptr_t value = 0;
+
+        for (; *digit; digit++)
+                value = value * 16 + (uintptr_t)(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
+        return value;
+}
+
+/*
+ * With @text NULL only the length. Else it is cut off in front of what does not fit: names become other
+ * ones when libraries are opened and closed meanwhile.
+ */
+static size_t resolve(const char *marked, char *text, size_t bytes)
+{
+        size_t used = 0;
+
+        while (*marked) {
+                size_t plain = strcspn(marked, SYMBOL_MARK);
+                char digits[SYMBOL_MARK_BYTES] = {0};
+                char name[SYMBOL_BYTES];
+                size_t length;
+
+                if (text && plain >= bytes - used)
+                        break;
+                if (text)
+                        memcpy(text + used, marked, plain);
+                used += plain;
+                marked += plain;
+                if (!*marked)
+                        break;
+                memcpy(digits, marked + 1, sizeof(digits) - 1);
+                length = symbol_text(parse_hexadecimal(digits), name);
+                if (text && length >= bytes - used)
+                        break;
+                if (text)
+                        memcpy(text + used, name, length);
+                used += length;
+                marked += SYMBOL_MARK_BYTES;
+        }
+        if (text)
+                text[used] = '\0';
+        return used;
+}
+
+size_t symbols_resolve(const char *marked, char *text, size_t bytes)
+{
+        size_t length = resolve(marked, NULL, 0);
+
+        return length < bytes ? resolve(marked, text, bytes) : length;
+}

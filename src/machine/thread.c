@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "machine/system.h"
+
+#include "lang/atomic.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+/* glibc since 2.32: 0 once the process has had a second thread. */
+extern char __libc_single_threaded __attribute__((weak));
+
+enum threads system_threads(void)
+{
+        if (!&__libc_single_threaded)
+                return THREADS_UNKNOWN;
+        return load_relaxed(&__libc_single_threaded) ? THREADS_ONE : THREADS_MANY;
+}
+
+bool system_start_thread(void *(*run)(void *argument))
+{
+        pthread_attr_t attributes;
+        pthread_t thread;
+        sigset_t all;
+        sigset_t old;
+        bool started = false;
+
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        if (pthread_attr_init(&attributes) == 0) {
+                pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+                started = pthread_create(&thread, &attributes, run, NULL) == 0;
+                pthread_attr_destroy(&attributes);
+        }
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        return started;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The calling thread, by the address of its control block: no thread-local state is needed.
+ */
+#ifndef KMEM_BASE_THREAD_H
+#define KMEM_BASE_THREAD_H
+
+#include "lang/compiler.h"
+
+static inline void *thread_pointer(void)
+{
+        void *pointer;
+
+#if defined(__x86_64__)
+        __asm__("movq %%fs:0, %0" : "=r"(pointer));
+#elif defined(__aarch64__)
+        __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+#endif
+        return pointer;
+}
+
+/*
+ * One of @count, for threads to spread over: a part of the golden ratio for each page, so that blocks at
+ * even distances, as of stacks, are far from each other.
+ */
+static inline unsigned int thread_choice(unsigned int count)
+{
+        uint32_t page = (uint32_t)((uintptr_t)thread_pointer() >> 12);
+
+        return (unsigned int)((uint64_t)(page * 0x9e3779b9u) * count >> 32);
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The walk of the stack in the shared libraries, which have the compiler's unwinder inside.
+ *
+ * The one that the program uses is not asked: it allocates and frees under its own lock where a program
+ * has registered frames of code it made (__register_frame), and a walk from there would wait for that
+ * lock for ever. glibc's backtrace also loads it first, which may end the program if that is in the middle
+ * of a dlopen. The price: a walk ends at registered frames.
+ *
+ * Threads: any, with the program's locks held, also the unwinder's and the dynamic linker's.
+ */
+#include "machine/stack.h"
+
+#include <unwind.h>
+
+struct walk {
+        void **frames;
+        int count;
+        int room;
+};
+
+/* The first frame is stack_walk itself; behind the last there may be an address of 0. */
+static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *argument)
+{
+        struct walk *walk = argument;
+        uintptr_t address = _Unwind_GetIP(context);
+
+        if (!address || walk->count == walk->room)
+                return _URC_END_OF_STACK;
+        walk->frames[walk->count++] = (void *)address;
+        return _URC_NO_REASON;
+}
+
+int stack_walk(void **frames, int room)
+{
+        struct walk walk = {.frames = frames, .room = room};
+
+        _Unwind_Backtrace(add_frame, &walk);
+        return walk.count;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#define _GNU_SOURCE
+#include "process/at_exit.h"
+
+#include "heap/heap.h"
+#include "machine/message.h"
+#include "base/options.h"
+#include "lang/text.h"
+#include "introspect/slabinfo.h"
+#include "introspect/tree.h"
+#include "record/record.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+/* One thing that an option asks for. */
+static const struct exit_report {
+        const char *option;
+        char *path;              /* of the option; empty: not wanted */
+        const uint64_t *process; /* the only one that writes, 0: every one */
+        /* Both return 0 or an errno. @alone: no other process writes there. */
+        int (*begin)(const char *path, bool alone);
+        int (*write)(const char *path);
+        const char *expected;
+} reports[] = {
+        {"slabinfo", options.slabinfo, &options.slabinfo_pid, slabinfo_begin, slabinfo_end,
+         "expected a file that may be written"},
+        {"attrs", options.attrs, &options.attrs_pid, tree_begin, tree_write,
+         "expected an empty directory, or one that can be made"},
+};
+
+/* Copies a path with %p replaced by the process id; false if it does not fit. */
+static bool expand_path(const char *path, char *expanded, size_t bytes)
+{
+        size_t used = 0;
+
+        for (; *path; path++) {
+                size_t length;
+
+                if (path[0] == '%' && path[1] == 'p') {
+                        length = text_print(expanded + used, bytes - used, "%u",
+                                            system_process_id());
+                        path++;
+                } else {
+                        length = text_print(expanded + used, bytes - used, "%c", *path);
+                }
+                if (length >= bytes - used)
+                        return false;
+                used += length;
+        }
+        return true;
+}
+
+static bool is_ours(const struct exit_report *report)
+{
+        return *report->path && (!*report->process || *report->process == system_process_id());
+}
+
+static void say_why(const struct exit_report *report, const char *path, int error)
+{
+        message("%s: cannot write %s: %s (error %d); %s", report->option, path,
+                message_error(error), error, report->expected);
+}
+
+/*
+ * What cannot be written is said at the start: at the end nobody may be listening, as many programs close
+ * standard error before. So that is no place for a full disk: the sign of one is an empty file or directory,
+ * which each of the reports leaves where it could not be written whole.
+ */
+static void begin(const struct exit_report *report)
+{
+        int error = report->begin(report->path, *report->process != 0);
+
+        if (!error)
+                return;
+        say_why(report, report->path, error);
+        report->path[0] = '\0';
+}
+
+void at_exit_init(void)
+{
+        int saved_errno = errno;
+
+        for (size_t i = 0; i < array_size(reports); i++)
+                if (is_ours(&reports[i]) && !strstr(reports[i].path, "%p"))
+                        begin(&reports[i]);
+        errno = saved_errno;
+}
+
+bool at_exit_is_wanted(void)
+{
+        return load_acquire(&heap_state) == HEAP_READY &&
+               (options.slabinfo[0] || options.attrs[0] || is_recording());
+}
+
+static void end(const struct exit_report *report)
+{
+        char path[sizeof(options.slabinfo) + 16];
+        int error;
+
+        if (!expand_path(report->path, path, sizeof(path))) {
+                say_why(report, report->path, ENAMETOOLONG);
+                return;
+        }
+        error = report->write(path);
+        if (error)
+                say_why(report, path, error);
+}
+
+static void write_reports(void)
+{
+        for (size_t i = 0; i < array_size(reports); i++)
+                if (is_ours(&reports[i]))
+                        end(&reports[i]);
+        if (is_recording())
+                record_maps();
+}
+
+/* What cannot be written must not change how the program ends: by a limit of files, or a closed pipe. */
+static void write_without_signals(void)
+{
+        const struct timespec at_once = {0};
+        sigset_t ours, before, pending;
+
+        sigemptyset(&ours);
+        sigaddset(&ours, SIGXFSZ);
+        sigaddset(&ours, SIGPIPE);
+        sigpending(&pending);
+        if (sigismember(&pending, SIGXFSZ))
+                sigdelset(&ours, SIGXFSZ);
+        if (sigismember(&pending, SIGPIPE))
+                sigdelset(&ours, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &ours, &before);
+        write_reports();
+        while (sigtimedwait(&ours, NULL, &at_once) > 0)
+                ;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void at_exit_write(void)
+{
+        static uint32_t done;
+        int saved_errno = errno;
+
+        /* A child of vfork must not take its parent's turn. */
+        if (!at_exit_is_wanted() || !system_is_own_process() || add_relaxed(&done, 1) > 1)
+                return;
+        write_without_signals();
+        errno = saved_errno;
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+        /* Without a heap there is neither, and no more of the library's file is read for it. */
+        if (load_acquire(&heap_state) != HEAP_READY)
+                return;
+        at_exit_write();
+        registry_close();
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * One thread at a time honours requests, with cache_mutex, which it only tries: whoever holds that,
+ * possibly the caller itself, may be in the middle of anything, and the next slow path is soon.
+ *
+ * Readers write a request's fields, then its state, then registry->asked; here the other way round. A
+ * request is taken before it is copied, and done only if it is still taken. A reader that found it
+ * pending a moment before and changes it clears its state first: so a copy of one that is still taken is
+ * whole, and what came in its place is not marked as done with it.
+ *
+ * The handler of a signal that comes meanwhile may fork (process/fork.c). The child goes on here, and must not
+ * take away the mark by which its next slow path leaves its parent's registry (REG-2).
+ */
+#include "process/requests.h"
+
+#include "heap/heap.h"
+#include "heap/reclaim.h"
+#include "base/options.h"
+#include "introspect/attributes.h"
+#include "introspect/counters.h"
+#include "introspect/profile.h"
+#include "introspect/totals.h"
+#include "profile/sample.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool change_state(struct registry_request *request, uint32_t from, uint32_t to)
+{
+        return compare_swap(&request->state, &from, to);
+}
+
+/*
+ * Takes the oldest pending request beyond @after, which moves on to it, or returns NULL. The copy's
+ * state tells whether it was taken: not if a reader has come between, who says so once it is done.
+ */
+static struct registry_request *take_request(uint64_t *after, struct registry_request *copy)
+{
+        struct registry_request *oldest = NULL;
+        uint64_t least = UINT64_MAX;
+
+        for (unsigned int i = 0; i < REGISTRY_REQUESTS; i++) {
+                struct registry_request *request = &registry->requests[i];
+                uint64_t number = load_relaxed(&request->number);
+
+                if (load_acquire(&request->state) == REQUEST_PENDING && number > *after &&
+                    number < least) {
+                        oldest = request;
+                        least = number;
+                }
+        }
+        if (!oldest)
+                return NULL;
+        *after = least;
+        copy->state = REQUEST_NONE;
+        if (!change_state(oldest, REQUEST_PENDING, REQUEST_TAKEN))
+                return oldest;
+        memcpy(copy, oldest, sizeof(*copy));
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        copy->state = load_relaxed(&oldest->state);
+        copy->attribute[sizeof(copy->attribute) - 1] = '\0';
+        copy->value[sizeof(copy->value) - 1] = '\0';
+        return oldest;
+}
+
+static struct kmem_cache *cache_born_locked(uint64_t birth)
+{
+        struct list *node;
+
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                if (cache->birth == birth)
+                        return cache;
+        }
+        return NULL;
+}
+
+/* Figures that cost a walk. */
+static void refresh_locked(struct kmem_cache *cache)
+{
+        struct registry_cache *figures = cache->figures;
+        struct cpu_partial_figures partial;
+        struct cache_totals totals;
+
+        if (!figures)
+                return;
+        cache_total(cache, &totals);
+        cpu_partial_sum(cache, &partial);
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                const struct engine_node_report *report = &totals.report.node[node];
+
+                store_relaxed(&figures->node[node].listed_free, report->listed_free);
+                store_relaxed(&figures->node[node].objects_partial, report->partial_inuse);
+                store_relaxed(&figures->node[node].cpu_slabs, report->cpu_slabs);
+        }
+        store_relaxed(&figures->objects_inuse, totals.inuse);
+        store_relaxed(&figures->cpu_partial_objects, partial.objects);
+        store_relaxed(&figures->cpu_partial_slabs, partial.slabs);
+        store_release(&figures->refreshed, figures->refreshed + 1);
+}
+
+static int honour_attribute_locked(const struct registry_request *request)
+{
+        const struct attribute *attribute = find_attribute(request->attribute);
+        struct kmem_cache *cache = cache_born_locked(request->birth);
+
+        if (!cache)
+                return ENOENT;
+        if (strcmp(request->attribute, "refresh") == 0) {
+                refresh_locked(cache);
+                return 0;
+        }
+        if (!attribute || !attribute_exists(attribute, cache))
+                return ENOENT;
+        /* The program's own: checks may end it, and it counts for itself. */
+        if (!attribute->outside)
+                return EIO;
+        return attribute_store_locked(attribute, cache, request->value);
+}
+
+static bool parse_number(const char *text, uint64_t *number)
+{
+        *number = 0;
+        for (const char *digit = text; *digit; digit++)
+                if (*digit < '0' || *digit > '9' || __builtin_mul_overflow(*number, 10, number) ||
+                    __builtin_add_overflow(*number, (uint64_t)(*digit - '0'), number))
+                        return false;
+        return *text != '\0';
+}
+
+/* An empty value is the program's own. */
+static int honour_profile_locked(const struct registry_request *request, uint64_t own,
+                                 int (*set_locked)(uint64_t value))
+{
+        uint64_t value = own;
+        int error;
+
+        if (request->value[0] && !parse_number(request->value, &value))
+                return EINVAL;
+        error = set_locked(value);
+        if (!error)
+                profile_renew_locked();
+        return error;
+}
+
+/* Also in the reclaim thread, where only the simplest of libc may be called. */
+static void honour(void)
+{
+        static KMEM_SPARSE struct registry_request
+                copy; /* under cache_mutex; a stack may be small */
+        struct registry_request *request;
+        int saved_errno = errno;
+        uint32_t seen = load_relaxed(registry_seen);
+        uint64_t number = 0;
+        uint32_t asked;
+
+        if (!seen || load_acquire(&heap_state) != HEAP_READY || !lock_try(&cache_mutex))
+                return;
+        /* Before the search: whoever asks during it is found by the next one. */
+        asked = load_acquire(&registry->asked);
+        /* No more than there are places: who writes the file without end must not keep a slow path here. */
+        for (unsigned int i = 0; i < REGISTRY_REQUESTS; i++) {
+                request = take_request(&number, &copy);
+                if (!request)
+                        break;
+                if (copy.state != REQUEST_TAKEN)
+                        continue;
+                copy.result = 0;
+                if (strcmp(copy.attribute, "trim") == 0) {
+                        copy.result = caches_trim_locked() + pages_purge_all(0);
+                        copy.error = 0;
+                } else if (strcmp(copy.attribute, "profile_interval") == 0) {
+                        copy.error = honour_profile_locked(&copy, options.profile_interval,
+                                                           profile_set_locked);
+                } else if (strcmp(copy.attribute, "profile_slices") == 0) {
+                        copy.error = honour_profile_locked(&copy, options.profile_slices,
+                                                           profile_slices_set_locked);
+                } else {
+                        copy.error = honour_attribute_locked(&copy);
+                }
+                store_relaxed(&request->error, copy.error);
+                store_relaxed(&request->result, copy.result);
+                change_state(request, REQUEST_TAKEN, REQUEST_DONE);
+        }
+        /* 0 is the mark of a child. In one step: no fork comes between the look for it and the store. */
+        if (compare_swap(registry_seen, &seen, asked ? asked : 1) && !asked)
+                store_relaxed(&registry->asked, 1u);
+        lock_drop(&cache_mutex);
+        errno = saved_errno;
+}
+
+void requests_init(void)
+{
+        registry_honour = honour;
+        profile_end_lease = profile_lease_over;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What others ask of the process through the registry: to change an attribute, to give memory back,
+ * to work out figures that nothing keeps. Honoured at the next slow path of any thread, or at the next
+ * look of the reclaim thread while there is one.
+ */
+#ifndef KMEM_INTROSPECT_REQUESTS_H
+#define KMEM_INTROSPECT_REQUESTS_H
+
+#include "lang/compiler.h"
+
+KMEM_HIDDEN void requests_init(void);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The heap's ties to its process: it follows its forks, and reports at its end. A simulated heap has
+ * other ties (src/simulator).
+ */
+#include "heap/reclaim.h"
+
+#include "heap/heap.h"
+#include "base/options.h"
+#include "machine/stack.h"
+#include "process/at_exit.h"
+#include "introspect/profile.h"
+#include "process/requests.h"
+
+void heap_started(void)
+{
+        system_claim_process(false);
+        fork_init();
+        requests_init();
+        reclaim_thread_init();
+        at_exit_init();
+        if (options.profile_interval)
+                profile_init();
+}
+
+/*
+ * Early, so that our fork handlers come before those of others (they run in reverse order). The heap
+ * starts with the first allocation, as most of what a start costs, files to read and pages of libc
+ * and of this library, is wasted on a process that makes none; with options it starts at once, as
+ * they may ask for a report of a process that allocates nothing, and bad ones are named first.
+ */
+__attribute__((constructor(101))) static void start_early(void)
+{
+        fork_init();
+        if (options_are_given() && heap_ready() &&
+            (options_given(OPTION_DEBUG) || options.profile_interval))
+                stack_prepare();
+}

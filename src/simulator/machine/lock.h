@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * In place of machine/lock.h: a lock that remembers which CPU held it last. Each place that takes one
+ * has counts of its own, which are gathered from section sim_locks. A lock that is held already
+ * will never be dropped, as there is one thread: that is an error of the library or the driver.
+ */
+#ifndef KMEM_BASE_LOCK_H
+#define KMEM_BASE_LOCK_H
+
+#include "lang/atomic.h"
+
+struct lock {
+        uint16_t held : 1;
+        uint16_t
+                queue : 15; /* where it is known since when it is free; 0: it is never waited for */
+        uint16_t last;      /* mark of the last holder */
+};
+
+KMEM_HIDDEN void sim_lock_is_taken(const struct sim_lock_place *place)
+        __attribute__((noreturn, cold));
+
+/* simulator.c: a list lock on a machine with clocks is taken, after its time, and dropped. */
+KMEM_HIDDEN void sim_lock_wait(struct lock *lock);
+KMEM_HIDDEN void sim_lock_leave(const struct lock *lock);
+
+static inline bool sim_lock_try(struct lock *lock, struct sim_lock_place *place)
+{
+        if (unlikely(lock->held))
+                return false;
+        lock->held = 1;
+        place->counts.taken++;
+        if (unlikely(sim.waits && place->kind == SIM_LOCK_LIST))
+                sim_lock_wait(lock);
+        sim.clock += sim.costs.lock[place->kind];
+        if (lock->last != sim.mark) {
+                if (lock->last) {
+                        bool other_node = sim_other_node(lock->last);
+
+                        place->counts.handed_over++;
+                        place->counts.handed_over_node += other_node;
+                        sim.clock += sim.costs.handed_over[place->kind] +
+                                     other_node * sim.costs.handed_over_node[place->kind];
+                }
+                lock->last = sim.mark;
+        }
+        return true;
+}
+
+static inline void sim_lock_take(struct lock *lock, struct sim_lock_place *place)
+{
+        if (unlikely(!sim_lock_try(lock, place)))
+                sim_lock_is_taken(place);
+}
+
+/* The place of this call; a pointer to it is in the section, so that sizes do not matter there. */
+#define sim_here(lock_)                                                                            \
+        ({                                                                                         \
+                static struct sim_lock_place sim_place_ = {                                        \
+                        .lock = #lock_, .file = __FILE__, .line = __LINE__};                       \
+                static struct sim_lock_place *const sim_link_                                      \
+                        __attribute__((section("sim_locks"), used, aligned(8))) = &sim_place_;     \
+                                                                                                   \
+                &sim_place_;                                                                       \
+        })
+
+#define lock_try(lock) sim_lock_try(lock, sim_here(lock))
+#define lock_take(lock) sim_lock_take(lock, sim_here(lock))
+
+/* Where a function's address is wanted. */
+static inline void(lock_take)(struct lock *lock)
+{
+        lock_take(lock);
+}
+
+static inline void lock_drop(struct lock *lock)
+{
+        lock->held = 0;
+        if (unlikely(lock->queue))
+                sim_lock_leave(lock);
+}
+
+static inline void lock_reset(struct lock *lock)
+{
+        lock->held = 0;
+}
+
+static inline bool lock_is_held(const struct lock *lock)
+{
+        return lock->held;
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * In place of machine/system.c, cpus.c, event.c and thread.c: the machine that sim_start describes, and
+ * the waiting that has no end on one thread.
+ */
+#include "machine/system.h"
+
+#include "heap/reclaim.h"
+#include "lang/bits.h"
+#include "machine/event.h"
+#include "machine/lock.h"
+#include "machine/message.h"
+#include "machine/stack.h"
+#include "simulator/machine.h"
+
+#include <elf.h>
+
+struct sim_state sim;
+struct machine machine;
+
+/* The heap starts by itself at the first call of all, if nobody has described the machine. */
+void system_init(void)
+{
+        if (!machine.cpus_possible)
+                message_fatal("the simulated machine has not been started: call sim_start first");
+}
+
+/* Of the host's pages there are whole ones in each that is simulated, or the other way round. */
+size_t system_page_bytes(void)
+{
+        return max_of(PAGE_SIZE, (size_t)system_auxv(AT_PAGESZ));
+}
+
+size_t system_memory_bytes(void)
+{
+        return machine.memory_bytes;
+}
+
+uint64_t system_time_ms(void)
+{
+        return sim.nanoseconds / 1000000;
+}
+
+unsigned int system_cpus(enum cpu_count which)
+{
+        switch (which) {
+        case CPUS_USABLE:
+        case CPUS_ONLINE:
+                return machine.cpus_online;
+        case CPUS_PRESENT:
+                return machine.cpus_present > 1 ? machine.cpus_present : machine.cpus_possible;
+        case CPUS_POSSIBLE:
+                break;
+        }
+        return machine.cpus_possible;
+}
+
+bool system_cpus_reread(void)
+{
+        bool left = machine.left;
+
+        machine.left = false;
+        return left;
+}
+
+bool system_cpu_is_usable(unsigned int cpu)
+{
+        return cpu < SIM_CPUS_MAX && machine.online[cpu];
+}
+
+bool system_cpus_known(void)
+{
+        return true;
+}
+
+unsigned int system_current_cpu(void)
+{
+        return sim.cpu;
+}
+
+unsigned int system_nodes(void)
+{
+        return machine.nodes;
+}
+
+unsigned int system_node_cpus(unsigned int node)
+{
+        unsigned int cpus = 0;
+
+        for (unsigned int cpu = 0; cpu < machine.cpus_possible; cpu++)
+                cpus += machine.online[cpu] && sim.node_of[cpu] == node;
+        return cpus;
+}
+
+void system_nodes_init(void)
+{
+}
+
+unsigned int system_node_number(unsigned int node)
+{
+        return node;
+}
+
+int system_find_node(int number)
+{
+        return number >= 0 && (unsigned int)number < machine.nodes ? number : NODE_ANY;
+}
+
+/* What the host does with the pages is not simulated. */
+int system_bind(void *start, size_t bytes, unsigned int node)
+{
+        (void)start;
+        (void)bytes;
+        (void)node;
+        return 0;
+}
+
+unsigned int system_near_node(unsigned int node, unsigned int step)
+{
+        return (node + step) % machine.nodes;
+}
+
+unsigned int system_current_node(void)
+{
+        return sim.node;
+}
+
+/* The host's threads are none of the machine's; what they do must not change a simulation. */
+enum threads system_threads(void)
+{
+        return THREADS_UNKNOWN;
+}
+
+bool system_start_thread(void *(*run)(void *argument))
+{
+        (void)run;
+        return false;
+}
+
+void event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds)
+{
+        (void)event;
+        (void)sequence;
+        (void)milliseconds;
+        message_fatal("simulated: this call waits for another thread, and there is none");
+}
+
+void event_wake_waiters(struct event *event, unsigned int count)
+{
+        (void)event;
+        (void)count;
+}
+
+void sim_lock_is_taken(const struct sim_lock_place *place)
+{
+        message_fatal("simulated: %s is held already (%s:%u)", place->lock, place->file,
+                      place->line);
+}
+
+/* Stacks of the driver would differ from run to run. */
+void stack_prepare(void)
+{
+}
+
+unsigned int stack_capture(uintptr_t frames[STACK_FRAMES])
+{
+        return 0;
+}
+
+bool stack_is_refused(void)
+{
+        return false;
+}
+
+bool reclaim_thread_is_there(void)
+{
+        return false;
+}
