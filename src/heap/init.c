@@ -27,7 +27,7 @@ static void prepare_locked(void)
         system_init();
         system_watch_sandbox();
         options_init();
-        system_nodes_init();
+        system_nodes_init(options.numa == NUMA_AUTO, (unsigned int)options.numa_fake);
         if (options.record[0])
                 record_start();
 }

@@ -15,7 +15,6 @@
 #include "machine/clock.h"
 #include "machine/cpus.h"
 #include "machine/nodes.h"
-#include "base/options.h"
 #include "machine/syscall.h"
 #include "machine/vdso.h"
 
@@ -35,6 +34,7 @@ static struct cpus cpus;
 
 /* The real NUMA nodes if there are several, else all zero, and never touched. */
 static struct nodes nodes;
+static unsigned int fake_nodes = 1;
 
 void system_init(void)
 {
@@ -136,9 +136,10 @@ unsigned int system_current_cpu(void)
         return cpu;
 }
 
-void system_nodes_init(void)
+void system_nodes_init(bool real, unsigned int fake)
 {
-        if (options.numa == NUMA_AUTO && options.numa_fake == 1)
+        fake_nodes = fake;
+        if (real && fake == 1)
                 nodes_read(&nodes);
 }
 
@@ -150,7 +151,7 @@ static bool nodes_are_real(void)
 
 unsigned int system_nodes(void)
 {
-        return nodes_are_real() ? nodes.count : (unsigned int)options.numa_fake;
+        return nodes_are_real() ? nodes.count : fake_nodes;
 }
 
 unsigned int system_node_cpus(unsigned int node)

@@ -69,8 +69,11 @@ KMEM_HIDDEN bool system_cpus_known(void);
 /* The CPU the calling thread runs on at this moment, a hint. */
 KMEM_HIDDEN unsigned int system_current_cpu(void);
 
-/* Finds the machine's NUMA nodes, unless options say otherwise: single-threaded, after those. */
-KMEM_HIDDEN void system_nodes_init(void);
+/*
+ * Finds the machine's NUMA nodes if @real and @fake is 1; else the machine has @fake nodes, from 1 to
+ * NODES_MAX, and its CPUs are on them in turn. Single-threaded.
+ */
+KMEM_HIDDEN void system_nodes_init(bool real, unsigned int fake);
 
 /* NUMA nodes, 1 to NODES_MAX, numbered from 0; constant from the start of the heap on. */
 KMEM_HIDDEN unsigned int system_nodes(void);

@@ -366,7 +366,7 @@ int percpu_close(struct kmem_cache *cache)
         if (cache_is_closed(cache))
                 return 0;
         percpu_after_fork();
-        hidden_index = percpu_take_index();
+        hidden_index = cache_index_take();
         if (!hidden_index)
                 return ENOSPC;
         slots_publish_index(hidden_index);
@@ -374,7 +374,7 @@ int percpu_close(struct kmem_cache *cache)
         done = close_locked(cache, hidden_index);
         lock_drop(&drain_mutex);
         if (!done)
-                percpu_give_index(hidden_index);
+                cache_index_give(hidden_index);
         return done ? 0 : EPERM;
 }
 

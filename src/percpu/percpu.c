@@ -28,9 +28,6 @@
 
 #include <errno.h>
 
-struct lock cache_mutex;
-KMEM_SPARSE struct kmem_cache *caches_by_index[CACHES_MAX];
-
 /* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
 enum { STOCK_BYTES = 256 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
 
@@ -57,29 +54,6 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
         return min_of(max_of(words, cache->size <= 32768 ? 8u : 4u), for_others ? 256u : 128u) - 2;
 }
 
-/* Indexes of caches, and of the hidden pairs of closed ones, a bit each; under cache_mutex. */
-static uint64_t index_taken[CACHES_MAX / 64];
-
-uint32_t percpu_take_index(void)
-{
-        for (uint32_t word = 0; word < array_size(index_taken); word++) {
-                uint64_t left = ~index_taken[word];
-
-                if (word == 0)
-                        left &= ~(uint64_t)1; /* 0 is no index */
-                if (left) {
-                        index_taken[word] |= left & -left;
-                        return word * 64 + (uint32_t)__builtin_ctzll(left);
-                }
-        }
-        return 0;
-}
-
-void percpu_give_index(uint32_t index)
-{
-        bit_clear(index_taken, index);
-}
-
 /*
  * Caches whose objects are recorded, charged or checked (HANDED-2) from the first one on. Those with SLAB_ACCOUNT
  * begin open while there are no groups and can be closed when the first one is made.
@@ -93,19 +67,19 @@ static bool begins_closed(const struct kmem_cache *cache)
 static void give_indexes(struct kmem_cache *cache)
 {
         if (cache_is_closed(cache))
-                percpu_give_index(cache->sheaf_offset >> PAIR_SHIFT);
-        percpu_give_index(cache_index(cache));
+                cache_index_give(cache->sheaf_offset >> PAIR_SHIFT);
+        cache_index_give(cache_index(cache));
         cache->sheaf_offset = cache->pair_offset = 0;
 }
 
 /* The index that the page map knows, and if it begins closed one for its sheaves. */
 static bool take_indexes(struct kmem_cache *cache)
 {
-        uint32_t index = percpu_take_index();
-        uint32_t hidden = index && begins_closed(cache) ? percpu_take_index() : index;
+        uint32_t index = cache_index_take();
+        uint32_t hidden = index && begins_closed(cache) ? cache_index_take() : index;
 
         if (!hidden) {
-                percpu_give_index(index);
+                cache_index_give(index);
                 return false;
         }
         cache->pair_offset = index << PAIR_SHIFT;

@@ -7,19 +7,6 @@
 
 #include "percpu/slot.h"
 
-/* The set of caches; outermost of all locks. */
-extern KMEM_HIDDEN struct lock cache_mutex;
-/* All caches by index; NULL where none is. Written under cache_mutex. */
-extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
-
-/* The cache that an address of its slabs belongs to; NULL for large blocks and what is not ours. */
-static inline struct kmem_cache *cache_of(const void *address)
-{
-        return heap_contains(address)
-                       ? caches_by_index[heap.map[address_page(address)] >> PAIR_SHIFT]
-                       : NULL;
-}
-
 /*
  * Whether malloc takes this size class in place of others while the heap is small (heap/classes.c):
  * with classes=auto powers of two, and three times those.
@@ -42,10 +29,6 @@ KMEM_HIDDEN void percpu_change_capacity(struct kmem_cache *cache, uint32_t capac
  * be taken (no membarrier), or ENOSPC if all indexes are in use. Under cache_mutex.
  */
 KMEM_HIDDEN int percpu_close(struct kmem_cache *cache);
-
-/* Indexes of pairs; 0 if all are taken. Under cache_mutex. */
-KMEM_HIDDEN uint32_t percpu_take_index(void);
-KMEM_HIDDEN void percpu_give_index(uint32_t index);
 
 /* The slow half of allocation; NULL only without memory. */
 KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);

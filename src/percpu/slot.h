@@ -24,14 +24,12 @@
 #ifndef KMEM_PERCPU_SLOT_H
 #define KMEM_PERCPU_SLOT_H
 
-#include "engines/engine.h"
+#include "engines/caches.h"
 #include "kmem-sequence.h"
 
 enum {
         SLOTS_MAX = 8192,     /* concurrency ids or CPU numbers 0..8191 */
         CLASS_STEP_SHIFT = 3, /* size class tables have an entry per 8 bytes */
-        /* Largest size with a class: of the kernel's classes two pages (S8-23). */
-        CLASS_BYTES_MAX = PAGE_SHIFT <= 14 ? 32768 : 2 << PAGE_SHIFT,
 };
 
 /*

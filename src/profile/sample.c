@@ -4,7 +4,6 @@
 #include "base/depot.h"
 #include "base/metadata.h"
 #include "machine/probe.h"
-#include "percpu/percpu.h"
 #include "profile/draw.h"
 
 #include <errno.h>

@@ -16,7 +16,7 @@
 #ifndef KMEM_PROFILE_SAMPLE_H
 #define KMEM_PROFILE_SAMPLE_H
 
-#include "percpu/slot.h"
+#include "engines/caches.h"
 
 enum {
         PROFILE_SLICES_MOST = 50,           /* percent */

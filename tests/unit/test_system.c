@@ -380,11 +380,9 @@ static void test_nodes_here(void **state)
         unsigned int cpus = 0;
 
         (void)state;
-        options.numa = NUMA_OFF;
-        system_nodes_init();
+        system_nodes_init(false, 1);
         assert_int_equal(system_nodes(), 1);
-        options.numa = NUMA_AUTO;
-        system_nodes_init();
+        system_nodes_init(true, 1);
         assert_true(system_nodes() >= 1 && system_nodes() <= NODES_MAX);
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 cpus += system_node_cpus(node);

@@ -92,7 +92,7 @@ unsigned int system_node_cpus(unsigned int node)
         return cpus;
 }
 
-void system_nodes_init(void)
+void system_nodes_init(bool real, unsigned int fake)
 {
 }
 

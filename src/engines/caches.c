@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "engines/caches.h"
+
+struct lock cache_mutex;
+KMEM_SPARSE struct kmem_cache *caches_by_index[CACHES_MAX];
+
+/* A bit for each index that a cache, or the hidden pair of a closed one, has; under cache_mutex. */
+static uint64_t index_taken[CACHES_MAX / 64];
+
+uint32_t cache_index_take(void)
+{
+        for (uint32_t word = 0; word < array_size(index_taken); word++) {
+                uint64_t left = ~index_taken[word];
+
+                if (word == 0)
+                        left &= ~(uint64_t)1; /* 0 is no index */
+                if (left) {
+                        index_taken[word] |= left & -left;
+                        return word * 64 + (uint32_t)__builtin_ctzll(left);
+                }
+        }
+        return 0;
+}
+
+void cache_index_give(uint32_t index)
+{
+        bit_clear(index_taken, index);
+}
