@@ -34,6 +34,20 @@ KMEM_HIDDEN void heap_started(void);
 
 extern KMEM_HIDDEN struct list cache_list; /* newest first; under cache_mutex */
 
+#define CACHE_ENGINE_FLAGS (SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB)
+#define CACHE_DEBUG_FLAGS                                                                          \
+        (SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE)
+
+/*
+ * A cache with checked arguments, or an older one that it is merged with, whose references count it;
+ * 0 or an errno. Under cache_mutex.
+ */
+KMEM_HIDDEN int cache_create_locked(const char *given, unsigned int size,
+                                    const struct kmem_cache_args *args, slab_flags_t flags,
+                                    struct kmem_cache **cache);
+/* Ends the cache if no other name stands for it. A cache with objects in use stays, unlisted. */
+KMEM_HIDDEN void cache_drop_locked(struct kmem_cache *cache);
+
 /*
  * A cache without checks of arguments and without merging; 0 or an errno. Its name has at most
  * CACHE_NAME_BYTES - 1 characters. Under cache_mutex.

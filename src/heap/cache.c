@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Caches are made, merged, shrunk and dropped (S8-01 to S8-10, S4-40 to S4-46).
+ */
+#include "heap/heap.h"
+
+#include "base/metadata.h"
+#include "base/options.h"
+#include "engines/debug/debug.h"
+#include "heap/accounted.h"
+#include "machine/message.h"
+#include "percpu/figures.h"
+#include "percpu/handed.h"
+#include "record/record.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct list cache_list = {&cache_list, &cache_list};
+
+/* Flags that keep a cache from being merged (S4-40), and those that must agree (S4-42). */
+static const slab_flags_t never_merge = SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE |
+                                        SLAB_TYPESAFE_BY_RCU | SLAB_NOLEAKTRACE | SLAB_NO_MERGE;
+static const slab_flags_t merge_same =
+        SLAB_RECLAIM_ACCOUNT | SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_ACCOUNT;
+
+/* Who names a cache in an option knows it better than the program, which knows it better than all. */
+static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
+{
+        uint64_t number;
+        enum option_source source = options_for_cache(name, OPTION_ENGINE, &number);
+
+        if (source > OPTION_FOR_ALL || (source && !(flags & CACHE_ENGINE_FLAGS)))
+                return engine_by_number(number);
+        if (flags & SLAB_ENGINE_SLAB)
+                return &slab_engine;
+        return flags & SLAB_ENGINE_SLOB ? &slob_engine : &slub_engine;
+}
+
+/* With what option debug adds; only engine slub has debugging (S4-41, S8-05). */
+static slab_flags_t effective_flags(const char *name, const struct engine *engine,
+                                    slab_flags_t flags)
+{
+        return engine == &slub_engine ? debug_flags(name, flags) : flags & ~CACHE_DEBUG_FLAGS;
+}
+
+static uint64_t births; /* under cache_mutex */
+
+/* The newest cache older than @birth, 0 for the newest of all; NULL at the end. */
+struct kmem_cache *cache_before_locked(uint64_t birth)
+{
+        struct list *node;
+
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                if (!birth || cache->birth < birth)
+                        return cache;
+        }
+        return NULL;
+}
+
+/* Before the first cache of a back end whose caches share pages: what stands for those. */
+static int share_pages_locked(const struct engine *engine)
+{
+        struct kmem_cache *shared = engine->shared;
+        int error;
+
+        if (!shared || shared->pair_offset)
+                return 0;
+        error = percpu_setup(shared);
+        if (error)
+                return error;
+        shared->birth = ++births;
+        figures_show_cache(shared);
+        list_add(&shared->list, &cache_list);
+        return 0;
+}
+
+int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
+                      slab_flags_t flags, struct kmem_cache **made)
+{
+        struct kmem_cache *cache = metadata_alloc(cache_record_bytes());
+        int error;
+
+        if (!cache)
+                return ENOMEM;
+        strcpy(cache->name, name);
+        cache->object_size = size;
+        cache->align = args->align;
+        cache->ctor = args->ctor;
+        cache->useroffset = args->usersize ? args->useroffset : 0;
+        cache->usersize = args->usersize;
+        cache->engine = chosen_engine(cache->name, flags);
+        cache->flags = effective_flags(cache->name, cache->engine, flags);
+        cache->free_pointer =
+                args->use_freeptr_offset ? args->freeptr_offset : FREE_POINTER_ANYWHERE;
+        cache->failslab = debug_marks_failslab(cache->name, flags);
+        cache->references = 1;
+        cache->remote_node_defrag_ratio = REMOTE_NODE_DEFRAG_RATIO;
+        error = share_pages_locked(cache->engine);
+        cache->birth = ++births;
+        if (!error)
+                error = cache->engine->setup(cache);
+        if (!error) {
+                if (!cache->debug && !cache->engine->block_bytes && !cache_is_checked(cache))
+                        cache->usable_bytes = size;
+                error = percpu_setup(cache);
+                if (error)
+                        cache->engine->teardown(cache);
+        }
+        if (error) {
+                metadata_free(cache, cache_record_bytes());
+                return error;
+        }
+        alias_remove_locked(cache->name);
+        list_add(&cache->list, &cache_list);
+        figures_show_cache(cache);
+        if (is_recording())
+                record_cache(cache_index(cache), cache->name);
+        *made = cache;
+        return 0;
+}
+
+bool cache_is_mergeable(const struct kmem_cache *cache)
+{
+        return options.slab_merge && !cache->ctor && !cache->usersize && !cache->failslab &&
+               !(cache->flags & (never_merge | SLAB_KMALLOC)) && !cache->engine->shared;
+}
+
+/* The oldest cache that may stand for a new one, or NULL (S4-42). */
+static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int size,
+                                                const struct kmem_cache_args *args,
+                                                slab_flags_t flags)
+{
+        struct kmem_cache probe = {
+                .engine = chosen_engine(name, flags),
+                .object_size = size,
+                .align = args->align,
+                .free_pointer = FREE_POINTER_ANYWHERE,
+                .ctor = args->ctor,
+                .usersize = args->usersize,
+                .failslab = debug_marks_failslab(name, flags),
+        };
+        struct list *node;
+
+        probe.flags = effective_flags(name, probe.engine, flags);
+        /* What was asked for keeps caches apart also on an engine that does nothing about it. */
+        if (flags & never_merge || !cache_is_mergeable(&probe) || slub_engine.setup(&probe))
+                return NULL;
+        for (node = cache_list.prev; node != &cache_list; node = node->prev) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+                uint32_t rounded = (uint32_t)round_up(round_up(size, sizeof(void *)), probe.align);
+
+                if (!cache_is_mergeable(cache) || cache->engine != probe.engine)
+                        continue;
+                if ((cache->flags ^ flags) & merge_same)
+                        continue;
+                if (rounded > cache->size || cache->size - rounded >= sizeof(void *) ||
+                    cache->size % probe.align)
+                        continue;
+                /* Its slabs begin with a colour, in steps of the cache's own alignment (S6-21). */
+                if (cache->engine == &slab_engine && cache->align % probe.align)
+                        continue;
+                return cache;
+        }
+        return NULL;
+}
+
+/* Options look at the name that the cache gets: @given, cut. */
+int cache_create_locked(const char *given, unsigned int size, const struct kmem_cache_args *args,
+                        slab_flags_t flags, struct kmem_cache **cache)
+{
+        char name[CACHE_NAME_BYTES] = "";
+        struct kmem_cache *like;
+
+        strncpy(name, given, sizeof(name) - 1);
+        like = find_mergeable_locked(name, size, args, flags);
+        if (!like || !alias_add_locked(like, name))
+                return cache_make_locked(name, args, size, flags, cache);
+        like->references++;
+        like->object_size = max_of(like->object_size, size);
+        if (like->usable_bytes)
+                like->usable_bytes = like->object_size;
+        like->inuse = max_of(like->inuse, (uint32_t)round_up(size, sizeof(void *)));
+        figures_show_cache(like);
+        *cache = like;
+        return 0;
+}
+
+void cache_drop_locked(struct kmem_cache *cache)
+{
+        if (--cache->references == 0) {
+                list_remove(&cache->list);
+                alias_remove_all_locked(cache);
+                percpu_flush(cache, true);
+                /* With leftovers the record leaks too: frees of them may still come. */
+                if (cache->engine->teardown(cache)) {
+                        figures_show_cache(cache);
+                } else {
+                        percpu_retire(cache);
+                        metadata_free(cache, cache_record_bytes());
+                }
+        } else {
+                figures_show_cache(cache);
+        }
+}
+
+bool cache_shrink(struct kmem_cache *cache)
+{
+        if (!percpu_flush(cache, false))
+                message("kmem_cache_shrink(%s): the kernel refuses membarrier; only the sheaves "
+                        "of the calling CPU were emptied",
+                        cache->name);
+        return cache->engine->shrink(cache);
+}
+
+/* S8-46, at most ten lines a process. */
+KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
+{
+        static uint32_t warned;
+
+        if (flags & __GFP_NOFAIL)
+                message_fatal("kmem_cache_alloc(%s): out of memory with __GFP_NOFAIL", cache->name);
+        if (!(flags & __GFP_NOWARN) && !is_limited() && add_relaxed(&warned, 1) <= 10)
+                message("%s: Unable to allocate memory, gfp=0x%x; cache: %s, object size: %u, "
+                        "buffer size: %u, default order: %u, min order: %u",
+                        cache->engine->title, flags, cache->name, cache->object_size, cache->size,
+                        cache->order, cache->min_order);
+        errno = ENOMEM;
+        return NULL;
+}
