@@ -22,6 +22,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
@@ -62,16 +63,35 @@ def version(compiler: str) -> str:
     return f"{compiler} {found[-1] if found else first}"
 
 
-def targets(folder: Path) -> list[str]:
-    """The libraries, and the programs of the tests."""
-    command = ["meson", "introspect", "--tests", str(folder)]
+def introspect(folder: Path, what: str) -> list[dict[str, Any]]:
+    command = ["meson", "introspect", what, str(folder)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    programs = {
-        os.path.relpath(test["cmd"][0], folder)
-        for test in json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def tests(folder: Path) -> dict[str, str]:
+    """The program of each test, by the test's name."""
+    return {
+        test["name"]: os.path.relpath(test["cmd"][0], folder)
+        for test in introspect(folder, "--tests")
         if any(suite.endswith(SUITE) for suite in test["suite"])
     }
-    return ["src/libkmem.so", "src/libkmem-malloc.so", *sorted(programs)]
+
+
+def replacing(folder: Path) -> set[str]:
+    """Programs that replace functions of the library when they are linked."""
+    return {
+        os.path.relpath(target["filename"][0], folder)
+        for target in introspect(folder, "--targets")
+        for sources in target["target_sources"]
+        if any("--wrap=" in parameter for parameter in sources.get("parameters", []))
+    }
+
+
+def targets(folder: Path) -> list[str]:
+    """The libraries, and the programs of the tests."""
+    return ["src/libkmem.so", "src/libkmem-malloc.so", *sorted(set(tests(folder).values()))]
 
 
 def build(compiler: str, kind: str, folder: Path) -> Row:
@@ -109,8 +129,17 @@ def build(compiler: str, kind: str, folder: Path) -> Row:
 def test(row: Row, folder: Path) -> None:
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
+    names = tests(folder)
+    # gcc calls a function that it has seen before the linker replaces its name.
+    if row.kind == "lto" and row.compiler.startswith("gcc"):
+        left_out = replacing(folder)
+        names = {name: program for name, program in names.items() if program not in left_out}
+        row.skipped = len(tests(folder)) - len(names)
+        row.notes.append(
+            f"{row.compiler} lto: {row.skipped} tests left out, which replace functions (--wrap)"
+        )
     command = ["meson", "test", "-C", str(folder), "--num-processes", "2", "--no-rebuild"]
-    command += ["--suite", SUITE]
+    command += ["--suite", SUITE, *names]
     done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=False)
     if not log.exists():
         row.fail(f"meson test: exit status {done.returncode}")

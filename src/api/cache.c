@@ -2,7 +2,7 @@
 /*
  * The public calls of caches: arguments are checked here, and the heap does the rest (S8-01 to S8-10).
  */
-#include "heap/owner.h"
+#include "api/owner.h"
 #include "heap/rcu.h"
 
 #include "heap/accounted.h"
@@ -11,7 +11,6 @@
 #include "machine/stack.h"
 #include "lang/text.h"
 #include "page/deferred.h"
-#include "percpu/stock.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -78,7 +77,7 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
         if (heap_is_foreign()) {
                 /* Before our constructor ran: no fast path may run on an area nobody set up. */
                 slots_refuse();
-                return bound.heap_owner->cache_create(name, size, given, flags);
+                return bound.calls->cache_create(name, size, given, flags);
         }
         if (!wrong) {
                 check_usercopy(name, size, &args);
@@ -144,11 +143,11 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
         if (!cache)
                 return;
         if (heap_is_foreign()) {
-                bound.heap_owner->cache_destroy(cache);
+                bound.calls->cache_destroy(cache);
                 return;
         }
         check_may_wait("kmem_cache_destroy");
-        kfree_rcu_barrier();
+        kfree_rcu_wait();
         type_safe = cache->flags & SLAB_TYPESAFE_BY_RCU;
         if (type_safe)
                 rcu_wait(rcu_snapshot());
@@ -162,7 +161,7 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
 KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
 {
         if (heap_is_foreign())
-                return bound.heap_owner->cache_shrink(cache);
+                return bound.calls->cache_shrink(cache);
         kfree_rcu_release();
         lock_take(&cache_mutex);
         percpu_follow_cpus_seldom();
@@ -181,7 +180,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
         void *object;
 
         if (heap_is_foreign())
-                return bound.heap_owner->cache_alloc(cache, flags);
+                return bound.calls->cache_alloc(cache, flags);
         object = cache_is_closed(cache) || wants_account(flags)
                          ? accounted_alloc(cache, flags, NODE_ANY, &refused)
                          : percpu_alloc_slow(cache);
@@ -223,28 +222,12 @@ KMEM_PUBLIC void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags)
 
 static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object)
 {
-        const void *site = CALL_SITE;
-        struct kmem_cache *own;
-
         if (!object)
                 return;
-        if (heap_is_foreign()) {
-                bound.heap_owner->cache_free(cache, object);
-                return;
-        }
-        own = cache_of(object);
-        if (own && own == cache->engine->shared) {
-                /* The pages do not tell the cache, so the caller's word counts. */
-                if (cache_is_closed(cache))
-                        owner_forget(cache, object);
-                if (is_recording())
-                        record_free(object, site);
-                percpu_free_slow(cache, object);
-                return;
-        }
-        if (own && own != cache)
-                report_stranger(cache, own, object);
-        block_free_at(object, "kmem_cache_free", site);
+        if (heap_is_foreign())
+                bound.calls->cache_free(cache, object);
+        else
+                cache_free_at(cache, object, CALL_SITE);
 }
 
 KMEM_FAST_CALL void kmem_cache_free(struct kmem_cache *cache, void *object)

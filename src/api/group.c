@@ -5,7 +5,7 @@
  */
 #include "account/group.h"
 
-#include "heap/owner.h"
+#include "api/owner.h"
 
 #include <errno.h>
 
@@ -39,7 +39,7 @@ KMEM_PUBLIC struct kmem_group *kmem_group_create(const char *name, struct kmem_g
                 error = ENOMEM;
                 if (!heap_ready()) {
                         if (heap_is_foreign())
-                                return bound.heap_owner->group_create(name, parent, limit_bytes);
+                                return bound.calls->group_create(name, parent, limit_bytes);
                 } else {
                         error = groups_are_on() ? 0 : turn_on();
                         if (!error)
@@ -59,7 +59,7 @@ KMEM_PUBLIC long kmem_group_destroy(struct kmem_group *group)
         if (!group)
                 return 0;
         if (heap_is_foreign())
-                return bound.heap_owner->group_destroy(group);
+                return bound.calls->group_destroy(group);
         live = group_end(group, &error);
         if (live < 0)
                 errno = error;
@@ -71,7 +71,7 @@ KMEM_PUBLIC struct kmem_group *kmem_group_set(struct kmem_group *group)
         struct kmem_group *before;
 
         if (heap_is_foreign())
-                return bound.heap_owner->group_set(group);
+                return bound.calls->group_set(group);
         before = group_current();
         if (!group_enter(group))
                 errno = EINVAL;
@@ -80,13 +80,13 @@ KMEM_PUBLIC struct kmem_group *kmem_group_set(struct kmem_group *group)
 
 KMEM_PUBLIC struct kmem_group *kmem_group_current(void)
 {
-        return heap_is_foreign() ? bound.heap_owner->group_current() : group_current();
+        return heap_is_foreign() ? bound.calls->group_current() : group_current();
 }
 
 KMEM_PUBLIC int kmem_group_set_limit(struct kmem_group *group, size_t limit_bytes)
 {
         if (heap_is_foreign())
-                return bound.heap_owner->group_set_limit(group, limit_bytes);
+                return bound.calls->group_set_limit(group, limit_bytes);
         if (!group_change_limit(group, limit_bytes)) {
                 errno = EINVAL;
                 return -1;
@@ -99,7 +99,7 @@ KMEM_PUBLIC int kmem_group_stats(struct kmem_group *group, struct kmem_group_sta
         struct kmem_group copy;
 
         if (heap_is_foreign())
-                return bound.heap_owner->group_stats(group, stats);
+                return bound.calls->group_stats(group, stats);
         if (!group_read(group, &copy)) {
                 errno = EINVAL;
                 return -1;

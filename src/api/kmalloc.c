@@ -2,7 +2,7 @@
 /*
  * The kmalloc family (S8-22 to S8-27, S8-40).
  */
-#include "heap/owner.h"
+#include "api/owner.h"
 
 #include "heap/accounted.h"
 #include "machine/message.h"
@@ -18,8 +18,7 @@ static bool is_limited_there(void)
 
         if (!heap_is_foreign())
                 return is_limited();
-        return bound.heap_owner->group_current() ||
-               bound.heap_owner->group_stats(NULL, &stats) == 0;
+        return bound.calls->group_current() || bound.calls->group_stats(NULL, &stats) == 0;
 }
 
 static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
@@ -44,8 +43,9 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
         if (size > KMALLOC_MAX_SIZE)
                 return kmalloc_failed(size, flags);
         block = unlikely(flags & __GFP_ACCOUNT)
-                        ? block_alloc_accounted(size, flags, CALL_SITE)
-                        : block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0, CALL_SITE);
+                        ? owner_block_alloc_accounted(size, flags, CALL_SITE)
+                        : owner_block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0,
+                                            CALL_SITE);
         return likely(block) ? block : kmalloc_failed(size, flags);
 }
 
@@ -100,7 +100,7 @@ KMEM_PUBLIC void *kcalloc(size_t count, size_t size, gfp_t flags)
 KMEM_FAST_CALL void kfree(const void *block)
 {
         if (unlikely(!block_free_fast((void *)block, fast.heap_bytes)))
-                block_kfree_slow((void *)block, "kfree");
+                owner_block_kfree_slow((void *)block, "kfree");
 }
 
 KMEM_PUBLIC void kfree_sensitive(const void *block)
@@ -119,13 +119,13 @@ KMEM_PUBLIC size_t ksize(const void *block)
 {
         if (ZERO_OR_NULL_PTR(block))
                 return 0;
-        return block_usable_bytes(block);
+        return owner_block_usable_bytes(block);
 }
 
 KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
 {
         void *block = (void *)old_block;
-        size_t old = ZERO_OR_NULL_PTR(block) ? 0 : block_bytes(block);
+        size_t old = ZERO_OR_NULL_PTR(block) ? 0 : owner_block_bytes(block);
         size_t request;
 
         if (ZERO_OR_NULL_PTR(block))
@@ -134,12 +134,12 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 kfree(block);
                 return ZERO_SIZE_PTR;
         }
-        if (old == 0 && belongs_to_libc(block)) {
+        if (old == 0 && owner_belongs_to_libc(block)) {
                 errno = EINVAL;
                 return NULL;
         }
         if (old == 0) {
-                report_bad_free("krealloc", block, "not the start of a block of this heap");
+                owner_report_bad_free("krealloc", block, "not the start of a block of this heap");
                 errno = EINVAL;
                 return NULL;
         }
@@ -148,10 +148,11 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 void *resized = NULL;
 
                 if (size <= KMALLOC_MAX_SIZE)
-                        resized =
-                                unlikely(flags & __GFP_ACCOUNT)
-                                        ? block_resize_accounted(block, old, size, flags, CALL_SITE)
-                                        : block_resize(CLASS_KMALLOC, block, old, size, CALL_SITE);
+                        resized = unlikely(flags & __GFP_ACCOUNT)
+                                          ? owner_block_resize_accounted(block, old, size, flags,
+                                                                         CALL_SITE)
+                                          : owner_block_resize(CLASS_KMALLOC, block, old, size,
+                                                               CALL_SITE);
                 if (!resized)
                         return kmalloc_failed(size, flags);
                 if (flags & __GFP_ZERO)
@@ -179,7 +180,7 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
         struct kmem_cache *cache;
 
         if (heap_is_foreign())
-                return bound.heap_owner->size_roundup(size);
+                return bound.calls->size_roundup(size);
         /* Also the last sizes that may be asked for, whose whole pages are too much. */
         if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;

@@ -15,14 +15,15 @@
  *          wakes another, so nobody sleeps beside an element.
  *
  * A pool's lock is one of a few that all pools share, by address: so fork can take those of pools
- * that only the program knows (fork.c). alloc_fn and free_fn are never called with it held, nor is
+ * that only the program knows (heap/pool_locks.h). alloc_fn and free_fn are never called with it held, nor is
  * any other lock taken.
  *
  * In a forked child, waiters of the parent stay counted in the pool's event, which costs its frees a
  * system call that wakes nobody.
  */
-#include "heap/owner.h"
+#include "api/owner.h"
 
+#include "heap/pool_locks.h"
 #include "machine/event.h"
 #include "machine/message.h"
 
@@ -31,28 +32,13 @@
 
 enum {
         WAIT_MS = 5000,
-        LOCK_BITS = 4,
 };
 
-static struct lock pool_locks[1 << LOCK_BITS];
-
 _Static_assert(sizeof(struct event) == sizeof(((mempool_t *)NULL)->wait), "the event fits");
-
-static struct lock *pool_lock(mempool_t *pool)
-{
-        /* The top bits of a multiplication by 2^64 / golden ratio: pools often lie a page apart. */
-        return &pool_locks[(uint64_t)(uintptr_t)pool * 0x9e3779b97f4a7c15 >> (64 - LOCK_BITS)];
-}
 
 static struct event *pool_event(mempool_t *pool)
 {
         return (struct event *)&pool->wait;
-}
-
-void pools_each_lock(void (*change)(struct lock *lock))
-{
-        for (unsigned int i = 0; i < 1 << LOCK_BITS; i++)
-                change(&pool_locks[i]);
 }
 
 static void pool_add_locked(mempool_t *pool, void *element)

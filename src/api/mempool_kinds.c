@@ -3,7 +3,7 @@
  * What stands behind the usual pools (S8-28): caches, kmalloc, and pages, which are also to be had
  * without a pool.
  */
-#include "heap/heap.h"
+#include "api/owner.h"
 
 #include "machine/message.h"
 #include "record/record.h"
@@ -51,7 +51,7 @@ KMEM_PUBLIC void *kmem_pages_alloc(gfp_t flags, unsigned int order)
                 return NULL;
         }
         bytes = order_bytes(order);
-        block = block_alloc_aligned(bytes, bytes, flags & __GFP_ACCOUNT, CALL_SITE);
+        block = owner_block_alloc_aligned(bytes, bytes, flags & __GFP_ACCOUNT, CALL_SITE);
         if (unlikely(!block)) {
                 if (flags & __GFP_NOFAIL)
                         message_fatal("kmem_pages_alloc(order %u): out of memory with __GFP_NOFAIL",

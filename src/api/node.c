@@ -4,7 +4,7 @@
  * wish for (S12-06), they are the plain calls.
  */
 #include "heap/accounted.h"
-#include "heap/owner.h"
+#include "api/owner.h"
 
 #include <string.h>
 

@@ -146,7 +146,8 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
                 record_object(cache, objects[i], site);
         if (unlikely(taken < count)) {
                 /* They have no owner yet, so freeing them uncharges nothing. */
-                kmem_cache_free_bulk(cache, taken, objects);
+                for (size_t i = 0; i < taken; i++)
+                        cache_free_at(cache, objects[i], site);
                 if (owner)
                         group_uncharge(owner, count, object_charge(cache));
                 return false;

@@ -3,7 +3,7 @@
  * Blocks by pointer: a block is an object of a cache or a large block, and its address tells
  * which (page map entry, else page descriptor, else the table of huge blocks).
  */
-#include "heap/owner.h"
+#include "heap/heap.h"
 
 #include "heap/accounted.h"
 #include "machine/message.h"
@@ -87,9 +87,6 @@ static void *recorded(void *block, size_t size, const void *site)
 
 void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
 {
-        if (!heap_ready())
-                return heap_is_foreign() ? bound.heap_owner->block_alloc(table, size, zero, site)
-                                         : NULL;
         return recorded(alloc_by_size(table, size, zero), size, site);
 }
 
@@ -115,10 +112,6 @@ static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
 
 void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site)
 {
-        if (!heap_ready())
-                return heap_is_foreign()
-                               ? bound.heap_owner->block_alloc_aligned(size, align, flags, site)
-                               : NULL;
         return recorded(alloc_aligned(size, align, flags), size, site);
 }
 
@@ -147,10 +140,6 @@ static void *alloc_accounted(size_t size, gfp_t flags)
 
 void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
 {
-        if (!heap_ready())
-                return heap_is_foreign()
-                               ? bound.heap_owner->block_alloc_accounted(size, flags, site)
-                               : NULL;
         return recorded(alloc_accounted(size, flags), size, site);
 }
 
@@ -158,8 +147,6 @@ size_t block_bytes(const void *block)
 {
         struct kmem_cache *cache;
 
-        if (!heap_ready())
-                return heap_is_foreign() ? bound.heap_owner->block_bytes(block) : 0;
         if (in_sample_region(block))
                 return sample_bytes(block);
         cache = cache_of(block);
@@ -195,21 +182,14 @@ size_t block_usable_bytes(const void *block)
         return bytes;
 }
 
-/* The owner of the heap knows the option. */
 bool belongs_to_libc(const void *block)
 {
-        if (heap_is_foreign())
-                return bound.heap_owner->belongs_to_libc(block);
         return options.bad_free == BAD_FREE_LIBC && !heap_contains(block) &&
                (uintptr_t)block >= LEAST_ADDRESS;
 }
 
 void report_bad_free(const char *call, void *block, const char *wrong)
 {
-        if (heap_is_foreign()) {
-                bound.heap_owner->report_bad_free(call, block, wrong);
-                return;
-        }
         if (belongs_to_libc(block) && __libc_free) {
                 __libc_free(block);
                 return;
@@ -245,10 +225,6 @@ void block_free_at(void *block, const char *call, const void *site)
 
         if (!block)
                 return;
-        if (heap_is_foreign()) {
-                bound.heap_owner->block_free(block, call);
-                return;
-        }
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
                 fast.heap_bytes = heap.accessible_bytes;
@@ -278,24 +254,11 @@ void block_free_at(void *block, const char *call, const void *site)
         errno = saved_errno;
 }
 
-KMEM_NOINLINE void block_free_slow(void *block, const char *call)
-{
-        block_free_at(block, call, CALL_SITE);
-}
-
-KMEM_NOINLINE void block_kfree_slow(void *block, const char *call)
-{
-        if (!ZERO_OR_NULL_PTR(block))
-                block_free_at(block, call, CALL_SITE);
-}
-
 /* As block_free_at, whatever the sheaves would take, for calls that free besides other things. */
 static void free_moved(void *block, const char *call, const void *site)
 {
-        if (is_recording())
+        if (is_recording() || !block_free_fast(block, fast.heap_bytes))
                 block_free_at(block, call, site);
-        else
-                block_free(block, call);
 }
 
 /*
@@ -337,8 +300,6 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
         struct kmem_cache *cache = cache_of(block);
         void *moved;
 
-        if (heap_is_foreign())
-                return bound.heap_owner->block_resize(table, block, old, size, site);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
                 if (size <= old && (size >= old / 2 || class_bytes(table, size) == old)) {
@@ -364,7 +325,7 @@ void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, 
 {
         void *moved = NULL;
 
-        if (!heap_is_foreign() && !cache_of(block) && size > class_bytes_max())
+        if (!cache_of(block) && size > class_bytes_max())
                 moved = resize_large(block, size, site);
         if (moved)
                 return moved;

@@ -11,6 +11,7 @@
 #include "machine/message.h"
 #include "percpu/figures.h"
 #include "percpu/handed.h"
+#include "percpu/stock.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -229,4 +230,22 @@ KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
                         cache->order, cache->min_order);
         errno = ENOMEM;
         return NULL;
+}
+
+void cache_free_at(struct kmem_cache *cache, void *object, const void *site)
+{
+        struct kmem_cache *own = cache_of(object);
+
+        if (own && own == cache->engine->shared) {
+                /* The pages do not tell the cache, so the caller's word counts. */
+                if (cache_is_closed(cache))
+                        owner_forget(cache, object);
+                if (is_recording())
+                        record_free(object, site);
+                percpu_free_slow(cache, object);
+                return;
+        }
+        if (own && own != cache)
+                report_stranger(cache, own, object);
+        block_free_at(object, "kmem_cache_free", site);
 }

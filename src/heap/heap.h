@@ -16,19 +16,16 @@ enum { HEAP_NEW, HEAP_READY };
 /* Held while the heap is set up, which may take any other lock. */
 extern KMEM_HIDDEN struct lock heap_start_lock;
 
+/*
+ * Sets the heap up if it is not; true if this call did, which is without memory for it, or where another
+ * library of ours owns the heap, never so (heap/owner.h).
+ */
 KMEM_HIDDEN bool heap_start(void);
 
-/*
- * Sets the heap up on the first slow path of the process; false without memory for it, or if
- * another library of ours owns the heap (heap/owner.h).
- */
-static inline bool heap_ready(void)
+static inline bool heap_is_up(void)
 {
-        return likely(load_acquire(&heap_state) == HEAP_READY) || heap_start();
+        return likely(load_acquire(&heap_state) == HEAP_READY);
 }
-
-/* start.c: called once the heap is set up, without locks held; may allocate. */
-KMEM_HIDDEN void heap_started(void);
 
 /* cache.c */
 
@@ -57,6 +54,12 @@ KMEM_HIDDEN int cache_make_locked(const char *name, const struct kmem_cache_args
 
 /* Says why a request failed, unless told not to; sets errno, returns NULL (S8-46). */
 KMEM_HIDDEN void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags);
+
+/*
+ * Takes back an object that is not NULL, by the word of the caller where its page does not tell the cache.
+ * @site is where the program called.
+ */
+KMEM_HIDDEN void cache_free_at(struct kmem_cache *cache, void *object, const void *site);
 
 /*
  * The newest cache that is older than the one of that birth (0: the newest of all), or NULL. For
@@ -134,13 +137,9 @@ KMEM_HIDDEN size_t block_request(const void *block);
 /* Tells a debug cache that so many bytes are wanted of the block now. */
 KMEM_HIDDEN void block_set_request(void *block, size_t size);
 /*
- * The slow half of every free; @call names the caller's function in reports. Keeps errno. NULL is no
- * block, and nothing happens; of the small addresses that the kmalloc family knows it is the only one.
+ * Takes back a block, whatever the fast half could not; @call names the caller's function in reports, @site
+ * is where the program called. Keeps errno. NULL is no block, and nothing happens.
  */
-KMEM_HIDDEN void block_free_slow(void *block, const char *call);
-/* That of kfree's family, to which no address up to ZERO_SIZE_PTR is a block (S8-40). */
-KMEM_HIDDEN void block_kfree_slow(void *block, const char *call);
-/* The same for who knows where the program called. */
 KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
 /*
  * What realloc asks for if an object of @old bytes is too small for @size bytes and moves. Whoever appends
@@ -176,27 +175,5 @@ static KMEM_ALWAYS_INLINE bool block_free_fast(void *block, size_t bytes)
         return likely(offset < bytes) &&
                likely(percpu_free_fast(fast.map[offset >> PAGE_SHIFT], block));
 }
-
-static KMEM_ALWAYS_INLINE void block_free(void *block, const char *call)
-{
-        if (unlikely(!block_free_fast(block, fast.heap_bytes)))
-                block_free_slow(block, call);
-}
-
-/* mempool.c: for fork, the locks of all memory pools */
-KMEM_HIDDEN void pools_each_lock(void (*change)(struct lock *lock));
-
-/* fork.c */
-KMEM_HIDDEN void fork_init(void);
-/* Whether no lock of the heap is held at this moment, by anybody. */
-KMEM_HIDDEN bool heap_locks_free(void);
-/* The same of those that pages_fit_limit takes. */
-KMEM_HIDDEN bool heap_page_locks_free(void);
-/*
- * Waits until one of these two says yes, a tenth of a second at most. For calls of libc that may come from a
- * signal handler which interrupted a slow path: its locks will not be free before the handler returns;
- * those of other threads soon are.
- */
-KMEM_HIDDEN bool heap_await(bool (*locks_free)(void));
 
 #endif

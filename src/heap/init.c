@@ -3,6 +3,7 @@
  * The start of the heap, on the first slow path of the process: possibly before libc's own
  * constructors, always with one thread or under the lock.
  */
+#include "heap/heap.h"
 #include "heap/owner.h"
 
 #include "account/group.h"
@@ -54,8 +55,5 @@ bool heap_start(void)
                 }
         }
         lock_drop(&heap_start_lock);
-        /* After the state, because registering may allocate. */
-        if (started)
-                heap_started();
-        return load_acquire(&heap_state) == HEAP_READY;
+        return started;
 }

@@ -15,13 +15,14 @@
  * Against: readers use the blocks until they leave their sections; nothing here reads or writes
  * a block, but for its head, before its grace period is over. Frees happen without the lock.
  */
-#include "heap/owner.h"
+#include "heap/blocks.h"
 #include "heap/rcu.h"
 
 #include "machine/message.h"
 #include "base/metadata.h"
 #include "base/rcu.h"
 #include "machine/system.h"
+#include "record/record.h"
 
 enum {
         BATCH_BYTES = 4096,
@@ -152,6 +153,12 @@ static struct kmem_rcu_head *take_head(uint64_t snapshot)
         return head;
 }
 
+static void free_block(void *block)
+{
+        if (!block_free_fast(block, fast.heap_bytes))
+                block_free_at(block, "kfree_rcu", CALL_SITE);
+}
+
 static void free_waiting_locked(uint64_t snapshot)
 {
         struct kmem_rcu_head *head;
@@ -159,11 +166,11 @@ static void free_waiting_locked(uint64_t snapshot)
 
         debug_check(lock_is_held(&free_lock));
         while ((batch = take_batch(snapshot))) {
-                kmem_cache_free_bulk(NULL, batch->count, batch->pointers);
+                blocks_free(batch->count, batch->pointers, 0, 0, 0, "kfree_rcu", CALL_SITE);
                 metadata_free(batch, sizeof(*batch));
         }
         while ((head = take_head(snapshot)))
-                kfree((char *)head - ((uintptr_t)head->func & ((1 << OFFSET_BITS) - 1)));
+                free_block((char *)head - ((uintptr_t)head->func & ((1 << OFFSET_BITS) - 1)));
 }
 
 /* Of the two queues' oldest; 0 if both are empty. */
@@ -222,21 +229,11 @@ static KMEM_COLD void free_without_memory(void *block)
                 return;
         }
         rcu_wait(rcu_snapshot());
-        kfree(block);
+        free_block(block);
 }
 
-/* Const as kfree's, so that the macro needs no cast; who gives a block up lets it be written. */
-KMEM_PUBLIC void kmem_free_rcu(const void *given_block, const void *given_head)
+void kfree_rcu_add(void *block, struct kmem_rcu_head *head)
 {
-        void *block = (void *)given_block;
-        struct kmem_rcu_head *head = (void *)given_head;
-
-        if (ZERO_OR_NULL_PTR(block))
-                return;
-        if (heap_is_foreign()) {
-                bound.heap_owner->free_rcu(block, head);
-                return;
-        }
         if (unlikely(!collect(block))) {
                 uintptr_t offset = (uintptr_t)head - (uintptr_t)block;
 
@@ -250,14 +247,10 @@ KMEM_PUBLIC void kmem_free_rcu(const void *given_block, const void *given_head)
                 kfree_rcu_release();
 }
 
-KMEM_PUBLIC void kfree_rcu_barrier(void)
+void kfree_rcu_wait(void)
 {
         uint64_t snapshot;
 
-        if (heap_is_foreign()) {
-                bound.heap_owner->free_rcu_barrier();
-                return;
-        }
         check_may_wait("kfree_rcu_barrier");
         snapshot = last_snapshot();
         if (snapshot)

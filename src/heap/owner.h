@@ -1,86 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One heap a process. libkmem.so and libkmem-malloc.so may both be loaded: a program linked with
- * the one, run under the other. Both export kmem_heap_owner, and the dynamic linker binds every
- * reference to the first that was loaded. The library whose own table that is owns the heap;
- * the other starts none and passes each call on through the table.
+ * One heap a process. libkmem.so and libkmem-malloc.so may both be loaded: a program linked with one
+ * of them runs under the other. Both export kmem_heap_owner, and the dynamic linker binds every
+ * reference to the library that was loaded first. That library owns the heap; the other starts none
+ * and passes each call on (api/owner.h).
  *
  * Only slow paths look: in the library without a heap no fast path ever hits.
  */
-#ifndef KMEM_API_OWNER_H
-#define KMEM_API_OWNER_H
+#ifndef KMEM_HEAP_OWNER_H
+#define KMEM_HEAP_OWNER_H
 
-#include "heap/heap.h"
-#include "process/vfork.h"
+#include "lang/compiler.h"
 
-struct heap_operations {
-        const char *library; /* tells whose table it is */
-        struct kmem_cache *(*cache_create)(const char *name, unsigned int size,
-                                           const struct kmem_cache_args *args, slab_flags_t flags);
-        void (*cache_destroy)(struct kmem_cache *cache);
-        int (*cache_shrink)(struct kmem_cache *cache);
-        void *(*cache_alloc)(struct kmem_cache *cache, gfp_t flags);
-        void (*cache_free)(struct kmem_cache *cache, void *object);
-        int (*cache_alloc_bulk)(struct kmem_cache *cache, gfp_t flags, size_t count,
-                                void **objects);
-        void (*cache_free_bulk)(struct kmem_cache *cache, size_t count, void **objects);
-        void *(*block_alloc)(enum class_table table, size_t size, bool zero, const void *site);
-        void *(*block_alloc_aligned)(size_t size, size_t align, gfp_t flags, const void *site);
-        void *(*block_alloc_accounted)(size_t size, gfp_t flags, const void *site);
-        size_t (*block_bytes)(const void *block);
-        size_t (*size_roundup)(size_t size);
-        void (*block_free)(void *block, const char *call);
-        bool (*belongs_to_libc)(const void *block);
-        void (*report_bad_free)(const char *call, void *block, const char *wrong);
-        void *(*block_resize)(enum class_table table, void *block, size_t old, size_t size,
-                              const void *site);
-        void (*rcu_read_lock)(void);
-        void (*rcu_read_unlock)(void);
-        bool (*rcu_read_lock_held)(void);
-        void (*synchronize_rcu)(void);
-        void (*call_rcu)(struct kmem_rcu_head *head, void (*func)(struct kmem_rcu_head *head));
-        void (*rcu_barrier)(void);
-        bool (*rcu_set_domain)(void (*request)(uint64_t number));
-        void (*rcu_domain_done)(uint64_t number);
-        void (*free_rcu)(const void *block, const void *head);
-        void (*free_rcu_barrier)(void);
-        struct kmem_group *(*group_create)(const char *name, struct kmem_group *parent,
-                                           size_t limit_bytes);
-        long (*group_destroy)(struct kmem_group *group);
-        struct kmem_group *(*group_set)(struct kmem_group *group);
-        struct kmem_group *(*group_current)(void);
-        int (*group_set_limit)(struct kmem_group *group, size_t limit_bytes);
-        int (*group_stats)(struct kmem_group *group, struct kmem_group_stats *stats);
-        int (*attr_read)(const char *cache, const char *name, char *text, size_t bytes);
-        int (*attr_write)(const char *cache, const char *name, const char *value);
-        int (*slabinfo_write)(const char *line);
-        int (*stats_get)(struct kmem_stats *stats);
-        int (*cache_info)(struct kmem_cache *cache, struct kmem_cache_info *info);
-        int (*cache_next)(uint64_t *position, struct kmem_cache_info *info);
-        enum area_lent (*vfork_prepare)(void);
-        void (*vfork_begin_child)(void);
-        void (*vfork_end)(enum area_lent lent, bool born);
+#include <stdbool.h>
+
+struct heap_owner {
+        const char *library; /* tells whose it is */
 };
 
-/* Of this library, or of one loaded before: only api/bound.c may name it. */
-extern KMEM_PUBLIC const struct heap_operations kmem_heap_owner;
-/* In the table of this library. */
+/* Of this library, or of one loaded before: only heap/bound.c may name it. */
+extern KMEM_PUBLIC const struct heap_owner kmem_heap_owner;
+/* In the owner of this library. */
 extern KMEM_HIDDEN const char own_library;
-
-/*
- * Addresses as the dynamic linker has bound the names, which may be other ones than this library's own
- * (api/bound.c).
- */
-struct bound_names {
-        const struct heap_operations *heap_owner; /* of the library that was loaded first */
-        mempool_alloc_t *alloc_slab;
-        mempool_alloc_t *alloc_pages;
-};
-extern KMEM_HIDDEN const struct bound_names bound;
+/* As the dynamic linker has bound it (heap/bound.c). */
+extern KMEM_HIDDEN const struct heap_owner *const bound_heap_owner;
 
 static inline bool heap_is_foreign(void)
 {
-        return bound.heap_owner->library != &own_library;
+        return bound_heap_owner->library != &own_library;
 }
 
 #endif

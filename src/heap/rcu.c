@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The public side of RCU: read sections, waiting, and functions called after a grace period.
+ * RCU for the program: waiting for a grace period, and functions that are called after one.
  *
  * Callbacks are collected in `next`. Whoever holds run_lock takes them all, waits for one grace
  * period, and runs them in order: the library's thread, or kmem_rcu_barrier. run_lock is held
@@ -9,7 +9,6 @@
  * still the holder, and goes on with the callbacks whose grace period it has waited for; others
  * must not add theirs to them.
  */
-#include "heap/owner.h"
 #include "heap/rcu.h"
 
 #include "machine/event.h"
@@ -34,39 +33,14 @@ static struct lock run_lock;
 static _Thread_local bool has_run_lock __attribute__((tls_model("initial-exec")));
 static struct event callback_event;
 
-KMEM_PUBLIC void kmem_rcu_read_lock(void)
-{
-        if (unlikely(heap_is_foreign()))
-                bound.heap_owner->rcu_read_lock();
-        else
-                rcu_enter();
-}
-
-KMEM_PUBLIC void kmem_rcu_read_unlock(void)
-{
-        if (unlikely(heap_is_foreign()))
-                bound.heap_owner->rcu_read_unlock();
-        else
-                rcu_leave();
-}
-
-KMEM_PUBLIC bool kmem_rcu_read_lock_held(void)
-{
-        return heap_is_foreign() ? bound.heap_owner->rcu_read_lock_held() : rcu_is_reading();
-}
-
 void check_may_wait(const char *call)
 {
         if (unlikely(rcu_is_reading()))
                 message_fatal("%s inside an RCU read section would wait for itself", call);
 }
 
-KMEM_PUBLIC void kmem_synchronize_rcu(void)
+void rcu_synchronize(void)
 {
-        if (heap_is_foreign()) {
-                bound.heap_owner->synchronize_rcu();
-                return;
-        }
         check_may_wait("kmem_synchronize_rcu");
         rcu_wait(rcu_snapshot());
         kfree_rcu_release();
@@ -157,15 +131,11 @@ static void start_thread(void)
         }
 }
 
-KMEM_PUBLIC void kmem_call_rcu(struct kmem_rcu_head *head, void (*func)(struct kmem_rcu_head *head))
+void rcu_call(struct kmem_rcu_head *head, void (*func)(struct kmem_rcu_head *head))
 {
         struct callback_list one = {head, head};
         bool start;
 
-        if (heap_is_foreign()) {
-                bound.heap_owner->call_rcu(head, func);
-                return;
-        }
         head->next = NULL;
         head->func = func;
         lock_take(&callbacks.lock);
@@ -179,30 +149,12 @@ KMEM_PUBLIC void kmem_call_rcu(struct kmem_rcu_head *head, void (*func)(struct k
                 event_wake(&callback_event, 1);
 }
 
-KMEM_PUBLIC void kmem_rcu_barrier(void)
+void rcu_barrier(void)
 {
-        if (heap_is_foreign()) {
-                bound.heap_owner->rcu_barrier();
-                return;
-        }
         check_may_wait("kmem_rcu_barrier");
         run_all();
         kfree_rcu_release();
         pages_release_deferred();
-}
-
-KMEM_PUBLIC bool kmem_rcu_set_domain(void (*request)(uint64_t number))
-{
-        return heap_is_foreign() ? bound.heap_owner->rcu_set_domain(request)
-                                 : rcu_set_domain(request);
-}
-
-KMEM_PUBLIC void kmem_rcu_domain_done(uint64_t number)
-{
-        if (heap_is_foreign())
-                bound.heap_owner->rcu_domain_done(number);
-        else
-                rcu_domain_done(number);
 }
 
 void call_rcu_fork_each_lock(void (*change)(struct lock *lock))

@@ -7,8 +7,26 @@
 
 #include "heap/heap.h"
 
-/* kfree_rcu.c: frees blocks whose grace period is over; never waits. No lock may be held. */
+/* kfree_rcu.c */
+
+/*
+ * Frees the block after a grace period. @head, or NULL, is in the block, and serves where there is no memory
+ * to note it.
+ */
+KMEM_HIDDEN void kfree_rcu_add(void *block, struct kmem_rcu_head *head);
+/* Returns when all blocks that were added before have been freed. */
+KMEM_HIDDEN void kfree_rcu_wait(void);
+/* Frees blocks whose grace period is over; never waits. No lock may be held. */
 KMEM_HIDDEN void kfree_rcu_release(void);
+
+/* rcu.c */
+
+/* Waits for a grace period. */
+KMEM_HIDDEN void rcu_synchronize(void);
+/* Calls @func(@head) after a grace period, on a thread of the library's or in rcu_barrier. */
+KMEM_HIDDEN void rcu_call(struct kmem_rcu_head *head, void (*func)(struct kmem_rcu_head *head));
+/* Returns when all functions that were given before have returned. */
+KMEM_HIDDEN void rcu_barrier(void);
 /* Stops the process if the thread is inside a read section: @call would wait for itself. */
 KMEM_HIDDEN void check_may_wait(const char *call);
 

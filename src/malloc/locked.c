@@ -13,6 +13,7 @@
 #include "registry/registry.h"
 #include "machine/system.h"
 #include "page/page.h"
+#include "process/fork.h"
 
 #include <errno.h>
 #include <sys/mman.h>

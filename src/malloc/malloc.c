@@ -38,7 +38,7 @@ static void *malloc_general(size_t size, bool zero, const void *site)
 
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        block = block_alloc(CLASS_MALLOC, size ? size : 1, zero, site);
+        block = owner_block_alloc(CLASS_MALLOC, size ? size : 1, zero, site);
         return likely(block) ? block : out_of_memory();
 }
 
@@ -68,7 +68,7 @@ static void *malloc_at(size_t size, const void *site)
 
 KMEM_FAST_CALL void free(void *block)
 {
-        block_free(block, "free");
+        owner_block_free(block, "free");
 }
 
 KMEM_FAST_CALL void *calloc(size_t count, size_t size)
@@ -117,20 +117,20 @@ static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *si
         if (!block)
                 return malloc_at(size, site);
         if (size == 0) {
-                block_free(block, "realloc");
+                owner_block_free(block, "realloc");
                 return NULL;
         }
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        old = block_bytes(block);
-        if (unlikely(old == 0) && belongs_to_libc(block) && __libc_realloc)
+        old = owner_block_bytes(block);
+        if (unlikely(old == 0) && owner_belongs_to_libc(block) && __libc_realloc)
                 return __libc_realloc(block, size);
         if (unlikely(old == 0)) {
-                report_bad_free("realloc", block, "not the start of a block of this heap");
+                owner_report_bad_free("realloc", block, "not the start of a block of this heap");
                 errno = EINVAL;
                 return NULL;
         }
-        resized = block_resize(CLASS_MALLOC, block, old, size, site);
+        resized = owner_block_resize(CLASS_MALLOC, block, old, size, site);
         return likely(resized) ? resized : out_of_memory();
 }
 
@@ -181,7 +181,7 @@ static KMEM_NOINLINE void *aligned_slow(size_t align, size_t size, const void *s
                 return malloc_slow_at(size, site);
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        block = block_alloc_aligned(size, align, 0, site);
+        block = owner_block_alloc_aligned(size, align, 0, site);
         return likely(block) ? block : out_of_memory();
 }
 
@@ -271,24 +271,24 @@ KMEM_PUBLIC size_t malloc_usable_size(void *block)
         /* Not asked whether a block starts there: that would read the slab, and some ask at each free. */
         if (likely(cache && cache->usable_bytes))
                 return cache->usable_bytes;
-        return block ? block_usable_bytes(block) : 0;
+        return block ? owner_block_usable_bytes(block) : 0;
 }
 
 KMEM_PUBLIC void cfree(void *block)
 {
-        block_free(block, "cfree");
+        owner_block_free(block, "cfree");
 }
 
 /* C23; the sizes are not needed, the page map knows. */
 KMEM_PUBLIC void free_sized(void *block, size_t size)
 {
         (void)size;
-        block_free(block, "free_sized");
+        owner_block_free(block, "free_sized");
 }
 
 KMEM_PUBLIC void free_aligned_sized(void *block, size_t align, size_t size)
 {
         (void)align;
         (void)size;
-        block_free(block, "free_aligned_sized");
+        owner_block_free(block, "free_aligned_sized");
 }

@@ -5,7 +5,7 @@
 #ifndef KMEM_MALLOC_MALLOC_H
 #define KMEM_MALLOC_MALLOC_H
 
-#include "heap/heap.h"
+#include "api/owner.h"
 
 enum { MALLOC_ALIGN_BYTES = 16 };
 

@@ -162,12 +162,12 @@ static KMEM_NOINLINE void delete_slow(void *object, void (*called)(void *object)
         if (one_is_replaced())
                 called(object);
         else
-                block_free_slow(object, "operator delete");
+                owner_block_free_slow(object, "operator delete");
 }
 
 OPERATOR_CALLED(void, plain_delete, "_ZdlPv", void *object)
 {
-        block_free(object, "operator delete");
+        owner_block_free(object, "operator delete");
 }
 
 OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)

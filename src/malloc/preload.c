@@ -11,6 +11,7 @@
 #include "machine/system.h"
 #include "process/at_exit.h"
 #include "page/page.h"
+#include "process/fork.h"
 #include "percpu/drain.h"
 
 #include <dlfcn.h>

@@ -8,7 +8,7 @@
  * parent keeps it in a register, and what vfork_prepare returned in another: the system call changes
  * neither.
  */
-#include "heap/owner.h"
+#include "api/owner.h"
 
 #include <errno.h>
 #include <sys/types.h>
@@ -76,18 +76,18 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
 
 int vfork_in_front(void)
 {
-        return (int)bound.heap_owner->vfork_prepare();
+        return (int)bound.calls->vfork_prepare();
 }
 
 pid_t vfork_in_child(void)
 {
-        bound.heap_owner->vfork_begin_child();
+        bound.calls->vfork_begin_child();
         return 0;
 }
 
 pid_t vfork_in_parent(long result, int lent)
 {
-        bound.heap_owner->vfork_end((enum area_lent)lent, result >= 0);
+        bound.calls->vfork_end((enum area_lent)lent, result >= 0);
         if (result < 0) {
                 errno = (int)-result;
                 return -1;

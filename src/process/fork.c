@@ -10,6 +10,9 @@
  * to it: it goes on when the handler returns, in the parent and in the child.
  */
 #define _GNU_SOURCE
+#include "process/fork.h"
+
+#include "heap/pool_locks.h"
 #include "heap/rcu.h"
 #include "heap/reclaim.h"
 

@@ -3,16 +3,17 @@
  * The heap's ties to its process: it follows its forks, and reports at its end. A simulated heap has
  * other ties (src/simulator).
  */
-#include "heap/reclaim.h"
+#include "process/start.h"
 
-#include "heap/heap.h"
 #include "base/options.h"
 #include "machine/stack.h"
+#include "heap/reclaim.h"
 #include "process/at_exit.h"
+#include "process/fork.h"
 #include "introspect/profile.h"
 #include "process/requests.h"
 
-void heap_started(void)
+static void tie(void)
 {
         system_claim_process(false);
         fork_init();
@@ -21,6 +22,14 @@ void heap_started(void)
         at_exit_init();
         if (options.profile_interval)
                 profile_init();
+}
+
+bool process_start_heap(void)
+{
+        /* The ties come after the heap's state, because registering may allocate. */
+        if (heap_start())
+                tie();
+        return heap_is_up();
 }
 
 /*

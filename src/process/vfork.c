@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "process/vfork.h"
 
-#include "heap/heap.h"
+#include "process/start.h"
 #include "machine/system.h"
 
 #include <errno.h>

@@ -8,6 +8,7 @@
 #include "machine/message.h"
 #include "machine/system.h"
 #include "process/at_exit.h"
+#include "process/start.h"
 #include "introspect/slabinfo.h"
 #include "simulator/machine.h"
 
@@ -172,9 +173,11 @@ KMEM_PUBLIC int sim_start(const struct sim_machine *given)
 }
 
 /* No handlers around fork: they would take locks, and a process of one thread needs none. */
-void heap_started(void)
+bool process_start_heap(void)
 {
-        at_exit_init();
+        if (heap_start())
+                at_exit_init();
+        return heap_is_up();
 }
 
 /* ---- CPUs and time ----------------------------------------------------------------------- */

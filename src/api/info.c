@@ -4,7 +4,7 @@
  *
  * A walk keeps the birth of the cache it is at, not the cache, and holds no lock between calls.
  */
-#include "heap/owner.h"
+#include "api/owner.h"
 #include "base/metadata.h"
 #include "introspect/totals.h"
 
@@ -43,7 +43,7 @@ KMEM_PUBLIC int kmem_stats_get(struct kmem_stats *stats)
         if (!stats || !has_size(&stats->size))
                 return failed(EINVAL);
         if (heap_is_foreign())
-                return bound.heap_owner->stats_get(stats);
+                return bound.calls->stats_get(stats);
         if (!heap_ready())
                 return failed(ENOMEM);
         heap_total(&totals);
@@ -129,7 +129,7 @@ KMEM_PUBLIC int kmem_cache_info(struct kmem_cache *cache, struct kmem_cache_info
         if (!info || !has_size(&info->size))
                 return failed(EINVAL);
         if (heap_is_foreign())
-                return bound.heap_owner->cache_info(cache, info);
+                return bound.calls->cache_info(cache, info);
         if (!heap_ready())
                 return failed(EINVAL);
         lock_take(&cache_mutex);
@@ -154,7 +154,7 @@ KMEM_PUBLIC int kmem_cache_next(uint64_t *position, struct kmem_cache_info *info
         if (!position || !info || !has_size(&info->size))
                 return failed(EINVAL);
         if (heap_is_foreign())
-                return bound.heap_owner->cache_next(position, info);
+                return bound.calls->cache_next(position, info);
         if (!heap_ready())
                 return 0;
         lock_take(&cache_mutex);

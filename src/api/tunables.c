@@ -2,7 +2,7 @@
 /*
  * What the kernel does with a line that is written to /proc/slabinfo (S6-51).
  */
-#include "heap/owner.h"
+#include "api/owner.h"
 #include "base/options.h"
 #include "percpu/figures.h"
 #include "engines/slab/slab.h"
@@ -90,7 +90,7 @@ KMEM_PUBLIC int kmem_slabinfo_write(const char *line)
         int error = EINVAL;
 
         if (heap_is_foreign())
-                return bound.heap_owner->slabinfo_write(line);
+                return bound.calls->slabinfo_write(line);
         if (!heap_ready())
                 error = ENOMEM;
         else if (line && parse_line(line, &tunables))

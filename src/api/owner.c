@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "api/owner.h"
+
+#include "record/record.h"
+
+#include <string.h>
+
+size_t owner_block_bytes(const void *block)
+{
+        if (!heap_ready())
+                return heap_is_foreign() ? bound.calls->block_bytes(block) : 0;
+        return block_bytes(block);
+}
+
+size_t owner_block_usable_bytes(const void *block)
+{
+        if (!heap_ready())
+                return heap_is_foreign() ? bound.calls->block_bytes(block) : 0;
+        return block_usable_bytes(block);
+}
+
+void *owner_block_resize(enum class_table table, void *block, size_t old, size_t size,
+                         const void *site)
+{
+        return heap_is_foreign() ? bound.calls->block_resize(table, block, old, size, site)
+                                 : block_resize(table, block, old, size, site);
+}
+
+void *owner_block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
+                                   const void *site)
+{
+        void *moved;
+
+        if (!heap_is_foreign())
+                return block_resize_accounted(block, old, size, flags, site);
+        moved = bound.calls->block_alloc_accounted(size, flags & ~__GFP_ZERO, site);
+        if (!ZERO_OR_NULL_PTR(moved)) {
+                memcpy(moved, block, min_of(old, size));
+                bound.calls->block_free(block, "krealloc");
+        }
+        return moved;
+}
+
+bool owner_belongs_to_libc(const void *block)
+{
+        return heap_is_foreign() ? bound.calls->belongs_to_libc(block) : belongs_to_libc(block);
+}
+
+void owner_report_bad_free(const char *call, void *block, const char *wrong)
+{
+        if (heap_is_foreign())
+                bound.calls->report_bad_free(call, block, wrong);
+        else
+                report_bad_free(call, block, wrong);
+}
+
+void owner_block_free_at(void *block, const char *call, const void *site)
+{
+        if (heap_is_foreign() && block)
+                bound.calls->block_free(block, call);
+        else
+                block_free_at(block, call, site);
+}
+
+KMEM_NOINLINE void owner_block_free_slow(void *block, const char *call)
+{
+        owner_block_free_at(block, call, CALL_SITE);
+}
+
+KMEM_NOINLINE void owner_block_kfree_slow(void *block, const char *call)
+{
+        if (!ZERO_OR_NULL_PTR(block))
+                owner_block_free_at(block, call, CALL_SITE);
+}
+
+const struct heap_calls kmem_heap_calls = {
+        .cache_create = kmem_cache_create_args,
+        .cache_destroy = kmem_cache_destroy,
+        .cache_shrink = kmem_cache_shrink,
+        .cache_alloc = kmem_cache_alloc,
+        .cache_free = kmem_cache_free,
+        .cache_alloc_bulk = kmem_cache_alloc_bulk,
+        .cache_free_bulk = kmem_cache_free_bulk,
+        .block_alloc = owner_block_alloc,
+        .block_alloc_aligned = owner_block_alloc_aligned,
+        .block_alloc_accounted = owner_block_alloc_accounted,
+        .block_bytes = owner_block_usable_bytes,
+        .size_roundup = kmalloc_size_roundup,
+        .block_free = owner_block_free_slow,
+        .belongs_to_libc = belongs_to_libc,
+        .report_bad_free = report_bad_free,
+        .block_resize = block_resize,
+        .rcu_read_lock = kmem_rcu_read_lock,
+        .rcu_read_unlock = kmem_rcu_read_unlock,
+        .rcu_read_lock_held = kmem_rcu_read_lock_held,
+        .synchronize_rcu = kmem_synchronize_rcu,
+        .call_rcu = kmem_call_rcu,
+        .rcu_barrier = kmem_rcu_barrier,
+        .rcu_set_domain = kmem_rcu_set_domain,
+        .rcu_domain_done = kmem_rcu_domain_done,
+        .free_rcu = kmem_free_rcu,
+        .free_rcu_barrier = kfree_rcu_barrier,
+        .group_create = kmem_group_create,
+        .group_destroy = kmem_group_destroy,
+        .group_set = kmem_group_set,
+        .group_current = kmem_group_current,
+        .group_set_limit = kmem_group_set_limit,
+        .group_stats = kmem_group_stats,
+        .attr_read = kmem_attr_read,
+        .attr_write = kmem_attr_write,
+        .slabinfo_write = kmem_slabinfo_write,
+        .stats_get = kmem_stats_get,
+        .cache_info = kmem_cache_info,
+        .cache_next = kmem_cache_next,
+        .vfork_prepare = vfork_prepare,
+        .vfork_begin_child = vfork_begin_child,
+        .vfork_end = vfork_end,
+};

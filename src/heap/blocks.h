@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Frees of many objects at once: of one cache, or of any.
+ */
+#ifndef KMEM_HEAP_BLOCKS_H
+#define KMEM_HEAP_BLOCKS_H
+
+#include "heap/heap.h"
+
+/* Of the last call of the thread. Initial-exec: access must never allocate. */
+extern KMEM_HIDDEN __thread uint32_t last_map_entry __attribute__((tls_model("initial-exec")));
+
+/* The page map entry of an object that is looked up by address, 0 if that needs the slow path. */
+static KMEM_ALWAYS_INLINE uint32_t map_entry(const void *object)
+{
+        uintptr_t offset = (uintptr_t)object - fast.heap_base;
+
+        return likely(offset < fast.heap_bytes) ? fast.map[offset >> PAGE_SHIFT] : 0;
+}
+
+/*
+ * The entry again, but from the last call, if that had the same: the processor then goes on to the
+ * sheaf while it still reads object and page map, instead of waiting for both. The empty statement
+ * hides from the compiler that the two are equal, or it would use the one that is waited for.
+ */
+static KMEM_ALWAYS_INLINE uint32_t foreseen_entry(uint32_t entry)
+{
+        uint32_t last = last_map_entry;
+        uint32_t foreseen = last;
+
+        __asm__("" : "+r"(foreseen));
+        if (likely(entry == last))
+                return foreseen;
+        last_map_entry = entry;
+        return entry;
+}
+
+/* How many objects from the first on have its page map entry, which is @entry. */
+static KMEM_ALWAYS_INLINE unsigned int count_run(size_t count, void **objects, uint32_t entry)
+{
+        unsigned int most = (unsigned int)min_of(count, (size_t)BULK_PIECE);
+        unsigned int run = 1;
+
+        while (run < most && map_entry(objects[run]) == entry)
+                run++;
+        return run;
+}
+
+/*
+ * Takes back objects of one cache that its pair had no room for: of a closed cache all. @site is where the
+ * program called.
+ */
+KMEM_HIDDEN void objects_free(struct kmem_cache *cache, unsigned int count, void **objects,
+                              const void *site);
+/*
+ * Takes back objects of any cache, large blocks, and NULL. Of the first @run objects, whose entry is @entry,
+ * @pushed are on their sheaf already. @call names the caller's function in reports.
+ */
+KMEM_HIDDEN void blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
+                             unsigned int pushed, const char *call, const void *site);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The heap follows its process through forks (fork.c has the order of the locks).
+ */
+#ifndef KMEM_PROCESS_FORK_H
+#define KMEM_PROCESS_FORK_H
+
+#include "lang/compiler.h"
+
+#include <stdbool.h>
+
+KMEM_HIDDEN void fork_init(void);
+/* Whether no lock of the heap is held at this moment, by anybody. */
+KMEM_HIDDEN bool heap_locks_free(void);
+/* The same of those that pages_fit_limit takes. */
+KMEM_HIDDEN bool heap_page_locks_free(void);
+/*
+ * Waits until one of these two says yes, a tenth of a second at most. For calls of libc that may come from a
+ * signal handler which interrupted a slow path: its locks will not be free before the handler returns;
+ * those of other threads soon are.
+ */
+KMEM_HIDDEN bool heap_await(bool (*locks_free)(void));
+
+#endif
