@@ -5,8 +5,8 @@
  * A back end keeps slabs. The per-CPU layer asks it for a sheaf's worth of objects at a time
  * and gives objects back the same way; neither side knows the other's structures.
  */
-#ifndef KMEM_ENGINE_H
-#define KMEM_ENGINE_H
+#ifndef KMEM_ENGINES_ENGINE_H
+#define KMEM_ENGINES_ENGINE_H
 
 /* In angle brackets, so that the simulator's is found where that comes first. */
 #include <machine/lock.h>

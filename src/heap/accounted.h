@@ -8,8 +8,8 @@
  * SLAB_ACCOUNT, and the thread has a group (S11-02); everything else is charged to the process's
  * group, if there is one.
  */
-#ifndef KMEM_API_ACCOUNTED_H
-#define KMEM_API_ACCOUNTED_H
+#ifndef KMEM_HEAP_ACCOUNTED_H
+#define KMEM_HEAP_ACCOUNTED_H
 
 #include "account/group.h"
 #include "account/owners.h"

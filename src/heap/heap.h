@@ -2,8 +2,8 @@
 /*
  * What the public functions share: the start of the heap, size classes, and free by pointer.
  */
-#ifndef KMEM_API_HEAP_H
-#define KMEM_API_HEAP_H
+#ifndef KMEM_HEAP_HEAP_H
+#define KMEM_HEAP_HEAP_H
 
 #include "kmem.h"
 #include "percpu/percpu.h"

@@ -2,8 +2,8 @@
 /*
  * What the rest of the calls needs of kfree_rcu and kmem_call_rcu.
  */
-#ifndef KMEM_API_RCU_H
-#define KMEM_API_RCU_H
+#ifndef KMEM_HEAP_RCU_H
+#define KMEM_HEAP_RCU_H
 
 #include "heap/heap.h"
 

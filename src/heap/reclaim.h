@@ -2,8 +2,8 @@
 /*
  * Giving memory back that the program has freed: by degrees while it sleeps, or at once.
  */
-#ifndef KMEM_API_RECLAIM_H
-#define KMEM_API_RECLAIM_H
+#ifndef KMEM_HEAP_RECLAIM_H
+#define KMEM_HEAP_RECLAIM_H
 
 #include "lang/compiler.h"
 

@@ -4,8 +4,8 @@
  * place of use. Relaxed is for hints and for words that a lock or a restartable sequence
  * already orders.
  */
-#ifndef KMEM_BASE_ATOMIC_H
-#define KMEM_BASE_ATOMIC_H
+#ifndef KMEM_LANG_ATOMIC_H
+#define KMEM_LANG_ATOMIC_H
 
 #include "lang/compiler.h"
 

@@ -2,8 +2,8 @@
 /*
  * Arithmetic on powers of two and page orders (S3-01), and sets of numbers as bits.
  */
-#ifndef KMEM_BASE_BITS_H
-#define KMEM_BASE_BITS_H
+#ifndef KMEM_LANG_BITS_H
+#define KMEM_LANG_BITS_H
 
 #include "lang/compiler.h"
 

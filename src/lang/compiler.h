@@ -2,8 +2,8 @@
 /*
  * Compiler attributes and the few macros that every file uses.
  */
-#ifndef KMEM_BASE_COMPILER_H
-#define KMEM_BASE_COMPILER_H
+#ifndef KMEM_LANG_COMPILER_H
+#define KMEM_LANG_COMPILER_H
 
 #include <stdbool.h>
 #include <stddef.h>

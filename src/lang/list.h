@@ -2,8 +2,8 @@
 /*
  * Doubly linked circular list, the node embedded in its owner.
  */
-#ifndef KMEM_BASE_LIST_H
-#define KMEM_BASE_LIST_H
+#ifndef KMEM_LANG_LIST_H
+#define KMEM_LANG_LIST_H
 
 #include "lang/compiler.h"
 

@@ -4,8 +4,8 @@
  * and of the tables that it reads, and each one more than 2 KiB of stack; and another library may stand in
  * front of it, and allocate, while we hold locks.
  */
-#ifndef KMEM_BASE_TEXT_H
-#define KMEM_BASE_TEXT_H
+#ifndef KMEM_LANG_TEXT_H
+#define KMEM_LANG_TEXT_H
 
 #include "lang/compiler.h"
 

@@ -8,8 +8,8 @@
  * Thread-local storage is zero but for the header; only variables at the offsets that were named
  * may be used, and nothing of libc but system calls, errno, and functions of memory and strings.
  */
-#ifndef KMEM_BASE_BARE_THREAD_H
-#define KMEM_BASE_BARE_THREAD_H
+#ifndef KMEM_MACHINE_BARE_THREAD_H
+#define KMEM_MACHINE_BARE_THREAD_H
 
 #include "lang/compiler.h"
 

@@ -3,8 +3,8 @@
  * The kernel's clocks, not libc's: a program, or a library beside us, may have a clock_gettime of its
  * own, which may allocate, wait for a lock that our caller holds, or give another time.
  */
-#ifndef KMEM_BASE_CLOCK_H
-#define KMEM_BASE_CLOCK_H
+#ifndef KMEM_MACHINE_CLOCK_H
+#define KMEM_MACHINE_CLOCK_H
 
 #include "lang/compiler.h"
 

@@ -3,8 +3,8 @@
  * How many CPUs there are. Only system.c includes this; the rest of the library asks
  * system_cpus().
  */
-#ifndef KMEM_BASE_CPUS_H
-#define KMEM_BASE_CPUS_H
+#ifndef KMEM_MACHINE_CPUS_H
+#define KMEM_MACHINE_CPUS_H
 
 #include "machine/system.h"
 

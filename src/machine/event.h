@@ -8,8 +8,8 @@
  * waker fences before it looks, so one of the two sees the other: either the check finds the
  * change, or the waker finds the waiter.
  */
-#ifndef KMEM_BASE_EVENT_H
-#define KMEM_BASE_EVENT_H
+#ifndef KMEM_MACHINE_EVENT_H
+#define KMEM_MACHINE_EVENT_H
 
 #include "lang/atomic.h"
 

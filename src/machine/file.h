@@ -3,8 +3,8 @@
  * Small files of the kernel (/proc, /sys), read with system calls only, and the numbers in them.
  * Included by base/ only.
  */
-#ifndef KMEM_BASE_FILE_H
-#define KMEM_BASE_FILE_H
+#ifndef KMEM_MACHINE_FILE_H
+#define KMEM_MACHINE_FILE_H
 
 #include "lang/compiler.h"
 

@@ -10,8 +10,8 @@
  *   > RCU's poll_lock > huge lock > purge lock > zone locks, ascending > frontier lock > group lock
  *   > extra lock > metadata lock
  */
-#ifndef KMEM_BASE_LOCK_H
-#define KMEM_BASE_LOCK_H
+#ifndef KMEM_MACHINE_LOCK_H
+#define KMEM_MACHINE_LOCK_H
 
 #include "lang/atomic.h"
 

@@ -3,8 +3,8 @@
  * Messages to people: one line each on standard error, beginning with "kmem: ". They allocate
  * nothing and may be printed from any slow path, also with locks held.
  */
-#ifndef KMEM_BASE_MESSAGE_H
-#define KMEM_BASE_MESSAGE_H
+#ifndef KMEM_MACHINE_MESSAGE_H
+#define KMEM_MACHINE_MESSAGE_H
 
 #include "lang/compiler.h"
 

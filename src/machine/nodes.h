@@ -5,8 +5,8 @@
  *
  * They are numbered from 0 without holes, in the order of the kernel's numbers, which may have some.
  */
-#ifndef KMEM_BASE_NODES_H
-#define KMEM_BASE_NODES_H
+#ifndef KMEM_MACHINE_NODES_H
+#define KMEM_MACHINE_NODES_H
 
 #include "machine/system.h"
 

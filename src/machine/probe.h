@@ -6,8 +6,8 @@
  *
  * Arguments must cost nothing: what is at hand anyway.
  */
-#ifndef KMEM_BASE_PROBE_H
-#define KMEM_BASE_PROBE_H
+#ifndef KMEM_MACHINE_PROBE_H
+#define KMEM_MACHINE_PROBE_H
 
 #ifdef KMEM_HAVE_SDT
 #include <sys/sdt.h>

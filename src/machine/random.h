@@ -2,8 +2,8 @@
 /*
  * Random numbers for decisions that nobody may bet on: the same in every run of the same calls.
  */
-#ifndef KMEM_BASE_RANDOM_H
-#define KMEM_BASE_RANDOM_H
+#ifndef KMEM_MACHINE_RANDOM_H
+#define KMEM_MACHINE_RANDOM_H
 
 /* In angle brackets, so that the simulator's is found where that comes first. */
 #include <lang/atomic.h>

@@ -3,8 +3,8 @@
  * Files that several processes write through mappings. Files are opened by name each time and
  * closed at once: many programs close all descriptors, and reuse their numbers.
  */
-#ifndef KMEM_BASE_SHARED_FILE_H
-#define KMEM_BASE_SHARED_FILE_H
+#ifndef KMEM_MACHINE_SHARED_FILE_H
+#define KMEM_MACHINE_SHARED_FILE_H
 
 #include "lang/compiler.h"
 

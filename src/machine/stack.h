@@ -2,8 +2,8 @@
 /*
  * Who called: return addresses and their names.
  */
-#ifndef KMEM_BASE_STACK_H
-#define KMEM_BASE_STACK_H
+#ifndef KMEM_MACHINE_STACK_H
+#define KMEM_MACHINE_STACK_H
 
 #include "lang/compiler.h"
 

@@ -4,8 +4,8 @@
  * cancellation alone, so they work before libc's constructors and in threads libc does not
  * know. Included by base/ only; everybody else asks machine/system.h.
  */
-#ifndef KMEM_BASE_SYSCALL_H
-#define KMEM_BASE_SYSCALL_H
+#ifndef KMEM_MACHINE_SYSCALL_H
+#define KMEM_MACHINE_SYSCALL_H
 
 #include "lang/compiler.h"
 

@@ -4,8 +4,8 @@
  * Everything else in the library reaches the operating system through these functions, so
  * that a simulator can stand behind them. None of them changes errno or allocates.
  */
-#ifndef KMEM_BASE_SYSTEM_H
-#define KMEM_BASE_SYSTEM_H
+#ifndef KMEM_MACHINE_SYSTEM_H
+#define KMEM_MACHINE_SYSTEM_H
 
 #include "lang/compiler.h"
 

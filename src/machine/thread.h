@@ -2,8 +2,8 @@
 /*
  * The calling thread, by the address of its control block: no thread-local state is needed.
  */
-#ifndef KMEM_BASE_THREAD_H
-#define KMEM_BASE_THREAD_H
+#ifndef KMEM_MACHINE_THREAD_H
+#define KMEM_MACHINE_THREAD_H
 
 #include "lang/compiler.h"
 

@@ -3,8 +3,8 @@
  * The kernel maps a small library into every process, the vDSO, whose functions read clocks and the
  * CPU's number without a system call.
  */
-#ifndef KMEM_BASE_VDSO_H
-#define KMEM_BASE_VDSO_H
+#ifndef KMEM_MACHINE_VDSO_H
+#define KMEM_MACHINE_VDSO_H
 
 #include "lang/compiler.h"
 

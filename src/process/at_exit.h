@@ -3,8 +3,8 @@
  * What the process writes about itself when it ends: the slab table (option slabinfo) and the tree
  * of attributes (option attrs).
  */
-#ifndef KMEM_INTROSPECT_AT_EXIT_H
-#define KMEM_INTROSPECT_AT_EXIT_H
+#ifndef KMEM_PROCESS_AT_EXIT_H
+#define KMEM_PROCESS_AT_EXIT_H
 
 #include "lang/compiler.h"
 

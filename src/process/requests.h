@@ -4,8 +4,8 @@
  * to work out figures that nothing keeps. Honoured at the next slow path of any thread, or at the next
  * look of the reclaim thread while there is one.
  */
-#ifndef KMEM_INTROSPECT_REQUESTS_H
-#define KMEM_INTROSPECT_REQUESTS_H
+#ifndef KMEM_PROCESS_REQUESTS_H
+#define KMEM_PROCESS_REQUESTS_H
 
 #include "lang/compiler.h"
 

@@ -5,8 +5,8 @@
  * end and is decided on its own, so what is counted then, times the whole time by that of the
  * slices, estimates each site's allocations, as far as the program runs in them as it does outside.
  */
-#ifndef KMEM_PROFILE_SLICE_H
-#define KMEM_PROFILE_SLICE_H
+#ifndef KMEM_PROCESS_SLICE_H
+#define KMEM_PROCESS_SLICE_H
 
 #include "lang/compiler.h"
 

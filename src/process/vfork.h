@@ -3,8 +3,8 @@
  * The heap's side of vfork, whose child runs in its parent's memory as a process of its own. Called by the
  * drop-in, which stands in front of vfork (malloc/vfork.c), on the library that owns the heap.
  */
-#ifndef KMEM_API_VFORK_H
-#define KMEM_API_VFORK_H
+#ifndef KMEM_PROCESS_VFORK_H
+#define KMEM_PROCESS_VFORK_H
 
 #include "percpu/area.h"
 

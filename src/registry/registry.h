@@ -15,8 +15,8 @@
  *  REG-3  Every word is stored whole, so it is never torn; a record's kind is stored last when it
  *         comes and first when it goes.
  */
-#ifndef KMEM_BASE_REGISTRY_H
-#define KMEM_BASE_REGISTRY_H
+#ifndef KMEM_REGISTRY_REGISTRY_H
+#define KMEM_REGISTRY_REGISTRY_H
 
 /* In angle brackets, so that the simulator's is found where that comes first. */
 #include <lang/atomic.h>

@@ -2,8 +2,8 @@
 /*
  * The description that the registry's file carries of itself. Included by registry.c only.
  */
-#ifndef KMEM_BASE_REGISTRY_LAYOUT_H
-#define KMEM_BASE_REGISTRY_LAYOUT_H
+#ifndef KMEM_REGISTRY_REGISTRY_LAYOUT_H
+#define KMEM_REGISTRY_REGISTRY_LAYOUT_H
 
 #include "registry/registry.h"
 #include "kmem.h"

@@ -16,8 +16,8 @@
  *
  * A call that would wait for another thread ends the process with a message.
  */
-#ifndef KMEM_SIMULATOR_H
-#define KMEM_SIMULATOR_H
+#ifndef KMEM_SIMULATOR_SIMULATOR_H
+#define KMEM_SIMULATOR_SIMULATOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

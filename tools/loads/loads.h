@@ -16,8 +16,8 @@
  * one object. List locks are waited for (sim_set_costs). Two runs with the same arguments are the
  * same, byte for byte.
  */
-#ifndef KMEM_TOOLS_LOADS_H
-#define KMEM_TOOLS_LOADS_H
+#ifndef KMEM_TOOLS_LOADS_LOADS_H
+#define KMEM_TOOLS_LOADS_LOADS_H
 
 #include "heap/heap.h"
 #include "kmem.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* What the programs that make traces share. */
-#ifndef KMEM_TOOLS_RECORD_H
-#define KMEM_TOOLS_RECORD_H
+#ifndef KMEM_TOOLS_RECORD_RECORD_H
+#define KMEM_TOOLS_RECORD_RECORD_H
 
 #include "tools/trace/lives.h"
 

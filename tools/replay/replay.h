@@ -3,8 +3,8 @@
  * The parts of the program that replays a trace on the simulated machine: run.c takes its steps,
  * figures.c writes what happened, moments.c what the heap was like on the way.
  */
-#ifndef KMEM_TOOLS_REPLAY_H
-#define KMEM_TOOLS_REPLAY_H
+#ifndef KMEM_TOOLS_REPLAY_REPLAY_H
+#define KMEM_TOOLS_REPLAY_REPLAY_H
 
 #include "tools/replay/heap.h"
 

@@ -2,8 +2,8 @@
 /*
  * Numbers of the trace file that reader and writer share; docs/trace-format.md says what they mean.
  */
-#ifndef KMEM_LAB_FORMAT_H
-#define KMEM_LAB_FORMAT_H
+#ifndef KMEM_TOOLS_TRACE_FORMAT_H
+#define KMEM_TOOLS_TRACE_FORMAT_H
 
 #include "tools/trace/trace.h"
 

@@ -5,8 +5,8 @@
  * that is handed out again was freed before (TRACE_IMPLIED), one that is freed without living is an
  * orphan (TRACE_ORPHAN).
  */
-#ifndef KMEM_LAB_LIVES_H
-#define KMEM_LAB_LIVES_H
+#ifndef KMEM_TOOLS_TRACE_LIVES_H
+#define KMEM_TOOLS_TRACE_LIVES_H
 
 #include "tools/trace/trace.h"
 

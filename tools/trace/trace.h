@@ -7,8 +7,8 @@
  * Not part of the library: the laboratory's tools and kmem.trace (Python) use it. No function
  * prints; what is wrong with a file is said by struct trace_error.
  */
-#ifndef KMEM_LAB_TRACE_H
-#define KMEM_LAB_TRACE_H
+#ifndef KMEM_TOOLS_TRACE_TRACE_H
+#define KMEM_TOOLS_TRACE_TRACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

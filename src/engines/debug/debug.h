@@ -19,8 +19,8 @@
  *           counted and put right. Reports are gathered under list_lock and written after it: they
  *           name functions, for which the dynamic linker takes a lock that comes before ours.
  */
-#ifndef KMEM_DEBUG_DEBUG_H
-#define KMEM_DEBUG_DEBUG_H
+#ifndef KMEM_ENGINES_DEBUG_DEBUG_H
+#define KMEM_ENGINES_DEBUG_DEBUG_H
 
 #include "engines/engine.h"
 

@@ -10,8 +10,8 @@
  *   request           a word: the size asked for; kmalloc caches with flag U only
  *   padding           up to the next room
  */
-#ifndef KMEM_DEBUG_OBJECT_H
-#define KMEM_DEBUG_OBJECT_H
+#ifndef KMEM_ENGINES_DEBUG_OBJECT_H
+#define KMEM_ENGINES_DEBUG_OBJECT_H
 
 #include "engines/debug/debug.h"
 #include "engines/debug/report.h"

@@ -3,8 +3,8 @@
  * Reports in the kernel's format (10.3): gathered under list_lock, written after it by one write(2).
  * One of them serves one call, with however many errors that finds.
  */
-#ifndef KMEM_DEBUG_REPORT_H
-#define KMEM_DEBUG_REPORT_H
+#ifndef KMEM_ENGINES_DEBUG_REPORT_H
+#define KMEM_ENGINES_DEBUG_REPORT_H
 
 #include "base/depot.h"
 #include "engines/engine.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-#ifndef KMEM_DEBUG_TRACES_H
-#define KMEM_DEBUG_TRACES_H
+#ifndef KMEM_ENGINES_DEBUG_TRACES_H
+#define KMEM_ENGINES_DEBUG_TRACES_H
 
 #include "engines/engine.h"
 

@@ -25,8 +25,8 @@
  *  SLAB-5  Objects in shared and alien arrays are handed out as far as their slab knows, and come
  *          back as far as the per-CPU layer knows.
  */
-#ifndef KMEM_SLAB_SLAB_H
-#define KMEM_SLAB_SLAB_H
+#ifndef KMEM_ENGINES_SLAB_SLAB_H
+#define KMEM_ENGINES_SLAB_SLAB_H
 
 #include "machine/message.h"
 #include "base/metadata.h"

@@ -6,8 +6,8 @@
  * block in the second. A block of one unit holds that offset negated. Offsets count units from
  * the start of the page; the last block's next is PAGE_UNITS, the end of the page.
  */
-#ifndef KMEM_SLOB_BLOCK_H
-#define KMEM_SLOB_BLOCK_H
+#ifndef KMEM_ENGINES_SLOB_BLOCK_H
+#define KMEM_ENGINES_SLOB_BLOCK_H
 
 #include "engines/slob/slob.h"
 

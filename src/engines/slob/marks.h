@@ -7,8 +7,8 @@
  * a kmalloc block from an object whose size only its cache knows. With them is the page's node in the
  * tree of its list.
  */
-#ifndef KMEM_SLOB_MARKS_H
-#define KMEM_SLOB_MARKS_H
+#ifndef KMEM_ENGINES_SLOB_MARKS_H
+#define KMEM_ENGINES_SLOB_MARKS_H
 
 #include "engines/slob/slob.h"
 

@@ -27,8 +27,8 @@
  * Locks: slob_lock nests inside cache_mutex and drain_mutex, and nothing is taken inside it:
  * pages and marks come and go, and constructors run, while it is not held (S7-12).
  */
-#ifndef KMEM_SLOB_SLOB_H
-#define KMEM_SLOB_SLOB_H
+#ifndef KMEM_ENGINES_SLOB_SLOB_H
+#define KMEM_ENGINES_SLOB_SLOB_H
 
 #include "machine/message.h"
 #include "base/options.h"

@@ -3,8 +3,8 @@
  * The figures that were printed with the patch that split SLOB's list (section 7.6), one unit for
  * all: bytes. The mail's own two blocks differ in it (S7-52).
  */
-#ifndef KMEM_SLOB_STATISTICS_H
-#define KMEM_SLOB_STATISTICS_H
+#ifndef KMEM_ENGINES_SLOB_STATISTICS_H
+#define KMEM_ENGINES_SLOB_STATISTICS_H
 
 #include "engines/slob/slob.h"
 

@@ -8,8 +8,8 @@
  * mean what the kernel's mean. With sheaves a hit is not counted anywhere: alloc_* then count the
  * objects of refills, and free_* those of drains, each chain of one slab's objects as one free.
  */
-#ifndef KMEM_SLUB_COUNTERS_H
-#define KMEM_SLUB_COUNTERS_H
+#ifndef KMEM_ENGINES_SLUB_COUNTERS_H
+#define KMEM_ENGINES_SLUB_COUNTERS_H
 
 #include "lang/atomic.h"
 

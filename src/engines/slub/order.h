@@ -3,8 +3,8 @@
  * The order of a cache's slabs, computed from numbers alone (S3): the library calls this for its
  * caches, tools/order.c for any machine.
  */
-#ifndef KMEM_SLUB_ORDER_H
-#define KMEM_SLUB_ORDER_H
+#ifndef KMEM_ENGINES_SLUB_ORDER_H
+#define KMEM_ENGINES_SLUB_ORDER_H
 
 #include "base/options.h"
 

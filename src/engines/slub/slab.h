@@ -18,8 +18,8 @@
  *          table entries are undefined until it is carved or linked.
  *  SLUB-5  node_partial is written only under the node's list_lock (S1-12).
  */
-#ifndef KMEM_SLUB_SLAB_H
-#define KMEM_SLUB_SLAB_H
+#ifndef KMEM_ENGINES_SLUB_SLAB_H
+#define KMEM_ENGINES_SLUB_SLAB_H
 
 #include "machine/message.h"
 #include "base/metadata.h"

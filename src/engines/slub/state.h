@@ -46,8 +46,8 @@
  * so that stage is written before the swap and the others after it. Pushes change no stage but
  * that of a FULL slab.
  */
-#ifndef KMEM_SLUB_STATE_H
-#define KMEM_SLUB_STATE_H
+#ifndef KMEM_ENGINES_SLUB_STATE_H
+#define KMEM_ENGINES_SLUB_STATE_H
 
 #include "machine/message.h"
 #include "engines/engine.h"

@@ -3,8 +3,8 @@
  * In place of lang/atomic.h: plain accesses, because there is one thread, and counts of what would
  * be atomic on a real machine. Order has no meaning here. Arguments are evaluated once.
  */
-#ifndef KMEM_BASE_ATOMIC_H
-#define KMEM_BASE_ATOMIC_H
+#ifndef KMEM_LANG_ATOMIC_H
+#define KMEM_LANG_ATOMIC_H
 
 #include "machine/state.h"
 

@@ -4,8 +4,8 @@
  * has counts of its own, which are gathered from section sim_locks. A lock that is held already
  * will never be dropped, as there is one thread: that is an error of the library or the driver.
  */
-#ifndef KMEM_BASE_LOCK_H
-#define KMEM_BASE_LOCK_H
+#ifndef KMEM_MACHINE_LOCK_H
+#define KMEM_MACHINE_LOCK_H
 
 #include "lang/atomic.h"
 

@@ -3,8 +3,8 @@
  * What the simulated atomics, locks and slots read and write: who runs, and what is counted. There
  * is one thread, so everything here is plain.
  */
-#ifndef KMEM_SIMULATOR_BASE_STATE_H
-#define KMEM_SIMULATOR_BASE_STATE_H
+#ifndef KMEM_SIMULATOR_MACHINE_STATE_H
+#define KMEM_SIMULATOR_MACHINE_STATE_H
 
 #include "lang/compiler.h"
 #include "simulator/simulator.h"
