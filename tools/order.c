@@ -11,6 +11,7 @@
 #include "engines/slub/order.h"
 
 #include "lang/bits.h"
+#include "lang/number.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,12 +32,9 @@ static const struct {
         [MIN_OBJECTS] = {"slub-min-objects", 0, 32767},
 };
 
-static bool number(unsigned int field, const char *text, unsigned long *value)
+static bool number(unsigned int field, const char *text, uint64_t *value)
 {
-        char *end;
-
-        *value = strtoul(text, &end, 10);
-        if (*text >= '0' && *text <= '9' && !*end && *value >= numbers[field].least &&
+        if (number_whole(text, value) && *value >= numbers[field].least &&
             *value <= numbers[field].most)
                 return true;
         fprintf(stderr, "%s %s: expected a number from %lu to %lu\n", numbers[field].name, text,
@@ -56,7 +54,7 @@ static bool rule(const char *text, enum order_rule *value)
 /* @line is changed. False after a message. */
 static bool parse(char *line, uint32_t *size, struct order_rules *rules)
 {
-        unsigned long values[FIELDS];
+        uint64_t values[FIELDS];
         unsigned int field = 0;
 
         for (char *text = strtok(line, " \n"); text; text = strtok(NULL, " \n"), field++) {

@@ -6,10 +6,10 @@
 #include "base/options.h"
 #include "percpu/figures.h"
 #include "engines/slab/slab.h"
+#include "lang/number.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LINE_BYTES = 128 };
@@ -21,14 +21,23 @@ struct tunables {
         long shared;
 };
 
+/* Blanks and a sign may be in front of it. */
 static bool parse_integer(const char **text, long *value)
 {
-        char *end;
+        const char *at = *text;
+        bool negative;
+        int64_t number;
 
-        *value = strtol(*text, &end, 10);
-        if (end == *text)
+        while (isspace((unsigned char)*at))
+                at++;
+        negative = *at == '-';
+        if (negative || *at == '+')
+                at++;
+        number = number_next(&at);
+        if (number < 0)
                 return false;
-        *text = end;
+        *value = negative ? -number : number;
+        *text = at;
         return true;
 }
 

@@ -6,6 +6,7 @@
 #include "base/options.h"
 
 #include "lang/bits.h"
+#include "lang/number.h"
 #include "machine/file.h"
 #include "machine/message.h"
 
@@ -111,30 +112,6 @@ static struct cache_value {
 } cache_values[CACHE_VALUES_MAX] KMEM_SPARSE;
 static unsigned int cache_value_count;
 
-/* Not with strtoull: it is libc's, and another library may stand in front of it. */
-static bool parse_value_number(const char *text, bool size, uint64_t *value)
-{
-        const char *units = "KMGT";
-        const char *unit;
-        unsigned int shift = 0;
-
-        if (*text < '0' || *text > '9')
-                return false;
-        for (*value = 0; *text >= '0' && *text <= '9'; text++)
-                if (__builtin_mul_overflow(*value, 10, value) ||
-                    __builtin_add_overflow(*value, (uint64_t)(*text - '0'), value))
-                        return false;
-        unit = size && *text ? strchr(units, *text & ~0x20) : NULL;
-        if (unit && *unit) {
-                shift = 10 * (unsigned int)(unit - units + 1);
-                text++;
-        }
-        if (*text || *value << shift >> shift != *value)
-                return false;
-        *value <<= shift;
-        return true;
-}
-
 /* Position of a word in a space-separated list, or -1. */
 static int choice_position(const char *choices, const char *word)
 {
@@ -194,7 +171,7 @@ static bool parse_value(const struct setting *setting, const char *name, const c
                         setting->choices);
                 return false;
         }
-        if (parse_value_number(text, size, value) && *value <= setting->most &&
+        if ((size ? number_bytes : number_whole)(text, value) && *value <= setting->most &&
             (*value >= setting->least || (or_none && !*value)))
                 return true;
         if (size)
@@ -225,8 +202,7 @@ static bool parse_sizes(const struct setting *setting, const char *text, struct 
                         return false;
                 memcpy(number, text, length);
                 number[length] = '\0';
-                if (!parse_value_number(number, false, &value) || value < least ||
-                    value > setting->most)
+                if (!number_whole(number, &value) || value < least || value > setting->most)
                         return false;
                 list->sizes[list->count++] = (uint32_t)value;
                 text += length;

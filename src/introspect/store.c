@@ -7,6 +7,7 @@
 #include "engines/debug/debug.h"
 #include "introspect/counters.h"
 #include "engines/slub/slab.h"
+#include "lang/number.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,18 +18,14 @@
  */
 static int parse_number(const char *text, uint64_t most, uint64_t *number)
 {
-        bool fits = true;
+        enum number_found found;
 
         if (*text == '+')
                 text++;
-        if (*text < '0' || *text > '9')
+        found = number_scan(&text, 10, number);
+        if (found == NUMBER_NONE || text[*text == '\n'])
                 return EINVAL;
-        for (*number = 0; *text >= '0' && *text <= '9'; text++)
-                fits = fits && !__builtin_mul_overflow(*number, 10, number) &&
-                       !__builtin_add_overflow(*number, (uint64_t)(*text - '0'), number);
-        if (text[*text == '\n'])
-                return EINVAL;
-        return fits && *number <= most ? 0 : ERANGE;
+        return found == NUMBER_READ && *number <= most ? 0 : ERANGE;
 }
 
 /* One of two digits. */

@@ -2,6 +2,7 @@
 #include "lang/text.h"
 
 #include "lang/bits.h"
+#include "lang/number.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -17,7 +18,7 @@ struct output {
 struct conversion {
         bool left;
         bool zeroes;
-        size_t width;
+        uint64_t width;
         bool is_long; /* also size_t: both have the size of a pointer */
         char kind;
 };
@@ -77,8 +78,7 @@ static const char *read_conversion(const char *format, struct conversion *conver
                         conversion->zeroes = true;
                 else
                         break;
-        while (*format >= '0' && *format <= '9')
-                conversion->width = conversion->width * 10 + (size_t)(*format++ - '0');
+        number_scan(&format, 10, &conversion->width);
         while (*format == 'l' || *format == 'z') {
                 conversion->is_long = true;
                 format++;

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "machine/cpus.h"
 
+#include "lang/number.h"
 #include "machine/file.h"
 #include "machine/syscall.h"
 
@@ -37,12 +38,12 @@ void cpus_parse_list(const char *text, unsigned int *count, unsigned int *limit)
         *count = 0;
         *limit = 0;
         for (;;) {
-                int64_t first = parse_number(&text);
+                int64_t first = number_next(&text);
                 int64_t last = first;
 
                 if (*text == '-') {
                         text++;
-                        last = parse_number(&text);
+                        last = number_next(&text);
                 }
                 if (first < 0 || last < first || last >= CPU_LIMIT) {
                         *count = 0;
@@ -69,12 +70,12 @@ static unsigned int quota_cpus(int64_t quota, int64_t period)
 
 unsigned int cpus_parse_quota(const char *text)
 {
-        int64_t quota = parse_number(&text);
+        int64_t quota = number_next(&text);
 
         if (quota < 0 || *text != ' ')
                 return 0;
         text++;
-        return quota_cpus(quota, parse_number(&text));
+        return quota_cpus(quota, number_next(&text));
 }
 
 /* The files' names are written behind the first @length characters of @path. */
@@ -93,12 +94,12 @@ static unsigned int quota_of_folder(char path[PATH_MAX], size_t length, bool uni
         strcpy(path + length, "/cpu.cfs_quota_us");
         if (!file_read(path, text, sizeof(text)))
                 return 0;
-        quota = parse_number(&number); /* -1: none, and "-1" is no number here */
+        quota = number_next(&number); /* -1: none, and "-1" is no number here */
         strcpy(path + length, "/cpu.cfs_period_us");
         if (quota <= 0 || !file_read(path, text, sizeof(text)))
                 return 0;
         number = text;
-        return quota_cpus(quota, parse_number(&number));
+        return quota_cpus(quota, number_next(&number));
 }
 
 /*
@@ -225,7 +226,7 @@ static void affinity_add_threads(uint64_t mask[CPU_MASK_WORDS])
                 for (long at = 0; at < bytes;) {
                         const struct dirent64 *entry = (const void *)(room.text + at);
                         const char *name = entry->d_name;
-                        int64_t thread = parse_number(&name);
+                        int64_t thread = number_next(&name);
 
                         if (thread > 0)
                                 affinity_add(thread, mask);

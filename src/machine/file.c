@@ -30,19 +30,3 @@ bool file_read(const char *path, char *text, size_t bytes)
         file_read_all(path, text, bytes, &used);
         return used != 0;
 }
-
-int64_t parse_number(const char **text)
-{
-        const char *digit = *text;
-        int64_t value = 0;
-
-        while (*digit >= '0' && *digit <= '9') {
-                if (value < INT64_MAX / 16)
-                        value = value * 10 + (*digit - '0');
-                digit++;
-        }
-        if (digit == *text)
-                return -1;
-        *text = digit;
-        return value;
-}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Small files of the kernel (/proc, /sys), read with system calls only, and the numbers in them.
- * Included by base/ only.
+ * Small files of the kernel (/proc, /sys), read with system calls only.
  */
 #ifndef KMEM_MACHINE_FILE_H
 #define KMEM_MACHINE_FILE_H
@@ -16,8 +15,5 @@
 KMEM_HIDDEN bool file_read_all(const char *path, char *text, size_t bytes, size_t *used);
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */
 KMEM_HIDDEN bool file_read(const char *path, char *text, size_t bytes);
-
-/* The number at *text, which moves behind it; -1 if there is none. Saturates. */
-KMEM_HIDDEN int64_t parse_number(const char **text);
 
 #endif

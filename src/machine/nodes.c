@@ -7,6 +7,7 @@
 #include "machine/nodes.h"
 
 #include "lang/bits.h"
+#include "lang/number.h"
 #include "machine/cpus.h"
 #include "machine/file.h"
 #include "machine/syscall.h"
@@ -36,12 +37,12 @@ static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
 {
         memset(mask, 0, NODE_MASK_WORDS * sizeof(*mask));
         for (;;) {
-                int64_t first = parse_number(&text);
+                int64_t first = number_next(&text);
                 int64_t last = first;
 
                 if (*text == '-') {
                         text++;
-                        last = parse_number(&text);
+                        last = number_next(&text);
                 }
                 if (first < 0 || last < first || last >= NODE_NUMBERS) {
                         memset(mask, 0, NODE_MASK_WORDS * sizeof(*mask));
@@ -93,7 +94,7 @@ static void distances_read(const struct nodes *nodes, const char *folder, unsign
                         continue;
                 while (*at == ' ')
                         at++;
-                value = parse_number(&at);
+                value = number_next(&at);
                 if (value < 0)
                         return;
                 for (unsigned int node = 0; node < nodes->count; node++)

@@ -8,6 +8,7 @@
 
 #include "lang/atomic.h"
 #include "lang/bits.h"
+#include "lang/number.h"
 #include "machine/file.h"
 #include "machine/syscall.h"
 
@@ -207,7 +208,7 @@ size_t system_mapped_bytes(void)
         char text[128];
         const char *number = text;
         int64_t pages =
-                file_read("/proc/self/statm", text, sizeof(text)) ? parse_number(&number) : 0;
+                file_read("/proc/self/statm", text, sizeof(text)) ? number_next(&number) : 0;
 
         return pages > 0 ? (size_t)pages * system_page_bytes() : 0;
 }

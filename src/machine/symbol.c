@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #define _GNU_SOURCE
 #include "lang/bits.h"
+#include "lang/number.h"
 #include "machine/stack.h"
 #include "lang/text.h"
 
@@ -31,14 +32,13 @@ size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
         return min_of(length, (size_t)SYMBOL_BYTES - 1);
 }
 
-/* The digits of a mark, as traces write them. */
-static uintptr_t parse_hexadecimal(const char *digit)
+/* Of the digits of a mark, as traces write them. */
+static uintptr_t address_of(const char *digits)
 {
-        uintptr_t value = 0;
+        uint64_t address;
 
-        for (; *digit; digit++)
-                value = value * 16 + (uintptr_t)(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
-        return value;
+        number_scan(&digits, 16, &address);
+        return address;
 }
 
 /*
@@ -64,7 +64,7 @@ static size_t resolve(const char *marked, char *text, size_t bytes)
                 if (!*marked)
                         break;
                 memcpy(digits, marked + 1, sizeof(digits) - 1);
-                length = symbol_text(parse_hexadecimal(digits), name);
+                length = symbol_text(address_of(digits), name);
                 if (text && length >= bytes - used)
                         break;
                 if (text)

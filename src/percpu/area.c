@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include "percpu/area.h"
 
+#include "lang/number.h"
 #include "machine/event.h"
 #include "machine/message.h"
 #include "machine/system.h"
@@ -167,14 +168,11 @@ static void use(bool none, intptr_t offset)
 
 bool area_release_aborts(const char *release)
 {
-        unsigned int number[3] = {0};
+        uint64_t number[3] = {0};
 
-        for (unsigned int i = 0; i < array_size(number) && *release >= '0' && *release <= '9';
-             i++) {
-                while (*release >= '0' && *release <= '9')
-                        number[i] = number[i] * 10 + (unsigned int)(*release++ - '0');
+        for (unsigned int i = 0;
+             i < array_size(number) && number_scan(&release, 10, &number[i]) != NUMBER_NONE; i++)
                 release += *release == '.';
-        }
         return !(number[0] == 6 && number[1] == 19) &&
                !(number[0] == 7 && number[1] == 0 && number[2] <= 13);
 }

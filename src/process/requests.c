@@ -20,6 +20,7 @@
 #include "introspect/counters.h"
 #include "introspect/profile.h"
 #include "introspect/totals.h"
+#include "lang/number.h"
 #include "profile/sample.h"
 
 #include <errno.h>
@@ -119,16 +120,6 @@ static int honour_attribute_locked(const struct registry_request *request)
         return attribute_store_locked(attribute, cache, request->value);
 }
 
-static bool parse_number(const char *text, uint64_t *number)
-{
-        *number = 0;
-        for (const char *digit = text; *digit; digit++)
-                if (*digit < '0' || *digit > '9' || __builtin_mul_overflow(*number, 10, number) ||
-                    __builtin_add_overflow(*number, (uint64_t)(*digit - '0'), number))
-                        return false;
-        return *text != '\0';
-}
-
 /* An empty value is the program's own. */
 static int honour_profile_locked(const struct registry_request *request, uint64_t own,
                                  int (*set_locked)(uint64_t value))
@@ -136,7 +127,7 @@ static int honour_profile_locked(const struct registry_request *request, uint64_
         uint64_t value = own;
         int error;
 
-        if (request->value[0] && !parse_number(request->value, &value))
+        if (request->value[0] && !number_whole(request->value, &value))
                 return EINVAL;
         error = set_locked(value);
         if (!error)

@@ -16,6 +16,7 @@
 #include "registry/registry.h"
 
 #include "lang/bits.h"
+#include "lang/number.h"
 #include "machine/file.h"
 #include "machine/message.h"
 #include "base/metadata.h"
@@ -80,7 +81,7 @@ static uint64_t read_namespace(void)
         text[length] = '\0';
         while (*digit && (*digit < '0' || *digit > '9'))
                 digit++;
-        return *digit ? (uint64_t)parse_number(&digit) : 0;
+        return *digit ? (uint64_t)number_next(&digit) : 0;
 }
 
 /* Field 22 of /proc/self/stat; the second one may hold blanks and brackets. */
@@ -98,7 +99,7 @@ static uint64_t read_start_time(void)
         if (!at)
                 return 0;
         at++;
-        return (uint64_t)parse_number(&at);
+        return (uint64_t)number_next(&at);
 }
 
 /*

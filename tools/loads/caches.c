@@ -6,6 +6,7 @@
  */
 #include "tools/loads/loads.h"
 
+#include "lang/number.h"
 #include "simulator/machine/state.h"
 
 #include <stdio.h>
@@ -49,13 +50,11 @@ static int find_column(char **words, unsigned int count, const char *name, bool 
 
 static unsigned int cell(char **words, int column, const char *line)
 {
-        char *end;
-        unsigned long number;
+        uint64_t number;
 
         if (column < 0)
                 return 0;
-        number = strtoul(words[column], &end, 10);
-        if (*words[column] < '0' || *words[column] > '9' || *end || number > 1000000)
+        if (!number_whole(words[column], &number) || number > 1000000)
                 die("expected numbers up to 1000000 in the table of caches, not ", line);
         return (unsigned int)number;
 }

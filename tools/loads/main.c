@@ -11,10 +11,10 @@
  */
 #include "tools/loads/loads.h"
 
+#include "lang/number.h"
 #include "page/zone.h"
 #include "simulator/machine/state.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,16 +162,13 @@ void *need(void *memory)
 static bool read_parameter(const char *name, size_t length, const char *value)
 {
         for (size_t i = 0; i < array_size(parameters); i++) {
-                char *end;
-                unsigned long number;
+                uint64_t number;
                 char range[80];
 
                 if (strlen(parameters[i].name) != length ||
                     strncmp(name, parameters[i].name, length))
                         continue;
-                errno = 0;
-                number = strtoul(value, &end, 10);
-                if (*value < '0' || *value > '9' || *end || errno || number < parameters[i].least ||
+                if (!number_whole(value, &number) || number < parameters[i].least ||
                     number > parameters[i].most) {
                         snprintf(range, sizeof(range), "expected %s from %u to %u, not ",
                                  parameters[i].name, parameters[i].least, parameters[i].most);
@@ -399,10 +396,11 @@ static void print_counts(const char *name, const struct sim_counts *counts,
 static unsigned long attribute(const struct kind *kind, const char *name)
 {
         char text[KMEM_ATTR_BYTES];
+        const char *at = text;
 
         if (kmem_attr_read(kind->name, name, text, sizeof(text)) < 0)
                 die("no attribute ", name);
-        return strtoul(text, NULL, 10);
+        return (unsigned long)number_next(&at);
 }
 
 /* Objects and pages of a slab, for each cache. */

@@ -18,6 +18,8 @@
 #define _GNU_SOURCE
 #include "tools/record/kernel.h"
 
+#include "lang/number.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -256,12 +258,17 @@ static uint64_t lost_events(unsigned int cpus)
                         die("%s: %s", file, strerror(errno));
                 for (unsigned int n = 0; n < sizeof(names) / sizeof(*names); n++) {
                         char *line = text;
+                        const char *number;
+                        uint64_t count;
 
                         /* "overrun: " is a part of "commit overrun: " too. */
                         while ((line = strstr(line, names[n])) && line != text && line[-1] != '\n')
                                 line++;
-                        if (line)
-                                lost += strtoull(line + strlen(names[n]), NULL, 10);
+                        if (!line)
+                                continue;
+                        number = line + strlen(names[n]);
+                        number_scan(&number, 10, &count);
+                        lost += count;
                 }
                 free(text);
         }

@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include "tools/record/record.h"
 
+#include "lang/number.h"
 #include "record/clock.h"
 #include "record/format.h"
 
@@ -388,8 +389,7 @@ static void write_trace(struct raw *raw, const char *raw_path, unsigned int numb
 int main(int argc, char **argv)
 {
         struct raw raw = {0};
-        char *end;
-        unsigned long number;
+        uint64_t number;
 
         if (argc != 2 && argc != 5)
                 die("expected a raw file, or a raw file, a process, a trace and a text");
@@ -400,8 +400,7 @@ int main(int argc, char **argv)
         if (argc == 2) {
                 print_processes(&raw);
         } else {
-                number = strtoul(argv[2], &end, 10);
-                if (*end || !number || number > RECORD_PROCESSES_MAX ||
+                if (!number_whole(argv[2], &number) || !number || number > RECORD_PROCESSES_MAX ||
                     (!raw.processes[number].id && !raw.processes[number].events))
                         die("%s: no process of this recording", argv[2]);
                 write_trace(&raw, argv[1], (unsigned int)number, argv[3], argv[4]);

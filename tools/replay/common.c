@@ -4,7 +4,8 @@
  */
 #include "tools/replay/steps.h"
 
-#include <errno.h>
+#include "lang/number.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,12 +46,9 @@ void *need(void *memory)
 
 unsigned int number_of(const char *name, const char *value, unsigned int most)
 {
-        char *end;
-        unsigned long parsed;
+        uint64_t parsed;
 
-        errno = 0;
-        parsed = strtoul(value, &end, 10);
-        if (*value < '1' || *value > '9' || *end || errno || parsed > most)
+        if (!number_whole(value, &parsed) || parsed < 1 || parsed > most)
                 refuse("%s=%s: expected a number from 1 to %u", name, value, most);
         return (unsigned int)parsed;
 }

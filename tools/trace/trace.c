@@ -3,6 +3,7 @@
  * Traces in memory: room for columns, names, and what a trace can and cannot say.
  */
 #include "lang/checked.h"
+#include "lang/number.h"
 #include "tools/trace/format.h"
 
 #include <errno.h>
@@ -26,7 +27,6 @@ bool trace_fail(struct trace_error *error, uint64_t offset, const char *format, 
 static bool memory_allowed(uint64_t file_bytes, uint64_t *allowed, struct trace_error *error)
 {
         const char *given = getenv(TRACE_MEMORY_VARIABLE);
-        char *end;
 
         *allowed = 0;
         if (!given) {
@@ -36,9 +36,7 @@ static bool memory_allowed(uint64_t file_bytes, uint64_t *allowed, struct trace_
                         *allowed = TRACE_MEMORY_LEAST;
                 return true;
         }
-        errno = 0;
-        *allowed = strtoull(given, &end, 10);
-        if (*given < '0' || *given > '9' || *end || errno)
+        if (!number_whole(given, allowed))
                 return trace_fail(error, 0, TRACE_MEMORY_VARIABLE "=%.64s: expected bytes", given);
         return true;
 }
