@@ -7,6 +7,7 @@
 
 #include "lang/bits.h"
 #include "lang/number.h"
+#include "lang/text.h"
 #include "machine/file.h"
 #include "machine/message.h"
 
@@ -284,17 +285,13 @@ static void set_for_cache(const char *name, size_t pattern_length, enum cache_op
 static void report_unknown(const char *name)
 {
         static KMEM_SPARSE char known[1000]; /* the stack may be a small one */
+        struct text text;
 
-        known[0] = '\0';
-        for (size_t i = 0; i < array_size(settings); i++) {
-                strcat(known, settings[i].name);
-                strcat(known, " ");
-        }
-        for (size_t i = 0; i < array_size(cache_settings); i++) {
-                strcat(known, "[CACHE.]");
-                strcat(known, cache_settings[i].name);
-                strcat(known, i + 1 < array_size(cache_settings) ? " " : "");
-        }
+        text_begin(&text, known, sizeof(known));
+        for (size_t i = 0; i < array_size(settings); i++)
+                text_add(&text, "%s ", settings[i].name);
+        for (size_t i = 0; i < array_size(cache_settings); i++)
+                text_add(&text, "%s[CACHE.]%s", i ? " " : "", cache_settings[i].name);
         message("unknown option \"%s\"; there are: %s", name, known);
 }
 

@@ -113,8 +113,9 @@ bool attribute_exists(const struct attribute *attribute, const struct kmem_cache
 size_t attribute_show_locked(const struct attribute *attribute, struct kmem_cache *cache,
                              char *text, size_t bytes)
 {
-        struct attribute_text value = {.text = text, .bytes = bytes};
+        struct text value;
 
+        text_begin(&value, text, bytes - 1);
         attribute->show(attribute, cache, &value);
         if (value.used)
                 text[value.used++] = '\n';

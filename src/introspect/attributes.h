@@ -7,20 +7,13 @@
 #define KMEM_INTROSPECT_ATTRIBUTES_H
 
 #include "heap/heap.h"
-
-/* A value in the making; what does not fit any more is left out, piece by piece. */
-struct attribute_text {
-        char *text;
-        size_t used;
-        size_t bytes; /* KMEM_ATTR_BYTES or more */
-        bool full;
-};
+#include "lang/text.h"
 
 struct attribute {
         const char *name;
         /* Adds the value, without a newline; nothing at all for one that reads as empty. */
         void (*show)(const struct attribute *attribute, struct kmem_cache *cache,
-                     struct attribute_text *text);
+                     struct text *text);
         /* Takes a value; 0, or an errno and then nothing has changed. NULL: read only. */
         int (*store)(const struct attribute *attribute, struct kmem_cache *cache,
                      const char *value);
@@ -54,7 +47,7 @@ KMEM_HIDDEN size_t attribute_show_locked(const struct attribute *attribute,
 /* show.c; @place is in struct kmem_cache, in struct engine_node_report */
 #define SHOW(what)                                                                                 \
         KMEM_HIDDEN void show_##what(const struct attribute *attribute, struct kmem_cache *cache,  \
-                                     struct attribute_text *text)
+                                     struct text *text)
 SHOW(number);
 SHOW(flag);
 SHOW(nodes);

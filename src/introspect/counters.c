@@ -91,41 +91,16 @@ void counters_cost(struct kmem_cache *cache, enum slub_transition transition,
         }
 }
 
-/* Appends a part if it fits in front of the newline. */
-static size_t append(char *text, size_t bytes, size_t used, size_t length, const char *part)
+void counters_text(struct kmem_cache *cache, enum slub_counter counter, struct text *text)
 {
-        if (used + length + 2 > bytes)
-                return used;
-        __builtin_memcpy(text + used, part, length);
-        return used + length;
-}
-
-static size_t end_line(char *text, size_t used)
-{
-        text[used++] = '\n';
-        text[used] = '\0';
-        return used;
-}
-
-size_t counters_text(struct kmem_cache *cache, enum slub_counter counter, char *text, size_t bytes)
-{
-        char part[TEXT_LEAST_BYTES];
-        size_t used;
-        size_t length;
-
-        length = text_print(part, sizeof(part), "%lu", (unsigned long)counters_sum(cache, counter));
-        used = append(text, bytes, 0, length, part);
+        text_add(text, "%lu", (unsigned long)counters_sum(cache, counter));
         for (unsigned int number = 1; number <= slots_made_count(); number++) {
                 struct slub_counters *counters = counters_at(cache, number);
                 uint64_t count = counters ? load_relaxed(&counters->event[counter]) : 0;
 
-                if (!count)
-                        continue;
-                length = text_print(part, sizeof(part), " C%u=%lu", slot_made(number - 1)->id,
-                                    (unsigned long)count);
-                used = append(text, bytes, used, length, part);
+                if (count)
+                        text_add(text, " C%u=%lu", slot_made(number - 1)->id, (unsigned long)count);
         }
-        return end_line(text, used);
 }
 
 /* What all slots keep together, or one, in the units that the accounting rule counts. */
@@ -154,26 +129,18 @@ void cpu_partial_sum(struct kmem_cache *cache, struct cpu_partial_figures *figur
         figures->slabs = sum.slabs;
 }
 
-size_t cpu_partial_text(struct kmem_cache *cache, char *text, size_t bytes)
+void cpu_partial_text(struct kmem_cache *cache, struct text *text)
 {
         struct cpu_partial_figures total;
-        char part[TEXT_LEAST_BYTES];
-        size_t used;
-        size_t length;
 
         cpu_partial_sum(cache, &total);
-        length = text_print(part, sizeof(part), "%lu(%lu)", (unsigned long)total.objects,
-                            (unsigned long)total.slabs);
-        used = append(text, bytes, 0, length, part);
+        text_add(text, "%lu(%lu)", (unsigned long)total.objects, (unsigned long)total.slabs);
         for (unsigned int number = 1; number <= slots_made_count(); number++) {
                 struct slub_partial_list list = partial_lists(cache, number, number);
 
-                if (!list.slabs)
-                        continue;
-                length = text_print(part, sizeof(part), " C%u=%lu(%lu)", slot_made(number - 1)->id,
-                                    (unsigned long)slub_partial_objects(cache, &list),
-                                    (unsigned long)list.slabs);
-                used = append(text, bytes, used, length, part);
+                if (list.slabs)
+                        text_add(text, " C%u=%lu(%lu)", slot_made(number - 1)->id,
+                                 (unsigned long)slub_partial_objects(cache, &list),
+                                 (unsigned long)list.slabs);
         }
-        return end_line(text, used);
 }

@@ -8,6 +8,7 @@
 
 #include "engines/engine.h"
 #include "engines/slub/counters.h"
+#include "lang/text.h"
 
 /* Whether the cache counts: engine slub and option stats. All figures are 0 otherwise. */
 KMEM_HIDDEN bool counters_are_on(const struct kmem_cache *cache);
@@ -23,14 +24,14 @@ KMEM_HIDDEN void counters_cost(struct kmem_cache *cache, enum slub_transition tr
                                uint64_t costs[SLUB_COSTS]);
 
 /*
- * The texts of the attribute files, which end with a newline and a zero byte. "SUM C0=x C3=y" with
+ * Adds the texts of the attribute files, without a newline. "SUM C0=x C3=y" with
  * the slots that counted anything (9.2); what threads without a slot did is in the sum only. And
  * "OBJECTS(SLABS) C0=OBJECTS(SLABS)" with the slots that have a CPU partial list (S2-30, S2-31).
- * Slots that do not fit into @bytes (64 or more) are left out. Both return the length.
+ * Slots that do not fit are left out.
  */
-KMEM_HIDDEN size_t counters_text(struct kmem_cache *cache, enum slub_counter counter, char *text,
-                                 size_t bytes);
-KMEM_HIDDEN size_t cpu_partial_text(struct kmem_cache *cache, char *text, size_t bytes);
+KMEM_HIDDEN void counters_text(struct kmem_cache *cache, enum slub_counter counter,
+                               struct text *text);
+KMEM_HIDDEN void cpu_partial_text(struct kmem_cache *cache, struct text *text);
 
 /* Free objects, as the cache's accounting rule knows them, and slabs on CPU partial lists. */
 struct cpu_partial_figures {

@@ -10,73 +10,50 @@
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 
-#include <stdarg.h>
 #include <string.h>
 
-/* One piece, whole or not at all. Room is kept for the newline and the zero byte. */
-static void KMEM_PRINTF(2, 3) add(struct attribute_text *text, const char *format, ...)
-{
-        size_t room = text->bytes - 1 - text->used;
-        va_list arguments;
-        size_t length;
-
-        if (text->full)
-                return;
-        va_start(arguments, format);
-        length = text_print_list(text->text + text->used, room, format, arguments);
-        va_end(arguments);
-        text->full = length >= room;
-        if (!text->full)
-                text->used += length;
-}
-
-void show_number(const struct attribute *attribute, struct kmem_cache *cache,
-                 struct attribute_text *text)
+void show_number(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
         const char *field = (const char *)cache + attribute->place;
 
-        add(text, "%u", *(const uint32_t *)(const void *)field);
+        text_add(text, "%u", *(const uint32_t *)(const void *)field);
 }
 
-void show_flag(const struct attribute *attribute, struct kmem_cache *cache,
-               struct attribute_text *text)
+void show_flag(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        add(text, "%d", (cache->flags & attribute->flag) != 0);
+        text_add(text, "%d", (cache->flags & attribute->flag) != 0);
 }
 
-void show_nothing(const struct attribute *attribute, struct kmem_cache *cache,
-                  struct attribute_text *text)
+void show_nothing(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
 }
 
-void show_engine(const struct attribute *attribute, struct kmem_cache *cache,
-                 struct attribute_text *text)
+void show_engine(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        add(text, "%s", cache->engine->name);
+        text_add(text, "%s", cache->engine->name);
 }
 
 void show_min_partial(const struct attribute *attribute, struct kmem_cache *cache,
-                      struct attribute_text *text)
+                      struct text *text)
 {
-        add(text, "%zu", cache->min_partial);
+        text_add(text, "%zu", cache->min_partial);
 }
 
 /* TOTAL N0=x N1=y: only nodes that have some. */
-static void add_nodes(struct attribute_text *text, const uint64_t counts[NODES_MAX])
+static void add_nodes(struct text *text, const uint64_t counts[NODES_MAX])
 {
         uint64_t total = 0;
 
         for (unsigned int node = 0; node < system_nodes(); node++)
                 total += counts[node];
-        add(text, "%lu", (unsigned long)total);
+        text_add(text, "%lu", (unsigned long)total);
         for (unsigned int node = 0; node < system_nodes(); node++)
                 if (counts[node])
-                        add(text, " N%u=%lu", system_node_number(node),
-                            (unsigned long)counts[node]);
+                        text_add(text, " N%u=%lu", system_node_number(node),
+                                 (unsigned long)counts[node]);
 }
 
-void show_nodes(const struct attribute *attribute, struct kmem_cache *cache,
-                struct attribute_text *text)
+void show_nodes(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
         struct engine_report report = {0};
         uint64_t counts[NODES_MAX];
@@ -91,8 +68,7 @@ void show_nodes(const struct attribute *attribute, struct kmem_cache *cache,
         add_nodes(text, counts);
 }
 
-void show_objects(const struct attribute *attribute, struct kmem_cache *cache,
-                  struct attribute_text *text)
+void show_objects(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
         struct engine_report report = {0};
         uint64_t counts[NODES_MAX];
@@ -106,68 +82,60 @@ void show_objects(const struct attribute *attribute, struct kmem_cache *cache,
 }
 
 void show_slabs_cpu_partial(const struct attribute *attribute, struct kmem_cache *cache,
-                            struct attribute_text *text)
+                            struct text *text)
 {
-        text->used = cpu_partial_text(cache, text->text, KMEM_ATTR_BYTES) - 1;
+        cpu_partial_text(cache, text);
 }
 
-void show_counter(const struct attribute *attribute, struct kmem_cache *cache,
-                  struct attribute_text *text)
+void show_counter(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        text->used = counters_text(cache, (enum slub_counter)attribute->place, text->text,
-                                   KMEM_ATTR_BYTES) -
-                     1;
+        counters_text(cache, (enum slub_counter)attribute->place, text);
 }
 
 void show_objects_inuse(const struct attribute *attribute, struct kmem_cache *cache,
-                        struct attribute_text *text)
+                        struct text *text)
 {
         struct cache_totals totals;
 
         cache_total(cache, &totals);
-        add(text, "%lu", (unsigned long)totals.inuse);
+        text_add(text, "%lu", (unsigned long)totals.inuse);
 }
 
-void show_ctor(const struct attribute *attribute, struct kmem_cache *cache,
-               struct attribute_text *text)
+void show_ctor(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
         if (cache->ctor)
-                add(text, SYMBOL_MARK "%016lx", (unsigned long)(uintptr_t)cache->ctor);
+                text_add(text, SYMBOL_MARK "%016lx", (unsigned long)(uintptr_t)cache->ctor);
 }
 
-void show_aliases(const struct attribute *attribute, struct kmem_cache *cache,
-                  struct attribute_text *text)
+void show_aliases(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        add(text, "%u", cache->references - 1);
+        text_add(text, "%u", cache->references - 1);
 }
 
-void show_failslab(const struct attribute *attribute, struct kmem_cache *cache,
-                   struct attribute_text *text)
+void show_failslab(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        add(text, "%d", cache->failslab);
+        text_add(text, "%d", cache->failslab);
 }
 
 void show_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cache,
-                       struct attribute_text *text)
+                       struct text *text)
 {
-        add(text, "%u", cache->remote_node_defrag_ratio / 10);
+        text_add(text, "%u", cache->remote_node_defrag_ratio / 10);
 }
 
 void show_skip_kfence(const struct attribute *attribute, struct kmem_cache *cache,
-                      struct attribute_text *text)
+                      struct text *text)
 {
-        add(text, "%d", cache->skip_kfence);
+        text_add(text, "%d", cache->skip_kfence);
 }
 
 /* S9-01 */
-void show_traces(const struct attribute *attribute, struct kmem_cache *cache,
-                 struct attribute_text *text)
+void show_traces(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        text->used = debug_traces(cache, attribute->place, text->text, text->bytes - 1);
+        text->used = debug_traces(cache, attribute->place, text->start, text->room);
 }
 
-void show_errors(const struct attribute *attribute, struct kmem_cache *cache,
-                 struct attribute_text *text)
+void show_errors(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        add(text, "%lu", (unsigned long)load_relaxed(&cache->debug_errors));
+        text_add(text, "%lu", (unsigned long)load_relaxed(&cache->debug_errors));
 }

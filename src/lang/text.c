@@ -4,7 +4,6 @@
 #include "lang/bits.h"
 #include "lang/number.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 /* Where a text goes: characters beyond the room are counted and dropped. */
@@ -143,4 +142,48 @@ size_t text_print(char *text, size_t bytes, const char *format, ...)
         length = text_print_list(text, bytes, format, arguments);
         va_end(arguments);
         return length;
+}
+
+void text_begin(struct text *text, char *start, size_t room)
+{
+        *text = (struct text){.start = start, .room = room};
+        *start = '\0';
+}
+
+void text_add_list(struct text *text, const char *format, va_list arguments)
+{
+        size_t room = text->room - text->used;
+        size_t length;
+
+        if (text->full)
+                return;
+        length = text_print_list(text->start + text->used, room, format, arguments);
+        if (length < room)
+                text->used += length;
+        else
+                text->full = true;
+        text->start[text->used] = '\0';
+}
+
+void text_add(struct text *text, const char *format, ...)
+{
+        va_list arguments;
+
+        va_start(arguments, format);
+        text_add_list(text, format, arguments);
+        va_end(arguments);
+}
+
+void text_cut(struct text *text, size_t used)
+{
+        text->used = used;
+        text->start[used] = '\0';
+}
+
+void text_move(struct text *text, char *start, size_t room)
+{
+        memcpy(start, text->start, text->used + 1);
+        text->start = start;
+        text->room = room;
+        text->full = false;
 }

@@ -10,11 +10,16 @@
 #include "lang/compiler.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define TEXT_NUMBER_BYTES 21 /* UINT64_MAX and the end */
 
-/* Writes @number in decimal, with zeroes in front up to @width digits; returns where the end is. */
+/*
+ * For what every process puts together as it starts: none but those that print enter text_print. Writes
+ * @number in decimal, with zeroes in front up to @width digits; returns where the end is.
+ */
 static inline char *text_number(char *to, uint64_t number, unsigned int width)
 {
         char digits[TEXT_NUMBER_BYTES];
@@ -38,5 +43,28 @@ static inline char *text_number(char *to, uint64_t number, unsigned int width)
 KMEM_HIDDEN size_t text_print(char *text, size_t bytes, const char *format, ...) KMEM_PRINTF(3, 4);
 KMEM_HIDDEN size_t text_print_list(char *text, size_t bytes, const char *format, va_list arguments)
         __attribute__((format(printf, 3, 0)));
+
+/*
+ * A text in the making, in room of its maker's. text_print cuts a text where the room ends; here
+ *
+ * TEXT-1  a piece, which is one call, is added whole or not at all;
+ * TEXT-2  a piece that had no room makes the text full, and a full text takes no more: it has no gaps;
+ * TEXT-3  the text ends in a zero byte at all times.
+ */
+struct text {
+        char *start;
+        size_t room; /* with the zero byte: 1 or more */
+        size_t used;
+        bool full;
+};
+
+KMEM_HIDDEN void text_begin(struct text *text, char *start, size_t room);
+KMEM_HIDDEN void text_add(struct text *text, const char *format, ...) KMEM_PRINTF(2, 3);
+KMEM_HIDDEN void text_add_list(struct text *text, const char *format, va_list arguments)
+        __attribute__((format(printf, 2, 0)));
+/* Takes the end back, up to where @used was; it is as full as it was. */
+KMEM_HIDDEN void text_cut(struct text *text, size_t used);
+/* The text goes on in other room, which is larger, and is not full there. */
+KMEM_HIDDEN void text_move(struct text *text, char *start, size_t room);
 
 #endif

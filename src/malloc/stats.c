@@ -9,6 +9,7 @@
 #include "machine/message.h"
 #include "introspect/totals.h"
 #include "introspect/slabinfo.h"
+#include "lang/text.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -197,14 +198,14 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
                 return -1;
         heap_total(&totals);
         info = info_of(&totals);
-        snprintf(whole, sizeof(whole),
-                 "<system type=\"current\" size=\"%zu\"/>\n"
-                 "<system type=\"max\" size=\"%zu\"/>\n"
-                 "<aspace type=\"total\" size=\"%zu\"/>\n"
-                 "<aspace type=\"mprotect\" size=\"%zu\"/>\n",
-                 info.arena, totals.pages.accessible_pages * PAGE_SIZE,
-                 totals.pages.accessible_pages * PAGE_SIZE,
-                 totals.pages.accessible_pages * PAGE_SIZE);
+        text_print(whole, sizeof(whole),
+                   "<system type=\"current\" size=\"%zu\"/>\n"
+                   "<system type=\"max\" size=\"%zu\"/>\n"
+                   "<aspace type=\"total\" size=\"%zu\"/>\n"
+                   "<aspace type=\"mprotect\" size=\"%zu\"/>\n",
+                   info.arena, totals.pages.accessible_pages * PAGE_SIZE,
+                   totals.pages.accessible_pages * PAGE_SIZE,
+                   totals.pages.accessible_pages * PAGE_SIZE);
         fprintf(stream, "<malloc version=\"1\" allocator=\"libkmem\">\n<heap nr=\"0\">\n<sizes>\n");
         print_sizes(stream);
         fprintf(stream,

@@ -34,23 +34,17 @@ static const struct exit_report {
 /* Copies a path with %p replaced by the process id; false if it does not fit. */
 static bool expand_path(const char *path, char *expanded, size_t bytes)
 {
-        size_t used = 0;
+        struct text text;
 
-        for (; *path; path++) {
-                size_t length;
-
+        text_begin(&text, expanded, bytes);
+        for (; *path; path++)
                 if (path[0] == '%' && path[1] == 'p') {
-                        length = text_print(expanded + used, bytes - used, "%u",
-                                            system_process_id());
+                        text_add(&text, "%u", system_process_id());
                         path++;
                 } else {
-                        length = text_print(expanded + used, bytes - used, "%c", *path);
+                        text_add(&text, "%c", *path);
                 }
-                if (length >= bytes - used)
-                        return false;
-                used += length;
-        }
-        return true;
+        return !text.full;
 }
 
 static bool is_ours(const struct exit_report *report)

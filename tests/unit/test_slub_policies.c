@@ -251,7 +251,8 @@ static uint64_t counted(enum slub_counter counter)
 static void child_texts(void)
 {
         uint64_t by_objects;
-        char text[128], expected[128];
+        char room[128], expected[128];
+        struct text text;
         void *all[6 * 64];
         unsigned int count;
 
@@ -259,30 +260,36 @@ static void child_texts(void)
         cache = kmem_cache_create("texts", 512, 0, 0, NULL);
         count = 5 * cache->objects;
         check(count <= array_size(all) && cache->cpu_partial_slabs >= 5);
-        cpu_partial_text(cache, text, sizeof(text));
-        check(strcmp(text, "0(0)\n") == 0);
+        text_begin(&text, room, sizeof(room));
+        cpu_partial_text(cache, &text);
+        check(strcmp(room, "0(0)") == 0);
         for (unsigned int i = 0; i <= count; i++)
                 all[i] = kmem_cache_alloc(cache, 0);
         for (unsigned int slab = 0; slab < 5; slab++)
                 kmem_cache_free(cache, all[slab * cache->objects]);
         by_objects = cache->count_objects ? 5 : 5 * cache->objects / 2;
-        cpu_partial_text(cache, text, sizeof(text));
-        snprintf(expected, sizeof(expected), "%lu(5) C%u=%lu(5)\n", (unsigned long)by_objects,
+        text_begin(&text, room, sizeof(room));
+        cpu_partial_text(cache, &text);
+        snprintf(expected, sizeof(expected), "%lu(5) C%u=%lu(5)", (unsigned long)by_objects,
                  slot_current()->id, (unsigned long)by_objects);
-        if (strcmp(text, expected) != 0)
-                printf("shown %s, expected %s", text, expected);
-        check(strcmp(text, expected) == 0);
-        counters_text(cache, CPU_PARTIAL_FREE, text, sizeof(text));
-        snprintf(expected, sizeof(expected), "5 C%u=5\n", slot_current()->id);
-        check(strcmp(text, expected) == 0);
-        counters_text(cache, FREE_FROZEN, text, sizeof(text));
-        check(strcmp(text, "0\n") == 0);
-        /* Too little room: the slot is left out, the line stays whole. */
-        check_equal(counters_text(cache, CPU_PARTIAL_FREE, text, 5), 2);
-        check(strcmp(text, "5\n") == 0);
+        if (strcmp(room, expected) != 0)
+                printf("shown %s, expected %s\n", room, expected);
+        check(strcmp(room, expected) == 0);
+        text_begin(&text, room, sizeof(room));
+        counters_text(cache, CPU_PARTIAL_FREE, &text);
+        snprintf(expected, sizeof(expected), "5 C%u=5", slot_current()->id);
+        check(strcmp(room, expected) == 0);
+        text_begin(&text, room, sizeof(room));
+        counters_text(cache, FREE_FROZEN, &text);
+        check(strcmp(room, "0") == 0);
+        /* Too little room: the slot is left out. */
+        text_begin(&text, room, 4);
+        counters_text(cache, CPU_PARTIAL_FREE, &text);
+        check(strcmp(room, "5") == 0);
         counters_reset(cache, CPU_PARTIAL_FREE);
-        counters_text(cache, CPU_PARTIAL_FREE, text, sizeof(text));
-        check(strcmp(text, "0\n") == 0);
+        text_begin(&text, room, sizeof(room));
+        counters_text(cache, CPU_PARTIAL_FREE, &text);
+        check(strcmp(room, "0") == 0);
         check(counted(FREE_SLOWPATH) == 5);
         counters_reset_all(cache);
         check(counted(FREE_SLOWPATH) == 0);

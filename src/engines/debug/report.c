@@ -40,46 +40,37 @@ void report_begin(struct debug_report *report, struct kmem_cache *cache)
 {
         report->cache = cache;
         report->caller = (struct debug_caller){0};
-        report->text = report->small;
-        report->used = 0;
-        report->bytes = sizeof(report->small);
+        text_begin(&report->text, report->small, sizeof(report->small));
         report->failed = false;
-        report->cut = false;
 }
 
 /* Gives the text twice the room; false if it must do with what it has. */
 static bool grow(struct debug_report *report)
 {
-        size_t bytes = max_of(report->bytes * 2, (size_t)REPORT_LEAST_BYTES);
+        char *before = report->text.start;
+        size_t room = report->text.room;
+        size_t bytes = max_of(room * 2, (size_t)REPORT_LEAST_BYTES);
         char *text = bytes <= REPORT_MOST_BYTES ? metadata_alloc(bytes) : NULL;
 
         if (!text)
                 return false;
-        memcpy(text, report->text, report->used);
-        if (report->text != report->small)
-                metadata_free(report->text, report->bytes);
-        report->text = text;
-        report->bytes = bytes;
+        text_move(&report->text, text, bytes);
+        if (before != report->small)
+                metadata_free(before, room);
         return true;
 }
 
+/* What had no room is added again where the text went. */
 static void add_list(struct debug_report *report, const char *format, va_list arguments)
 {
-        while (!report->cut) {
-                size_t room = report->bytes - report->used;
-                va_list copy;
-                size_t length;
+        bool cut = report->text.full;
+        va_list copy;
 
+        do {
                 va_copy(copy, arguments);
-                length = text_print_list(report->text + report->used, room, format, copy);
+                text_add_list(&report->text, format, copy);
                 va_end(copy);
-                if (length < room) {
-                        report->used += length;
-                        return;
-                }
-                report->cut = !grow(report);
-                report->text[report->used] = '\0';
-        }
+        } while (!cut && report->text.full && grow(report));
 }
 
 void report_add(struct debug_report *report, const char *format, ...)
@@ -93,12 +84,12 @@ void report_add(struct debug_report *report, const char *format, ...)
 
 void report_add_name(struct debug_report *report, const char *name)
 {
-        size_t start = report->used;
+        size_t start = report->text.used;
 
         report_add(report, "%s", name);
-        for (size_t i = start; i < report->used; i++)
-                if ((unsigned char)report->text[i] < ' ' || report->text[i] == 127)
-                        report->text[i] = '?';
+        for (size_t i = start; i < report->text.used; i++)
+                if ((unsigned char)report->text.start[i] < ' ' || report->text.start[i] == 127)
+                        report->text.start[i] = '?';
 }
 
 void report_add_symbol(struct debug_report *report, uintptr_t address)
@@ -146,7 +137,7 @@ static void add_track(struct debug_report *report, const char *what, const struc
         report_add_symbol(report, track->address);
         report_add(report, " age=%lu cpu=%d pid=%d\n",
                    (unsigned long)(system_time_ms() - track->when_ms), track->cpu, track->pid);
-        if (!report->cut && depot_has(track->stack))
+        if (!report->text.full && depot_has(track->stack))
                 add_stack(report, track->stack);
 }
 
@@ -307,29 +298,29 @@ static void add_caller(struct debug_report *report)
 /* Without memory for the names, or who to ask, the addresses are written, each behind a dot. */
 static void write_marked(struct debug_report *report)
 {
-        for (size_t i = 0; i < report->used; i++)
-                if (report->text[i] == SYMBOL_MARK[0])
-                        report->text[i] = '.';
-        message_write(STDERR_FILENO, report->text, report->used);
+        for (size_t i = 0; i < report->text.used; i++)
+                if (report->text.start[i] == SYMBOL_MARK[0])
+                        report->text.start[i] = '.';
+        message_write(STDERR_FILENO, report->text.start, report->text.used);
 }
 
 static void write_report(struct debug_report *report)
 {
-        size_t bytes = stack_is_refused() ? 0 : symbols_resolve(report->text, NULL, 0) + 1;
+        size_t bytes = stack_is_refused() ? 0 : symbols_resolve(report->text.start, NULL, 0) + 1;
         char *named = bytes ? metadata_alloc(bytes) : NULL;
 
         if (!named) {
                 write_marked(report);
                 return;
         }
-        message_write(STDERR_FILENO, named, symbols_resolve(report->text, named, bytes));
+        message_write(STDERR_FILENO, named, symbols_resolve(report->text.start, named, bytes));
         metadata_free(named, bytes);
 }
 
 /* Behind a report whose end is missing. */
 static void write_why_cut(const struct debug_report *report)
 {
-        const char *why = report->bytes < REPORT_MOST_BYTES
+        const char *why = report->text.room < REPORT_MOST_BYTES
                                   ? "\n(there is no memory for the rest)\n"
                                   : "\n(a report has 4 MiB at most: the rest is left out)\n";
 
@@ -338,14 +329,14 @@ static void write_why_cut(const struct debug_report *report)
 
 void report_send(struct debug_report *report)
 {
-        if (report->used) {
+        if (report->text.used) {
                 add_caller(report);
                 write_report(report);
-                if (report->cut)
+                if (report->text.full)
                         write_why_cut(report);
         }
-        if (report->text != report->small)
-                metadata_free(report->text, report->bytes);
+        if (report->text.start != report->small)
+                metadata_free(report->text.start, report->text.room);
         if (report->failed && options.debug_abort)
                 abort();
 }

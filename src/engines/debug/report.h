@@ -8,6 +8,7 @@
 
 #include "base/depot.h"
 #include "engines/engine.h"
+#include "lang/text.h"
 
 /* Who called. */
 struct debug_caller {
@@ -20,11 +21,8 @@ enum { REPORT_SMALL_BYTES = 256, REPORT_LEAST_BYTES = 16 << 10, REPORT_MOST_BYTE
 struct debug_report {
         struct kmem_cache *cache;
         struct debug_caller caller;
-        char *text; /* from the metadata arena, or small */
-        size_t used;
-        size_t bytes;
-        bool failed; /* there are errors in it */
-        bool cut;    /* there was no room for all of it */
+        struct text text; /* in the metadata arena, or in small */
+        bool failed;      /* there are errors in it */
         char small[REPORT_SMALL_BYTES];
 };
 

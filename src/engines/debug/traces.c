@@ -82,40 +82,20 @@ static void add_list_locked(struct entry *entries, const struct kmem_cache *cach
                                            item, now);
 }
 
-/* Text that is added in whole entries; @room is what it may become with names for marks. */
-struct text {
-        char *start;
-        size_t used;
-        size_t room;
-        size_t marks;
-        bool full;
-};
-
-static void KMEM_PRINTF(2, 3) add(struct text *text, const char *format, ...)
-{
-        size_t spent = text->used + text->marks * (SYMBOL_BYTES - SYMBOL_MARK_BYTES);
-        size_t room = text->room > spent ? text->room - spent : 0;
-        va_list arguments;
-        size_t length;
-
-        if (text->full)
-                return;
-        va_start(arguments, format);
-        length = text_print_list(text->start + text->used, room, format, arguments);
-        va_end(arguments);
-        text->full = length >= room;
-        if (!text->full)
-                text->used += length;
-}
-
+/* A mark takes of the room what a name in its place would take besides. */
 static void add_symbol(struct text *text, uintptr_t address)
 {
+        size_t named = SYMBOL_BYTES - SYMBOL_MARK_BYTES;
+
         if (!address) {
-                add(text, "<not-available>");
+                text_add(text, "<not-available>");
                 return;
         }
-        text->marks++;
-        add(text, SYMBOL_MARK "%016lx", (unsigned long)address);
+        if (text->room - text->used <= named)
+                text->full = true;
+        else
+                text->room -= named;
+        text_add(text, SYMBOL_MARK "%016lx", (unsigned long)address);
 }
 
 /* Numbers in ascending order, neighbours as from-to. */
@@ -132,7 +112,7 @@ static void add_numbers(struct text *text, const char *name,
                         continue;
                 while (last + 1 < end && has(entry, last + 1))
                         last++;
-                add(text, last > number ? "%s%u-%u" : "%s%u", before, number, last);
+                text_add(text, last > number ? "%s%u-%u" : "%s%u", before, number, last);
                 before = ",";
                 number = last;
         }
@@ -150,29 +130,30 @@ static bool has_node(const struct entry *entry, unsigned int node)
 
 static void add_entry(struct text *text, const struct entry *entry)
 {
-        add(text, "%7ld ", (long)entry->count);
+        text_add(text, "%7ld ", (long)entry->count);
         add_symbol(text, entry->address);
         if (entry->waste)
-                add(text, " waste=%lu/%lu", (unsigned long)(entry->waste * entry->count),
-                    (unsigned long)entry->waste);
+                text_add(text, " waste=%lu/%lu", (unsigned long)(entry->waste * entry->count),
+                         (unsigned long)entry->waste);
         if (entry->age_least != entry->age_most)
-                add(text, " age=%lu/%lu/%lu", (unsigned long)entry->age_least,
-                    (unsigned long)(entry->age_sum / entry->count), (unsigned long)entry->age_most);
+                text_add(text, " age=%lu/%lu/%lu", (unsigned long)entry->age_least,
+                         (unsigned long)(entry->age_sum / entry->count),
+                         (unsigned long)entry->age_most);
         else
-                add(text, " age=%lu", (unsigned long)entry->age_least);
-        add(text, entry->pid_least == entry->pid_most ? " pid=%d" : " pid=%d-%d", entry->pid_least,
-            entry->pid_most);
+                text_add(text, " age=%lu", (unsigned long)entry->age_least);
+        text_add(text, entry->pid_least == entry->pid_most ? " pid=%d" : " pid=%d-%d",
+                 entry->pid_least, entry->pid_most);
         if (system_cpus(CPUS_POSSIBLE) > 1)
                 add_numbers(text, " cpus=", has_cpu, entry, CPU_WORDS * 64);
         if (system_nodes() > 1)
                 add_numbers(text, " nodes=", has_node, entry, NODES_MAX);
-        add(text, "\n");
+        text_add(text, "\n");
         if (!depot_has(entry->stack))
                 return;
         for (uint32_t i = 0; i < entry->stack->count; i++) {
-                add(text, "        ");
+                text_add(text, "        ");
                 add_symbol(text, entry->stack->frame[i]);
-                add(text, "\n");
+                text_add(text, "\n");
         }
 }
 
@@ -189,23 +170,23 @@ static struct entry *next_entry(struct entry *entries)
 
 static size_t write_entries(struct entry *entries, char *start, size_t bytes)
 {
-        struct text text = {.start = start, .room = bytes};
         struct entry *entry = next_entry(entries);
+        struct text text;
 
+        text_begin(&text, start, bytes);
         if (!entry)
-                add(&text, "No data");
+                text_add(&text, "No data");
         for (; entry && !text.full; entry = next_entry(entries)) {
-                struct text before = text;
+                size_t before = text.used;
 
                 add_entry(&text, entry);
                 if (text.full)
-                        text = (struct text){before.start, before.used, before.room, before.marks,
-                                             true};
+                        text_cut(&text, before);
                 entry->count = 0;
         }
         /* The last newline is the attribute's. */
         if (text.used && start[text.used - 1] == '\n')
-                text.used--;
+                text_cut(&text, text.used - 1);
         return text.used;
 }
 
