@@ -195,7 +195,7 @@ struct kmem_cache {
 
         /* What attributes keep for parts that do not exist yet; under cache_mutex. */
         bool failslab;    /* marked for fault injection */
-        bool skip_kfence; /* not to be sampled */
+        bool skip_kfence; /* its objects are no samples of the profile; relaxed */
 
         void *engine_data; /* whatever else the back end keeps, NULL at first */
         struct barn *barn; /* one for each node */

@@ -110,7 +110,16 @@ int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cac
 int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cache,
                       const char *value)
 {
-        return parse_switch(value, &cache->skip_kfence);
+        bool on;
+        int error = parse_switch(value, &on);
+
+        if (error || on == cache->skip_kfence)
+                return error;
+        store_relaxed(&cache->skip_kfence, on);
+        /* What rests in sheaves was not decided. */
+        if (!on)
+                percpu_flush(cache, false);
+        return 0;
 }
 
 /*

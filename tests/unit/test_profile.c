@@ -97,6 +97,34 @@ static void caches_child(void)
         kmem_cache_destroy(cache);
 }
 
+static unsigned int samples_taken(struct kmem_cache *cache)
+{
+        unsigned int samples;
+
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        samples = count_samples();
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        return samples;
+}
+
+/* Attribute skip_kfence, set and taken back; samples that are in use go as they came. */
+static void left_out_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("left out", 256, 0, 0, NULL);
+
+        check_equal(kmem_attr_write("left out", "skip_kfence", "1"), 0);
+        check_equal(samples_taken(cache), 0);
+        check_equal(kmem_attr_write("left out", "skip_kfence", "0"), 0);
+        check_share(samples_taken(cache), sample_probability(256, 2048));
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        check_equal(kmem_attr_write("left out", "skip_kfence", "1"), 0);
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        check_equal(samples_taken(cache), 0);
+        kmem_cache_destroy(cache);
+}
+
 /* Without sheaves each call is decided. */
 static void no_sheaves_child(void)
 {
@@ -493,6 +521,7 @@ static void intervals_child(void)
 }
 
 static const struct child_case children[] = {
+        {"left out", left_out_child},
         {"intervals", intervals_child},
         {"lease", lease_child},
         {"sizes", take_sizes_child},
@@ -528,6 +557,8 @@ static void test_caches(void **state)
         child_passes("caches", FINE);
         child_passes("caches", FINE ",slots=locked");
         child_passes("no sheaves", FINE ",sheaf_capacity=0");
+        child_passes("left out", FINE);
+        child_passes("left out", FINE ",slots=locked");
         /* Mappings from the bottom up: what comes after the heap lies above it. */
         check(personality(before | ADDR_COMPAT_LAYOUT) >= 0);
         child_passes("caches", FINE ",reserve=768M");
