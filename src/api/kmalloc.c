@@ -42,7 +42,7 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
                 return ZERO_SIZE_PTR;
         if (size > KMALLOC_MAX_SIZE)
                 return kmalloc_failed(size, flags);
-        block = unlikely(flags & __GFP_ACCOUNT)
+        block = unlikely(flags & (__GFP_ACCOUNT | __GFP_NOFAIL))
                         ? owner_block_alloc_accounted(size, flags, CALL_SITE)
                         : owner_block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0,
                                             CALL_SITE);
@@ -148,7 +148,7 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 void *resized = NULL;
 
                 if (size <= KMALLOC_MAX_SIZE)
-                        resized = unlikely(flags & __GFP_ACCOUNT)
+                        resized = unlikely(flags & (__GFP_ACCOUNT | __GFP_NOFAIL))
                                           ? owner_block_resize_accounted(block, old, size, flags,
                                                                          CALL_SITE)
                                           : owner_block_resize(CLASS_KMALLOC, block, old, size,

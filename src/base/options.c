@@ -33,6 +33,7 @@ enum kind {
         KIND_SIZE,
         KIND_SIZE_OR_NONE, /* 0 besides those from least to most */
         KIND_SIZES,
+        KIND_FAULTS,
         KIND_TEXT,
         KIND_LETTERS,
 };
@@ -72,6 +73,7 @@ static const struct setting settings[] = {
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
         {"slob_breaks", KIND_SIZES, NULL, 1, PAGE_SIZE - 1, PLACE(slob_breaks)},
+        {"failslab", KIND_FAULTS, NULL, 0, 0, PLACE(failslab)},
         {"record", KIND_TEXT, NULL, 0, 0, PLACE(record)},
         {"slob_compat", KIND_CHOICE, "none 2.6.24", 0, 0, PLACE(slob_compat)},
         {"registry", KIND_CHOICE, "auto on off", 0, 0, PLACE(registry)},
@@ -214,6 +216,33 @@ static bool parse_sizes(const struct setting *setting, const char *text, struct 
         return true;
 }
 
+/* INTERVAL:PROBABILITY, and behind them :SPACE and :TIMES if wanted. */
+static bool parse_faults(const char *text, struct failslab_rule *rule)
+{
+        uint64_t values[4] = {0, 0, 0, UINT64_MAX};
+        size_t count = 0;
+
+        while (number_scan(&text, 10, &values[count++]) == NUMBER_READ && *text == ':' &&
+               count < array_size(values))
+                text++;
+        *rule = (struct failslab_rule){values[0], values[1], values[2], values[3]};
+        return !*text && text[-1] != ':' && count >= 2 && rule->interval &&
+               rule->probability <= 100;
+}
+
+static void set_faults(const char *text, struct failslab_rule *place)
+{
+        struct failslab_rule rule;
+
+        if (*text && parse_faults(text, &rule))
+                *place = rule;
+        else
+                message("option failslab=%s: expected INTERVAL:PROBABILITY, 1 or more and 0 to "
+                        "100, "
+                        "with :SPACE or :SPACE:TIMES behind if wanted; the default stays",
+                        text);
+}
+
 static void set_sizes(const struct setting *setting, const char *text, struct size_list *place)
 {
         struct size_list list;
@@ -245,6 +274,11 @@ static void set_global(const struct setting *setting, const char *text)
 
         if (setting->kind == KIND_SIZES) {
                 set_sizes(setting, text, (struct size_list *)(void *)place);
+                return;
+        }
+
+        if (setting->kind == KIND_FAULTS) {
+                set_faults(text, (struct failslab_rule *)(void *)place);
                 return;
         }
 

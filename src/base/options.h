@@ -39,6 +39,14 @@ struct size_list {
         uint32_t sizes[8];
 };
 
+/* Which requests of marked caches fail (heap/failslab.h), as the kernel's failslab= has it. */
+struct failslab_rule {
+        uint64_t interval;    /* every so many of them may */
+        uint64_t probability; /* in percent; 0: none fails */
+        uint64_t space;       /* bytes that are served before */
+        uint64_t times;       /* how many fail at most */
+};
+
 enum { SLAB_MAX_ORDER_AUTO = 0xff };
 
 enum reclaim_thread { RECLAIM_AUTO, RECLAIM_ON, RECLAIM_OFF };
@@ -72,6 +80,7 @@ struct options {
         uint64_t attrs_pid;        /* process that writes attrs, 0: any */
         uint64_t slob_compat;      /* enum slob_compat */
         uint64_t debug_abort;      /* 0 or 1: the first report of debugging ends the process */
+        struct failslab_rule failslab;
         struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
         char slabinfo[256];           /* file to write at exit, "-" standard error, "" none */
         char attrs[256];              /* directory for the attributes at exit, "" none */

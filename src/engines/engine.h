@@ -194,7 +194,7 @@ struct kmem_cache {
         uint64_t defrag_random;            /* state of what decides by it; relaxed */
 
         /* What attributes keep for parts that do not exist yet; under cache_mutex. */
-        bool failslab;    /* marked for fault injection */
+        bool failslab;    /* its requests fail by option failslab; relaxed */
         bool skip_kfence; /* its objects are no samples of the profile; relaxed */
 
         void *engine_data; /* whatever else the back end keeps, NULL at first */

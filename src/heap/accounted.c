@@ -69,7 +69,7 @@ void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *ref
         struct kmem_group *owner;
         void *object;
 
-        *refused = !charge(cache, flags, 1, &owner);
+        *refused = failslab_fails(cache, flags) || !charge(cache, flags, 1, &owner);
         if (unlikely(*refused))
                 return NULL;
         object = node == NODE_ANY ? percpu_alloc(cache)
@@ -96,7 +96,7 @@ void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
 
         /* There is no slow path of the per-CPU layer in front of these. */
         figures_poll();
-        if (!group_charge(flags & __GFP_ACCOUNT, 1, bytes, &owner))
+        if (failslab_fails(cache, flags) || !group_charge(flags & __GFP_ACCOUNT, 1, bytes, &owner))
                 return NULL;
         block = engine->alloc_bytes(cache, size, align, flags & __GFP_ZERO);
         if (!owner)
@@ -139,7 +139,7 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         /* Even a group that is above its limit has room for nothing. */
         if (!count)
                 return true;
-        if (unlikely(!charge(cache, flags, count, &owner)))
+        if (unlikely(failslab_fails(cache, flags) || !charge(cache, flags, count, &owner)))
                 return false;
         taken = mark_handed(cache, take_bulk(cache, count, objects), objects);
         for (size_t i = 0; is_recording() && i < taken; i++)

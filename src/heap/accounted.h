@@ -13,6 +13,7 @@
 
 #include "account/group.h"
 #include "account/owners.h"
+#include "heap/failslab.h"
 #include "heap/heap.h"
 #include "record/record.h"
 
@@ -33,15 +34,19 @@ static inline int node_wish(const struct kmem_cache *cache, int node)
         return system_find_node(node);
 }
 
-/* Whether a failure is probably a limit's: then it is counted in the group, and not reported. */
+/*
+ * Whether a failure is probably a limit's, which is counted in the group, or was asked for, which is said
+ * there: then it is not reported.
+ */
 static inline bool is_limited(void)
 {
-        return process_group || group_current();
+        return process_group || group_current() || failslab_is_on();
 }
 
 /*
  * An object of a closed cache, or of an open one if wants_account(flags), which closes it. @node
- * is what node_wish() says. NULL if a limit refuses, which *refused tells, or without memory.
+ * is what node_wish() says. NULL if a limit or option failslab refuses, which *refused tells, or without
+ * memory.
  */
 KMEM_HIDDEN void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *refused);
 /* engine->alloc_bytes with the charge; flags as below. */

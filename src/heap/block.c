@@ -41,10 +41,10 @@ static inline void *with_request(struct kmem_cache *cache, void *object, size_t 
         return object;
 }
 
-static void *object_alloc(struct kmem_cache *cache, bool *refused)
+static void *object_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
 {
         *refused = false;
-        return cache_is_closed(cache) ? accounted_alloc(cache, 0, NODE_ANY, refused)
+        return cache_is_closed(cache) ? accounted_alloc(cache, flags, NODE_ANY, refused)
                                       : percpu_alloc(cache);
 }
 
@@ -54,25 +54,25 @@ static bool may_lie_outside(const void *object, bool refused, size_t size)
         return unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES;
 }
 
-static void *alloc_by_size(enum class_table table, size_t size, bool zero)
+/* @flags: __GFP_ZERO, and __GFP_NOFAIL for no fault on purpose. */
+static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
 {
         struct kmem_cache *cache;
         bool refused;
         void *object;
 
         if (size > class_bytes_max())
-                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache(table, size);
         if (unlikely(!cache))
-                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
         if (cache->engine->alloc_bytes)
-                return accounted_alloc_bytes(cache, size, exact_align(table),
-                                             zero ? __GFP_ZERO : 0);
-        object = object_alloc(cache, &refused);
+                return accounted_alloc_bytes(cache, size, exact_align(table), flags);
+        object = object_alloc(cache, flags, &refused);
         if (may_lie_outside(object, refused, size))
-                return accounted_large_alloc(size, PAGE_SIZE, zero ? __GFP_ZERO : 0);
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
         /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
-        if (object && zero)
+        if (object && flags & __GFP_ZERO)
                 memset(object, 0, table == CLASS_KMALLOC ? cache->object_size : size);
         return with_request(cache, object, size);
 }
@@ -87,7 +87,7 @@ static void *recorded(void *block, size_t size, const void *site)
 
 void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
 {
-        return recorded(alloc_by_size(table, size, zero), size, site);
+        return recorded(alloc_by_size(table, size, zero ? __GFP_ZERO : 0), size, site);
 }
 
 static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
@@ -101,7 +101,7 @@ static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
         if (cache && cache->engine->alloc_bytes)
                 return accounted_alloc_bytes(cache, max_of(size, (size_t)1), align, 0);
         if (cache) {
-                void *object = object_alloc(cache, &refused);
+                void *object = object_alloc(cache, 0, &refused);
 
                 if (may_lie_outside(object, refused, size))
                         return accounted_large_alloc(size, PAGE_SIZE, 0);
@@ -122,7 +122,7 @@ static void *alloc_accounted(size_t size, gfp_t flags)
         void *object;
 
         if (!group_current())
-                return alloc_by_size(CLASS_KMALLOC, size, flags & __GFP_ZERO);
+                return alloc_by_size(CLASS_KMALLOC, size, flags & (__GFP_ZERO | __GFP_NOFAIL));
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache_accounted(size);

@@ -7,6 +7,7 @@
 #include "engines/debug/debug.h"
 #include "introspect/counters.h"
 #include "engines/slub/slab.h"
+#include "heap/failslab.h"
 #include "lang/number.h"
 
 #include <errno.h>
@@ -93,7 +94,15 @@ int store_shrink(const struct attribute *attribute, struct kmem_cache *cache, co
 /* A marked cache is not merged with others any more, so one that has been cannot be marked. */
 int store_failslab(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
-        return cache->references > 1 ? EINVAL : parse_switch(value, &cache->failslab);
+        bool on;
+        int error = cache->references > 1 ? EINVAL : parse_switch(value, &on);
+
+        /* FAULT-2 */
+        if (!error && on && failslab_is_on())
+                error = percpu_close(cache);
+        if (!error)
+                store_relaxed(&cache->failslab, on);
+        return error;
 }
 
 int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cache,

@@ -55,12 +55,14 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
 }
 
 /*
- * Caches whose objects are recorded, charged or checked (HANDED-2) from the first one on. Those with SLAB_ACCOUNT
+ * Caches whose objects are recorded, charged or checked (HANDED-2), or may be refused (FAULT-2), from the
+ * first one on. Those with SLAB_ACCOUNT
  * begin open while there are no groups and can be closed when the first one is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
 {
         return is_recording() || process_group || cache_is_checked(cache) ||
+               (cache->failslab && options.failslab.probability) ||
                (cache->flags & SLAB_ACCOUNT && (groups_are_on() || !slots_can_drain()));
 }
 

@@ -54,6 +54,8 @@ static void look_at_values(void)
                         expect(strnlen(place, sizeof(options.slabinfo)) < sizeof(options.slabinfo));
         }
         expect(options.slub_min_order <= options.slub_max_order);
+        expect(options.failslab.probability <= 100);
+        expect(options.failslab.interval || !options.failslab.probability);
         expect(options.slob_breaks.count <= array_size(options.slob_breaks.sizes));
 }
 
