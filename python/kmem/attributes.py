@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kmem.attribute_table import ATTRIBUTES
 from kmem.setup import KmemError
 
 
@@ -112,37 +113,27 @@ def parse_cpu_partial(text: str) -> CpuPartial:
     return CpuPartial(int(match[1]), int(match[2]), cpus)
 
 
-NUMBERS = (
-    "slab_size object_size objs_per_slab order align min_partial cpu_partial aliases usersize"
-    " remote_node_defrag_ratio sheaf_capacity objects_inuse debug_errors"
-)
-FLAGS = (
-    "hwcache_align reclaim_account destroy_by_rcu cache_dma sanity_checks red_zone poison"
-    " store_user trace failslab skip_kfence"
-)
-NODES = "partial objects_partial cpu_slabs slabs total_objects objects"
-# CONFIG_SLUB_STATS, with the counters of kernels that have sheaves.
-COUNTERS = (
-    "alloc_fastpath alloc_slowpath free_fastpath free_slowpath free_frozen free_add_partial"
-    " free_remove_partial alloc_from_partial alloc_slab alloc_refill alloc_node_mismatch free_slab"
-    " cpuslab_flush deactivate_full deactivate_empty deactivate_to_head deactivate_to_tail"
-    " deactivate_remote_frees deactivate_bypass order_fallback cmpxchg_double_cpu_fail"
-    " cmpxchg_double_fail cpu_partial_alloc cpu_partial_free cpu_partial_node cpu_partial_drain"
-    " alloc_cpu_sheaf free_cpu_sheaf free_rcu_sheaf free_rcu_sheaf_fail sheaf_flush sheaf_refill"
+FORMATS: dict[str, Callable[[str], Value]] = {
+    "number": parse_number,
+    "flag": parse_flag,
+    "nodes": parse_nodes,
+    "cpu_partial": parse_cpu_partial,
+    "counter": parse_counter,
+    "constructor": parse_constructor,
+    "word": parse_word,
+    "nothing": parse_nothing,
+    "traces": parse_traces,
+}
+# CONFIG_SLUB_STATS of kernels that have sheaves; ours has the older ones.
+SHEAF_COUNTERS = (
+    "alloc_cpu_sheaf free_cpu_sheaf free_rcu_sheaf free_rcu_sheaf_fail sheaf_flush sheaf_refill"
     " sheaf_alloc sheaf_free barn_get barn_get_fail barn_put barn_put_fail sheaf_prefill_fast"
     " sheaf_prefill_slow sheaf_prefill_oversize sheaf_return_fast sheaf_return_slow"
 )
 
 PARSERS: dict[str, Callable[[str], Value]] = {
-    **dict.fromkeys(NUMBERS.split(), parse_number),
-    **dict.fromkeys(FLAGS.split(), parse_flag),
-    **dict.fromkeys(NODES.split(), parse_nodes),
-    **dict.fromkeys(COUNTERS.split(), parse_counter),
-    **dict.fromkeys(["validate", "shrink"], parse_nothing),
-    **dict.fromkeys(["alloc_traces", "free_traces"], parse_traces),
-    "slabs_cpu_partial": parse_cpu_partial,
-    "ctor": parse_constructor,
-    "engine": parse_word,
+    **{name: FORMATS[attribute.format] for name, attribute in ATTRIBUTES.items()},
+    **dict.fromkeys(SHEAF_COUNTERS.split(), parse_counter),
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from kmem.attribute_table import ATTRIBUTES
 from kmem.registry import Cache, Registry, command, on_libkmem, open_process, read_each
 from kmem.registry_layout import FLAGS, RegistryError
 from kmem.setup import BadUsage, KmemError, say
@@ -22,9 +23,7 @@ PLAIN = (
 LIVE_NODES = {"slabs": "slabs", "total_objects": "objects", "partial": "partial"}
 # Worked out by the process on request.
 REFRESHED = "objects objects_partial cpu_slabs slabs_cpu_partial objects_inuse"
-WRITABLE = (
-    "min_partial cpu_partial shrink failslab remote_node_defrag_ratio skip_kfence sheaf_capacity"
-)
+WRITABLE = " ".join(name for name, attribute in ATTRIBUTES.items() if attribute.outside)
 NAMES = sorted({*f"{PLAIN} {FLAGS} {REFRESHED} {WRITABLE}".split(), *LIVE_NODES})
 
 
@@ -187,11 +186,8 @@ def read_attribute(process: int, text: str, *, in_force: bool) -> None:
 
 def most(cache: Cache, name: str) -> int:
     """The greatest value that an attribute takes."""
-    if name in ("shrink", "failslab", "skip_kfence"):
-        return 1
-    if name == "remote_node_defrag_ratio":
-        return 100
-    return cache[f"{name}_most"]
+    limit = ATTRIBUTES[name].most
+    return cache[f"{name}_most"] if limit is None else limit
 
 
 DIGITS_MOST = 20  # of the largest 64-bit number

@@ -11,7 +11,10 @@
 #define NODE(field) offsetof(struct engine_node_report, field)
 #define COUNTER .show = show_counter, .store = store_counter, .place
 
-/* The kernel's (9.1), our own, and the kernel's counters (9.2). */
+/*
+ * The kernel's (9.1), our own, and the kernel's counters (9.2). Readers in Python have the table from
+ * tools/attributes.c.
+ */
 const struct attribute attributes[] = {
         {"slab_size", .show = show_number, .place = FIELD(size)},
         {"object_size", .show = show_number, .place = FIELD(object_size)},
@@ -40,12 +43,13 @@ const struct attribute attributes[] = {
         {"poison", .show = show_flag, .flag = SLAB_POISON},
         {"store_user", .show = show_flag, .flag = SLAB_STORE_USER},
         {"trace", .show = show_flag, .flag = SLAB_TRACE},
-        {"validate", .show = show_nothing, .store = store_validate},
-        {"shrink", .show = show_nothing, .store = store_shrink, .outside = true},
-        {"failslab", .show = show_failslab, .store = store_failslab, .outside = true},
+        {"validate", .show = show_nothing, .store = store_validate, .most = 1},
+        {"shrink", .show = show_nothing, .store = store_shrink, .most = 1, .outside = true},
+        {"failslab", .show = show_failslab, .store = store_failslab, .most = 1, .outside = true},
         {"remote_node_defrag_ratio", .show = show_defrag_ratio, .store = store_defrag_ratio,
+         .most = 100, .outside = true},
+        {"skip_kfence", .show = show_skip_kfence, .store = store_skip_kfence, .most = 1,
          .outside = true},
-        {"skip_kfence", .show = show_skip_kfence, .store = store_skip_kfence, .outside = true},
         {"engine", .show = show_engine},
         {"sheaf_capacity", .show = show_number, .store = store_sheaf_capacity,
          .place = FIELD(sheaf_capacity), .outside = true},

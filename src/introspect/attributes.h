@@ -19,7 +19,8 @@ struct attribute {
                      const char *value);
         size_t place; /* of a field in whatever show looks at; of a counter its number */
         slab_flags_t flag;
-        bool outside; /* other processes may ask for it to be changed (docs/attributes.md) */
+        uint64_t most; /* that may be written; 0: a number by the cache, or no number */
+        bool outside;  /* other processes may ask for it to be changed (docs/attributes.md) */
 };
 
 extern KMEM_HIDDEN const struct attribute attributes[];

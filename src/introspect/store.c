@@ -109,7 +109,7 @@ int store_defrag_ratio(const struct attribute *attribute, struct kmem_cache *cac
                        const char *value)
 {
         uint64_t percent;
-        int error = parse_number(value, 100, &percent);
+        int error = parse_number(value, attribute->most, &percent);
 
         if (!error)
                 store_relaxed(&cache->remote_node_defrag_ratio, (uint32_t)percent * 10);

@@ -4,14 +4,16 @@
 import mmap
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from kmem_command import ROOT
 from test_run import Result, assert_error, kmem_run, options_seen, shell
 
+from kmem.attribute_table import ATTRIBUTES, TABLE
 from kmem.attributes import (
-    COUNTERS,
     AttributeFormatError,
     Counter,
     CpuPartial,
@@ -65,6 +67,12 @@ def run_python(folder: Path, script: str, *options: str) -> SlabTree:
     tree = read_tree(folder)
     assert not tree.unknown
     return tree
+
+
+def test_table_is_the_librarys() -> None:
+    """If not: build/tools/attributes > python/kmem/attributes.csv"""
+    shown = subprocess.run([ROOT / "build/tools/attributes"], capture_output=True, check=True)
+    assert shown.stdout == TABLE.read_bytes()
 
 
 def test_option_names_this_process_only(tmp_path: Path) -> None:
@@ -165,7 +173,7 @@ def test_counters_are_there_where_they_count(tmp_path: Path) -> None:
         "counted.stats=1,counted.sheaf_capacity=0",
     )
     counted = tree["counted"].keys() - ROWS - OURS
-    assert counted <= set(COUNTERS.split())
+    assert counted == {name for name in ATTRIBUTES if ATTRIBUTES[name].format == "counter"}
     assert len(counted) == 26
     slabs = tree["counted"]["alloc_slab"]
     assert isinstance(slabs, Counter)
