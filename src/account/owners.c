@@ -84,7 +84,8 @@ bool owner_put(const struct kmem_cache *cache, const void *object, struct kmem_g
         return true;
 }
 
-struct kmem_group *owner_take(const struct kmem_cache *cache, const void *object)
+/* Clears and returns the owner of an object of this cache, NULL if it has none. */
+static struct kmem_group *owner_take(const struct kmem_cache *cache, const void *object)
 {
         uintptr_t *word = page_extra(address_page(object));
         struct kmem_group **entry = (struct kmem_group **)word;

@@ -41,8 +41,6 @@ static inline size_t exact_charge(size_t bytes)
 /* Notes the owner of an object that is handed out; false without memory for the vector. */
 KMEM_HIDDEN bool owner_put(const struct kmem_cache *cache, const void *object,
                            struct kmem_group *owner);
-/* Clears and returns the owner of an object of this cache, NULL if it has none. */
-KMEM_HIDDEN struct kmem_group *owner_take(const struct kmem_cache *cache, const void *object);
 
 /* Clears the owner of an object that is given back, and takes its charge back. */
 KMEM_HIDDEN void owner_forget(const struct kmem_cache *cache, const void *object);

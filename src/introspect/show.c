@@ -10,8 +10,6 @@
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 
-#include <string.h>
-
 void show_number(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
         const char *field = (const char *)cache + attribute->place;

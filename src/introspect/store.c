@@ -11,7 +11,6 @@
 #include "lang/number.h"
 
 #include <errno.h>
-#include <string.h>
 
 /*
  * A decimal number as the kernel reads it: a plus sign, digits, a newline, of which the digits

@@ -18,11 +18,6 @@ static inline void list_init(struct list *head)
         head->prev = head;
 }
 
-static inline bool list_empty(const struct list *head)
-{
-        return head->next == head;
-}
-
 static inline void list_add(struct list *node, struct list *head)
 {
         node->next = head->next;

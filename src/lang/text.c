@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "lang/text.h"
 
-#include "lang/bits.h"
 #include "lang/number.h"
 
 #include <string.h>

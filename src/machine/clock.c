@@ -5,8 +5,6 @@
 #include "machine/syscall.h"
 #include "machine/vdso.h"
 
-#include <stddef.h>
-
 typedef int clock_function(clockid_t clock, struct timespec *now);
 
 static clock_function *function; /* relaxed; NULL: not looked for yet */

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "machine/file.h"
 
-#include "lang/bits.h"
 #include "machine/syscall.h"
 
 #include <fcntl.h>

@@ -3,7 +3,6 @@
 #include "machine/stack.h"
 
 #include "lang/atomic.h"
-#include "lang/bits.h"
 #include "machine/system.h"
 
 #include <elf.h>

@@ -38,13 +38,6 @@ KMEM_HIDDEN int stack_walk(void **frames, int room) __attribute__((weak));
 enum { SYMBOL_BYTES = 192 };
 
 /*
- * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
- * symbol (addr2line takes that), or the address. Returns the length, cut to SYMBOL_BYTES - 1. It
- * asks the dynamic linker, whose lock comes before all of ours: no lock may be held.
- */
-KMEM_HIDDEN size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES]);
-
-/*
  * For texts that are made under a lock: this mark and the sixteen digits of an address stand where
  * its name belongs.
  */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #define _GNU_SOURCE
-#include "lang/bits.h"
 #include "lang/number.h"
 #include "machine/stack.h"
 #include "lang/text.h"
@@ -9,7 +8,12 @@
 #include <link.h>
 #include <string.h>
 
-size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
+/*
+ * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
+ * symbol (addr2line takes that), or the address. Returns the length, cut to SYMBOL_BYTES - 1. It
+ * asks the dynamic linker, whose lock comes before all of ours: no lock may be held.
+ */
+static size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
 {
         const ElfW(Sym) *symbol = NULL;
         const char *file;

@@ -48,7 +48,8 @@ static void huge_drop_changed(void)
         lock_drop(&huge_lock);
 }
 
-size_t victims_unmap(const struct huge_victims *victims)
+/* Without huge_lock. Returns the bytes given back. */
+static size_t victims_unmap(const struct huge_victims *victims)
 {
         size_t bytes = 0;
 

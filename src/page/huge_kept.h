@@ -27,8 +27,6 @@ KMEM_HIDDEN void kept_add_locked(void *start, size_t bytes, uint64_t now,
 KMEM_HIDDEN void kept_limit_locked(size_t bytes, struct huge_victims *victims);
 /* Makes victims of those that are due; UINT64_MAX: of all. */
 KMEM_HIDDEN void kept_expire_locked(uint64_t now, struct huge_victims *victims);
-/* Without huge_lock. Returns the bytes given back. */
-KMEM_HIDDEN size_t victims_unmap(const struct huge_victims *victims);
 
 /* Hints without the lock: bytes kept, and when the oldest is due (ms, UINT64_MAX for none). */
 KMEM_HIDDEN size_t kept_bytes(void);

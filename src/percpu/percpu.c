@@ -257,7 +257,8 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
  * the caller's from the replacement on, with whatever is in it by then. NULL if there is none, or
  * the pair has changed.
  */
-struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot, const struct pair *pair)
+static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
+                                const struct pair *pair)
 {
         struct pair alone = {.main = pair->main, .spare = &cold_sheaf};
 

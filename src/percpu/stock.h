@@ -43,8 +43,5 @@ KMEM_HIDDEN void put_away(struct kmem_cache *cache, struct slot *slot, struct sl
                           struct sheaf *sheaf);
 /* Makes the spare sheaf the main one and the other way round. */
 KMEM_HIDDEN bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair);
-/* Takes the spare out of a pair that has not changed; NULL if there is none. */
-KMEM_HIDDEN struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
-                                     const struct pair *pair);
 
 #endif

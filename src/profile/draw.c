@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "profile/draw.h"
 
-#include "lang/bits.h"
-
 /* In angle brackets, so that the simulator's is found where that comes first. */
 #include <lang/atomic.h>
 

@@ -2,7 +2,6 @@
 #include "profile/sample.h"
 
 #include "base/depot.h"
-#include "base/metadata.h"
 #include "machine/probe.h"
 #include "profile/draw.h"
 

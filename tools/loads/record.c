@@ -8,7 +8,6 @@
 #include "tools/trace/trace.h"
 #include "simulator/machine/state.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -4,7 +4,7 @@
  * frame's checksum is only known at its end, so counts are not believed before that: memory grows
  * with the data that is there.
  */
-#include "lang/checked.h"
+#include "tools/trace/checked.h"
 #include "tools/trace/format.h"
 
 #include <errno.h>

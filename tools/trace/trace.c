@@ -2,7 +2,7 @@
 /*
  * Traces in memory: room for columns, names, and what a trace can and cannot say.
  */
-#include "lang/checked.h"
+#include "tools/trace/checked.h"
 #include "lang/number.h"
 #include "tools/trace/format.h"
 

@@ -10,9 +10,6 @@
 #include "lang/text.h"
 #include "engines/debug/object.h"
 
-#include <stdarg.h>
-#include <string.h>
-
 enum { ENTRIES = 4096, CPU_WORDS = 1024 / 64 };
 
 struct entry {

@@ -8,8 +8,6 @@
 #include "machine/probe.h"
 #include "page/deferred.h"
 
-#include <string.h>
-
 /* The table of a new slab: every object free, ascending (S6-10). */
 static void table_fill(slab_entry *table, uint32_t objects)
 {

@@ -83,8 +83,4 @@ struct slub_counters {
         uint64_t cost[SLUB_TRANSITIONS][SLUB_COSTS];
 } __attribute__((aligned(64)));
 
-extern KMEM_HIDDEN const char *const slub_counter_names[SLUB_COUNTERS];
-/* "T2" and so on. */
-extern KMEM_HIDDEN const char *const slub_transition_names[SLUB_TRANSITIONS];
-
 #endif

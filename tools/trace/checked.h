@@ -2,8 +2,8 @@
 /*
  * Sizes that are computed of numbers which somebody else wrote: of a file, or of an argument.
  */
-#ifndef KMEM_LANG_CHECKED_H
-#define KMEM_LANG_CHECKED_H
+#ifndef KMEM_TOOLS_TRACE_CHECKED_H
+#define KMEM_TOOLS_TRACE_CHECKED_H
 
 #include <stdbool.h>
 #include <stdint.h>
