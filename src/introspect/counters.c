@@ -5,6 +5,8 @@
 #include "percpu/percpu.h"
 #include "engines/slub/slab.h"
 
+enum { TEXT_LEAST_BYTES = 64 };
+
 bool counters_are_on(const struct kmem_cache *cache)
 {
         return cache->counters_bytes != 0;
@@ -46,6 +48,46 @@ void counters_reset(struct kmem_cache *cache, enum slub_counter counter)
 
                 if (counters)
                         store_relaxed(&counters->event[counter], 0);
+        }
+}
+
+static void reset_costs(struct slub_counters *counters)
+{
+        for (unsigned int transition = 0; transition < SLUB_TRANSITIONS; transition++)
+                for (unsigned int cost = 0; cost < SLUB_COSTS; cost++)
+                        store_relaxed(&counters->cost[transition][cost], 0);
+}
+
+void counters_reset_all(struct kmem_cache *cache)
+{
+        for (unsigned int counter = 0; counter < SLUB_COUNTERS; counter++)
+                counters_reset(cache, (enum slub_counter)counter);
+        for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                struct slub_counters *counters = counters_at(cache, number);
+
+                if (counters)
+                        reset_costs(counters);
+        }
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                store_relaxed(&cache->node[node].shrinks, 0);
+}
+
+void counters_cost(struct kmem_cache *cache, enum slub_transition transition,
+                   uint64_t costs[SLUB_COSTS])
+{
+        for (unsigned int cost = 0; cost < SLUB_COSTS; cost++)
+                costs[cost] = 0;
+        for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                struct slub_counters *counters = counters_at(cache, number);
+
+                for (unsigned int cost = 0; counters && cost < SLUB_COSTS; cost++)
+                        costs[cost] += load_relaxed(&counters->cost[transition][cost]);
+        }
+        if (transition != SHRINK_NODE || !counters_are_on(cache))
+                return;
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                costs[COST_TIMES] += load_relaxed(&cache->node[node].shrinks);
+                costs[COST_LIST_LOCKS] += load_relaxed(&cache->node[node].shrinks);
         }
 }
 

@@ -16,6 +16,12 @@ KMEM_HIDDEN bool counters_are_on(const struct kmem_cache *cache);
 KMEM_HIDDEN uint64_t counters_sum(struct kmem_cache *cache, enum slub_counter counter);
 /* Sets a counter to 0 in every slot; increments that run at the same time may be lost. */
 KMEM_HIDDEN void counters_reset(struct kmem_cache *cache, enum slub_counter counter);
+/* All counters, and the costs of all transitions. */
+KMEM_HIDDEN void counters_reset_all(struct kmem_cache *cache);
+
+/* What a transition has cost so far: times, swaps, swaps under list_lock, list_lock taken. */
+KMEM_HIDDEN void counters_cost(struct kmem_cache *cache, enum slub_transition transition,
+                               uint64_t costs[SLUB_COSTS]);
 
 /*
  * Adds the texts of the attribute files, without a newline. "SUM C0=x C3=y" with

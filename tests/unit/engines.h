@@ -9,8 +9,8 @@
 #include "child.h"
 #include "skip.h"
 
-#include "heap/heap.h"
 #include "base/options.h"
+#include "process/start.h"
 
 static inline const struct engine *chosen_engine(void)
 {

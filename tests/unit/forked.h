@@ -9,6 +9,7 @@
 
 #include "heap/heap.h"
 #include "page/reclaim.h"
+#include "process/start.h"
 
 /*
  * For the child, first of all. If it starts a thread under qemu, the emulator ends it, because it

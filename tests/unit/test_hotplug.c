@@ -17,6 +17,7 @@
 #include "percpu/area.h"
 #include "percpu/barn.h"
 #include "engines/slub/order.h"
+#include "process/start.h"
 
 #include <pthread.h>
 #include <sched.h>

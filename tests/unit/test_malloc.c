@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "introspect/totals.h"
 #include "page/large.h"
+#include "process/fork.h"
 
 #include <dlfcn.h>
 #include <errno.h>

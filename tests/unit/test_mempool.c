@@ -9,6 +9,7 @@
 
 #include "heap/heap.h"
 #include "machine/event.h"
+#include "heap/pool_locks.h"
 #include "kmem.h"
 
 #include <errno.h>

@@ -8,6 +8,7 @@
 
 #include "heap/heap.h"
 #include "base/options.h"
+#include "process/start.h"
 
 #include <stdio.h>
 #include <stdlib.h>

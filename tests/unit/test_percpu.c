@@ -12,6 +12,7 @@
 #include "percpu/area.h"
 #include "percpu/barn.h"
 #include "percpu/percpu.h"
+#include "process/start.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -7,6 +7,7 @@
 #include "heap/heap.h"
 #include "base/options.h"
 #include "engines/slab/slab.h"
+#include "process/start.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include "heap/heap.h"
 #include "base/options.h"
 #include "engines/slub/slab.h"
+#include "process/start.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -24,6 +24,7 @@
  */
 #define _GNU_SOURCE
 #include "bench/cycles.h"
+#include "process/start.h"
 #include "tools/replay/heap.h"
 
 #include <pthread.h>
