@@ -77,7 +77,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         [
             "-lcmocka",
             *(f"-Wl,--wrap={call}" for call in ("rcu_wait", "rcu_poll_seldom", "metadata_alloc")),
-            *(f"-Wl,--wrap={call}" for call in ("kmem_cache_free_bulk", "lock_wait")),
+            *(f"-Wl,--wrap={call}" for call in ("blocks_free", "lock_wait")),
         ],
     ),
     "test_slab_tune": (

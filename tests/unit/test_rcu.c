@@ -521,21 +521,24 @@ static uint32_t free_stage;           /* 1: the next one to free waits; 2: it do
 static uint32_t frees_over;           /* what was taken out of the queue then is free */
 static _Thread_local bool in_barrier; /* of the thread that calls the barrier */
 
-void __real_kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
-void __wrap_kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
+void __real_blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
+                        unsigned int pushed, const char *call, const void *site);
+void __wrap_blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
+                        unsigned int pushed, const char *call, const void *site);
 void __real_lock_wait(struct lock *lock);
 void __wrap_lock_wait(struct lock *lock);
 
-void __wrap_kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
+void __wrap_blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
+                        unsigned int pushed, const char *call, const void *site)
 {
         uint32_t expected = 1;
 
-        if (cache || !compare_swap(&free_stage, &expected, 2)) {
-                __real_kmem_cache_free_bulk(cache, count, objects);
+        if (!compare_swap(&free_stage, &expected, 2)) {
+                __real_blocks_free(count, objects, entry, run, pushed, call, site);
                 return;
         }
         wait_until(load_acquire(&free_stage) == 3);
-        __real_kmem_cache_free_bulk(cache, count, objects);
+        __real_blocks_free(count, objects, entry, run, pushed, call, site);
         store_release(&frees_over, 1);
 }
 

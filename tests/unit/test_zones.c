@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "page/purge.h"
 #include "page/zone.h"
+#include "machine/system.h"
 #include "page_model.h"
 #include "random.h"
 #include "system_wrap.h"
@@ -84,7 +85,7 @@ static void start(unsigned int nodes, size_t chunks_a_node)
         system_wrap_allow_all();
         memset(&bind, 0, sizeof(bind));
         options.purge_delay = 100;
-        options.numa_fake = nodes;
+        system_nodes_init(false, nodes);
         options.node_limit = chunks_a_node * CHUNK_BYTES;
         here = 0;
         assert_true(heap_renew(HEAP_BYTES));
