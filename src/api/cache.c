@@ -5,6 +5,7 @@
 #include "api/owner.h"
 #include "heap/rcu.h"
 
+#include "engines/debug/debug.h"
 #include "heap/accounted.h"
 #include "machine/message.h"
 #include "base/rcu.h"
@@ -83,7 +84,7 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
                 check_usercopy(name, size, &args);
                 error = ENOMEM;
                 if (heap_ready()) {
-                        if (flags & CACHE_DEBUG_FLAGS)
+                        if (flags & debug_flags_all)
                                 stack_prepare();
                         lock_take(&cache_mutex);
                         percpu_follow_cpus_seldom();

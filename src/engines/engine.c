@@ -32,3 +32,9 @@ void engine_bad_free(const struct kmem_cache *cache, const void *object, const c
                 message_fatal("free of %p to cache \"%s\": it %s", object, cache->name, wrong);
         message("free of %p to cache \"%s\": it %s; ignored", object, cache->name, wrong);
 }
+
+void engine_report_leaked(const struct kmem_cache *cache, uint64_t inuse, uint64_t slabs)
+{
+        message("kmem_cache_destroy %s: Slab cache still has objects: %lu in %lu slabs, leaked",
+                cache->name, (unsigned long)inuse, (unsigned long)slabs);
+}

@@ -173,7 +173,6 @@ struct kmem_cache {
         bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;  /* slabs on them are frozen */
-        bool debug;           /* any of F, Z, P, U, T: nothing is kept for a CPU (S10-01) */
         bool poisons_objects; /* SLAB_POISON reaches the objects themselves (S4-02) */
         uint32_t cpu_partial; /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
@@ -288,6 +287,9 @@ enum engine_caching {
         CACHING_NONE,    /* nothing: every call goes to the back end */
 };
 
+/* Those that users choose from, in the order of option engine's values. */
+enum engine_number { ENGINE_SLUB, ENGINE_SLOB, ENGINE_SLAB };
+
 /*
  * Operations of a back end. @slot belongs to the cache; NULL is not allowed. All may take and
  * drop the slot cache lock and the locks below it; none may be called with one of those held.
@@ -295,7 +297,13 @@ enum engine_caching {
 struct engine {
         const char *name;
         const char *title; /* the name as the kernel's messages have it */
+        /* What users know it as, and what merging goes by: debug caches are caches of slub. */
+        enum engine_number number;
         enum engine_caching caching;
+        /* Samples of a heap profile may be handed out in place of its objects (percpu/marks.h). */
+        bool samples;
+        /* A slab that ends may be reported on, for which the reclaim thread is not fit. */
+        bool checks_at_end;
         /*
          * NULL if each cache has pages of its own. Else the caches of the back end share their
          * pages: this record stands in the page map for all of them, and given to `give` it
@@ -304,7 +312,8 @@ struct engine {
         struct kmem_cache *shared;
         /*
          * Computes layout and defaults from object_size, align and flags; with CACHING_ARRAY also
-         * sheaf_capacity. Returns 0 or an errno.
+         * sheaf_capacity. It may leave the cache to another back end, which is the cache's engine
+         * then. Returns 0 or an errno.
          */
         int (*setup)(struct kmem_cache *cache);
         /*
@@ -332,7 +341,7 @@ struct engine {
          */
         void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                      unsigned int count);
-        bool finds_foreign; /* but not with debug */
+        bool finds_foreign;
         /*
          * Only where kmalloc and malloc get blocks of exact sizes, else NULL: memory for @size
          * bytes (not 0), counted as an object of @cache, the cache of a size class. @align is a
@@ -383,19 +392,42 @@ struct engine {
                             struct engine_report *report);
         /* Whether @address is the start of an object of this cache. */
         bool (*is_object)(const struct kmem_cache *cache, const void *address);
+        /*
+         * Only where objects are checked, else NULL. The size that was asked for of an object, if it
+         * is kept, else object_size; and whoever holds an object tells a size, keeping its first bytes.
+         */
+        uint32_t (*request)(const struct kmem_cache *cache, const void *object);
+        void (*set_request)(struct kmem_cache *cache, void *object, size_t bytes);
+        /* With it: says, if that is known, who took an object that is freed to another cache (S8-42). */
+        void (*report_stranger)(struct kmem_cache *cache, void *object);
+        /* With it: checks all slabs that are on lists (S10-30); returns their number. */
+        uint64_t (*validate)(struct kmem_cache *cache);
+        /* With it: reports and repairs so far (10.5). */
+        uint64_t (*errors)(const struct kmem_cache *cache);
+        /*
+         * With it: who took the objects in use, or with @of_free who gave them back before (S9-01),
+         * of a cache with SLAB_STORE_USER. The text has marks where names of functions belong
+         * (machine/stack.h); as much as fits into @bytes once they are named. Returns its length.
+         */
+        size_t (*traces)(struct kmem_cache *cache, bool of_free, char *text, size_t bytes);
 };
 
 extern KMEM_HIDDEN const struct engine slub_engine;
+/* Of caches of slub with any of F, Z, P, U, T (S10-01). */
+extern KMEM_HIDDEN const struct engine debug_engine;
 extern KMEM_HIDDEN const struct engine slob_engine;
 
 /* The one lock of the slob back end (S7-03), here for fork. */
 extern KMEM_HIDDEN struct lock slob_lock;
 extern KMEM_HIDDEN const struct engine slab_engine;
 
-/* In the order of option engine's values. */
 static inline const struct engine *engine_by_number(uint64_t number)
 {
-        static const struct engine *const engines[] = {&slub_engine, &slob_engine, &slab_engine};
+        static const struct engine *const engines[] = {
+                [ENGINE_SLUB] = &slub_engine,
+                [ENGINE_SLOB] = &slob_engine,
+                [ENGINE_SLAB] = &slab_engine,
+        };
 
         return engines[number];
 }
@@ -407,6 +439,9 @@ KMEM_HIDDEN uint32_t engine_align(const struct kmem_cache *cache);
 /* Reports an object that cannot be given back, as option bad_free says. */
 KMEM_HIDDEN void engine_bad_free(const struct kmem_cache *cache, const void *object,
                                  const char *wrong);
+/* Says at the end of a cache how many objects are still in use, in slabs that stay (S8-08). */
+KMEM_HIDDEN void engine_report_leaked(const struct kmem_cache *cache, uint64_t inuse,
+                                      uint64_t slabs);
 /*
  * percpu/stock.c: an object that was freed to @cache, but in the page map is another cache's, goes to
  * that one, with a message (S8-42). No lock may be held.

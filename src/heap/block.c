@@ -8,7 +8,6 @@
 #include "heap/accounted.h"
 #include "machine/message.h"
 #include "base/options.h"
-#include "engines/debug/debug.h"
 #include "page/large.h"
 #include "percpu/figures.h"
 #include "percpu/handed.h"
@@ -36,8 +35,8 @@ static size_t exact_align(enum class_table table)
 /* The same object, and a debug cache knows now how much of it was asked for. */
 static inline void *with_request(struct kmem_cache *cache, void *object, size_t size)
 {
-        if (unlikely(cache->debug) && object)
-                debug_set_request(cache, object, size);
+        if (unlikely(cache->engine->set_request) && object)
+                cache->engine->set_request(cache, object, size);
         return object;
 }
 
@@ -171,7 +170,8 @@ size_t block_request(const void *block)
 {
         const struct kmem_cache *cache = cache_of(block);
 
-        return cache && unlikely(cache->debug) ? debug_request(cache, block) : block_bytes(block);
+        return cache && unlikely(cache->engine->request) ? cache->engine->request(cache, block)
+                                                         : block_bytes(block);
 }
 
 size_t block_usable_bytes(const void *block)
@@ -282,7 +282,7 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
                             const void *site)
 {
         const struct kmem_cache *cache = cache_of(block);
-        bool with_room = table == CLASS_MALLOC && size > old && cache && !cache->debug;
+        bool with_room = table == CLASS_MALLOC && size > old && cache && !cache->engine->request;
         size_t wanted =
                 with_room && !is_recording() ? size_to_move_to(old, size, class_bytes_max()) : size;
         void *moved = block_alloc(table, wanted, false, site);

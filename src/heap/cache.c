@@ -38,11 +38,20 @@ static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
         return flags & SLAB_ENGINE_SLOB ? &slob_engine : &slub_engine;
 }
 
-/* With what option debug adds; only engine slub has debugging (S4-41, S8-05). */
-static slab_flags_t effective_flags(const char *name, const struct engine *engine,
-                                    slab_flags_t flags)
+/*
+ * Engine and flags, with what option debug adds: only engine slub has debugging (S4-41, S8-05), and
+ * another back end for it.
+ */
+static void choose_engine(struct kmem_cache *cache, const char *name, slab_flags_t flags)
 {
-        return engine == &slub_engine ? debug_flags(name, flags) : flags & ~CACHE_DEBUG_FLAGS;
+        cache->engine = chosen_engine(name, flags);
+        if (cache->engine != &slub_engine) {
+                cache->flags = flags & ~debug_flags_all;
+                return;
+        }
+        cache->flags = debug_flags(name, flags);
+        if (cache->flags & debug_flags_all)
+                cache->engine = &debug_engine;
 }
 
 static uint64_t births; /* under cache_mutex */
@@ -92,8 +101,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->ctor = args->ctor;
         cache->useroffset = args->usersize ? args->useroffset : 0;
         cache->usersize = args->usersize;
-        cache->engine = chosen_engine(cache->name, flags);
-        cache->flags = effective_flags(cache->name, cache->engine, flags);
+        choose_engine(cache, cache->name, flags);
         cache->free_pointer =
                 args->use_freeptr_offset ? args->freeptr_offset : FREE_POINTER_ANYWHERE;
         cache->failslab = debug_marks_failslab(cache->name, flags);
@@ -104,7 +112,8 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         if (!error)
                 error = cache->engine->setup(cache);
         if (!error) {
-                if (!cache->debug && !cache->engine->block_bytes && !cache_is_checked(cache))
+                if (!cache->engine->request && !cache->engine->block_bytes &&
+                    !cache_is_checked(cache))
                         cache->usable_bytes = size;
                 error = percpu_setup(cache);
                 if (error)
@@ -135,25 +144,24 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
                                                 slab_flags_t flags)
 {
         struct kmem_cache probe = {
-                .engine = chosen_engine(name, flags),
                 .object_size = size,
                 .align = args->align,
-                .free_pointer = FREE_POINTER_ANYWHERE,
                 .ctor = args->ctor,
                 .usersize = args->usersize,
                 .failslab = debug_marks_failslab(name, flags),
         };
         struct list *node;
 
-        probe.flags = effective_flags(name, probe.engine, flags);
+        choose_engine(&probe, name, flags);
+        probe.align = engine_align(&probe);
         /* What was asked for keeps caches apart also on an engine that does nothing about it. */
-        if (flags & never_merge || !cache_is_mergeable(&probe) || slub_engine.setup(&probe))
+        if (flags & never_merge || !cache_is_mergeable(&probe))
                 return NULL;
         for (node = cache_list.prev; node != &cache_list; node = node->prev) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
                 uint32_t rounded = (uint32_t)round_up(round_up(size, sizeof(void *)), probe.align);
 
-                if (!cache_is_mergeable(cache) || cache->engine != probe.engine)
+                if (!cache_is_mergeable(cache) || cache->engine->number != probe.engine->number)
                         continue;
                 if ((cache->flags ^ flags) & merge_same)
                         continue;

@@ -32,8 +32,6 @@ static inline bool heap_is_up(void)
 extern KMEM_HIDDEN struct list cache_list; /* newest first; under cache_mutex */
 
 #define CACHE_ENGINE_FLAGS (SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB)
-#define CACHE_DEBUG_FLAGS                                                                          \
-        (SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE)
 
 /*
  * A cache with checked arguments, or an older one that it is merged with, whose references count it;

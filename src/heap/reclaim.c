@@ -84,8 +84,8 @@ static enum step cache_step_locked(struct kmem_cache *cache, uint64_t now_ms)
         size_t bytes = 0;
 
         debug_check(lock_is_held(&cache_mutex));
-        /* A slab that ends is checked, and the thread that this may be cannot report what is wrong. */
-        if (cache->debug)
+        /* The thread that this may be cannot report what is wrong. */
+        if (cache->engine->checks_at_end)
                 return STEP_DONE;
         if (activity != quiet->activity) {
                 *quiet = (struct cache_quiet){.activity = activity, .since_ms = now_ms};

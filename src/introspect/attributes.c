@@ -110,8 +110,8 @@ bool attribute_exists(const struct attribute *attribute, const struct kmem_cache
         if (attribute->show == show_counter)
                 return counters_are_on(cache);
         if (attribute->show == show_traces)
-                return cache->debug && cache->flags & SLAB_STORE_USER;
-        return attribute->show != show_errors || cache->debug;
+                return cache->engine->traces && cache->flags & SLAB_STORE_USER;
+        return attribute->show != show_errors || cache->engine->errors;
 }
 
 size_t attribute_show_locked(const struct attribute *attribute, struct kmem_cache *cache,

@@ -6,7 +6,6 @@
 
 #include "machine/stack.h"
 #include "lang/text.h"
-#include "engines/debug/traces.h"
 #include "introspect/counters.h"
 #include "introspect/totals.h"
 
@@ -130,10 +129,10 @@ void show_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
 /* S9-01 */
 void show_traces(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        text->used = debug_traces(cache, attribute->place, text->start, text->room);
+        text->used = cache->engine->traces(cache, attribute->place, text->start, text->room);
 }
 
 void show_errors(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
-        text_add(text, "%lu", (unsigned long)load_relaxed(&cache->debug_errors));
+        text_add(text, "%lu", (unsigned long)cache->engine->errors(cache));
 }

@@ -4,7 +4,6 @@
  */
 #include "introspect/attributes.h"
 
-#include "engines/debug/debug.h"
 #include "introspect/counters.h"
 #include "engines/slub/slab.h"
 #include "heap/failslab.h"
@@ -46,7 +45,7 @@ int store_min_partial(const struct attribute *attribute, struct kmem_cache *cach
 
         if (error)
                 return error;
-        if (slabs && cache->engine != &slub_engine)
+        if (slabs && cache->engine->number != ENGINE_SLUB)
                 return EINVAL;
         store_relaxed(&cache->min_partial, slabs);
         return 0;
@@ -74,9 +73,9 @@ int store_validate(const struct attribute *attribute, struct kmem_cache *cache, 
 {
         bool on;
 
-        if (parse_switch(value, &on) || !on || !cache->debug)
+        if (parse_switch(value, &on) || !on || !cache->engine->validate)
                 return EINVAL;
-        debug_validate(cache);
+        cache->engine->validate(cache);
         return 0;
 }
 
@@ -132,7 +131,7 @@ int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
 
 /*
  * Ours. In engine slab the capacity is the tunable limit, which stands for other figures too, and
- * slob has none.
+ * slob has none. Debug caches have none either, and no room for any.
  */
 int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *cache,
                          const char *value)
@@ -142,11 +141,12 @@ int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *c
 
         if (error)
                 return error;
-        if (cache->engine->caching != CACHING_SHEAVES)
+        if (cache->engine->number != ENGINE_SLUB)
                 return objects == cache->sheaf_capacity ? 0 : EINVAL;
         if (objects > cache->sheaf_room)
                 return ERANGE;
-        percpu_change_capacity(cache, (uint32_t)objects);
+        if (cache->engine->caching == CACHING_SHEAVES)
+                percpu_change_capacity(cache, (uint32_t)objects);
         return 0;
 }
 

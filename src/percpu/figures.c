@@ -29,11 +29,11 @@ void figures_drop_cache(struct kmem_cache *cache)
 
 static void show_limits(const struct kmem_cache *cache, struct registry_cache *figures)
 {
-        bool has_slabs_of_cpus = cache->engine == &slub_engine;
+        bool keeps_empty_slabs = cache->engine->number == ENGINE_SLUB;
         bool has_sheaves = cache->engine->caching == CACHING_SHEAVES;
 
         store_relaxed(&figures->cpu_partial_most, cache->has_cpu_partial ? UINT32_MAX : 0);
-        store_relaxed(&figures->min_partial_most, has_slabs_of_cpus ? UINT64_MAX : 0);
+        store_relaxed(&figures->min_partial_most, keeps_empty_slabs ? UINT64_MAX : 0);
         store_relaxed(&figures->sheaf_capacity_most,
                       has_sheaves ? cache->sheaf_room : load_relaxed(&cache->sheaf_capacity));
 }
@@ -44,10 +44,9 @@ static void show_nodes(struct kmem_cache *cache)
         struct engine_report report = {0};
 
         cache->engine->report(cache, &report);
-        for (unsigned int node = 0; cache->engine == &slub_engine && node < system_nodes();
-             node++) {
+        for (unsigned int node = 0; cache->engine->number == ENGINE_SLUB && node < system_nodes();
+             node++)
                 node_show_slabs(&cache->node[node]);
-        }
 }
 
 void figures_show_cache(struct kmem_cache *cache)

@@ -25,8 +25,7 @@
 /* Whether the objects of a cache, which its engine has set up, have marks. */
 static inline bool cache_is_checked(const struct kmem_cache *cache)
 {
-        return unlikely(options.check == CHECK_SHEAF) && !cache->debug &&
-               cache->engine->caching != CACHING_NONE;
+        return unlikely(options.check == CHECK_SHEAF) && cache->engine->caching != CACHING_NONE;
 }
 
 /* All three: @object is an address in the heap. */

@@ -32,7 +32,7 @@ static bool may_have_owners(const struct kmem_cache *cache)
  */
 static bool can_sample(const struct kmem_cache *cache)
 {
-        return cache->engine == &slub_engine && !cache->debug && !may_have_owners(cache) &&
+        return cache->engine->samples && !may_have_owners(cache) &&
                !(cache->flags & SLAB_TYPESAFE_BY_RCU) && cache->size <= SAMPLE_BYTES_MAX &&
                !load_relaxed(&cache->skip_kfence);
 }

@@ -123,7 +123,7 @@ int percpu_setup(struct kmem_cache *cache)
         cache->barn = barns_new();
         if (!cache->barn)
                 return ENOMEM;
-        if (cache->engine->caching == CACHING_NONE || cache->debug) {
+        if (cache->engine->caching == CACHING_NONE) {
                 capacity = 0;
         } else if (cache->engine->caching == CACHING_SHEAVES) {
                 uint32_t usual = default_capacity(cache);
@@ -416,8 +416,7 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
         struct slot_cache *record;
         struct slot *slot;
 
-        /* A debug cache has no sheaves to serve it from. */
-        if (node == (int)system_current_node() && !cache->debug)
+        if (node == (int)system_current_node() && cache->engine->caching != CACHING_NONE)
                 object = percpu_alloc(cache);
         /* A sample is of no node. */
         if (object && (in_sample_region(object) || cache->engine->node_of(cache, object) == node))

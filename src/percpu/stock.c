@@ -5,7 +5,6 @@
 #include "machine/message.h"
 #include "base/options.h"
 #include "machine/probe.h"
-#include "engines/debug/debug.h"
 #include "percpu/marks.h"
 #include "percpu/percpu.h"
 
@@ -58,8 +57,8 @@ void report_stranger(const struct kmem_cache *cache, struct kmem_cache *own, voi
 {
         message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,
                 object, own->name);
-        if (own->debug)
-                debug_report_stranger(own, object);
+        if (own->engine->report_stranger)
+                own->engine->report_stranger(own, object);
 }
 
 void object_give_to_own(struct kmem_cache *cache, void *object)
@@ -112,7 +111,7 @@ unsigned int objects_keep_own(struct kmem_cache *cache, void **objects, unsigned
 void objects_give(struct kmem_cache *cache, struct slot_cache *record, void **objects,
                   unsigned int count)
 {
-        if (!cache->engine->finds_foreign || cache->debug)
+        if (!cache->engine->finds_foreign)
                 count = objects_keep_own(cache, objects, count);
         if (count)
                 cache->engine->give(cache, &record->engine, objects, count);

@@ -742,7 +742,7 @@ static void child_debug_costs(void)
 
         start(16, 2);
         cache = kmem_cache_create("costs", PAGE_SIZE / 20, 0, 0, NULL);
-        check(cache->debug);
+        check(cache->engine == &debug_engine);
         kmem_cache_free(cache, kmem_cache_alloc(cache, 0));
         for (unsigned int number = 0; number < slots_made_count(); number++)
                 if (slot_peek(slot_made(number), cache_index(cache)))

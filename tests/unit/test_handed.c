@@ -26,7 +26,7 @@ static void begin(void (*ctor)(void *object))
 {
         cache = kmem_cache_create("handed", 64, 0, 0, ctor);
         check(cache != NULL);
-        check(cache_is_checked(cache) == (cache->engine->caching != CACHING_NONE && !cache->debug));
+        check(cache_is_checked(cache) == (cache->engine->caching != CACHING_NONE));
 }
 
 static void take(unsigned int from, unsigned int to)

@@ -215,7 +215,8 @@ static void default_capacities(void **state)
         skip_unless_engine(slub_engine); /* engine slab has S6-51 */
         for (uint32_t size = 8; size <= 100000; size += size / 8 * 8) {
                 begin("percpu", size);
-                if (!options_for_cache("percpu", OPTION_SHEAF_CAPACITY, &set) && !cache->debug) {
+                if (!options_for_cache("percpu", OPTION_SHEAF_CAPACITY, &set) &&
+                    cache->engine->caching != CACHING_NONE) {
                         check(cache->sheaf_capacity <= last);
                         last = cache->sheaf_capacity;
                         check(!last || is_power_of_two(last + 2));

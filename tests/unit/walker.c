@@ -126,8 +126,8 @@ static uint32_t list_length(const struct kmem_cache *cache, const struct page *s
         uint32_t length = 0;
 
         for (uint32_t index = head; index != INDEX_END;
-             index = cache->debug ? debug_next(cache, slab, index)
-                                  : slab_next(slab, objects, index)) {
+             index = cache->engine == &debug_engine ? debug_next(cache, slab, index)
+                                                    : slab_next(slab, objects, index)) {
                 ensure(index < objects, slab);
                 ensure(length < objects, slab); /* no cycle */
                 length++;
@@ -171,7 +171,8 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
                 ensure(listed > 0, slab); /* S1-74 */
         if (place == PLACE_NONE || place == PLACE_NODE_FULL)
                 ensure(listed == 0, slab); /* FULL, else it is lost: S1-75 */
-        if (cache->debug) /* nothing is kept for a CPU, and all slabs are on lists (S10-01) */
+        /* Nothing is kept for a CPU, and all slabs are on lists (S10-01). */
+        if (cache->engine == &debug_engine)
                 ensure(place == PLACE_NODE_PARTIAL || place == PLACE_NODE_FULL, slab);
         else
                 ensure(place != PLACE_NODE_FULL, slab);
@@ -207,7 +208,7 @@ static void find_places(void)
         for (uint32_t index = 1; index < slots_index_end(); index++) {
                 const struct kmem_cache *cache = caches_by_index[index];
 
-                if (!cache || cache->engine != &slub_engine)
+                if (!cache || cache->engine->number != ENGINE_SLUB)
                         continue;
                 for (unsigned int node = 0; node < system_nodes(); node++)
                         visit_node(cache, node);
@@ -322,7 +323,7 @@ void walk_heap(const struct kmem_cache *cache, struct walk_counts *counts)
                 number += (uint32_t)pages_of_slab(owner, page->order) - 1;
                 if (owner->engine->shared)
                         continue; /* slob's pages are no slabs of a cache */
-                if (owner->engine == &slub_engine) {
+                if (owner->engine->number == ENGINE_SLUB) {
                         visit_slab(owner, page, !cache || owner == cache ? counts : &others);
                         objects[cache_index(owner)] += slab_objects(page);
                 } else {

@@ -92,9 +92,9 @@ static void read_cache(struct kmem_cache *cache, struct cache_figures *figures)
 
         *figures = (struct cache_figures){0};
         cache_total(cache, &figures->totals);
-        if (cache->engine == &slub_engine) {
+        if (cache->engine->number == ENGINE_SLUB) {
                 count_slub(cache, states);
-        } else if (cache->engine == &slab_engine) {
+        } else if (cache->engine->number == ENGINE_SLAB) {
                 states->partial = figures->totals.nodes.partial_slabs;
                 states->empty = figures->totals.report.free_slabs;
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Debug caches of engine slub: caches with any of F, Z, P, U, T (S10-01).
+ * Debug caches: caches of engine slub with any of F, Z, P, U, T (S10-01), which have a back end of their
+ * own. Its slabs and node lists are slub's, which knows nothing of it.
  *
  * Nothing of theirs is kept for a CPU: no sheaf, no CPU slab, no CPU partial list. Their pairs stay
  * cold, so each call comes to the back end, which takes one object from a slab of the node's
@@ -23,28 +24,31 @@
 #define KMEM_ENGINES_DEBUG_DEBUG_H
 
 #include "engines/engine.h"
+#include "kmem.h"
 
-struct page;
+/* A cache of slub with any of these is a debug cache. */
+static const uint32_t debug_flags_all =
+        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
 
 /* flags.c: @flags with those that option debug gives a cache of this name (S9-20 to S9-22). */
 KMEM_HIDDEN uint32_t debug_flags(const char *name, uint32_t flags);
 /* Whether option debug asks for the mark of fault injection. */
 KMEM_HIDDEN bool debug_marks_failslab(const char *name, uint32_t flags);
 
-/* layout.c: the stride, with all that lies around an object, of a debug cache (4.1). */
-KMEM_HIDDEN uint32_t debug_layout(struct kmem_cache *cache);
-
-/* slab.c: makes the objects and the free list of a new slab that nobody else knows. */
-KMEM_HIDDEN void debug_setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t objects);
-/* Before the pages of an empty slab go: its objects are checked a last time (S1-59). */
-KMEM_HIDDEN void debug_release_slab(struct kmem_cache *cache, struct page *slab);
-/* The free object behind one on the list, INDEX_END at the end; for tests. */
+/* slab.c: the free object behind one on the list, INDEX_END at the end; for tests. */
 KMEM_HIDDEN uint32_t debug_next(const struct kmem_cache *cache, const struct page *slab,
                                 uint32_t index);
 
+/*
+ * layout.c: all that lies around an object (4.1). A cache that letter O leaves without any of the flags
+ * becomes one of slub_engine.
+ */
+KMEM_HIDDEN int debug_setup(struct kmem_cache *cache);
+
 /* take.c, give.c: operations of the engine. Objects move one by one. */
 KMEM_HIDDEN unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot,
-                                    void **objects, unsigned int count, int node);
+                                    void **objects, unsigned int count);
+KMEM_HIDDEN void *debug_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
 KMEM_HIDDEN void debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                             unsigned int count);
 
@@ -56,9 +60,6 @@ KMEM_HIDDEN bool debug_has_request(const struct kmem_cache *cache);
 KMEM_HIDDEN uint32_t debug_request(const struct kmem_cache *cache, const void *object);
 /* By whoever holds the object, which keeps its first bytes. */
 KMEM_HIDDEN void debug_set_request(struct kmem_cache *cache, void *object, size_t bytes);
-
-/* report.c: flag U: says who took an object that is about to be freed to another cache (S8-42). */
-KMEM_HIDDEN void debug_report_stranger(struct kmem_cache *cache, void *object);
 
 /* validate.c: checks all slabs that are on lists (S10-30); returns their number. */
 KMEM_HIDDEN uint64_t debug_validate(struct kmem_cache *cache);

@@ -117,7 +117,7 @@ static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *o
         count_cost(slot, DEBUG_CALL, &cost);
         if (ends) {
                 count_event(slot, FREE_SLAB);
-                slab_discard(cache, slab);
+                slabs_check_and_end(cache, page_number(slab));
         }
         report_send(&report);
         if (!checks && wrong)

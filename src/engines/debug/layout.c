@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "engines/debug/object.h"
 
+#include "base/options.h"
+
+#include <errno.h>
+
 /*
  * The free pointer lies outside the object wherever the content of a free object matters, or the
  * object has no room for it; else near its middle, away from overflows of its neighbours (S4-05).
@@ -17,7 +21,8 @@ static bool needs_free_pointer_outside(const struct kmem_cache *cache)
                 (place + DEBUG_WORD > cache->object_size || debug_has_request(cache)));
 }
 
-uint32_t debug_layout(struct kmem_cache *cache)
+/* The stride. */
+static uint32_t lay_out(struct kmem_cache *cache)
 {
         uint32_t size = (uint32_t)round_up(cache->object_size, DEBUG_WORD);
 
@@ -38,4 +43,32 @@ uint32_t debug_layout(struct kmem_cache *cache)
                 size += DEBUG_WORD + cache->red_left_pad;
         }
         return (uint32_t)round_up(size, cache->align);
+}
+
+/* Letter O, given for any cache: nobody gets larger slabs for what debugging stores (S9-23). */
+static bool must_give_up(const struct kmem_cache *cache, uint32_t size)
+{
+        return options_given(OPTION_DEBUG) & DEBUG_KEEP_ORDER &&
+               get_order(size) > get_order(cache->object_size);
+}
+
+int debug_setup(struct kmem_cache *cache)
+{
+        uint32_t free_pointer = cache->free_pointer;
+        uint32_t size;
+
+        cache->align = engine_align(cache);
+        if (cache->object_size > order_bytes(ORDER_MAX))
+                return EINVAL;
+        size = lay_out(cache);
+        if (must_give_up(cache, size)) {
+                cache->flags &= ~(SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER);
+                cache->free_pointer = free_pointer;
+                size = lay_out(cache);
+        }
+        if (!(cache->flags & debug_flags_all)) {
+                cache->engine = &slub_engine;
+                return slub_setup(cache);
+        }
+        return slub_lay_out(cache, size, false);
 }

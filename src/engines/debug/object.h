@@ -147,6 +147,13 @@ KMEM_HIDDEN bool bytes_check(struct debug_report *report, struct page *slab, voi
 
 /* slab.c */
 
+/* A new slab with its objects and free list, which nobody else knows or counts; NULL without memory. */
+KMEM_HIDDEN struct page *slab_make_new(struct kmem_cache *cache, int node);
+/*
+ * Ends empty slabs, linked through next, that are not counted any more. With flag F their objects are
+ * checked a last time (S1-59).
+ */
+KMEM_HIDDEN void slabs_check_and_end(struct kmem_cache *cache, uint32_t chain);
 /* Whether a slab may be worked on: not DISABLED. Its tail is checked and restored. */
 KMEM_HIDDEN bool slab_check(struct debug_report *report, struct page *slab);
 /* Follows the free list and corrects list and count (S10-11). */

@@ -207,6 +207,11 @@ void report_count(struct debug_report *report)
         add_relaxed(&report->cache->debug_errors, 1);
 }
 
+uint64_t debug_errors(const struct kmem_cache *cache)
+{
+        return load_relaxed(&cache->debug_errors);
+}
+
 static void add_all(struct debug_report *report, struct page *slab, void *object)
 {
         report_add(report,

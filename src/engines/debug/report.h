@@ -62,4 +62,8 @@ KMEM_HIDDEN void report_trace(struct debug_report *report, struct page *slab, vo
 /* Flag U: who took and gave back the object. */
 KMEM_HIDDEN void report_add_tracks(struct debug_report *report, void *object);
 
+/* Operations of the engine. */
+KMEM_HIDDEN void debug_report_stranger(struct kmem_cache *cache, void *object);
+KMEM_HIDDEN uint64_t debug_errors(const struct kmem_cache *cache);
+
 #endif

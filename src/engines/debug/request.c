@@ -5,7 +5,7 @@
 
 bool debug_has_request(const struct kmem_cache *cache)
 {
-        return cache->debug && has_flag(cache, SLAB_STORE_USER) && has_flag(cache, SLAB_KMALLOC);
+        return has_flag(cache, SLAB_STORE_USER) && has_flag(cache, SLAB_KMALLOC);
 }
 
 /* A write far beyond the object may have changed the word: nothing above the object's size counts. */

@@ -6,8 +6,13 @@
 
 #include <string.h>
 
-void debug_setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t objects)
+/* Constructors last: a red zone or poison would change what they write. */
+static void setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t objects)
 {
+        struct slab_state state = state_read(slab);
+
+        state.head = 0;
+        state_write(slab, state);
         /* What nothing else is written to stays so: padding, filler, the tail (S4-11). */
         if (has_flag(cache, SLAB_POISON))
                 memset(page_address(slab), POISON_INUSE, order_bytes(slab->order));
@@ -24,6 +29,15 @@ void debug_setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t obje
                 if (debug_has_request(cache))
                         *request_place(cache, object) = cache->object_size;
         }
+        for (uint32_t index = 0; cache->ctor && index < objects; index++)
+                cache->ctor(slab_object(cache, slab, index));
+}
+
+struct page *slab_make_new(struct kmem_cache *cache, int node)
+{
+        unsigned int count = 1;
+
+        return slabs_make(cache, node, &count, setup_slab);
 }
 
 uint32_t debug_next(const struct kmem_cache *cache, const struct page *slab, uint32_t index)
@@ -94,16 +108,22 @@ void slab_check_list(struct debug_report *report, struct page *slab)
         report_fix(report, "Object count adjusted");
 }
 
-void debug_release_slab(struct kmem_cache *cache, struct page *slab)
+static void check_last_time(struct kmem_cache *cache, struct page *slab)
 {
         uint32_t objects = slab_objects(slab);
         struct debug_report report;
 
-        if (!has_flag(cache, SLAB_CONSISTENCY_CHECKS))
-                return;
         report_begin(&report, cache);
         slab_check(&report, slab);
         for (uint32_t index = 0; index < objects; index++)
                 object_check(&report, slab, slab_object(cache, slab, index), false);
         report_send(&report);
+}
+
+void slabs_check_and_end(struct kmem_cache *cache, uint32_t chain)
+{
+        if (has_flag(cache, SLAB_CONSISTENCY_CHECKS))
+                for (uint32_t number = chain; number; number = page_at(number)->next)
+                        check_last_time(cache, page_at(number));
+        slabs_end(cache, chain);
 }

@@ -111,7 +111,7 @@ static void *take_from_new(struct debug_report *report, struct engine_slot *slot
         void *object;
 
         pages_release_deferred();
-        slab = slabs_new(cache, node, 1);
+        slab = slab_make_new(cache, node);
         if (!slab)
                 return NULL;
         count_event(slot, ALLOC_SLAB);
@@ -148,8 +148,8 @@ static void *take_one(struct kmem_cache *cache, struct engine_slot *slot, int wi
         return object;
 }
 
-unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-                        unsigned int count, int node)
+static unsigned int take_many(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                              unsigned int count, int node)
 {
         struct debug_caller caller = report_caller(cache);
         unsigned int room = count;
@@ -168,4 +168,17 @@ unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot, void
         if (room)
                 __builtin_memmove(objects, objects + room, taken * sizeof(*objects));
         return taken;
+}
+
+unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                        unsigned int count)
+{
+        return take_many(cache, slot, objects, count, NODE_ANY);
+}
+
+void *debug_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node)
+{
+        void *object;
+
+        return take_many(cache, slot, &object, 1, node) ? object : NULL;
 }

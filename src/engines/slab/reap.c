@@ -161,7 +161,6 @@ bool slab_teardown(struct kmem_cache *cache)
                 slabs += load_relaxed(&cache->node[node].slabs);
                 slab_drop_node(cache, node);
         }
-        message("kmem_cache_destroy %s: Slab cache still has objects: %lu in %lu slabs, leaked",
-                cache->name, (unsigned long)inuse, (unsigned long)slabs);
+        engine_report_leaked(cache, inuse, slabs);
         return true;
 }

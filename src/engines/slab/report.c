@@ -73,6 +73,7 @@ static int slab_node_of(const struct kmem_cache *cache, const void *object)
 const struct engine slab_engine = {
         .name = "slab",
         .title = "SLAB",
+        .number = ENGINE_SLAB,
         .caching = CACHING_ARRAY,
         .setup = slab_setup,
         .take = slab_take,

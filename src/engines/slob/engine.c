@@ -149,6 +149,7 @@ static bool slob_is_object(const struct kmem_cache *cache, const void *address)
 const struct engine slob_engine = {
         .name = "slob",
         .title = "SLOB",
+        .number = ENGINE_SLOB,
         .caching = CACHING_NONE,
         .shared = &slob_shared,
         .setup = slob_setup,

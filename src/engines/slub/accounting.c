@@ -47,9 +47,6 @@ void slub_setup_cpu_partial(struct kmem_cache *cache)
         uint32_t objects = (uint32_t)options_for_cache_or(cache->name, OPTION_CPU_PARTIAL,
                                                           default_objects(cache));
 
-        if (cache->debug)
-                objects = 0;
-
         cache->has_cpu_partial = objects != 0;
         cache->count_objects = options_for_cache_or(cache->name, OPTION_CPU_PARTIAL_ACCOUNTING,
                                                     ACCOUNT_SLABS) == ACCOUNT_OBJECTS;

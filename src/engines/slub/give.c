@@ -8,7 +8,6 @@
  */
 #include "engines/slub/slab.h"
 
-#include "engines/debug/debug.h"
 #include "page/deferred.h"
 
 enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
@@ -329,10 +328,6 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
         struct joining joining = {0};
         uint64_t given = 0;
 
-        if (unlikely(cache->debug)) {
-                debug_give(cache, slot, objects, count);
-                return;
-        }
         while (count) {
                 struct chain chain;
 

@@ -5,12 +5,9 @@
 #include "engines/slub/slab.h"
 
 #include "base/options.h"
-#include "engines/debug/debug.h"
 #include "engines/slub/order.h"
 
 #include <errno.h>
-
-enum { WORD = 8 };
 
 _Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allocator's limit");
 
@@ -64,7 +61,7 @@ static bool lay_out_pages(struct kmem_cache *cache)
         size_t objects = 0;
         size_t bytes;
 
-        if (!is_fine_class(cache) || cache->debug || cache->size <= PAGE_SIZE)
+        if (!is_fine_class(cache) || cache->size <= PAGE_SIZE)
                 return false;
         do {
                 objects++;
@@ -101,52 +98,33 @@ static size_t default_min_partial(const struct kmem_cache *cache)
         return min_of(max_of((fls(cache->size) - 1) / 2, 5u), 10u);
 }
 
-static const uint32_t debug_flags_all =
-        SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE;
-
-/* The stride. Only debug caches have more than the object in it. */
-static uint32_t lay_out(struct kmem_cache *cache)
+int slub_lay_out(struct kmem_cache *cache, uint32_t size, bool may_be_exact)
 {
-        cache->debug = (cache->flags & debug_flags_all) != 0;
-        if (cache->debug)
-                return debug_layout(cache);
-        cache->inuse = (uint32_t)round_up(cache->object_size, WORD);
-        cache->red_left_pad = 0;
-        return (uint32_t)round_up(cache->inuse, cache->align);
-}
-
-/* Letter O, given for any cache: nobody gets larger slabs for what debugging stores (S9-23). */
-static bool must_give_up(const struct kmem_cache *cache)
-{
-        return options_given(OPTION_DEBUG) & DEBUG_KEEP_ORDER &&
-               get_order(cache->size) > get_order(cache->object_size);
+        cache->size = size;
+        cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + size - 1) / size;
+        if (!(may_be_exact && lay_out_pages(cache)) && !lay_out_order(cache))
+                return EINVAL;
+        cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
+                                                          default_min_partial(cache));
+        if (options_for_cache_or(cache->name, OPTION_STATS, 0))
+                cache->counters_bytes = sizeof(struct slub_counters);
+        return 0;
 }
 
 int slub_setup(struct kmem_cache *cache)
 {
-        uint32_t free_pointer = cache->free_pointer;
+        int error;
 
         cache->align = engine_align(cache);
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
-        cache->size = lay_out(cache);
-        if (must_give_up(cache)) {
-                cache->flags &= ~(SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER);
-                cache->free_pointer = free_pointer;
-                cache->size = lay_out(cache);
-        }
-        cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
-        if (!lay_out_pages(cache) && !lay_out_order(cache))
-                return EINVAL;
-
-        if (!cache->slab_pages && !cache->debug)
+        error = slub_lay_out(cache, (uint32_t)round_up(cache->object_size, cache->align), true);
+        if (error)
+                return error;
+        if (!cache->slab_pages)
                 cache->slab_mask = (uint32_t)order_bytes(cache->order) - 1;
-        cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
-                                                          default_min_partial(cache));
         slub_setup_cpu_partial(cache);
         cache->freeze_eagerly =
                 options_for_cache_or(cache->name, OPTION_FREEZE, FREEZE_DELAYED) == FREEZE_EAGER;
-        if (options_for_cache_or(cache->name, OPTION_STATS, 0))
-                cache->counters_bytes = sizeof(struct slub_counters);
         return 0;
 }

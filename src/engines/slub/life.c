@@ -5,13 +5,12 @@
 #include "engines/slub/slab.h"
 
 #include "machine/probe.h"
-#include "engines/debug/debug.h"
 #include "page/deferred.h"
 
 /* Once an object, when its slab is made (S8-31): no lock is held, so constructors may allocate. */
 static void construct_objects(struct kmem_cache *cache, struct page *slab, uint32_t objects)
 {
-        for (uint32_t index = 0; cache->ctor && index < objects; index++)
+        for (uint32_t index = 0; index < objects; index++)
                 cache->ctor(slab_object(cache, slab, index));
 }
 
@@ -23,7 +22,7 @@ static bool table_is_inside(const struct kmem_cache *cache, uint32_t objects)
 
 /* Pages become a slab, which free finds by the page map from then on. */
 static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int order,
-                      uint32_t objects, void *table)
+                      uint32_t objects, void *table, slab_prepare *prepare)
 {
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
         size_t pages = pages_of_slab(cache, order);
@@ -38,12 +37,8 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
         slab->prev = 0;
         if (cache->slab_pages)
                 slab->order = ORDER_EXACT;
-        if (cache->debug) {
-                state.head = 0;
-                slab->state = state_pack(state);
-                debug_setup_slab(cache, slab, objects);
-        }
-        construct_objects(cache, slab, objects);
+        if (prepare)
+                prepare(cache, slab, objects);
         for (uint32_t page = 1; page < cache->slab_pages; page++)
                 store_relaxed(&slab[page].state, (uint64_t)page);
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
@@ -51,40 +46,53 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
         PROBE4(slab_alloc, cache->name, page_address(slab), objects, pages << PAGE_SHIFT);
 }
 
-static struct page *slabs_new_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
-                                    int node, unsigned int count)
+static struct page *slabs_make_order(struct kmem_cache *cache, unsigned int order, uint32_t objects,
+                                     int node, unsigned int *made, slab_prepare *prepare)
 {
         void *tables[SLABS_AT_ONCE] = {NULL};
         bool inside = table_is_inside(cache, objects);
         struct page *first = NULL;
-        unsigned int made = 0;
+        unsigned int count = *made;
 
+        *made = 0;
         if (!inside)
                 count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
         if (count)
                 first = pages_alloc_many(pages_of_slab(cache, order),
                                          slab_align_pages(cache, order), node, count, objects == 1);
         for (struct page *slab = first; slab; slab = page_list_next(slab))
-                slab_make(cache, slab, order, objects, tables[made++]);
-        if (first && !cache->debug)
-                node_count_slabs(slab_node(cache, first), made, (int64_t)made * objects);
-        while (!inside && count > made)
+                slab_make(cache, slab, order, objects, tables[(*made)++], prepare);
+        while (!inside && count > *made)
                 metadata_free(tables[--count], slab_table_bytes(objects));
         return first;
 }
 
 /* Slabs of the preferred order, else of the least one that holds an object (S1-50). */
-struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count)
+struct page *slabs_make(struct kmem_cache *cache, int node, unsigned int *count,
+                        slab_prepare *prepare)
 {
+        unsigned int wanted = *count;
         struct page *first;
 
-        debug_check(count == 1 || (count <= SLABS_AT_ONCE && !cache->ctor && !cache->debug));
-        first = slabs_new_order(cache, cache->order, cache->objects, node, count);
+        debug_check(wanted == 1 || (wanted <= SLABS_AT_ONCE && !cache->ctor));
+        first = slabs_make_order(cache, cache->order, cache->objects, node, count, prepare);
         if (!first && cache->min_order < cache->order) {
                 store_relaxed(&cache->slab_mask, 0);
-                first = slabs_new_order(cache, cache->min_order, cache->min_order_objects, node,
-                                        count);
+                *count = wanted;
+                first = slabs_make_order(cache, cache->min_order, cache->min_order_objects, node,
+                                         count, prepare);
         }
+        return first;
+}
+
+struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count)
+{
+        struct page *first =
+                slabs_make(cache, node, &count, cache->ctor ? construct_objects : NULL);
+
+        if (first)
+                node_count_slabs(slab_node(cache, first), count,
+                                 (int64_t)count * slab_objects(first));
         return first;
 }
 
@@ -98,8 +106,6 @@ static void slab_unmake(struct kmem_cache *cache, struct page *slab, struct slab
 
         check_or_die(state.inuse == 0 && !state.frozen && !slab->node_partial);
         PROBE4(slab_free, cache->name, page_address(slab), state.objects, pages << PAGE_SHIFT);
-        if (cache->debug)
-                debug_release_slab(cache, slab);
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_GONE);
         page_map_set(slab, pages, 0);
         store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
@@ -121,7 +127,7 @@ static void free_slabs_pages(struct kmem_cache *cache, uint32_t chain, size_t co
 }
 
 /* The first slabs of a chain that are of one node and order, under one hold of each lock; the rest. */
-static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
+static uint32_t slabs_end_alike(struct kmem_cache *cache, uint32_t chain, bool counted)
 {
         struct engine_node *node = slab_node(cache, page_at(chain));
         uint32_t objects = slab_objects(page_at(chain));
@@ -148,7 +154,7 @@ static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
                 pages = page_number(slab);
                 count++;
         }
-        if (!cache->debug)
+        if (counted)
                 node_count_slabs(node, -count, -count * objects);
         if (!inside)
                 metadata_free_chain(tables, slab_table_bytes(objects));
@@ -156,10 +162,16 @@ static uint32_t slabs_discard_alike(struct kmem_cache *cache, uint32_t chain)
         return chain;
 }
 
+void slabs_end(struct kmem_cache *cache, uint32_t chain)
+{
+        while (chain)
+                chain = slabs_end_alike(cache, chain, false);
+}
+
 void slabs_discard(struct kmem_cache *cache, uint32_t chain)
 {
         while (chain)
-                chain = slabs_discard_alike(cache, chain);
+                chain = slabs_end_alike(cache, chain, true);
 }
 
 /*
@@ -283,18 +295,14 @@ void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
 
 enum { SHRINK_BUCKETS = 32 };
 
-/*
- * Unlinks the empty slabs of a node, and puts those with few free objects first, the fullest at
- * the head (S1-57), in one hold of list_lock (T20). Then frees the empty ones.
- */
-static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
+uint32_t node_shrink_locked(struct kmem_cache *cache, struct engine_node *node)
 {
         struct page_list buckets[SHRINK_BUCKETS] = {0};
         uint32_t empty = 0;
         struct page *slab;
         struct page *next;
 
-        lock_take(&node->list_lock);
+        debug_check(lock_is_held(&node->list_lock));
         add_owned(&node->shrinks, 1);
         /* The list gets another order: a purge that is under way ends early. */
         node->purge_next = 0;
@@ -306,8 +314,6 @@ static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
                 if (state.inuse == 0) {
                         slab_enter(cache, slab, STAGE_NODE_PARTIAL, STAGE_TRANSIT);
                         node_remove_partial_locked(node, slab);
-                        if (cache->debug)
-                                node_count_slab(cache, slab, false);
                         slab->next = empty;
                         empty = page_number(slab);
                 } else if (free_objects && free_objects <= SHRINK_BUCKETS) {
@@ -323,6 +329,15 @@ static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
         }
         /* What was shown while slabs were in buckets is too few. */
         node_show_partial_locked(node);
+        return empty;
+}
+
+static void node_shrink(struct kmem_cache *cache, struct engine_node *node)
+{
+        uint32_t empty;
+
+        lock_take(&node->list_lock);
+        empty = node_shrink_locked(cache, node);
         lock_drop(&node->list_lock);
         slabs_discard(cache, empty);
 }
@@ -375,7 +390,6 @@ static uint64_t report_all_leftovers(struct kmem_cache *cache)
 bool slub_teardown(struct kmem_cache *cache)
 {
         uint64_t slabs = 0;
-        uint64_t inuse;
 
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 node_shrink(cache, &cache->node[node]);
@@ -383,8 +397,6 @@ bool slub_teardown(struct kmem_cache *cache)
         }
         if (!slabs)
                 return false;
-        inuse = cache->debug ? debug_report_leftovers(cache) : report_all_leftovers(cache);
-        message("kmem_cache_destroy %s: Slab cache still has objects: %lu in %lu slabs, leaked",
-                cache->name, (unsigned long)inuse, (unsigned long)slabs);
+        engine_report_leaked(cache, report_all_leftovers(cache), slabs);
         return true;
 }

@@ -9,8 +9,8 @@
  * allocator, and nobody else may read them. So the slab's state does not change, no swap is made,
  * and frees go on meanwhile. What the lock is held for is one system call for each run of pages.
  *
- * PURGE-1  Caches with a constructor, type-safe ones and debug caches are left alone: the content of
- *          their free objects counts.
+ * PURGE-1  Caches with a constructor and type-safe ones are left alone: the content of their free
+ *          objects counts. So it does in debug caches, whose back end has no such operation.
  * PURGE-2  A slab that was purged, or had nothing to purge, is marked with its tag of that moment
  *          and is passed over until the tag has changed or it has left the list and come back.
  *
@@ -82,7 +82,7 @@ bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slab
         struct page *slab;
         size_t purged;
 
-        if (cache->debug || cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU)
+        if (cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU)
                 return true;
         lock_take(&node->list_lock);
         slab = node->purge_next ? page_at(node->purge_next) : page_list_first(&node->partial);

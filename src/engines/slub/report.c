@@ -51,7 +51,7 @@ bool slub_is_object(const struct kmem_cache *cache, const void *address)
         return slab_index(cache, slab, slab_objects(slab), address) != INDEX_END;
 }
 
-static int slub_node_of(const struct kmem_cache *cache, const void *object)
+int slub_node_of(const struct kmem_cache *cache, const void *object)
 {
         return slab_of(cache, object)->node;
 }
@@ -59,6 +59,8 @@ static int slub_node_of(const struct kmem_cache *cache, const void *object)
 const struct engine slub_engine = {
         .name = "slub",
         .title = "SLUB",
+        .number = ENGINE_SLUB,
+        .samples = true,
         .setup = slub_setup,
         .take = slub_take,
         .would_grow = slub_would_grow,

@@ -238,6 +238,11 @@ static inline bool slab_swap(const struct kmem_cache *cache, struct page *slab, 
 
 /* layout.c */
 KMEM_HIDDEN int slub_setup(struct kmem_cache *cache);
+/*
+ * Slabs and node lists of a cache with objects so many bytes apart; slabs may have exact pages where
+ * that serves. 0 or an errno.
+ */
+KMEM_HIDDEN int slub_lay_out(struct kmem_cache *cache, uint32_t size, bool may_be_exact);
 
 /* accounting.c: the two rules of how long a CPU partial list may be */
 struct slub_partial_list {
@@ -306,12 +311,20 @@ KMEM_HIDDEN void node_remove_partial_locked(struct engine_node *node, struct pag
 
 /* life.c: slabs come and go */
 enum { SLABS_AT_ONCE = 8 };
+/* Does to a slab that nobody else knows what makes its objects fit to be handed out. */
+typedef void slab_prepare(struct kmem_cache *cache, struct page *slab, uint32_t objects);
 /*
- * Up to @count slabs, at most SLABS_AT_ONCE, of one node, linked through next; NULL without memory.
- * @node: NODE_ANY for the one that the CPU belongs to. With a constructor only one, and no lock held.
+ * Up to *count slabs, at most SLABS_AT_ONCE, of one node, linked through next; *count becomes their
+ * number, and they are not among the node's yet. NULL without memory. @node: NODE_ANY for the one that
+ * the CPU belongs to. @prepare may be NULL; if it calls a constructor, only one slab and no lock held.
  */
+KMEM_HIDDEN struct page *slabs_make(struct kmem_cache *cache, int node, unsigned int *count,
+                                    slab_prepare *prepare);
+/* The same for slub itself: constructed, and counted. */
 KMEM_HIDDEN struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count);
-/* Slabs linked through next, page number of the first. */
+/* Ends slabs linked through next, page number of the first, that nobody counts any more. */
+KMEM_HIDDEN void slabs_end(struct kmem_cache *cache, uint32_t chain);
+/* The same for those that are counted. */
 KMEM_HIDDEN void slabs_discard(struct kmem_cache *cache, uint32_t chain);
 
 static inline void slab_discard(struct kmem_cache *cache, struct page *slab)
@@ -322,6 +335,11 @@ static inline void slab_discard(struct kmem_cache *cache, struct page *slab)
 
 KMEM_HIDDEN void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot);
 KMEM_HIDDEN void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot);
+/*
+ * Unlinks the empty slabs of a node, and puts those with few free objects first, the fullest at
+ * the head (S1-57), in one hold of list_lock (T20). Returns the empty ones, linked through next.
+ */
+KMEM_HIDDEN uint32_t node_shrink_locked(struct kmem_cache *cache, struct engine_node *node);
 KMEM_HIDDEN bool slub_shrink(struct kmem_cache *cache);
 KMEM_HIDDEN bool slub_teardown(struct kmem_cache *cache);
 
@@ -334,5 +352,6 @@ KMEM_HIDDEN void slub_report(struct kmem_cache *cache, struct engine_report *rep
 KMEM_HIDDEN void slub_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
                                   struct engine_report *report);
 KMEM_HIDDEN bool slub_is_object(const struct kmem_cache *cache, const void *address);
+KMEM_HIDDEN int slub_node_of(const struct kmem_cache *cache, const void *object);
 
 #endif

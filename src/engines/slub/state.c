@@ -30,8 +30,8 @@ static const uint8_t next_stages[SLAB_STAGES] = {
         [STAGE_DISABLED] = 0,
 };
 
-/* The same for debug caches. */
-static const uint8_t debug_next_stages[SLAB_STAGES] = {
+/* The same for back ends that use these slabs and change them under list_lock only: debug caches. */
+static const uint8_t locked_next_stages[SLAB_STAGES] = {
         [STAGE_NEW] = 1 << STAGE_TRANSIT,
         [STAGE_NODE_PARTIAL] = 1 << STAGE_TRANSIT,
         [STAGE_FULL] = 1 << STAGE_TRANSIT,
@@ -67,7 +67,7 @@ static bool stage_fits(const struct kmem_cache *cache, const struct page *slab,
 void slab_check_way(const struct kmem_cache *cache, const struct page *slab,
                     struct slab_state state, enum slab_stage from, enum slab_stage to)
 {
-        const uint8_t *next = cache->debug ? debug_next_stages : next_stages;
+        const uint8_t *next = cache->engine == &slub_engine ? next_stages : locked_next_stages;
 
         if (from == STAGE_ANY && to == STAGE_ANY)
                 return;

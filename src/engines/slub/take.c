@@ -5,7 +5,6 @@
  * Runs under the slot cache lock, which stands for the kernel's local lock. Others may free
  * into every slab touched here meanwhile; nobody else takes from it (SLUB-2).
  */
-#include "engines/debug/debug.h"
 #include "page/deferred.h"
 #include "engines/slub/slab.h"
 
@@ -313,8 +312,6 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
         unsigned int slow = 0;
         unsigned int taken;
 
-        if (unlikely(cache->debug))
-                return debug_take(cache, slot, objects, count, NODE_ANY);
         lock_take(&slot->lock);
         while (batch.room) {
                 if (slot->slab && slot->freelist != INDEX_END)
@@ -350,8 +347,6 @@ void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int 
         struct batch batch = {.objects = &object, .count = 1, .room = 1};
         bool slow = false;
 
-        if (unlikely(cache->debug))
-                return debug_take(cache, slot, &object, 1, node) ? object : NULL;
         lock_take(&slot->lock);
         while (batch.room) {
                 if (slot->slab && slot->slab->node != node) {
