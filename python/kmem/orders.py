@@ -22,7 +22,7 @@ MAIL = "[RFC PATCH v0] mm/slub: Let number of online CPUs determine the slub pag
 
 # CPUs of the mail's guest, which it does not name. The table needs 32 to 127 possible ones, and
 # with the patch exactly 1 online for five of the boot caches and 4 to 31 for net_namespace;
-# another measurement of the mail has 16 at boot (spec S3-31, S3-32).
+# another measurement of the mail has 16 at boot (S3-31, S3-32).
 NR_CPU_IDS = 64
 ONLINE_CPUS = {"boot": 1, "later": 16}
 PAGE_BYTES = 65536

@@ -3,7 +3,7 @@
 
 build/tools/replay takes the steps and counts; how copies of a trace share CPUs is said in
 tools/replay/run.c, how caches are made in tools/replay/steps.c. Here its figures become the
-optimum, shares and modelled time, which the spec's section 7.6 and kmem.costs define.
+optimum, shares and modelled time, which docs/kernel-rules.md (S7.6) and kmem.costs define.
 """
 
 import json
@@ -84,7 +84,7 @@ def run(
 
 
 def add_optimum(state: dict[str, Any], page_bytes: int) -> None:
-    """Spec 7.6: what the same bytes would fill without fragments."""
+    """The pages that the bytes would fill without fragments (S7.6)."""
     optimum = -(-state["allocated_bytes"] // page_bytes) + state["large_pages"]
     state["optimum_pages"] = optimum
     state["overhead_percent"] = (

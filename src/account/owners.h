@@ -6,7 +6,7 @@
  * Back ends know nothing of it. Objects whose starts are at least start_step bytes apart differ
  * in offset / start_step within their page, so that is an object's place in its page's vector.
  * With a step of a page or more the page's own word holds the owner, with bit 0 set. In pages that
- * several caches share, objects start at multiples of 8 bytes (S7-41), and that is the step.
+ * several caches share, objects start at multiples of 8 bytes (S4-21), and that is the step.
  */
 #ifndef KMEM_ACCOUNT_OWNERS_H
 #define KMEM_ACCOUNT_OWNERS_H

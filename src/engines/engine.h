@@ -182,7 +182,7 @@ struct kmem_cache {
         uint32_t red_left_pad;   /* bytes in front of each object (S4-07) */
         uint32_t free_pointer;   /* debug caches: its offset in an object (S4-05); until setup
                                       what the creator asks for, or FREE_POINTER_ANYWHERE */
-        uint64_t debug_errors;   /* reports and repairs so far (10.5) */
+        uint64_t debug_errors;   /* reports and repairs so far (S10.5) */
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
         uint32_t batchcount; /* objects that a refill or a flush of an array moves; relaxed */

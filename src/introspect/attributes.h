@@ -32,8 +32,8 @@ KMEM_HIDDEN int attribute_store_locked(const struct attribute *attribute, struct
                                        const char *value);
 
 /*
- * Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (9.2), traces
- * where it stores users (S9-1), and the number of errors where it is a debug cache.
+ * Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (S9.2), traces
+ * where it stores users (S9.1), and the number of errors where it is a debug cache.
  */
 KMEM_HIDDEN bool attribute_exists(const struct attribute *attribute,
                                   const struct kmem_cache *cache);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the attributes of a cache read as (S9-1, S2-30). All under cache_mutex.
+ * What the attributes of a cache read as (S9.1, S2-30). All under cache_mutex.
  */
 #include "introspect/attributes.h"
 

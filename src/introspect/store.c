@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Changing the attributes that can be written (S9-1). All under cache_mutex.
+ * Changing the attributes that can be written (S9.1). All under cache_mutex.
  */
 #include "introspect/attributes.h"
 
@@ -150,7 +150,7 @@ int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *c
         return 0;
 }
 
-/* 9.2: only the first character counts, and it must be 0. */
+/* S9.2: only the first character counts, and it must be 0. */
 int store_counter(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         if (*value != '0')

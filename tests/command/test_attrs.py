@@ -27,7 +27,7 @@ from kmem.slabinfo import SlabinfoError, parse_cache_line, parse_slabinfo
 SYSFS = Path("/sys/kernel/slab")
 PROC = Path("/proc/slabinfo")
 
-# Spec 9.1, then ours.
+# S9.1, then ours.
 ROW_NAMES = (
     "slab_size object_size objs_per_slab order align min_partial cpu_partial slabs_cpu_partial"
     " partial objects_partial cpu_slabs slabs total_objects objects ctor aliases hwcache_align"

@@ -13,7 +13,7 @@ from kmem_command import ROOT, kmem
 
 TOOL = ROOT / "build" / "tools" / "order"
 
-# Cache, size, current and patched objects and pages, online CPUs (spec section 3.6, part B).
+# Cache, size, current and patched objects and pages, online CPUs (S3.6, B).
 MAIL = [
     ("TCPv6", 2432, [53, 2], [26, 1], 16),
     ("net_namespace", 4864, [53, 4], [26, 2], 16),

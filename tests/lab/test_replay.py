@@ -164,7 +164,7 @@ def test_the_peak_may_come_beside_a_huge_block(tmp_path: Path) -> None:
 
 
 def test_slob_counts_as_the_mail_does(tmp_path: Path) -> None:
-    """kmalloc has a header of 8 bytes; objects of caches have none (spec 7.5, 7.6)."""
+    """kmalloc has a header of 8 bytes; objects of caches have none (S7-40, S7-43, S7.6)."""
     rows = [event(i, tr.ALLOC, i, 100) for i in range(10)]
     rows += [event(10 + i, tr.ALLOC, 10 + i, 96, cache=2) for i in range(10)]
     rows += [event(20, tr.ALLOC, 20, 5000), event(21, tr.ALLOC, 21, 5000, cache=3)]

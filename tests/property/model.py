@@ -66,7 +66,7 @@ class Rules:
         return max(taken, up(16, self.align(size, align, flags))) if self.slab else taken
 
     def debug_stride(self, size: int, align: int, request: int = 0) -> int:
-        """With red zones, free pointer, two tracks, what was asked for, and a guard (4.1)."""
+        """With red zones, free pointer, two tracks, what was asked for, and a guard (S4.1)."""
         inuse = up(size, WORD) + (0 if size % WORD else WORD)
         user = 2 * 32 + request if "U" in self.debug else 0
         return up(inuse + WORD + user + WORD + up(WORD, align), align)

@@ -327,7 +327,7 @@ static void child_leaves(void)
         check(kmem_cache_alloc(cache, 0) != NULL);
 }
 
-/* S3-14: orders follow the CPUs that are online when the cache is made. */
+/* S3-11: orders follow the CPUs that are online when the cache is made. */
 static void child_orders(void)
 {
         struct kmem_cache *many;
@@ -339,7 +339,7 @@ static void child_orders(void)
                 check_equal(sim_cpu_online(cpu, false), 0);
         few = kmem_cache_create("few", 512, 0, 0, NULL);
         check_equal(system_cpus(CPUS_ONLINE), 1);
-        /* S3-02: 4 * (fls(256) + 1) = 40 and 4 * (fls(1) + 1) = 8 objects at least. */
+        /* S3-13: 4 * (fls(256) + 1) = 40 and 4 * (fls(1) + 1) = 8 objects at least. */
         check(many->objects >= 40 || many->order == 3);
         check(few->objects >= 8);
         check(few->order < many->order || PAGE_SIZE / 512 >= 40);
@@ -705,7 +705,7 @@ static void child_hand_overs(void)
         check_equal(taken, 3);
 }
 
-/* What the machine counts is what the back end says its transitions cost (table 1.7). */
+/* What the machine counts is what the back end says its transitions cost (S1.7). */
 static void child_costs(void)
 {
         struct kmem_cache *cache;

@@ -27,7 +27,7 @@
 
 #define COUNTED_OUT "sheaf_capacity=0,slub_max_order=0"
 
-/* Spec 9.1, then ours; w: can be written, - : reads as empty. */
+/* S9.1, then ours; w: can be written, - : reads as empty. */
 static const struct row {
         const char *name;
         const char *kind;
@@ -173,7 +173,7 @@ static void every_row_has_its_format(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* S9-1: what is not listed as writable gives EIO; then nothing has changed. */
+/* S9.1: what is not listed as writable gives EIO; then nothing has changed. */
 static void what_can_be_written(void **state)
 {
         struct kmem_cache *cache = kmem_cache_create("writes", 64, 0, 0, NULL);
@@ -196,7 +196,7 @@ static void unknown_names(void **state)
         struct kmem_cache *cache = kmem_cache_create("known", 64, 0, 0, NULL);
         char text[KMEM_ATTR_BYTES] = "as it was";
 
-        /* alloc_traces and free_traces exist with flag U only (S9-1). */
+        /* alloc_traces and free_traces exist with flag U only (S9.1). */
         static const char *const names[][2] = {{"known", "colour"},       {"known", ""},
                                                {"known", "alloc_traces"}, {"known", "free_traces"},
                                                {"unknown", "slab_size"},  {"", "slab_size"},
@@ -426,7 +426,7 @@ static unsigned int count_lines(const char *text)
         return lines;
 }
 
-/* S9-01, S10-02: what a debug cache has besides. */
+/* S9-01, S10-30, S10.5: what a debug cache has besides. */
 static void child_debug_cache(void)
 {
         struct kmem_cache *cache = kmem_cache_create("traced", 64, 0, 0, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Debug caches: their layout against the specification (4.1), the kernel's own self-tests of
- * validation (10.5), every kind of corruption with the report it must give (10.3), and what is
+ * Debug caches: their layout against the kernel's rules (S4.1), the kernel's own self-tests of
+ * validation (S10.5), every kind of corruption with the report it must give (S10.3), and what is
  * true of such caches while nothing is wrong, also with several threads.
  */
 #define _GNU_SOURCE
@@ -60,7 +60,7 @@ static struct kmem_cache *make(unsigned int size, unsigned int align, slab_flags
         return cache;
 }
 
-/* ---- Layout (4.1) ----------------------------------------------------------------------------- */
+/* ---- Layout (S4.1) ---------------------------------------------------------------------------- */
 
 static void construct(void *object)
 {
@@ -263,7 +263,7 @@ static void merging(void **state)
         check(!strstr(result.output, "\nPadding  "));
 }
 
-/* ---- The kernel's self-tests (10.5) --------------------------------------------------------------- */
+/* ---- The kernel's self-tests (S10.5) -------------------------------------------------------------- */
 
 static void self_clobber_zone(void **state)
 {

@@ -24,8 +24,8 @@ static bool is_filled(const void *block, int value, size_t bytes)
 }
 
 /*
- * The class for a size, by the rules of the two tables (S8-23; DESIGN of the fine ones); 0: whole
- * pages. Engine slob has no classes but exact sizes (S7-40, S7-42).
+ * The class for a size, by the rules of the two tables (the kernel's: S8-23; the fine: classes.c);
+ * 0: whole pages. Engine slob has no classes but exact sizes (S7-40, S7-42).
  */
 static size_t model_class(size_t size)
 {

@@ -110,7 +110,7 @@ static void colours(void **state)
         check_equal(data.colours, 0);
 }
 
-/* Table 6.6, S6-50, S6-43 */
+/* S6.6, S6-50, S6-43 */
 static void default_tunables(void **state)
 {
         static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The SLOB back end: facts of section 7 of the kernel's behaviour by their tags, random use
- * against a model with all pages walked, and wrong use.
+ * The SLOB back end: the kernel's rules (S7) by their tags, random use against a model with all
+ * pages walked, and wrong use.
  *
  * cmocka and libc use libc's malloc, so every SLOB page here is ours, and each case leaves none.
  */
@@ -388,7 +388,7 @@ static void merging(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* 7.4: three generations of lists. */
+/* S7.4: three generations of lists. */
 static void list_choice(void **state)
 {
         (void)state;
@@ -412,7 +412,7 @@ static void list_choice(void **state)
         assert_int_equal(slob_list_of(2048), 8);
 }
 
-/* S7-30, 7.4: the header counts, and blocks of two lists share no page. */
+/* S7-30, S7.4: the header counts, and blocks of two lists share no page. */
 static void lists_apart(void **state)
 {
         char *small, *big, *edge;
@@ -984,7 +984,7 @@ static void abortions(void **state)
 
 /* ---- Statistics ----------------------------------------------------------------------------- */
 
-/* Section 7.6, S7-52: all in bytes. */
+/* S7.6, S7-52: all in bytes. */
 static void statistics_add_up(void **state)
 {
         struct slob_statistics start, now;

@@ -162,7 +162,7 @@ static void min_partial(void **state)
                 check_equal(layout(expected[i][0], 0, 0).min_partial, expected[i][1]);
 }
 
-/* Section 2.3, later kernels; S2-11. */
+/* S2.3, later kernels; S2-11. */
 static void cpu_partial_table(void **state)
 {
         static const uint32_t expected[][4] = {

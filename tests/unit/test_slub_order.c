@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Order selection by both rules against the specification's worked examples (section 3), and what
- * holds of every order.
+ * Order selection by both rules against worked examples (S3.5, S3.6), and the invariants of every
+ * order.
  */
 #include "child.h"
 #include "order_rows.h"
@@ -41,8 +41,8 @@ static void table_of_kmalloc_sizes(void **state)
 }
 
 /*
- * Section 3.6, part A: the CPU counts that give each column of the mail's table, 64 KiB pages. The
- * specification sampled powers of two, so ranges end at CPUS_MAX where it found no end.
+ * S3.6, A: the CPU counts that give each column of the mail's table, 64 KiB pages. Powers of two
+ * were tried, and a range ends at CPUS_MAX where no end was found.
  */
 static void table_of_the_mail(void **state)
 {
@@ -80,7 +80,7 @@ static void table_of_the_mail(void **state)
                         }
 }
 
-/* Section 3.6, part C: what the patch meant, 16 CPUs for every cache. */
+/* S3.6, C: what the patch meant, 16 CPUs for every cache. */
 static void sixteen_cpus(void **state)
 {
         static const unsigned int rows[][3] = {{2432, 26, 1}, {4864, 26, 2},  {4096, 32, 2},
@@ -187,7 +187,7 @@ static void properties(void **state)
         }
 }
 
-/* S3-02 and item 6 of section 3.2: the guard for 32767 objects, and the last resort. */
+/* S3-02, S3.2: the guard for 32767 objects, and the last resort. */
 static void limits(void **state)
 {
         for (size_t which = 0; which < array_size(both); which++) {

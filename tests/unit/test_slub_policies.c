@@ -2,7 +2,7 @@
 /*
  * The policies of the SLUB back end and its counters: how long CPU partial lists become under each
  * accounting rule (S2), what the attribute files show of them, and what the kernel's statistics
- * count (9.2).
+ * count (S9.2).
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -183,11 +183,11 @@ static void refill_by_objects(void **state)
                         }
 }
 
-/* ---- Defaults (2.3) and what is shown (S2-30, S2-31) ------------------------------------------- */
+/* ---- Defaults (S2.3) and what is shown (S2-30, S2-31) ------------------------------------------ */
 
 static void child_seed_defaults(void)
 {
-        /* size, cpu_partial; with 64 CPUs and kernel orders the slabs of the specification */
+        /* size, cpu_partial; with 64 CPUs and kernel orders, slabs computed by S2-11 */
         static const uint32_t expected[][2] = {{8, 30},    {64, 30},  {255, 30}, {256, 13},
                                                {1023, 13}, {1024, 6}, {4095, 6}, {4096, 2}};
 
@@ -321,7 +321,7 @@ static void rounding_of_totals(void **state)
         check_equal(slub_partial_objects(&three, &two), 4);
 }
 
-/* ---- The kernel's statistics (9.2) ---------------------------------------------------------------- */
+/* ---- The kernel's statistics (S9.2) --------------------------------------------------------------- */
 
 /* With sheaf_capacity=0 every call is counted, and means what it means in the kernel. */
 static void child_exact_counts(void)

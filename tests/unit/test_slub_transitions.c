@@ -46,7 +46,7 @@ static void free_before_swap(void *object)
         hooked_object = object;
 }
 
-/* ---- The cost table (1.7): delayed, eager --------------------------------------------------- */
+/* ---- The cost table (S1.7): delayed, eager -------------------------------------------------- */
 
 static const struct {
         unsigned int swaps[2];

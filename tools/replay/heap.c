@@ -297,7 +297,7 @@ void print_heap_end(const struct asked *asked)
         print_number("large_pages", large, ", ");
         print_number("asked_bytes", asked->bytes, ", ");
         print_number("asked_large_bytes", asked->large_bytes, ", ");
-        /* What an optimum has to hold: with engine slob its headers and units, as spec 7.6 counts. */
+        /* What an optimum has to hold: with engine slob its headers and units, as S7.6 counts. */
         print_number("allocated_bytes", slob.lists ? slob.counts.allocated : asked->bytes, "},\n");
 }
 

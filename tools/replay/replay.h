@@ -40,7 +40,7 @@ struct outcome {
         struct asked asked; /* at the end */
         size_t peak_pages;  /* first time it was reached, and what lived then: */
         uint64_t peak_asked_bytes;
-        uint64_t peak_allocated_bytes; /* with engine slob's headers, as spec 7.6 counts */
+        uint64_t peak_allocated_bytes; /* with engine slob's headers, as S7.6 counts */
         size_t peak_large_pages;
         uint64_t peak_event; /* record number, counted by one copy */
         double cpu_seconds;  /* of the steps; for people, in no document */

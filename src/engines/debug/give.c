@@ -34,8 +34,8 @@ static const char *wrong_address_locked(const struct kmem_cache *cache, const st
 }
 
 /*
- * Flag F. False if the object is not to be freed, which has been reported then (10.2). @slab: NULL if
- * the address is in none.
+ * Flag F. False if the object is not to be freed, which has been reported then (S10-21). @slab: NULL
+ * if the address is in none.
  */
 static bool check_free(struct debug_report *report, struct page *slab, void *object, uint32_t index,
                        const char *wrong)

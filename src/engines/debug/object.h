@@ -18,7 +18,7 @@
 #include "engines/slub/slab.h"
 
 enum {
-        POISON_FREE = 0x6b, /* S4-12 and the table above it */
+        POISON_FREE = 0x6b, /* S4.2 */
         POISON_END = 0xa5,
         POISON_INUSE = 0x5a,
         RED_INACTIVE = 0xbb,
@@ -133,7 +133,7 @@ KMEM_HIDDEN void object_init(const struct kmem_cache *cache, void *object, bool 
 /* Flag U: notes who takes the object or gives it back. */
 KMEM_HIDDEN void track_set(const struct debug_report *report, void *object, enum track_item item);
 /*
- * Checks an object as one that is in use or free (10.2), in full; reports and restores what is
+ * Checks an object as one that is in use or free (S10.2), in full; reports and restores what is
  * wrong. False if anything was.
  */
 KMEM_HIDDEN bool object_check(struct debug_report *report, struct page *slab, void *object,

@@ -85,7 +85,7 @@ static struct layout find_layout(const struct kmem_cache *cache, enum slab_place
         return find_order(cache, *placement);
 }
 
-/* Table 6.6 */
+/* S6.6 */
 static uint32_t default_limit(uint32_t size)
 {
         if (size > MANY_BYTES)

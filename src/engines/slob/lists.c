@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The lists of pages with free units, one for each range of block sizes (7.4).
+ * The lists of pages with free units, one for each range of block sizes (S7.4).
  *
  * Allocation and free choose the list by the same size, so a page only ever holds blocks of one
  * range (S7-30), and small blocks do not cut up the room that large ones need.

@@ -60,7 +60,7 @@ struct slob_cache {
         uint16_t number; /* of a size class that has served: what headers say; set once */
 };
 
-/* Counters of section 7.6. Bytes are bytes, never units (S7-52). Under slob_lock. */
+/* Counters of S7.6. Bytes are bytes, never units (S7-52). Under slob_lock. */
 struct slob_counts {
         uint64_t pages;       /* SLOB pages */
         uint64_t allocs;      /* blocks handed out from SLOB pages, cumulative */
@@ -143,7 +143,7 @@ extern KMEM_HIDDEN struct page_list slob_lists[SLOB_LISTS_MAX];
 extern KMEM_HIDDEN unsigned int slob_list_count; /* 0 before slob_lists_init */
 /* Sets the lists up from option slob_breaks; there must be no SLOB page yet. */
 KMEM_HIDDEN void slob_lists_init(void);
-/* The list that blocks of this size live on (7.4). */
+/* The list that blocks of this size live on (S7.4). */
 KMEM_HIDDEN unsigned int slob_list_of(uint32_t bytes);
 KMEM_HIDDEN void slob_list_add_locked(struct page *page);
 KMEM_HIDDEN void slob_list_remove_locked(struct page *page);

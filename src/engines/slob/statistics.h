@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The figures that were printed with the patch that split SLOB's list (section 7.6), one unit for
+ * The figures that were printed with the patch that split SLOB's list (S7.6), one unit for
  * all: bytes. The mail's own two blocks differ in it (S7-52).
  */
 #ifndef KMEM_ENGINES_SLOB_STATISTICS_H

@@ -25,7 +25,7 @@
 #include "base/options.h"
 #include "engines/slub/slab.h"
 
-/* Section 2.3: objects, by stride. Slabs of an object or a few are full or empty, mostly. */
+/* S2.3: objects, by stride. Slabs of an object or a few are full or empty, mostly. */
 static uint32_t default_objects(const struct kmem_cache *cache)
 {
         static const uint32_t defaults[][4] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Counters of the SLUB back end: the kernel's statistics (9.2), and what each transition of a slab
- * costs (1.7). A cache with option stats has a block of them in each slot's record; without it
+ * Counters of the SLUB back end: the kernel's statistics (S9.2), and what each transition of a slab
+ * costs (S1.7). A cache with option stats has a block of them in each slot's record; without it
  * the pointer is NULL and nothing is counted.
  *
  * They count what reaches the back end. With sheaf_capacity=0 that is every call, and the counters
@@ -13,7 +13,7 @@
 
 #include "lang/atomic.h"
 
-/* In the order of the specification's table. */
+/* As the kernel's enum of them (S9.2). */
 enum slub_counter {
         ALLOC_FASTPATH,      /* objects popped from the CPU freelist without more ado */
         ALLOC_SLOWPATH,      /* slow path entered; each gives one object or none */
@@ -44,7 +44,7 @@ enum slub_counter {
         SLUB_COUNTERS,
 };
 
-/* Transitions of the cost table (1.7), without T1 (no cost here). */
+/* Transitions of the cost table (S1.7), without T1 (no cost here). */
 enum slub_transition {
         REFILL_OWN,         /* T2: CPU slab to CPU slab, from its own list */
         EXHAUST,            /* T3: CPU slab to FULL */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Both generations of the kernel's order selection: 5.10 (section 3.2 of the specification) lowers
- * its wish for objects until a slab wastes at most a quarter; 6.12 (section 3.4) keeps the wish
- * and lets a slab waste a half. Nothing here reads or changes any state.
+ * Both generations of the kernel's order selection: 5.10 (S3.2) lowers its wish for objects until a
+ * slab wastes at most a quarter; 6.12 (S3-20 to S3-22) keeps the wish and lets a slab waste a half.
+ * Nothing here reads or changes any state.
  */
 #include "engines/slub/order.h"
 

@@ -261,7 +261,7 @@ KMEM_HIDDEN bool partial_list_is_full(const struct kmem_cache *cache,
                                       const struct engine_slot *slot);
 KMEM_HIDDEN void partial_list_add(const struct kmem_cache *cache, struct engine_slot *slot,
                                   struct page *slab);
-/* Whether a refill has taken enough slabs from a node (2.4). */
+/* Whether a refill has taken enough slabs from a node (S2-20 to S2-22). */
 KMEM_HIDDEN bool refill_is_enough(const struct kmem_cache *cache, uint32_t pushed,
                                   uint32_t free_objects);
 /* What a slot's CPU partial list counts; takes the slot cache lock. */
