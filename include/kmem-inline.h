@@ -134,7 +134,8 @@ static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struc
  * kmem_view_alloc - kmem_cache_alloc without a call on a hit
  * @flags: GFP_*; best a constant. With __GFP_ZERO or __GFP_ACCOUNT it is the call.
  *
- * Returns what kmem_cache_alloc returns: the object, or NULL with errno ENOMEM (S8-46).
+ * Returns what kmem_cache_alloc returns: the object, or NULL with errno ENOMEM and a line, as there
+ * (S8-46).
  */
 static inline __attribute__((always_inline)) void *kmem_view_alloc(struct kmem_view view,
                                                                    gfp_t flags)
@@ -156,8 +157,8 @@ static inline __attribute__((always_inline)) void *kmem_view_alloc(struct kmem_v
  * @object: of the view's cache, or NULL, which is ignored
  *
  * A pointer outside the heap and an object that was freed just before are handed to
- * kmem_cache_free, which reports them; so is everything that it checks when objects leave the sheaf
- * (S8-42).
+ * kmem_cache_free, which reports them. An object of another cache is found when it leaves the sheaf, and
+ * goes back to its own (S8-42).
  */
 static inline __attribute__((always_inline)) void kmem_view_free(struct kmem_view view,
                                                                  void *object)

@@ -5,8 +5,8 @@
  *
  * Threads: every function may be called by any thread at any time, unless it says otherwise.
  * Signal handlers: none may be called from one. After fork: all may be called in the child.
- * Sizes are bytes unless a name says otherwise. Tags such as S8-01 name facts about the
- * kernel's interface that a function follows.
+ * Sizes are bytes unless a name says otherwise. A tag in brackets, like (S8-01), is the source of the
+ * sentence in front of it: the kernel's rule of that name in docs/kernel-rules.md.
  */
 #ifndef KMEM_H
 #define KMEM_H
@@ -70,8 +70,9 @@ typedef unsigned int gfp_t;
 #define GFP_DMA __GFP_DMA
 #define GFP_DMA32 __GFP_DMA32
 
-/* ---- Flags of a cache (S8-05) ------------------------------------------------------------ */
+/* ---- Flags of a cache -------------------------------------------------------------------- */
 
+/* All of these are taken, also where they change nothing here; any other bit is EINVAL (S8-05). */
 typedef unsigned int slab_flags_t;
 
 /* CONSISTENCY_CHECKS, RED_ZONE, POISON, STORE_USER and TRACE: debugging, with engine slub only. */
@@ -102,7 +103,7 @@ typedef unsigned int slab_flags_t;
 #define SLAB_ENGINE_SLAB 0x40000000u
 #define SLAB_ENGINE_SLOB 0x80000000u
 
-/* What kmalloc(0) returns (S8-40): not to be dereferenced, kfree takes it, ksize is 0. */
+/* The result of kmalloc(0): not to be dereferenced; kfree takes it, and its ksize is 0 (S8-40). */
 #define ZERO_SIZE_PTR ((void *)16)
 #define ZERO_OR_NULL_PTR(pointer) ((uintptr_t)(pointer) <= (uintptr_t)ZERO_SIZE_PTR)
 
@@ -114,16 +115,16 @@ struct kmem_cache;
 /* ---- Caches ------------------------------------------------------------------------------ */
 
 /*
- * Rarely used arguments of a new cache (S8-02). All zero is the default of each.
+ * Rarely used arguments of a new cache. All zero is the default of each (S8-02).
  * @align: least alignment of objects, a power of two up to 4096, or 0.
  * @useroffset, @usersize: the region of an object that may be copied to and from users; kept
  *   and shown, and prevents merging. One that is not inside the object is reported and taken as none.
- * @freeptr_offset, @use_freeptr_offset: accepted for SLAB_TYPESAFE_BY_RCU caches and checked as
- *   in S4-05; only debug caches keep their free lists in objects, so the offset is otherwise without
- *   effect.
- * @ctor: run once on each object when its slab is made (S8-31), not on each allocation;
- *   objects are to be freed in constructed state. It may allocate, but not from this cache.
- *   Engine slob keeps nothing constructed and runs it on each allocation (S7-44).
+ * @freeptr_offset, @use_freeptr_offset: where the free pointer lies. For SLAB_TYPESAFE_BY_RCU caches
+ *   only, inside the object and a multiple of 8, else EINVAL. Only debug caches keep their free lists
+ *   in objects, so the offset is otherwise without effect (S4-05).
+ * @ctor: run once on each object when its slab is made, not on each allocation; objects are to be
+ *   freed in constructed state. It may allocate, but not from this cache (S8-31). Engine slob keeps
+ *   nothing constructed and runs it on each allocation (S7-44).
  */
 struct kmem_cache_args {
         unsigned int align;
@@ -135,7 +136,7 @@ struct kmem_cache_args {
 };
 
 /*
- * kmem_cache_create - make a cache of objects of one size (S8-01)
+ * kmem_cache_create - make a cache of objects of one size
  * @name: shown in tables; copied, cut off after 47 characters. Must not be NULL or empty; several
  *   caches may have one name
  * @size: bytes of an object, 1 or more
@@ -144,13 +145,17 @@ struct kmem_cache_args {
  * @ctor: constructor or NULL, see struct kmem_cache_args
  *
  * Returns the cache, or NULL with errno EINVAL (name, size 0, alignment, unknown flag, flags of two
- * back ends, an object too large for a slab), E2BIG (engine slab finds no layout for it, S6-13),
- * ENOMEM, or ENOSPC (4,095 caches exist; accounted ones, and those of check=sheaf, may count twice, and
- * kmalloc goes on without); one line on standard error says which. With SLAB_PANIC the process is stopped instead. If merging is
- * on (option slab_merge) an existing cache of like objects may be returned (S4-40).
+ * back ends, an object too large for a slab), E2BIG (engine slab finds no place for the list of a
+ * slab's free objects, S6-13), ENOMEM, or ENOSPC (4,095 caches exist; accounted caches, and all with
+ * check=sheaf, may count twice, and kmalloc goes on without). A line on standard error says which. With
+ * SLAB_PANIC the process is stopped instead (S8-03, S8-04).
  *
- * A second form takes "struct kmem_cache_args *" (NULL: defaults) as third and the flags as
- * fourth argument; in C the type of the third argument selects it, in C++ an overload does.
+ * If merging is on (option slab_merge) an existing cache may be returned: of this back end, with at most
+ * a word more to an object. Constructors, usercopy regions, SLAB_TYPESAFE_BY_RCU, SLAB_NOLEAKTRACE,
+ * SLAB_NO_MERGE and flags of debugging keep a cache from that (S4-40, S4-42).
+ *
+ * A second form takes "struct kmem_cache_args *" (NULL: defaults) as third and the flags as fourth
+ * argument; in C the type of the third argument selects it, in C++ an overload does (S8-01).
  */
 struct kmem_cache *kmem_cache_create(const char *name, unsigned int size, unsigned int align,
                                      slab_flags_t flags, void (*ctor)(void *object));
@@ -160,12 +165,13 @@ struct kmem_cache *kmem_cache_create_args(const char *name, unsigned int size,
                                           const struct kmem_cache_args *args, slab_flags_t flags);
 
 /*
- * kmem_cache_destroy - end a cache (S8-08)
+ * kmem_cache_destroy - end a cache
  *
  * NULL is allowed. If the cache has aliases only one is taken away. All objects must have been
  * freed and nobody may use the cache any more; objects that remain are reported on standard
  * error, and their slabs leak; engine slob does not notice them (S7-45). Waits for blocks given to
- * kfree_rcu and, with SLAB_TYPESAFE_BY_RCU, until no reader can look at the cache's pages any more.
+ * kfree_rcu and, with SLAB_TYPESAFE_BY_RCU, until no reader can look at the cache's pages any more
+ * (S8-08).
  */
 void kmem_cache_destroy(struct kmem_cache *cache);
 
@@ -174,7 +180,7 @@ void kmem_cache_destroy(struct kmem_cache *cache);
  * @flags: GFP_*; __GFP_ZERO clears the object
  *
  * Returns the object, aligned to the cache's alignment and at least 8, or NULL with errno
- * ENOMEM. Unless __GFP_NOWARN is given, failures print a line (at most ten a process, S8-46).
+ * ENOMEM. Unless __GFP_NOWARN is given, a failure prints a line, at most ten a process (S8-46).
  */
 void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags) __attribute__((malloc));
 
@@ -191,30 +197,30 @@ void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags) __attribute__((ma
 void kmem_cache_free(struct kmem_cache *cache, void *object);
 
 /*
- * kmem_cache_alloc_bulk - take several objects of one cache at once (S5-01)
+ * kmem_cache_alloc_bulk - take several objects of one cache at once
  * @count: how many; 0 is allowed
  * @objects: receives the pointers; its content is undefined if the call fails
  *
- * All or nothing: returns @count, or 0 with errno ENOMEM.
+ * All or nothing: returns @count, or 0 with errno ENOMEM (S5-01).
  */
 int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects);
 
 /*
- * kmem_cache_free_bulk - give several objects back at once (S5-02)
- * @cache: the cache of all of them, or NULL: each is of any cache, or a large block
- * @objects: garbage afterwards (S5-06); NULL entries are skipped (S5-07), and without a cache
- *           whatever else kfree ignores
+ * kmem_cache_free_bulk - give several objects back at once
+ * @cache: the cache of all of them, or NULL: each is of any cache, or a large block (S5-02)
+ * @objects: its content is garbage afterwards (S5-06). NULL entries are skipped (S5-07), and without
+ *           a cache whatever else kfree ignores
  */
 void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
 
-/* Exactly kmem_cache_free_bulk(NULL, count, objects) (S5-03). */
+/* kmem_cache_free_bulk without a cache: each object goes back to its own (S5-03). */
 void kfree_bulk(size_t count, void **objects);
 
 /*
- * kmem_cache_shrink - give back all slabs without objects (S1-57)
+ * kmem_cache_shrink - give back all slabs without objects
  *
- * Empties the sheaves of all CPUs first. Returns 0 if no slab remains, else 1. Where the kernel
- * refuses membarrier only the calling CPU's sheaves are emptied, and a line says so.
+ * Empties the sheaves of all CPUs first. Returns 0 if no slab remains, else 1 (S1-57). Where the
+ * kernel refuses membarrier only the calling CPU's sheaves are emptied, and a line says so.
  */
 int kmem_cache_shrink(struct kmem_cache *cache);
 
@@ -222,7 +228,8 @@ int kmem_cache_shrink(struct kmem_cache *cache);
 unsigned int kmem_cache_size(struct kmem_cache *cache);
 
 /*
- * kmem_cache_create with a region of the object that may be copied to and from users (S8-01).
+ * kmem_cache_create with a region of the object that may be copied to and from users: kept, shown and
+ * in the way of merging; here nothing checks a copy (S8-01).
  */
 struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsigned int size,
                                               unsigned int align, slab_flags_t flags,
@@ -232,9 +239,9 @@ struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsigned int siz
 #define NUMA_NO_NODE (-1)
 
 /*
- * kmem_cache_alloc that prefers a NUMA node (S8-20, S12-05): the object is of a slab of that node,
- * unless there is no memory for one; with __GFP_THISNODE that is a failure. A node that there is
- * not, and NUMA_NO_NODE, is no wish at all (S12-06), nor is any with engine slob. Nodes have the
+ * kmem_cache_alloc that prefers a NUMA node: the object is of a slab of that node, unless there is no
+ * memory for one; with __GFP_THISNODE that is a failure (S8-20, S12-05). A node that there is not, and
+ * NUMA_NO_NODE, is no wish at all (S12-06), nor is any with engine slob. Nodes have the
  * numbers of /sys/devices/system/node, or those below what option numa_fake says. The system is
  * asked to take a node's pages from its memory; when that is used up it takes them elsewhere, also
  * with __GFP_THISNODE. Errors as kmem_cache_alloc.
@@ -250,11 +257,11 @@ void *kmem_cache_alloc_lru(struct kmem_cache *cache, struct list_lru *lru, gfp_t
 /* ---- kmalloc ----------------------------------------------------------------------------- */
 
 /*
- * kmalloc - memory by size (S8-22)
+ * kmalloc - memory by size
  *
  * Returns memory aligned to 8 or, from 16 bytes on, 16 (power-of-two sizes of the kernel's size
  * classes: to the size, up to 4096; with engine slob 8, and power-of-two sizes of all size classes
- * to the size), ZERO_SIZE_PTR for size 0, or NULL with errno ENOMEM.
+ * to the size), ZERO_SIZE_PTR for size 0, or NULL with errno ENOMEM (S8-25, S8-40).
  */
 void *kmalloc(size_t size, gfp_t flags) __attribute__((malloc, alloc_size(1)));
 /* kmalloc with __GFP_ZERO. */
@@ -318,13 +325,13 @@ char *kstrdup(const char *source, gfp_t flags) __attribute__((malloc));
 char *kstrndup(const char *source, size_t most, gfp_t flags) __attribute__((malloc));
 
 /*
- * krealloc - change the size of a block (S8-26)
+ * krealloc - change the size of a block
  *
  * NULL and ZERO_SIZE_PTR, and the addresses between, act as kmalloc; size 0 frees and returns
  * ZERO_SIZE_PTR. Returns the same pointer if the block has room, else a new block with the old content.
  * On failure NULL, and the old block stays valid. If all calls for a block had __GFP_ZERO, what is new
  * in it reads as zero, also after it was smaller: the bytes from size on are cleared when it shrinks, or
- * with a red zone there (docs/debugging.md) when it grows again or ksize is called.
+ * with a red zone there (docs/debugging.md) when it grows again or ksize is called (S8-26).
  */
 void *krealloc(const void *block, size_t size, gfp_t flags) __attribute__((alloc_size(2)));
 
@@ -343,9 +350,9 @@ size_t ksize(const void *block);
  * kfree - give back memory of kmalloc, kmem_cache_alloc or the malloc family
  *
  * NULL, ZERO_SIZE_PTR and the addresses between them are ignored, as in the kernel; by free() and its
- * like only NULL is. Objects of caches of engine slob, whose size only kmem_cache_free knows (S5-32), and
- * any other pointer that is not the start of a block are reported with its address, and the process
- * aborts (option bad_free: abort, ignore, libc).
+ * like only NULL is. A pointer that is not the start of a block is reported with its address, and the
+ * process aborts (option bad_free: abort, ignore, libc). So is an object of a cache of engine slob: it
+ * has no header, and only kmem_cache_free knows its size (S5-32).
  */
 void kfree(const void *block);
 /* Clears the whole block (ksize bytes) first; NULL is allowed. */
@@ -356,7 +363,7 @@ static inline void kvfree(const void *block)
         kfree(block);
 }
 
-/* ---- Memory pools (S8-28) ---------------------------------------------------------------- */
+/* ---- Memory pools ------------------------------------------------------------------------ */
 
 /* Takes an element from, and gives it back to, what stands behind a pool. */
 typedef void *mempool_alloc_t(gfp_t flags, void *pool_data);
@@ -413,7 +420,7 @@ void mempool_exit(mempool_t *pool);
  * Asks, in this order: alloc_fn without __GFP_DIRECT_RECLAIM and __GFP_IO; the reserve; alloc_fn
  * with @flags. If all fail and @flags has __GFP_DIRECT_RECLAIM, waits until an element is freed,
  * at most 5 s, and begins anew: so it returns NULL (ENOMEM) only if @flags forbids waiting; with
- * __GFP_NOFAIL, of which alloc_fn is not told, the process is stopped then.
+ * __GFP_NOFAIL, of which alloc_fn is not told, the process is stopped then (S8-28).
  */
 void *mempool_alloc(mempool_t *pool, gfp_t flags) __attribute__((malloc));
 
@@ -495,19 +502,19 @@ static inline int mempool_init_page_pool(mempool_t *pool, int min_nr, int order)
 
 /*
  * kmem_pages_alloc - 2^order pages of 4 KiB, aligned to their size
- * @order: 0 to 10; @flags: __GFP_ZERO clears them, __GFP_ACCOUNT charges them (S11), __GFP_NOFAIL
- *   stops the process without memory
+ * @order: 0 to 10; @flags: __GFP_ZERO clears them, __GFP_ACCOUNT charges them to the thread's memory
+ *   group, __GFP_NOFAIL stops the process without memory
  *
  * Returns the address, or NULL with errno ENOMEM or EINVAL (order). kfree takes them back.
  */
 void *kmem_pages_alloc(gfp_t flags, unsigned int order) __attribute__((malloc));
 
-/* ---- RCU (S8-30) ------------------------------------------------------------------------- */
+/* ---- RCU --------------------------------------------------------------------------------- */
 
 /*
  * Read sections cost a few plain instructions and may nest, 65,535 deep. Inside one, objects freed by
  * kfree_rcu, and pages of SLAB_TYPESAFE_BY_RCU caches, keep their content as long as they were
- * reachable when it began. A thread is registered by its first read section, and no longer
+ * reachable when it began (S8-30). A thread is registered by its first read section, and no longer
  * when it ends; a forked child has the calling thread's sections only. Inside a section nothing
  * may be called that waits for a grace period: those functions stop the process with a message, and
  * so does kmem_rcu_read_unlock outside a section.
@@ -539,11 +546,11 @@ void kmem_call_rcu(struct kmem_rcu_head *head, void (*func)(struct kmem_rcu_head
 void kmem_rcu_barrier(void);
 
 /*
- * kfree_rcu, kvfree_rcu - free a block after a grace period (S8-22)
+ * kfree_rcu, kvfree_rcu - free a block after a grace period
  *
  * kfree_rcu(pointer) and, as in the kernel, kfree_rcu(pointer, member), where member is a struct
- * kmem_rcu_head (16 bytes or more) inside the object. Whatever kfree takes: blocks of kmalloc and
- * of caches (not of engine slob's, S5-32); NULL is allowed. Blocks are collected and freed by later
+ * kmem_rcu_head (16 bytes or more) inside the object (S8-22). Whatever kfree takes: blocks of kmalloc
+ * and of caches, but for caches of engine slob; NULL is allowed. Blocks are collected and freed by later
  * calls, by kmem_cache_shrink, kmem_cache_destroy and kfree_rcu_barrier. Without memory to collect
  * them the second form uses the member, the first waits for a grace period (inside a read section
  * the block leaks, with a message).
@@ -585,7 +592,7 @@ void kmem_rcu_domain_done(uint64_t number);
  */
 bool kmem_urcu_is_loaded(void);
 
-/* ---- Memory groups (S11) ----------------------------------------------------------------- */
+/* ---- Memory groups ----------------------------------------------------------------------- */
 
 /*
  * A group is an account of live bytes with a limit. A request is accounted if it has
@@ -679,10 +686,10 @@ int kmem_group_set_limit(struct kmem_group *group, size_t limit_bytes);
 /* Fills @stats; returns 0, or -1 with errno EINVAL as above. */
 int kmem_group_stats(struct kmem_group *group, struct kmem_group_stats *stats);
 
-/* ---- Attributes (S9, docs/attributes.md) ------------------------------------------------- */
+/* ---- Attributes -------------------------------------------------------------------------- */
 
 /*
- * The files of /sys/kernel/slab/<cache>/ under their kernel names, and a few of our own;
+ * The files of /sys/kernel/slab/<cache>/ under their kernel names (S9.1, S9.2), and a few of our own;
  * docs/attributes.md lists them. @cache is a cache's name, that of an alias, or a unique id like
  * ":0000064"; of several caches with one name the newest is meant.
  */
@@ -714,15 +721,14 @@ int kmem_attr_read(const char *cache, const char *name, char *text, size_t bytes
 int kmem_attr_write(const char *cache, const char *name, const char *value);
 
 /*
- * kmem_slabinfo_write - change the tunables of a cache of engine slab (S6-51)
+ * kmem_slabinfo_write - change the tunables of a cache of engine slab
  * @line: what one would write into /proc/slabinfo: "NAME LIMIT BATCHCOUNT SHAREDFACTOR", at most
  *   128 characters. The first is the most objects that a CPU's array holds, the second how many it
  *   gets or gives at once, the third how many times as many the CPUs of a node share. NAME as
  *   above, but none with a space.
  *
  * All arrays are emptied and made anew, with programs at work. A LIMIT or BATCHCOUNT below 1, a
- * BATCHCOUNT above LIMIT and a negative factor are ignored, as the kernel does: 0, and nothing has
- * changed.
+ * BATCHCOUNT above LIMIT and a negative factor are ignored: 0, and nothing has changed (S6-51).
  *
  * Returns 0, or -1 with errno, and then nothing has changed: EINVAL (not a name and three integers,
  * too long, or no such cache), EIO (the cache's engine is another one), ERANGE (LIMIT above 65,535,
@@ -730,7 +736,7 @@ int kmem_attr_write(const char *cache, const char *name, const char *value);
  */
 int kmem_slabinfo_write(const char *line);
 
-/* ---- Figures (S9-11, S9-12) -------------------------------------------------------------- */
+/* ---- Figures ----------------------------------------------------------------------------- */
 
 /*
  * Both structs begin with their size, so that they can grow: the caller sets it to the size of the
@@ -808,8 +814,8 @@ int kmem_stats_get(struct kmem_stats *stats);
  * @flags: SLAB_*; @aliases: names beside its own (S4-40)
  * @objects_inuse: that the program has; @objects_resting: free ones in sheaves and arrays
  * @active_objs, @num_objs, @objperslab, @pagesperslab, @limit, @batchcount, @sharedfactor,
- *   @active_slabs, @num_slabs, @sharedavail: the columns of /proc/slabinfo by their names there
- *   (S9-11, S6-70): active objects are in use, resting, or in CPU slabs and on CPU partial lists
+ *   @active_slabs, @num_slabs, @sharedavail: the columns of /proc/slabinfo by their names there.
+ *   Active objects are in use, resting, or in CPU slabs and on CPU partial lists (S9-11, S6-70)
  * @partial_slabs: on lists of nodes
  * @min_partial, @cpu_partial, @sheaf_capacity: the attributes of these names
  * @taken, @given: objects that left the back end and came back to it, since the cache was made

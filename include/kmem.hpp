@@ -64,7 +64,7 @@ inline void *allocate_pages(std::size_t bytes, std::size_t align) noexcept
 }
 
 // Memory by size, for kfree; nullptr without. kmalloc aligns blocks of a power of two to their size,
-// up to a page (S8-22); any other block may happen to lie right.
+// up to a page (S8-25); any other block may happen to lie right.
 inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
 {
         void *block;

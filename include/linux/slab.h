@@ -19,7 +19,7 @@
 #define ARCH_SLAB_MINALIGN 8
 #define KMALLOC_MIN_SIZE 8
 
-/* A cache for a struct, with its name, size and alignment (S8-01). */
+/* Makes a cache of objects of a struct, with the name, size and alignment of that (S8-01). */
 #define KMEM_CACHE(tag, flags)                                                                     \
         (kmem_cache_create)(#tag, sizeof(struct tag), __alignof__(struct tag), flags, NULL)
 #define KMEM_CACHE_USERCOPY(tag, flags, member)                                                    \
