@@ -81,7 +81,7 @@ struct options {
         uint64_t slob_compat;      /* enum slob_compat */
         uint64_t debug_abort;      /* 0 or 1: the first report of debugging ends the process */
         struct failslab_rule failslab;
-        struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (7.4) */
+        struct size_list slob_breaks; /* block sizes that divide SLOB's page lists (S7.4) */
         char slabinfo[256];           /* file to write at exit, "-" standard error, "" none */
         char attrs[256];              /* directory for the attributes at exit, "" none */
         char record[256];             /* file that allocations are recorded in, "" none */

@@ -12,7 +12,7 @@
 #define COUNTER .show = show_counter, .store = store_counter, .place
 
 /*
- * The kernel's (9.1), our own, and the kernel's counters (9.2). Readers in Python have the table from
+ * The kernel's (S9.1), our own, and the kernel's counters (S9.2). Readers in Python have the table from
  * tools/attributes.c.
  */
 const struct attribute attributes[] = {

@@ -25,7 +25,7 @@ KMEM_HIDDEN void counters_cost(struct kmem_cache *cache, enum slub_transition tr
 
 /*
  * Adds the texts of the attribute files, without a newline. "SUM C0=x C3=y" with
- * the slots that counted anything (9.2); what threads without a slot did is in the sum only. And
+ * the slots that counted anything (S9.2); what threads without a slot did is in the sum only. And
  * "OBJECTS(SLABS) C0=OBJECTS(SLABS)" with the slots that have a CPU partial list (S2-30, S2-31).
  * Slots that do not fit are left out.
  */

@@ -622,7 +622,7 @@ static void child_most_cpu_objects(void)
         EXPECT_NODES("counted", "partial", 1);
 }
 
-/* 9.2: "SUM C0=x", 0 clears, and there is nothing to read where nothing is counted. */
+/* S9.2: "SUM C0=x", 0 clears, and there is nothing to read where nothing is counted. */
 static const char *counter_name(unsigned int counter)
 {
         for (size_t i = 0; i < attribute_count; i++)

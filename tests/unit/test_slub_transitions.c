@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Every transition of a slab in both freeze schemes: its compare-and-swaps and its holds of
- * list_lock against the cost table of the specification (1.7), and what a free in the middle of
- * one does. Built with debug checks, so that the state machine of engines/slub/state.h is checked on the
+ * list_lock against the kernel's cost table (S1.7), and the effect of a free in the middle of a
+ * transition. Built with debug checks, so that the state machine of engines/slub/state.h is checked on the
  * way. One thread; what others do between the read of a state and the swap is put in by the
  * swap hook.
  */

@@ -40,7 +40,7 @@ KMEM_HIDDEN uint32_t debug_next(const struct kmem_cache *cache, const struct pag
                                 uint32_t index);
 
 /*
- * layout.c: all that lies around an object (4.1). A cache that letter O leaves without any of the flags
+ * layout.c: all that lies around an object (S4.1). A cache that letter O leaves without any of the flags
  * becomes one of slub_engine.
  */
 KMEM_HIDDEN int debug_setup(struct kmem_cache *cache);
