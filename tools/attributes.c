@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * attributes: prints the table of attributes (introspect/attributes.c) as CSV, for readers in other
- * languages. python/kmem/attributes.csv is a copy; tests/command/test_attrs.py compares the two.
+ * languages. python/kmem/common/attributes.csv is a copy; tests/command/test_attrs.py compares the two.
  *
  *  name     of the file
  *  format   how its text reads (docs/attributes.md)

@@ -16,8 +16,8 @@ import typer
 from pydantic import ValidationError
 from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
 
-from kmem.allocators import Engine
-from kmem.setup import (
+from kmem.bench.allocators import Engine
+from kmem.common.setup import (
     ROOT,
     BadUsage,
     KmemError,
@@ -69,7 +69,7 @@ def run() -> None:
 @app.command()
 def demo() -> None:
     """Run real programs on glibc's malloc and on libkmem; takes about two minutes."""
-    from kmem.demo import run_demo
+    from kmem.bench.demo import run_demo
 
     run_demo()
 
@@ -178,7 +178,7 @@ Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="Process id.")]
 @app.command()
 def ps(as_json: AsJson = False) -> None:
     """List the processes that run on libkmem: your own, or as root all."""
-    from kmem.live import show_processes
+    from kmem.live.tables import show_processes
 
     show_processes(as_json=as_json)
 
@@ -193,7 +193,7 @@ def info(
 
     Objects are active that the back end has handed out: to the program, or to per-CPU sheaves.
     """
-    from kmem.live import show_info
+    from kmem.live.tables import show_info
 
     show_info(process, cache, as_json=as_json)
 
@@ -216,7 +216,7 @@ def attr(
 
     A written value is in force from the process's next refill or drain on.
     """
-    from kmem.live import read_attribute, write_attribute
+    from kmem.live.tables import read_attribute, write_attribute
 
     if value is None:
         read_attribute(process, name, in_force=effective)
@@ -229,7 +229,7 @@ def attr(
 @app.command()
 def trim(process: Pid) -> None:
     """Make a running process give back the memory that it does not use."""
-    from kmem.live import trim
+    from kmem.live.tables import trim
 
     trim(process)
 
@@ -274,7 +274,7 @@ def profile(
     In use is what was allocated since sampling began and is not freed; a program that begins with
     option profile_interval=BYTES is sampled from its start.
     """
-    from kmem.profile import profile
+    from kmem.live.profile import profile
 
     profile(process, seconds=seconds, interval=interval, slices=slices, outputs=outputs, view=view)
 
@@ -298,7 +298,7 @@ def top(
     l slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
     attributes, or a process's caches; Escape goes back, q ends.
     """
-    from kmem.top import show_top
+    from kmem.live.top import show_top
 
     show_top(process, delay=delay, order=sort, once=once)
 
@@ -318,7 +318,7 @@ def serve(
     Whoever has an account on the machine can read them. Changes need the address as it is
     printed, with its token.
     """
-    from kmem.serve import show_service
+    from kmem.live.serve import show_service
 
     show_service(port, interval, allow_writes=allow_writes)
 
@@ -394,7 +394,7 @@ def replay(
     """
     wanted = options_with("replay", engine, options)
     if real_time:
-        from kmem.real_time import show_real_time
+        from kmem.replay.real_time import show_real_time
 
         for name, value in (("nodes", nodes), ("repeat", repeat), ("slabinfo", slabinfo)):
             if value is not None:
@@ -421,7 +421,7 @@ def replay(
     ):
         if given is not None:
             raise BadUsage(f"replay: --{name} needs --real-time")
-    from kmem.replay import show_replay
+    from kmem.replay.simulated import show_replay
 
     show_replay(
         trace,
@@ -483,8 +483,8 @@ def tune(
     """
     wanted = options_with("tune", engine, options)
     need_extra("tune")
-    from kmem.tune import Interrupted
-    from kmem.tune import tune as search
+    from kmem.tune.search import Interrupted
+    from kmem.tune.search import tune as search
 
     try:
         search(
@@ -529,7 +529,7 @@ def record_program(
     A trace is of one process: of several the one with the most events is written. The exit status
     is the command's.
     """
-    from kmem.record import record_program
+    from kmem.record.program import record_program
 
     raise typer.Exit(record_program(command, out, options or [], every=every))
 
@@ -558,7 +558,7 @@ def record_kernel(
     Says how many events were lost, and what share of frees is unpaired because bulk calls have no
     tracepoint. The exit status is that of COMMAND.
     """
-    from kmem.record import record_kernel
+    from kmem.record.program import record_kernel
 
     raise typer.Exit(record_kernel(command or [], seconds, out, buffer_kib))
 
@@ -583,7 +583,7 @@ def record_recover(
     The folder goes when the trace is there; FILE may be on another disk. A kernel's recording can
     be read until the machine is started anew.
     """
-    from kmem.record import recover
+    from kmem.record.program import recover
 
     recover(folder, out, every=every)
 
@@ -598,7 +598,7 @@ def micro(
     rounds: Annotated[int, typer.Option(min=30, help="Rounds of each allocator.")] = 60,
 ) -> None:
     """Time single operations beside other allocators, in one interleaved run; some minutes."""
-    from kmem.micro import bench_micro
+    from kmem.bench.micro import bench_micro
 
     bench_micro(peers, rounds, json_file)
 
@@ -611,7 +611,7 @@ def bulk(
     rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting.")] = 60,
 ) -> None:
     """Time bulk calls beside the mail that brought kfree_bulk; takes some seconds."""
-    from kmem.bulk import bench_bulk
+    from kmem.lab.bulk import bench_bulk
 
     bench_bulk(engine, rounds, json_file, html_file)
 
@@ -624,7 +624,7 @@ def bench_profile(
     seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
 ) -> None:
     """What sampling costs a running program, switched on and off; takes some minutes."""
-    from kmem.profile_cost import bench_profile
+    from kmem.bench.profile_cost import bench_profile
 
     bench_profile(rounds, window, seed, json_file)
 
@@ -657,7 +657,7 @@ def suite(
     Time and peak memory as ratios to the best of each row, with geometric means. All rows on all
     allocators take about an hour.
     """
-    from kmem.bench_suite import bench_suite
+    from kmem.bench.suite import bench_suite
 
     bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
 
@@ -673,7 +673,7 @@ def start_up(
     json_file: JsonFile = None,
 ) -> None:
     """Time and peak memory of /bin/true on each allocator, over glibc's; takes some seconds."""
-    from kmem.start_up import bench_start
+    from kmem.bench.start_up import bench_start
 
     bench_start(peers, runs, seed, json_file)
 
@@ -689,7 +689,7 @@ def watch(
     json_file: JsonFile = None,
 ) -> None:
     """Measure what a program pays for being watched from another CPU; takes some minutes."""
-    from kmem.bench_watch import bench_watch
+    from kmem.bench.watch import bench_watch
 
     bench_watch(rounds, rate, window, seed, json_file)
 
@@ -734,8 +734,8 @@ def order(
     Takes about half a minute without --table-only. With --size: one case; prints objects, pages
     and order of a slab.
     """
-    from kmem.lab_report import show_experiment
-    from kmem.orders import RULE, Case, order_report, show_case
+    from kmem.lab.orders import RULE, Case, order_report, show_case
+    from kmem.lab.report import show_experiment
 
     given = {
         "cpus": cpus,
@@ -777,7 +777,7 @@ def lists(
     html_file: HtmlFile = None,
 ) -> None:
     """What CPU partial lists hold under each accounting rule, beside a mail's statement."""
-    from kmem.lists import show_lists
+    from kmem.lab.lists import show_lists
 
     show_lists(slabs, json_file, html_file)
 
@@ -796,7 +796,7 @@ def slob(
     Beside the statistics of the mail that split the list, and the other back ends. The same
     traces and seed give the same JSON (docs/experiments.md).
     """
-    from kmem.slob_lab import show_slob
+    from kmem.lab.slob import show_slob
 
     show_slob(traces or [], quick=quick, seed=seed, json_file=json_file, html_file=html_file)
 
@@ -814,7 +814,7 @@ def sheaves(
     Over capacities and CPUs: more CPUs are more copies of a trace. The same traces give the same
     JSON (docs/experiments.md).
     """
-    from kmem.sheaves import show_sheaves
+    from kmem.lab.sheaves import show_sheaves
 
     show_sheaves(traces or [], quick=quick, json_file=json_file, html_file=html_file)
 
@@ -831,7 +831,7 @@ def cpu_partial(
     Hackbench and netperf on five simulated machines, with modelled time; 2.5 minutes on two
     idle CPUs. The same seed gives the same JSON (docs/experiments.md).
     """
-    from kmem.cpu_partial import show_cpu_partial
+    from kmem.lab.cpu_partial import show_cpu_partial
 
     show_cpu_partial(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
 
@@ -848,7 +848,7 @@ def freeze(
     Swaps, list locks and modelled time of messaging and raw packets. The same seed gives the same
     JSON (docs/experiments.md).
     """
-    from kmem.freeze import show_freeze
+    from kmem.lab.freeze import show_freeze
 
     show_freeze(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
 
@@ -873,7 +873,7 @@ def workloads(
 
     Shares of caches and sizes, lifetimes and frees on another CPU; what misses its bound is named.
     """
-    from kmem.workloads import show_workloads
+    from kmem.lab.workloads import show_workloads
 
     show_workloads(traces, scale, json_file)
 
@@ -889,7 +889,7 @@ def everything(
     html_file: HtmlFile = None,
 ) -> None:
     """Every experiment, in one report; takes minutes. bulk alone times this machine."""
-    from kmem.lab_all import show_all
+    from kmem.lab.everything import show_all
 
     show_all(quick=quick, json_file=json_file, html_file=html_file)
 
@@ -906,7 +906,7 @@ def calibrate(
     ] = None,
 ) -> None:
     """Measure what one lock, swap, call and so on takes on this machine; takes some seconds."""
-    from kmem.calibrate import show_calibration
+    from kmem.lab.calibrate import show_calibration
 
     show_calibration(out)
 

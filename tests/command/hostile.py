@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from kmem.registry import (
+from kmem.live.registry.file import (
     RECORD_CACHE,
     RECORD_HEAD,
     RECORD_PARTS,
@@ -18,7 +18,7 @@ from kmem.registry import (
     RECORD_STACK,
     Registry,
 )
-from kmem.registry_layout import FIELD, PARTS, START, Place
+from kmem.live.registry.layout import FIELD, PARTS, START, Place
 
 KEEP = {RECORD_CACHE: 4, RECORD_SLOT: 4, RECORD_STACK: 2}  # records of a template
 # At the borders of what counts, places and sizes may be.

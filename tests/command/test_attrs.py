@@ -12,8 +12,8 @@ import pytest
 from kmem_command import ROOT
 from test_run import Result, assert_error, kmem_run, options_seen, shell
 
-from kmem.attribute_table import ATTRIBUTES, TABLE
-from kmem.attributes import (
+from kmem.common.attribute_table import ATTRIBUTES, TABLE
+from kmem.traces.attribute_tree import (
     AttributeFormatError,
     Counter,
     CpuPartial,
@@ -22,7 +22,7 @@ from kmem.attributes import (
     parse_attribute,
     read_tree,
 )
-from kmem.slabinfo import SlabinfoError, parse_cache_line, parse_slabinfo
+from kmem.traces.slabinfo import SlabinfoError, parse_cache_line, parse_slabinfo
 
 SYSFS = Path("/sys/kernel/slab")
 PROC = Path("/proc/slabinfo")
@@ -70,7 +70,7 @@ def run_python(folder: Path, script: str, *options: str) -> SlabTree:
 
 
 def test_table_is_the_librarys() -> None:
-    """If not: build/tools/attributes > python/kmem/attributes.csv"""
+    """If not: build/tools/attributes > python/kmem/common/attributes.csv"""
     shown = subprocess.run([ROOT / "build/tools/attributes"], capture_output=True, check=True)
     assert shown.stdout == TABLE.read_bytes()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kmem_command import kmem
 
-from kmem.profile_cost import running
+from kmem.bench.profile_cost import running
 
 pytestmark = pytest.mark.alone
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kmem_command import kmem
 
-from kmem.bench_watch import POLLED, Measured, percent, running
+from kmem.bench.watch import POLLED, Measured, percent, running
 
 pytestmark = pytest.mark.alone
 

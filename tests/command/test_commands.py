@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from kmem_command import KMEM, ROOT, kmem
 
-from kmem.setup import KmemError, children_of_threads, whole, why_not_written, write_json
+from kmem.common.setup import KmemError, children_of_threads, whole, why_not_written, write_json
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
@@ -110,7 +110,8 @@ def test_output_that_cannot_be_written_is_said(arguments: str, to: str) -> None:
 
 NO_ROOM = """
 import resource, sys
-from kmem import cli, lists
+from kmem import cli
+from kmem.lab import lists
 resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
 sys.argv = ["kmem", "lab", "lists"]
 sys.exit(cli.start())
@@ -579,15 +580,15 @@ def test_timed_preloads_into_the_program_only(tmp_path: Path) -> None:
 ENDLESS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 WATCHING = f"""
 import time
-from kmem.watched import watched
+from kmem.bench.watched import watched
 with watched("x", [{sys.executable!r}, "-c", {ENDLESS!r}], 0) as (process, _):
     print(process.pid, flush=True)
     time.sleep(600)
 """
 TIMING = f"""
 from pathlib import Path
-from kmem.allocators import LIBKMEM
-from kmem.timed import started
+from kmem.bench.allocators import LIBKMEM
+from kmem.bench.timed import started
 with started(Path("."), [{sys.executable!r}, "-c", {ENDLESS!r}], LIBKMEM) as timed:
     print(timed.process.stdout.readline(), flush=True)
     timed.wait()

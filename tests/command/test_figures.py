@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""kmem.figures on made-up data: medians, ratios, bootstrap intervals, bounds, means."""
+"""kmem.common.figures on made-up data: medians, ratios, bootstrap intervals, bounds, means."""
 
 import math
 
 import pytest
 
-from kmem.figures import Ratio, geometric_mean, median_ratio, ratios_to_best
+from kmem.common.figures import Ratio, geometric_mean, median_ratio, ratios_to_best
 
 
 def test_geometric_mean() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "build" / "tools" / "loads-64k"
-CACHES = ROOT / "python" / "kmem" / "hackbench_caches.csv"
-ORDERS = ROOT / "python" / "kmem" / "mail" / "online_cpus_orders.csv"
+CACHES = ROOT / "python" / "kmem" / "lab" / "hackbench_caches.csv"
+ORDERS = ROOT / "python" / "kmem" / "lab" / "mail" / "online_cpus_orders.csv"
 MACHINE = ("possible=64", "boot_cpus=16", "load_cpus=16", "task=process", "capacity=92")
 SMALL = ("groups=8", "pairs=5", "loops=20")
 KERNEL = "freeze=eager,cpu_partial_accounting=objects,cpu_partial_defaults=seed"

@@ -38,10 +38,9 @@ from test_live import (
 )
 from test_serve import Server, connect, exchange, request, serve, until_read
 
-from kmem.live import table_row
-from kmem.metrics import ProcessesCollector
-from kmem.profile import read_stacks
-from kmem.registry import (
+from kmem.live.metrics import ProcessesCollector
+from kmem.live.profile import read_stacks
+from kmem.live.registry.file import (
     CACHES_MOST,
     NODES_MOST,
     RECORD_CACHE,
@@ -50,12 +49,13 @@ from kmem.registry import (
     open_process,
     read_each,
 )
-from kmem.registry_layout import PARTS, RegistryError
-from kmem.registry_owner import Owned, own_namespace, start_time
-from kmem.sampler import CacheTrack, Sampler, cache_document, process_row
-from kmem.serve import HEADERS, Service
-from kmem.top import ORDERS, cache_rows
-from kmem.watch import Figures, History, read_figures
+from kmem.live.registry.layout import PARTS, RegistryError
+from kmem.live.registry.owner import Owned, own_namespace, start_time
+from kmem.live.sampler import CacheTrack, Sampler, cache_document, process_row
+from kmem.live.serve import HEADERS, Service
+from kmem.live.tables import table_row
+from kmem.live.top import ORDERS, cache_rows
+from kmem.live.watch import Figures, History, read_figures
 
 pytestmark = pytest.mark.alone
 
@@ -335,7 +335,8 @@ def test_a_users_own_file_system(tmp_path: Path) -> None:
     needs_root()
     script = (
         f"mkdir -p /run/user/{USER}/kmem && mount -t tmpfs none /run/user/{USER}/kmem || exit 77\n"
-        f'exec {sys.executable} -c "from kmem.registry_owner import folders; print(*folders())"'
+        f"exec {sys.executable} -c"
+        ' "from kmem.live.registry.owner import folders; print(*folders())"'
     )
     try:
         result = subprocess.run(
@@ -378,7 +379,7 @@ def test_a_user_has_so_much_of_a_look(
         ]
         for name, most in (("USER_SECONDS", 0.0), ("USER_CACHES_MOST", 9)):
             with monkeypatch.context() as patch:
-                patch.setattr(f"kmem.registry.{name}", most)
+                patch.setattr(f"kmem.live.registry.file.{name}", most)
                 refusals: list[str] = []
                 read = read_each(lambda registry: registry.process, refusals)
                 if name == "USER_CACHES_MOST":

@@ -23,9 +23,8 @@ import pytest
 from kmem_command import KMEM
 from test_run import LIBRARY
 
-from kmem.live import refreshed
-from kmem.processes import start_time
-from kmem.registry import (
+from kmem.common.processes import start_time
+from kmem.live.registry.file import (
     CACHES_MOST,
     FILE_MOST_BYTES,
     RECORD_CACHE,
@@ -34,9 +33,10 @@ from kmem.registry import (
     Registry,
     open_process,
 )
-from kmem.registry_layout import FIELD, PARTS, START, RegistryError
-from kmem.registry_owner import files, own_namespace
-from kmem.slabinfo import parse_slabinfo
+from kmem.live.registry.layout import FIELD, PARTS, START, RegistryError
+from kmem.live.registry.owner import files, own_namespace
+from kmem.live.tables import refreshed
+from kmem.traces.slabinfo import parse_slabinfo
 
 pytestmark = pytest.mark.alone
 
@@ -550,7 +550,7 @@ def test_a_file_of_another_user_is_no_registry(program: Program, beside: Path) -
 CUT_OFF = """
 import os, sys
 from pathlib import Path
-from kmem.registry import Registry, RegistryError
+from kmem.live.registry.file import Registry, RegistryError
 with Registry(Path(sys.argv[1]), writable=True) as registry:
     for length in (32768, 12352, 12288, 3000, 0):
         os.truncate(sys.argv[1], length)

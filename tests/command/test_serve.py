@@ -22,10 +22,10 @@ from kmem_command import KMEM, ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
 
-from kmem.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
-from kmem.registry import Cache
-from kmem.serve import host_names
-from kmem.watch import Figures
+from kmem.live.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
+from kmem.live.registry.file import Cache
+from kmem.live.serve import host_names
+from kmem.live.watch import Figures
 
 pytestmark = pytest.mark.alone
 

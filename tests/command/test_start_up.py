@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from kmem_command import kmem
 
-from kmem.start_up import as_rows
-from kmem.timed import Sample
+from kmem.bench.start_up import as_rows
+from kmem.bench.timed import Sample
 
 start = partial(kmem, "bench", "start")
 

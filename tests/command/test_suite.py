@@ -15,16 +15,16 @@ import pytest
 from kmem_command import kmem
 from rich.console import Console
 
-from kmem import crates, micro, peers
-from kmem.allocators import GLIBC, LIBKMEM, Allocator
-from kmem.figures import geometric_mean
-from kmem.programs import Program
-from kmem.rounds import REPEATS, Result, Row, measure_rows
-from kmem.servers import PROGRAMS
-from kmem.setup import KmemError
-from kmem.suite_report import Report, as_document, as_html, notes
-from kmem.timed import RunError, Sample, Watch, busy_seconds, is_foreign, timed_run
-from kmem.worker import Job, Worker
+from kmem.bench import crates, micro, peers
+from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
+from kmem.bench.programs import Program
+from kmem.bench.rounds import REPEATS, Result, Row, measure_rows
+from kmem.bench.servers import PROGRAMS
+from kmem.bench.suite_report import Report, as_document, as_html, notes
+from kmem.bench.timed import RunError, Sample, Watch, busy_seconds, is_foreign, timed_run
+from kmem.bench.worker import Job, Worker
+from kmem.common.figures import geometric_mean
+from kmem.common.setup import KmemError
 
 OTHER = Allocator("other", None)
 

@@ -12,9 +12,9 @@ import pytest
 from test_live import DEADLINE, Program, assert_refused, kmem, value
 from textual.pilot import Pilot
 
-from kmem.registry import open_process
-from kmem.top import ORDERS, Top
-from kmem.watch import History, short_bytes, sparkline
+from kmem.live.registry.file import open_process
+from kmem.live.top import ORDERS, Top
+from kmem.live.watch import History, short_bytes, sparkline
 
 pytestmark = pytest.mark.alone
 

@@ -25,10 +25,10 @@ from test_serve import Server, serve
 from test_top import play, rows, screen, shown
 from textual.pilot import Pilot
 
-from kmem.registry import Heap, RegistryError, open_process
-from kmem.slabinfo import parse_slabinfo
-from kmem.top import ProcessView
-from kmem.watch import Figures, read_figures, short_bytes, use_percent
+from kmem.live.registry.file import Heap, RegistryError, open_process
+from kmem.live.top import ProcessView
+from kmem.live.watch import Figures, read_figures, short_bytes, use_percent
+from kmem.traces.slabinfo import parse_slabinfo
 
 pytestmark = pytest.mark.alone
 

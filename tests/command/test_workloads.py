@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kmem.setup import LIBRARY
-from kmem.suite import PROGRAMS, WORKLOADS, Workload
+from kmem.bench.workloads import PROGRAMS, WORKLOADS, Workload
+from kmem.common.setup import LIBRARY
 
 CPUS = 2  # threads are started for as many, whatever the machine has
 SCALE = 0.002

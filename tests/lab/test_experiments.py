@@ -20,15 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import event, frame, trace_of
 
-from kmem import lab_replays, sheaves, slob_lab, slob_runs
-from kmem import trace as tr
-from kmem.churn import LASTING, SHORT, Churn, make_churn
-from kmem.lab_report import Plot, Report, as_html
-from kmem.permutations import SLICE, find_parts, permute
-from kmem.setup import KmemError, need_packages
+from kmem.common.setup import KmemError, need_packages
+from kmem.lab import replays as lab_replays
+from kmem.lab import sheaves, slob_runs
+from kmem.lab import slob as slob_lab
+from kmem.lab.churn import LASTING, SHORT, Churn, make_churn
+from kmem.lab.permutations import SLICE, find_parts, permute
+from kmem.lab.report import Plot, Report, as_html
+from kmem.traces import file as tr
 
 ROOT = Path(__file__).resolve().parents[2]
-TRACES = Path(tr.__file__).parent / "traces"
+TRACES = Path(tr.__file__).parent
 TINY = TRACES / "boot-6.1tiny-slob-64M.slt.zst"
 MESSAGES = TRACES / "hackbench-g4-l200-pipe.slt.zst"
 PAGE = 4096

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from kmem import cpu_partial, freeze, workloads
-from kmem.costs import read_costs
-from kmem.hackbench import CACHES
-from kmem.lab_report import Report, as_html
-from kmem.loads import NO_CLOCK, Load, allocator_ns, run
-from kmem.setup import KmemError, read_mail
-from kmem.trace import ALLOC, CACHE_KMALLOC, FREE, read_trace
+from kmem.common.setup import KmemError, read_mail
+from kmem.lab import cpu_partial, freeze, workloads
+from kmem.lab.hackbench import CACHES
+from kmem.lab.loads import NO_CLOCK, Load, allocator_ns, run
+from kmem.lab.report import Report, as_html
+from kmem.replay.costs import read_costs
+from kmem.traces.file import ALLOC, CACHE_KMALLOC, FREE, read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from traces import event, random_traces, trace_of
 
-from kmem import trace as tr
-from kmem.real_time import OptionSet, misses, rank_correlation, ranks
+from kmem.replay.real_time import OptionSet, misses, rank_correlation, ranks
+from kmem.traces import file as tr
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "build" / "tools"
-TRACES = Path(tr.__file__).parent / "traces"
+TRACES = Path(tr.__file__).parent
 BOOT = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
 ENGINES = ["slub", "slab", "slob"]
 PAGE = 4096

@@ -23,8 +23,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kmem import record as kmem_record
-from kmem import trace as tr
+from kmem.record import program as kmem_record
+from kmem.traces import file as tr
 
 pytestmark = pytest.mark.alone
 

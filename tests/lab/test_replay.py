@@ -19,14 +19,14 @@ import pytest
 from hypothesis import given, settings
 from traces import event, random_traces, trace_of
 
-from kmem import trace as tr
-from kmem.costs import modelled_ns, read_costs
-from kmem.setup import KmemError
-from kmem.slabinfo import HEADER_LINE, VERSION_LINE
+from kmem.common.setup import KmemError
+from kmem.replay.costs import modelled_ns, read_costs
+from kmem.traces import file as tr
+from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "build" / "tools" / "replay"
-TRACES = Path(tr.__file__).parent / "traces"
+TRACES = Path(tr.__file__).parent
 ENGINES = ["slub", "slab", "slob"]
 PAGE = 4096
 

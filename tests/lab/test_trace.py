@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import frame
 
-from kmem import trace as tr
+from kmem.traces import file as tr
 
-TRACES = Path(tr.__file__).parent / "traces"
+TRACES = Path(tr.__file__).parent
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 BLOCK_RECORDS = 1 << 16
 
@@ -339,7 +339,7 @@ def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
 # Names for more than one block, and once the file is begun no room for another one.
 MANY_NAMES = """
 import ctypes, resource, sys
-from kmem import trace as tr
+from kmem.traces import file as tr
 
 library, error = ctypes.CDLL(str(tr.LIBRARY)), tr._Error()
 library.trace_writer_open.restype = ctypes.c_void_p
@@ -456,7 +456,11 @@ def test_more_names_than_numbers() -> None:
     assert names.count == (1 << 32) - 1
 
 
-READ = "import sys, pathlib; from kmem import trace as tr; tr.read_trace(pathlib.Path(sys.argv[1]))"
+READ = """
+import sys, pathlib
+from kmem.traces import file as tr
+tr.read_trace(pathlib.Path(sys.argv[1]))
+"""
 
 
 def failure(path: Path, program: str = READ) -> str:

@@ -22,10 +22,10 @@ import pytest
 from distributed import LocalCluster
 from traces import event, trace_of
 
-from kmem import trace as tr
-from kmem import tune_worker
-from kmem.setup import KmemError
-from kmem.tune_space import (
+from kmem.common.setup import KmemError
+from kmem.traces import file as tr
+from kmem.tune import worker as tune_worker
+from kmem.tune.space import (
     BY_ENGINE,
     COMMON,
     ENGINES,
@@ -35,12 +35,12 @@ from kmem.tune_space import (
     first_params,
     fixed_names,
 )
-from kmem.tune_study import Study, Trial, ask, best, pareto
+from kmem.tune.study import Study, Trial, ask, best, pareto
 
 ROOT = Path(__file__).resolve().parents[2]
 KMEM = ROOT / "kmem"
 TRIALS = 24
-TRACES = Path(tr.__file__).parent / "traces"
+TRACES = Path(tr.__file__).parent
 BOOT = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
 OTHER_BOOT = TRACES / "boot-6.1tiny-slob-64M.slt.zst"
 
@@ -154,7 +154,7 @@ def test_interrupted_and_resumed(
 
 IN_A_CALLBACK = """
 import gc, os, signal, sys
-from kmem import tune
+from kmem.tune import search as tune
 from kmem.cli import start
 number = int(sys.argv.pop())
 

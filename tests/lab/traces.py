@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Traces for tests: a frame from rows in the order of kmem.trace.COLUMNS, and lives of objects."""
+"""Traces for tests: a frame from rows in the order of `COLUMNS`, and lives of objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 from hypothesis import strategies as st
 
-from kmem import trace as tr
+from kmem.traces import file as tr
 
 PAGE_BYTES = 4096
 

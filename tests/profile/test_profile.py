@@ -21,12 +21,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kmem import profile as kmem_profile
-from kmem.pprof import Frame, Mapping, Row, encode
-from kmem.profile import OWN, Counts, leased, read_stacks
-from kmem.registry import Registry, RegistryError, open_process
-from kmem.setup import KmemError
-from kmem.symbols import Image, Symbols, read_image
+from kmem.common.setup import KmemError
+from kmem.live import profile as kmem_profile
+from kmem.live.pprof import Frame, Mapping, Row, encode
+from kmem.live.profile import OWN, Counts, leased, read_stacks
+from kmem.live.registry.file import Registry, RegistryError, open_process
+from kmem.live.symbols import Image, Symbols, read_image
 
 pytestmark = pytest.mark.alone
 

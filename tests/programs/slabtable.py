@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmem.slabinfo import CacheLine, SlabinfoError, parse_slabinfo
+from kmem.traces.slabinfo import CacheLine, SlabinfoError, parse_slabinfo
 
 LAST_LINE = re.compile(r"# objects handed out: (\d+)")
 

@@ -15,7 +15,7 @@ from dropin import DEFAULT, DropIn, Finished, Plain, ProgramError
 from slabtable import TableError, parse_table
 from test_misuse import expect_one_line
 
-from kmem.slabinfo import HEADER_LINE, VERSION_LINE
+from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 
 Build = Callable[..., Path]
 

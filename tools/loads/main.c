@@ -85,7 +85,7 @@ static const struct {
 
 static struct sim_costs sim_costs_ps;
 
-/* The names of python/kmem/assumed_costs.csv. */
+/* The names of python/kmem/replay/assumed_costs.csv. */
 static const struct {
         const char *name;
         uint32_t *value;

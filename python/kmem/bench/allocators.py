@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The allocators that measurements compare: libraries to preload, and back ends of ours."""
+
+import sysconfig
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kmem.common.setup import LIBRARY, KmemError
+
+
+class Engine(StrEnum):
+    """The back ends that the mails' tables compare."""
+
+    SLUB = "slub"
+    SLAB = "slab"
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """One column of a table."""
+
+    name: str
+    library: Path | None  # None: what the C library brings
+    package: str | None = None  # Debian package of a peer
+
+    @property
+    def missing(self) -> bool:
+        return self.library is not None and not self.library.exists()
+
+
+def preloadable(library: Path) -> str:
+    """LIBRARY as LD_PRELOAD's value. The dynamic linker ignores a path that is cut in pieces."""
+    if set(": ") & set(str(library)):
+        raise KmemError(f"{library}: LD_PRELOAD cannot carry a path with a colon or a space")
+    return str(library)
+
+
+def library_folder() -> Path:
+    """Where Debian keeps shared libraries of this architecture."""
+    return Path("/usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "")
+
+
+LIBKMEM = Allocator("libkmem", LIBRARY)
+GLIBC = Allocator("glibc", None)
+PEERS = (
+    Allocator("mimalloc", library_folder() / "libmimalloc.so.2", "libmimalloc2.0"),
+    Allocator("jemalloc", library_folder() / "libjemalloc.so.2", "libjemalloc2"),
+    Allocator("tcmalloc", library_folder() / "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Newest releases of other allocators, built as libraries to preload.
+
+Distributions carry old releases; the crates that bring an allocator to Rust programs bundle the
+sources of new ones. `cargo vendor` fetches the newest crate, and its C or C++ sources are built
+with the options of a release. All of it stays in a cache folder outside the tree; deleting that
+folder fetches newer ones.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kmem.bench.allocators import Allocator, preloadable
+from kmem.common.setup import BUILD, KmemError
+
+WHERE = BUILD / "bench" / "where"
+TIMEOUT = 1800.0  # seconds that fetching and building one may take
+CHECK_TIMEOUT = 60.0  # seconds
+
+Command = list[str]
+
+MANIFEST = """\
+[package]
+name = "peer"
+version = "0.0.0"
+edition = "2021"
+
+[dependencies]
+{crate} = "*"
+"""
+
+
+@dataclass(frozen=True)
+class Crate:
+    """An allocator whose sources a crate bundles."""
+
+    name: str
+    crate: str
+    commands: Callable[[Path, Path], Sequence[Command]]  # to build, from sources and for a folder
+    library: str  # what they build, in that folder
+    tools: tuple[str, ...]
+    bundled: Callable[[Path], str] | None = None  # release, if the crate's is another
+
+
+def build_mimalloc(sources: Path, folder: Path) -> Sequence[Command]:
+    base = sources / "c_src" / "mimalloc" / "v3"
+    options = "-shared -fPIC -O3 -DNDEBUG -fvisibility=hidden -ftls-model=initial-exec"
+    options += " -fno-builtin-malloc -DMI_BUILD_RELEASE -DMI_MALLOC_OVERRIDE"
+    options += " -DMI_SHARED_LIB -DMI_SHARED_LIB_EXPORT"
+    files = [f"-I{base / 'include'}", str(base / "src" / "static.c")]
+    return [["gcc", *options.split(), *files, "-pthread", "-o", str(folder / "mimalloc.so")]]
+
+
+def mimalloc_version(sources: Path) -> str:
+    header = sources / "c_src" / "mimalloc" / "v3" / "include" / "mimalloc.h"
+    found = re.search(r"define MI_MALLOC_VERSION\s+(\d+)(\d\d)(\d\d)\b", header.read_text())
+    if not found:
+        raise KmemError(f"no version in {header}")
+    return ".".join(str(int(part)) for part in found.groups())
+
+
+def build_rpmalloc(sources: Path, folder: Path) -> Sequence[Command]:
+    options = "-shared -fPIC -O3 -DNDEBUG -D_GNU_SOURCE -w -ftls-model=initial-exec"
+    options += " -DENABLE_PRELOAD=1 -DENABLE_OVERRIDE=1"
+    file = sources / "rpmalloc" / "rpmalloc" / "rpmalloc.c"
+    libraries = ["-pthread", "-ldl", "-o", str(folder / "rpmalloc.so")]
+    return [["gcc", *options.split(), str(file), *libraries]]
+
+
+def build_snmalloc(sources: Path, folder: Path) -> Sequence[Command]:
+    configure = ["cmake", "-S", str(sources / "upstream"), "-B", str(folder)]
+    configure += ["-DCMAKE_BUILD_TYPE=Release", "-DSNMALLOC_BUILD_TESTING=OFF"]
+    return [configure, ["cmake", "--build", str(folder), "--target", "snmallocshim"]]
+
+
+def build_jemalloc(sources: Path, folder: Path) -> Sequence[Command]:
+    tree = folder / "jemalloc"
+    version = jemalloc_version(sources)
+    options = [f"--with-version={version}-0-g0", "--disable-static", "--disable-doc"]
+    return [
+        ["cp", "-r", str(sources / "jemalloc"), str(tree)],
+        ["cp", str(sources / "configure" / "configure"), str(tree)],
+        ["env", "-C", str(tree), "sh", "./configure", *options],
+        ["make", "-C", str(tree), "build_lib_shared"],
+    ]
+
+
+def jemalloc_version(sources: Path) -> str:
+    """The crate's version is "its own+that of jemalloc-commits-hash"."""
+    manifest = tomllib.loads((sources / "Cargo.toml").read_text())
+    version: str = manifest["package"]["version"]
+    return version.partition("+")[2].partition("-")[0]
+
+
+CRATES = (
+    Crate(
+        "mimalloc-new",
+        "libmimalloc-sys",
+        build_mimalloc,
+        "mimalloc.so",
+        ("gcc",),
+        mimalloc_version,
+    ),
+    Crate(
+        "snmalloc",
+        "snmalloc-sys",
+        build_snmalloc,
+        "libsnmallocshim.so",
+        ("cmake", "g++", "make"),
+    ),
+    Crate("rpmalloc", "rpmalloc-sys", build_rpmalloc, "rpmalloc.so", ("gcc",)),
+    Crate(
+        "jemalloc-new",
+        "tikv-jemalloc-sys",
+        build_jemalloc,
+        "jemalloc/lib/libjemalloc.so.2",
+        ("gcc", "g++", "make"),
+        jemalloc_version,
+    ),
+)
+
+
+def cache_folder() -> Path:
+    """Where peers are kept: kmem/peers in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "kmem" / "peers"
+
+
+def run(command: Sequence[str | Path], folder: Path, what: str) -> None:
+    """Runs a step; a failure tells the last line that it wrote."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except OSError as error:
+        raise KmemError(f"{what}: {command[0]}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise KmemError(f"{what}: no end in {TIMEOUT:.0f} s") from None
+    if done.returncode != 0:
+        lines = done.stdout.strip().splitlines() or [f"status {done.returncode}"]
+        raise KmemError(f"{what}: {lines[-1][-200:]}")
+
+
+def check_library(library: Path) -> None:
+    """Makes sure that all of malloc's family comes from LIBRARY when that is preloaded."""
+    try:
+        done = subprocess.run(
+            [WHERE],
+            env={**os.environ, "LD_PRELOAD": preloadable(library)},
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise KmemError(f"{library} does not work: no end in {CHECK_TIMEOUT:g} s") from None
+    if done.returncode != 0:
+        raise KmemError(f"{library} does not work: status {done.returncode} {done.stderr.strip()}")
+    for line in done.stdout.splitlines():
+        call, _, file = line.partition(" ")
+        if Path(file).resolve() != library.resolve():
+            raise KmemError(f"{library} has no {call}; it comes from {file}")
+
+
+def fetch(crate: Crate, folder: Path) -> tuple[Path, str]:
+    """The crate's sources and version, newest on the registry."""
+    (folder / "Cargo.toml").write_text(MANIFEST.format(crate=crate.crate))
+    (folder / "src").mkdir()
+    (folder / "src" / "lib.rs").touch()
+    run(["cargo", "vendor", "--quiet", "vendor"], folder, f"fetching {crate.crate}")
+    sources = folder / "vendor" / crate.crate
+    manifest = tomllib.loads((sources / "Cargo.toml").read_text())
+    version: str = manifest["package"]["version"]
+    if crate.bundled is None:
+        return sources, f"{crate.crate} {version}"
+    return sources, f"{crate.bundled(sources)}, {crate.crate} {version.partition('+')[0]}"
+
+
+def make(crate: Crate, folder: Path) -> str:
+    """Fetches, builds and checks; its version. peer.json in the folder says that all went well."""
+    for tool in ("cargo", *crate.tools):
+        if shutil.which(tool) is None:
+            raise KmemError(f"{tool} is not installed")
+    shutil.rmtree(folder, ignore_errors=True)
+    built = folder / "build"
+    built.mkdir(parents=True)
+    sources, version = fetch(crate, folder)
+    for command in crate.commands(sources, built):
+        run(command, folder, f"building {crate.crate}")
+    check_library(built / crate.library)
+    (folder / "peer.json").write_text(json.dumps({"version": version}) + "\n")
+    return version
+
+
+def version_of(crate: Crate, folder: Path) -> str | None:
+    """That of what was made; None unless all is there: a cache may be cleaned, a disk full."""
+    if not (folder / "build" / crate.library).exists():
+        return None
+    try:
+        version: str = json.loads((folder / "peer.json").read_text())["version"]
+    except (FileNotFoundError, ValueError):
+        return None
+    return version
+
+
+def provide(crate: Crate, report: Callable[[str], None]) -> tuple[Allocator, str]:
+    """The library and its version, from the cache or made now. Raises KmemError."""
+    cache = cache_folder()
+    folder = cache / crate.name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        # Two runs at once wait for each other; the second then finds the work done.
+        with (cache / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            version = version_of(crate, folder)
+            if version is None:
+                report(f"fetching and building {crate.crate}")
+                version = make(crate, folder)
+            else:
+                check_library(folder / "build" / crate.library)
+    except OSError as error:
+        raise KmemError(f"{error.filename or folder}: {error.strerror}") from None
+    return Allocator(crate.name, folder / "build" / crate.library), version

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem demo`: real programs on glibc's malloc and on libkmem, side by side.
+
+Each program runs on each allocator in turn, one warm-up and three rounds; the
+tables give medians. Every run does the same work from the same input, and its
+output must be the same on every allocator.
+"""
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
+from kmem.bench.crates import WHERE, check_library
+from kmem.bench.programs import Run
+from kmem.bench.servers import PROGRAMS
+from kmem.bench.timed import TIMED, Sample
+from kmem.common.setup import LIBRARY, KmemError, build, need_packages, say, with_option
+
+NAMES = ("sqlite3", "python3", "gcc", "redis")
+SCALE = 2.0
+ROUNDS = 3
+
+# Debian's redis-server is linked with jemalloc.
+AS_SHIPPED = Allocator("as shipped", None)
+
+
+@dataclass
+class Shown:
+    """A row of the tables. `run` takes more environment variables."""
+
+    name: str
+    run: Run
+    allocators: tuple[Allocator, ...]
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def median(self, allocator: str, value: Callable[[Sample], float]) -> float | None:
+        samples = self.samples.get(allocator)
+        return statistics.median(map(value, samples)) if samples else None
+
+
+def prepare(folder: Path) -> list[Shown]:
+    """The programs, in the order of NAMES; the last one's slab table is shown."""
+    known = {program.name: program for program in PROGRAMS}
+    shown = []
+    for name in NAMES:
+        own = folder / name
+        own.mkdir()
+        compared = (AS_SHIPPED, GLIBC, LIBKMEM) if name == "redis" else (GLIBC, LIBKMEM)
+        shown.append(Shown(name, known[name].prepare(own, SCALE), compared))
+    return shown
+
+
+def run_rounds(console: Console, programs: list[Shown], slabinfo: Path) -> None:
+    """All rounds of all programs; the very last run writes its slab table."""
+    for program in programs:
+        outputs = set()
+        for number in range(ROUNDS + 1):
+            for allocator in program.allocators:
+                extra = {}
+                if (program, number, allocator) == (programs[-1], ROUNDS, LIBKMEM):
+                    extra["KMEM_OPTIONS"] = with_option(f"slabinfo={slabinfo}")
+                what = "warm-up" if number == 0 else f"round {number} of {ROUNDS}"
+                if not console.is_terminal:  # where Rich shows no status
+                    say(f"{program.name}: {what} on {allocator.name}")
+                with console.status(f"{program.name}: {what} on {allocator.name}"):
+                    sample = program.run(allocator, extra)
+                outputs.add(sample.output)
+                if len(outputs) > 1:
+                    raise KmemError(f"{program.name} on {allocator.name} gave another output")
+                if number > 0:
+                    program.samples.setdefault(allocator.name, []).append(sample)
+
+
+def table(title: str, programs: list[Shown], value: Callable[[Sample], float]) -> Table:
+    output = Table(title=title)
+    output.add_column("program")
+    for heading in ("glibc", "libkmem", "libkmem / glibc", "as shipped"):
+        output.add_column(heading, justify="right")
+    for program in programs:
+        glibc, libkmem = program.median("glibc", value), program.median("libkmem", value)
+        shipped = program.median("as shipped", value)
+        ratio = f"{libkmem / glibc:.3f}" if glibc and libkmem else "-"
+        cells = ["-" if cell is None else f"{cell:.2f}" for cell in (glibc, libkmem)]
+        output.add_row(program.name, *cells, ratio, "" if shipped is None else f"{shipped:.2f}")
+    return output
+
+
+def show_slab_table(console: Console, file: Path) -> None:
+    """The rows of /proc/slabinfo's format that hold objects."""
+    if not file.exists():
+        console.print("the library wrote no slab table")
+        return
+    for line in file.read_text().splitlines():
+        words = line.split()
+        if not words[2:3] or words[2] != "0":
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def run_demo() -> None:
+    console = Console()
+    say("four programs, four runs on each allocator: about two minutes")
+    need_packages(*(p for program in PROGRAMS if program.name in NAMES for p in program.packages))
+    build(LIBRARY, TIMED, WHERE)
+    assert LIBKMEM.library is not None
+    check_library(LIBKMEM.library)
+    folder = Path(tempfile.mkdtemp(prefix="kmem-demo-"))
+    try:
+        programs = prepare(folder)
+        run_rounds(console, programs, folder / "slabinfo")
+        heading = f"median of {ROUNDS} rounds"
+        console.print(table(f"time in seconds, {heading}", programs, lambda s: s.seconds))
+        console.print(
+            table(f"peak memory in MiB, {heading}", programs, lambda s: s.peak_bytes / (1 << 20))
+        )
+        console.print(
+            "redis: time of redis-benchmark, memory of the server. Debian links it\n"
+            "with jemalloc (as shipped); for glibc, libc itself is preloaded.\n"
+            "gcc: memory of its largest process. python3: with PYTHONMALLOC=malloc.\n"
+        )
+        console.print(f"Slab table of the last run, {programs[-1].name}, rows with objects:")
+        show_slab_table(console, folder / "slabinfo")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

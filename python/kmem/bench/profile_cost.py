@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem bench profile`: what sampling costs a program, by interval.
+
+The program is CPython with all of its objects on malloc, which does the same work again and again.
+While it runs, sampling is switched on and off from outside: time is cut into windows, one of each
+setting a round in an order that is drawn anew, so that what disturbs the machine disturbs all.
+Throughput is the pieces of work that the program does in a window, by its own count.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from kmem.bench.watched import watched
+from kmem.common.figures import median_of_ratios
+from kmem.common.setup import BadUsage, KmemError, build, write_json
+from kmem.live.profile import set_value
+from kmem.live.registry.file import Registry
+
+INTERVALS = (2 << 20, 512 << 10, 128 << 10)
+ROUNDS_LEAST = 11
+SETTLE_SECONDS = 0.02  # after a change: marks are set at the next refills
+PROGRAM = """
+import json, mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    count = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")
+rows = [{"name": str(i), "values": list(range(i % 50)), "text": "x" * i} for i in range(500)]
+while True:
+    rows = json.loads(json.dumps(rows))
+    table = {row["name"]: [str(value) for value in row["values"]] for row in rows}
+    count[0] += 1
+"""
+
+
+@contextlib.contextmanager
+def running(cpu: int) -> Iterator[tuple[Registry, npt.NDArray[np.uint64]]]:
+    """The program, its registry and its count."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "count"
+        file.write_bytes(bytes(8))
+        with watched(
+            "bench profile: the program",
+            [sys.executable, "-s", "-S", "-c", PROGRAM, str(file)],
+            cpu,
+            environment={"PYTHONHASHSEED": "1", "PYTHONMALLOC": "malloc"},
+            writable=True,
+        ) as (_, registry):
+            yield registry, np.memmap(file, np.uint64, "r")
+
+
+def one_window(
+    registry: Registry, count: npt.NDArray[np.uint64], interval: int, seconds: float
+) -> float:
+    """Pieces of work a second with samples at that interval; 0: none are taken."""
+    set_value(registry, "profile_interval", interval)
+    time.sleep(SETTLE_SECONDS)
+    before, start = int(count[0]), time.monotonic()
+    time.sleep(seconds)
+    after, end = int(count[0]), time.monotonic()
+    if before == after:
+        raise KmemError(f"bench profile: --window {seconds:g}: the program did nothing in it")
+    return (after - before) / (end - start)
+
+
+def bench_profile(rounds: int, window: float, seed: int, json_file: Path | None) -> None:
+    if rounds < ROUNDS_LEAST:
+        raise BadUsage(f"bench profile: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
+    if not 0.1 <= window <= 10:
+        raise BadUsage(f"bench profile: --window {window:g}: expected 0.1 to 10 seconds")
+    build()
+    settings = (0, *INTERVALS)
+    throughput: dict[int, list[float]] = {interval: [] for interval in settings}
+    draw = np.random.default_rng(seed)
+    with running(max(os.sched_getaffinity(0))) as (registry, count):
+        for _ in range(rounds):
+            for interval in draw.permutation(settings):
+                throughput[interval].append(one_window(registry, count, int(interval), window))
+    typer.echo(
+        f"Throughput that python3 on malloc loses by sampling, {rounds} rounds of windows of"
+        f" {window:g} s, with its 95% interval"
+    )
+    result: dict[str, object] = {"rounds": rounds, "window": window, "program": PROGRAM}
+    for interval in INTERVALS:
+        ratio = median_of_ratios(throughput[interval], throughput[0])
+        typer.echo(
+            f"interval {interval >> 10:>5} KiB: {100 * (1 - ratio.median):.2f}%"
+            f" [{100 * (1 - ratio.high):.2f}, {100 * (1 - ratio.low):.2f}]"
+        )
+        result[str(interval)] = {"median": ratio.median, "low": ratio.low, "high": ratio.high}
+    write_json(json_file, result)

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Servers under load: time is that of the load, CPU time and memory are the server's.
+
+Clients run on the C library's malloc.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from kmem.bench import programs
+from kmem.bench.allocators import GLIBC, Allocator, library_folder
+from kmem.bench.programs import Program, Run, times
+from kmem.bench.timed import TIMEOUT, RunError, Sample, Timed, clean_environment, started
+
+START_SECONDS = 30.0
+
+Words = list[str | Path]  # of a command line
+
+# Debian's redis-server is linked with jemalloc, so libc has to be preloaded to serve it.
+PRELOADED_GLIBC = replace(GLIBC, library=library_folder() / "libc.so.6")
+
+
+def client(command: Sequence[str | Path], extra: Mapping[str, str] | None = None) -> str:
+    """Runs a client; its standard output."""
+    try:
+        done = subprocess.run(
+            command,
+            env={**clean_environment(), **(extra or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(f"{Path(command[0]).name} did not end in {TIMEOUT:.0f} s") from None
+    if done.returncode != 0:
+        said = " ".join((done.stderr or done.stdout).split())[-200:]
+        raise RunError(f"{Path(command[0]).name} ended with status {done.returncode}: {said}")
+    return done.stdout
+
+
+def wait_until_ready(server: Timed, command: Sequence[str | Path]) -> None:
+    """Asks until COMMAND succeeds or the server has ended."""
+    deadline = time.monotonic() + START_SECONDS
+    while server.process.poll() is None:
+        done = subprocess.run(
+            command,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        if time.monotonic() > deadline:
+            raise RunError(f"{Path(server.name).name} took no connections")
+        time.sleep(0.01)
+    server.wait()
+    raise RunError(f"{Path(server.name).name} ended before it took connections")
+
+
+# ---- redis --------------------------------------------------------------------------------------
+
+
+def redis(folder: Path, scale: float) -> Run:
+    """redis-benchmark on a socket file, without persistence."""
+    socket = folder / "redis.sock"
+    server = ["/usr/bin/redis-server", "--port", "0", "--unixsocket", str(socket), "--save", ""]
+    server += ["--appendonly", "no", "--dir", str(folder), "--logfile", str(folder / "log")]
+    ask = ["/usr/bin/redis-cli", "-s", str(socket)]
+    # A multiple of the pipeline, so that exactly so many requests are made.
+    requests = str(16 * times(scale, 6250))
+    load = ["/usr/bin/redis-benchmark", "-s", str(socket), "-q", "-n", requests, "-r", requests]
+    load += ["-d", "100", "-P", "16", "-c", "20", "-t", "set,get,lpush,hset,zadd"]
+
+    def run(allocator: Allocator, extra: Mapping[str, str]) -> Sample:
+        preloaded = PRELOADED_GLIBC if allocator == GLIBC else allocator
+        socket.unlink(missing_ok=True)
+        with started(folder, server, preloaded, extra) as timed:
+            wait_until_ready(timed, [*ask, "-e", "ping"])
+            start = time.monotonic()
+            said = client(load)
+            seconds = time.monotonic() - start
+            if "ERR" in said:
+                raise RunError(f"redis-benchmark: {said.strip()[-200:]}")
+            length = client([*ask, "-e", "llen", "mylist"])
+            # An orderly end, so that the process writes what it was asked to.
+            client([*ask, "shutdown", "nosave"])
+            sample = timed.wait()
+        return replace(sample, seconds=seconds, output=length)
+
+    return run
+
+
+# ---- postgres -----------------------------------------------------------------------------------
+
+POSTGRES = Path("/usr/lib/postgresql/15/bin")
+POSTGRES_SETTINGS = (
+    "listen_addresses=",
+    "shared_buffers=16MB",
+    "max_connections=20",
+    "fsync=off",
+    "autovacuum=off",
+)
+CLIENTS = 4
+
+# Every transaction changes a balance in each of three tables by the same amount.
+BALANCES = """
+SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(tbalance) FROM pgbench_tellers),
+       (SELECT sum(bbalance) FROM pgbench_branches), (SELECT count(*) FROM pgbench_history)
+"""
+
+
+def as_owner() -> list[str]:
+    """A server refuses to run as root; then it is the postgres user's."""
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "--"]
+
+
+class Cluster:
+    """A database cluster in a folder that is its user's; each run works on a fresh copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.template = folder / "template"
+        self.data = folder / "data"
+        self.where = {"PGHOST": str(folder), "PGUSER": "postgres", "PGDATABASE": "postgres"}
+        if os.geteuid() == 0:
+            shutil.chown(folder, "postgres", "postgres")
+
+    def create(self) -> None:
+        options = ["-U", "postgres", "-A", "trust", "--no-sync"]
+        client([*as_owner(), str(POSTGRES / "initdb"), "-D", str(self.template), *options])
+        fill: Words = [POSTGRES / "pgbench", "-i", "-q", "-s", "1"]
+        self.serve(self.template, GLIBC, {}, partial(client, fill, self.where))
+
+    def refresh(self) -> None:
+        """As the user, so that the copy is its."""
+        client([*as_owner(), "rm", "-rf", self.data])
+        client([*as_owner(), "cp", "-a", self.template, self.data])
+
+    def readable(self, allocator: Allocator) -> Allocator:
+        """With a copy of the library: the user may not be allowed to read where it was built."""
+        if allocator.library is None:
+            return allocator
+        copy = self.folder / f"{allocator.name}.so"
+        if not copy.exists():
+            shutil.copy(allocator.library, copy)
+            copy.chmod(0o755)
+        return replace(allocator, library=copy)
+
+    def serve(
+        self, data: Path, allocator: Allocator, extra: Mapping[str, str], load: Callable[[], object]
+    ) -> Sample:
+        """A server's run from start to orderly end, with LOAD in between."""
+        settings = [word for setting in POSTGRES_SETTINGS for word in ("-c", setting)]
+        command: Words = [POSTGRES / "postgres", "-D", data, "-k", self.folder, *settings]
+        with started(self.folder, command, self.readable(allocator), extra, as_owner()) as timed:
+            wait_until_ready(timed, [POSTGRES / "pg_isready", "-q", "-h", self.folder])
+            load()
+            lines = (data / "postmaster.pid").read_text().splitlines()
+            os.kill(int(lines[0]), signal.SIGINT)
+            return timed.wait()
+
+
+def postgres(folder: Path, scale: float) -> Run:
+    """pgbench's own transactions, as many from each of four clients."""
+    cluster = Cluster(folder)
+    cluster.create()
+    transactions = times(scale, 500)
+    load: Words = [
+        POSTGRES / "pgbench",
+        "-n",
+        "-c",
+        str(CLIENTS),
+        "-j",
+        "2",
+        "-t",
+        str(transactions),
+    ]
+    load += ["--random-seed=1"]
+    ask: Words = [POSTGRES / "psql", "-X", "-A", "-t", "-q", "-c", BALANCES]
+
+    def run(allocator: Allocator, extra: Mapping[str, str]) -> Sample:
+        seconds: list[float] = []
+        balances: list[str] = []
+
+        def use() -> None:
+            start = time.monotonic()
+            client(load, cluster.where)
+            seconds.append(time.monotonic() - start)
+            balances.append(client(ask, cluster.where).strip())
+
+        cluster.refresh()
+        sample = cluster.serve(cluster.data, allocator, extra, use)
+        *sums, rows = balances[0].split("|")
+        if len(set(sums)) != 1 or int(rows) != CLIENTS * transactions:
+            raise RunError(f"postgres: balances and rows of history {balances[0]}")
+        return replace(sample, seconds=seconds[0], output=balances[0])
+
+    return run
+
+
+PROGRAMS = (
+    Program(
+        "redis",
+        "an in-memory store under redis-benchmark, one thread",
+        ("redis-server", "redis-tools"),
+        ("/usr/bin/redis-server", "/usr/bin/redis-benchmark", "/usr/bin/redis-cli"),
+        redis,
+        "the server",
+    ),
+    Program(
+        "sqlite3",
+        "a database in memory, half a million rows and an index",
+        ("sqlite3",),
+        ("/usr/bin/sqlite3",),
+        programs.sqlite3,
+    ),
+    Program(
+        "python3",
+        "JSON and regular expressions, PYTHONMALLOC=malloc",
+        ("python3",),
+        ("/usr/bin/python3",),
+        programs.python3,
+    ),
+    Program(
+        "gcc",
+        "a compiler on one large file",
+        ("gcc", "libc6-dev"),
+        ("/usr/bin/gcc",),
+        programs.gcc,
+        programs.LARGEST_PROCESS,
+    ),
+    Program(
+        "perl",
+        "hashes, strings and regular expressions",
+        ("perl",),
+        ("/usr/bin/perl",),
+        programs.perl,
+    ),
+    Program(
+        "node",
+        "buffers, JSON and compression; most objects are not malloc's",
+        ("nodejs",),
+        ("/usr/bin/node",),
+        programs.node,
+    ),
+    Program(
+        "git",
+        "the differences of a whole history",
+        ("git",),
+        ("/usr/bin/git",),
+        programs.git,
+    ),
+    Program("z3", "a solver on bit vectors", ("z3",), ("/usr/bin/z3",), programs.z3),
+    Program(
+        "stress-ng",
+        "malloc, calloc, realloc and free at random in two processes",
+        ("stress-ng",),
+        ("/usr/bin/stress-ng",),
+        programs.stress_ng,
+        programs.LARGEST_PROCESS,
+    ),
+    Program(
+        "postgres",
+        "a database server under pgbench, four connections",
+        ("postgresql-15",),
+        tuple(str(POSTGRES / name) for name in ("initdb", "postgres", "pgbench", "psql")),
+        postgres,
+        programs.LARGEST_PROCESS,
+    ),
+)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem bench suite`: every workload on every allocator, in interleaved rounds.
+
+The rows come from suite_rows.py, peers from peers.py; what a round is stands in rounds.py, what is
+printed and written in suite_report.py.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rich.console import Console
+
+from kmem.bench import peers, suite_rows
+from kmem.bench.allocators import LIBKMEM, Allocator
+from kmem.bench.crates import check_library
+from kmem.bench.rounds import check_rounds, measure_rows
+from kmem.bench.suite_report import OURS, Report, as_document, as_html, show
+from kmem.common.setup import ROOT, BadUsage, build, write_json, write_result
+
+TABLE_WIDTH = 150  # columns; a narrower terminal wraps lines, a cut figure is worse
+SCALES = (0.0001, 1000.0)  # as the workload programs
+
+
+def commit() -> str | None:
+    """The commit of the tree, with a mark if files differ from it."""
+    done = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def words_of(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def choose_rows(only: str | None, names: Sequence[str]) -> list[str]:
+    """The rows that match one of the patterns; all without any."""
+    if only is None:
+        return list(names)
+    patterns = words_of(only)
+    if not patterns:
+        raise BadUsage(f"bench suite: --only: expected patterns; there are {', '.join(names)}")
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise BadUsage(f"bench suite: --only {pattern}: there are {', '.join(names)}")
+    return [name for name in names if any(fnmatchcase(name, p) for p in patterns)]
+
+
+def choose_peers(wanted: str | None) -> list[str]:
+    names = peers.names()
+    if wanted is None:
+        return names
+    chosen = words_of(wanted)
+    if not chosen:
+        raise BadUsage(f"bench: --peers: expected names; there are {', '.join(names)}")
+    for name in chosen:
+        if name not in names:
+            raise BadUsage(f"bench: --peers {name}: there are {', '.join(names)}")
+    return [name for name in names if name in chosen]
+
+
+def bench_suite(
+    wanted_peers: str | None,
+    only: str | None,
+    rounds: int,
+    scale: float,
+    seed: int,
+    bound: float,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    if not SCALES[0] <= scale <= SCALES[1]:
+        raise BadUsage(f"bench suite: --scale {scale:g}; expected {SCALES[0]:g} to {SCALES[1]:g}")
+    chosen_peers = choose_peers(wanted_peers)
+    chosen_rows = choose_rows(only, suite_rows.names())
+    console, progress = Console(), Console(stderr=True)
+    console.width = max(console.width, TABLE_WIDTH)
+    build()
+    assert LIBKMEM.library is not None
+    check_library(LIBKMEM.library)
+    found, missing = peers.find(chosen_peers, progress)
+    folder = Path(tempfile.mkdtemp(prefix="kmem-suite-"))
+    folder.chmod(0o755)  # a server's user has to get at what is in it
+    try:
+        rows = suite_rows.prepare(chosen_rows, folder, scale, seed, progress)
+        allocators: list[Allocator] = [LIBKMEM, *(peer.allocator for peer in found)]
+        with progress.status("measuring") as status:
+            results = measure_rows(rows.ready, allocators, rounds, seed, status.update)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    now = commit()
+    versions = {OURS: f"commit {now}"} | {peer.allocator.name: peer.version for peer in found}
+    options = os.environ.get("KMEM_OPTIONS", "")
+    report = Report(now, scale, seed, rounds, options, versions, missing | rows.missing, results)
+    write_json(json_file, as_document(report))
+    if html_file is not None:
+        write_result(html_file, "--html", as_html(report, bound))
+    show(console, report, bound)
+    if few := check_rounds(rounds):
+        console.print(few, highlight=False)

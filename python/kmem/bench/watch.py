@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem bench watch`: what a program pays for being watched.
+
+The program runs on one CPU and a reader on another. Time is cut into short windows, three a round
+in an order that is drawn anew: nobody reads; the reader reads a stopped process of the same
+program; it reads the one that runs. The last two differ in nothing but whose memory is read, so
+between them stands what being watched costs. Between the first two stands what a busy neighbour
+costs on this machine, whatever it does. Throughput is the blocks that the program makes in a
+window, by its own count. A poll is what `kmem info` and `kmem top` do: all figures of all caches,
+and of the heap.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from kmem.bench.watched import is_running, watched
+from kmem.bench.workloads import WORKLOADS
+from kmem.common.figures import Ratio, median_of_ratios
+from kmem.common.setup import BadUsage, KmemError, build, write_json
+from kmem.live.registry.file import Registry
+
+ROUNDS_LEAST = 11
+POLLED = ("mixed", "pareto", "batch random", "pipeline")
+PARTS = ("median", "low", "high")  # of a ratio, in JSON
+ENOUGH = 0.95  # of the wanted polls; fewer are said
+WORKER = np.dtype({"names": ["made"], "formats": ["<u8"], "offsets": [24], "itemsize": 128})
+ENDLESS = 1000  # times the work of a few seconds
+
+
+@dataclass
+class Measured:
+    """The blocks that a program makes in a second, one of each list a round."""
+
+    name: str
+    alone: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)  # the reader reads another process
+    watched: list[float] = field(default_factory=list)
+    polls: list[float] = field(default_factory=list)  # a second, while it was watched
+
+    @property
+    def cost(self) -> Ratio:
+        """Throughput while watched by that beside a reader of another."""
+        return median_of_ratios(self.watched, self.beside)
+
+    @property
+    def neighbour(self) -> Ratio:
+        return median_of_ratios(self.beside, self.alone)
+
+
+@dataclass(frozen=True)
+class Program:
+    process: subprocess.Popen[bytes]
+    registry: Registry
+    counts: npt.NDArray[np.void]  # of its threads, as they are now
+
+    def made(self) -> int:
+        return int(self.counts["made"].sum())
+
+
+@contextlib.contextmanager
+def running(name: str, cpu: int, seed: int) -> Iterator[Program]:
+    """A workload that does not end, on that CPU, once it has warmed up."""
+    workload = next(workload for workload in WORKLOADS if workload.name == name)
+    with tempfile.TemporaryDirectory() as directory:
+        counts = Path(directory) / "counts"
+        # Two threads on its one CPU: objects pass from one to the other.
+        command = [*workload.command(2, ENDLESS, seed), f"progress={counts}"]
+        with watched(f"bench watch: {name}", command, cpu) as (process, registry):
+            yield Program(process, registry, np.memmap(counts, WORKER, "r"))
+
+
+def poll(registry: Registry, rate: float, seconds: float) -> float:
+    """Reads at the rate for a time; how often it was in a second."""
+    start = time.monotonic()
+    count = 0
+    while True:
+        registry.caches()
+        registry.heap()
+        count += 1
+        now = time.monotonic()
+        if now >= start + seconds:
+            return count / (now - start)
+        time.sleep(max(start + count / rate - now, 0))
+
+
+def one_window(
+    target: Program, read: Registry | None, rate: float, seconds: float
+) -> tuple[float, float]:
+    """The blocks a second that the target makes while @read is read, and the polls a second."""
+    before, start = target.made(), time.monotonic()
+    polls = 0.0
+    if read is None:
+        time.sleep(seconds)
+    else:
+        polls = poll(read, rate, seconds)
+    after, end = target.made(), time.monotonic()
+    return (after - before) / (end - start), polls
+
+
+def measure(name: str, rounds: int, rate: float, window: float, cpu: int, seed: int) -> Measured:
+    measured = Measured(name)
+    draw = np.random.default_rng(seed)
+    with running(name, cpu, seed) as other:
+        other.process.send_signal(signal.SIGSTOP)
+        with running(name, cpu, seed) as target:
+            sides: Sequence[tuple[list[float], Registry | None]] = (
+                (measured.alone, None),
+                (measured.beside, other.registry),
+                (measured.watched, target.registry),
+            )
+            for _ in range(rounds):
+                for side in draw.permutation(len(sides)):
+                    figures, read = sides[side]
+                    throughput, polls = one_window(target, read, rate, window)
+                    figures.append(throughput)
+                    if read is target.registry:
+                        measured.polls.append(polls)
+            if not is_running(target.process.pid):
+                status = target.process.wait()
+                raise KmemError(f"bench watch: {name} ended with status {status}")
+    return measured
+
+
+def percent(ratio: Ratio) -> str:
+    """What the throughput loses."""
+    return (
+        f"{100 * (1 - ratio.median):.2f}% [{100 * (1 - ratio.high):.2f},"
+        f" {100 * (1 - ratio.low):.2f}]"
+    )
+
+
+def as_document(measured: Measured) -> dict[str, Any]:
+    return {
+        "name": measured.name,
+        "polls_per_second": float(np.median(measured.polls)),
+        "blocks_per_second": {
+            side: getattr(measured, side) for side in ("alone", "beside", "watched")
+        },
+        "watched_by_beside": [getattr(measured.cost, part) for part in PARTS],
+        "beside_by_alone": [getattr(measured.neighbour, part) for part in PARTS],
+    }
+
+
+def bench_watch(rounds: int, rate: float, window: float, seed: int, json_file: Path | None) -> None:
+    if rounds < ROUNDS_LEAST:
+        raise BadUsage(f"bench watch: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
+    if not 1 <= rate <= 100_000:
+        raise BadUsage(f"bench watch: --rate {rate:g}: expected 1 to 100000 polls a second")
+    if not 0.01 <= window <= 10:
+        raise BadUsage(f"bench watch: --window {window:g}: expected 0.01 to 10 seconds")
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise KmemError("bench watch: needs two CPUs, one for the reader and one for the program")
+    build()
+    console = Console(soft_wrap=True, highlight=False)
+    reader, target = cpus[0], cpus[-1]
+    os.sched_setaffinity(0, {reader})
+    load = os.getloadavg()[0]
+    console.print(
+        f"Programs on CPU {target}, {rate:g} polls a second from CPU {reader}, {rounds} rounds of"
+        f" windows of {window:g} s; throughput lost, with its 95% interval: by being watched, to"
+        " that beside a reader of another process; and by such a reader, to that alone"
+    )
+    results = []
+    for name in POLLED:
+        measured = measure(name, rounds, rate, window, target, seed)
+        results.append(measured)
+        polls = float(np.median(measured.polls))
+        short = "" if polls >= ENOUGH * rate else ", fewer than wanted"
+        console.print(
+            f"{name}: watched {percent(measured.cost)}, reader beside"
+            f" {percent(measured.neighbour)}; {polls:.0f} polls a second{short}"
+        )
+    if load > 0.5:
+        console.print(f"The machine was shared: load average {load:.1f} at the start.")
+    write_json(
+        json_file,
+        {
+            "rounds": rounds,
+            "rate": rate,
+            "window": window,
+            "load_average": load,
+            "workloads": [as_document(measured) for measured in results],
+        },
+    )

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Programs that run for as long as something is measured on them, and their registries."""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from kmem.bench.allocators import preloadable
+from kmem.bench.timed import clean_environment
+from kmem.common.setup import LIBRARY, KmemError
+from kmem.live.registry.file import Registry, open_process
+from kmem.live.registry.layout import RegistryError
+
+WARM_SECONDS = 1.0  # until the program is what it stays
+
+
+def is_running(process: int) -> bool:
+    """Leaves a child that has ended to be waited for."""
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+@contextlib.contextmanager
+def watched(
+    what: str,
+    command: Sequence[str],
+    cpu: int,
+    *,
+    environment: Mapping[str, str] | None = None,
+    writable: bool = False,
+) -> Iterator[tuple[subprocess.Popen[bytes], Registry]]:
+    """A program that does not end, on libkmem and that CPU alone, once it has warmed up.
+
+    `what` begins the lines of errors, `environment` is added to ours.
+    """
+    ours = {"LD_PRELOAD": preloadable(LIBRARY), "KMEM_OPTIONS": "registry=on"}
+    # It would not end by itself, so it ends with us, also where we are killed.
+    with_us = ["/usr/bin/setpriv", "--pdeathsig", "KILL"]
+    process = subprocess.Popen(
+        [*with_us, "/usr/bin/taskset", "--cpu-list", str(cpu), *command],
+        env=clean_environment() | ours | dict(environment or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        time.sleep(WARM_SECONDS)
+        if not is_running(process.pid):
+            raise KmemError(f"{what} ended with status {process.wait()}")
+        with open_process(process.pid, writable=writable) as registry:
+            yield process, registry
+    except RegistryError as error:
+        raise KmemError(f"{what}: {error}") from None
+    finally:
+        process.kill()
+        process.wait()

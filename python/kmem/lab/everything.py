@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem lab all`: every experiment, one after the other, in one report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from kmem.common.setup import KmemError, build, write_json
+from kmem.lab.bulk import bulk_report
+from kmem.lab.cpu_partial import cpu_partial_report
+from kmem.lab.freeze import freeze_report
+from kmem.lab.lists import lists_report
+from kmem.lab.orders import order_report
+from kmem.lab.report import Report, print_report, say, wide_console, write_page
+from kmem.lab.sheaves import sheaves_report
+from kmem.lab.slob import slob_report
+
+# What makes the report of each; an experiment that takes long has a quick form.
+EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
+    "lists": lambda quick: lists_report(),
+    "order": lambda quick: order_report(table_only=quick),
+    "cpu-partial": lambda quick: cpu_partial_report(quick=quick),
+    "freeze": lambda quick: freeze_report(quick=quick),
+    "slob": lambda quick: slob_report(quick=quick),
+    "sheaves": lambda quick: sheaves_report(quick=quick),
+    "bulk": lambda quick: bulk_report(rounds=30 if quick else 60),
+}
+
+
+def show_all(*, quick: bool, json_file: Path | None, html_file: Path | None) -> None:
+    build()
+    reports: list[Report] = []
+    status = Console(stderr=True)
+    for name, make in EXPERIMENTS.items():
+        if status.is_terminal:
+            say(status, f"{name} ({len(reports) + 1} of {len(EXPERIMENTS)})")
+        reports.append(make(quick))
+    write_json(json_file, {report.name: report.document for report in reports})
+    write_page(html_file, "kmem lab all", reports)
+    console = wide_console()
+    for report in reports:
+        console.rule(report.name)
+        print_report(report, console)
+    failures = [report.failure for report in reports if report.failure]
+    if failures:
+        raise KmemError("; ".join(failures))

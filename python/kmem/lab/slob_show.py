@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Tables and plots of `kmem lab slob`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from kmem.common.setup import read_mail
+from kmem.lab.churn import Churn
+from kmem.lab.report import Plot, cell, table
+from kmem.lab.slob_runs import (
+    LARGE_BELOW,
+    LARGE_FROM,
+    LISTS,
+    SCANS,
+    SHORT_EVENTS,
+    is_judged,
+    mail_overheads,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def trace_table(name: str, trace: Mapping[str, Any]) -> Table:
+    output = table(
+        f"{name}: {trace['records']:,} records; the optimum at the end is"
+        f" {trace['optimum_pages'][-1]:,} pages",
+        (
+            *("", "pages", "overhead", "mean", "worst", "at step", "full", "fragments"),
+            *("average", "page scans", "block scans", "ns a call"),
+        ),
+    )
+    for label, row in trace["rows"].items():
+        output.add_row(
+            label,
+            cell(row["pages"]),
+            *(cell(row[f"{which}overhead_percent"], "%") for which in ("", "mean_", "worst_")),
+            *(
+                cell(row.get(key))
+                for key in (
+                    *("worst_step", "full_pages", "fragments"),
+                    *("average_fragment_bytes", *SCANS, "ns_per_call"),
+                )
+            ),
+            end_section=label.startswith("SLOB, three"),
+        )
+    return output
+
+
+def mail_table(churn: Mapping[str, Any]) -> Table:
+    """The mail's statistics beside those of the made-up boot."""
+    output = table(
+        "the mail's statistics beside the made-up boot's, which has no large pages",
+        ("", "mail, one", "one", "mail, two", "two", "three"),
+    )
+    keys = {
+        "pages in use": "pages",
+        "optimum": "optimum",
+        "full pages": "full_pages",
+        "unused bytes": "unused_bytes",
+        "fragments": "fragments",
+        "average fragment": "average_fragment_bytes",
+        "page scans": "page_scans",
+        "block scans": "block_scans",
+    }
+    rows = {name: churn["rows"][f"SLOB, {name}"] for name in LISTS}
+    for said in read_mail("slob_statistics"):
+        key = keys.get(said["figure"])
+        if key is None:
+            continue
+        ours = {
+            name: churn["optimum_pages"][-1] if key == "optimum" else row[key]
+            for name, row in rows.items()
+        }
+        output.add_row(
+            said["figure"],
+            *(cell(int(said["one"])), cell(ours["one"])),
+            *(cell(int(said["two"])), cell(ours["two"]), cell(ours["three"])),
+        )
+    return output
+
+
+def conditions_table(rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    output = table(
+        f"blocks of {LARGE_FROM} to {LARGE_BELOW - 1} bytes that are gone after {SHORT_EVENTS}"
+        " events at most, and lasting objects: what one list needs to fail",
+        (
+            *("trace", "such blocks", "a lasting object made meanwhile", "share"),
+            *("lasting bytes", "for each such object"),
+        ),
+    )
+    for name, row in rows.items():
+        share = row["overlapped_share"]
+        output.add_row(
+            name,
+            cell(row["large_blocks"]),
+            cell(row["overlapped_blocks"]),
+            "-" if share is None else f"{100 * share:.1f}%",
+            cell(row["lasting_bytes"]),
+            cell(row["lasting_bytes_per_overlapped"]),
+        )
+    return output
+
+
+def gains_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    output = table(
+        "pages of split lists beside one list: less than 0 is where the split pays",
+        ("trace", "lists", "at the end", "best moment", "worst moment", "moments with fewer pages"),
+        texts=2,
+    )
+    for row in rows:
+        share = row["fewer_pages_share"]
+        output.add_row(
+            row["trace"],
+            row["lists"],
+            *(cell(row[f"{which}_percent"], "%") for which in ("end", "best", "worst")),
+            "-" if share is None else f"{100 * share:.0f}%",
+        )
+    return output
+
+
+def pivot(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    across: str,
+    down: Sequence[str],
+    names: Sequence[str],
+    figures: Sequence[str] = ("overhead_percent", "mean_overhead_percent"),
+) -> Table:
+    """Overhead at the end and, behind it, the mean of the moments; or one of them."""
+    columns = list(dict.fromkeys(row[across] for row in rows))
+    output = table(title, (*names, *map(str, columns)), texts=len(names))
+    lines: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in down)
+        digits = 2 if len(figures) > 1 else 1
+        text = " ".join(
+            "     -" if row[figure] is None else f"{row[figure]:{digits + 4}.{digits}f}"
+            for figure in figures
+        )
+        lines.setdefault(key, {})[row[across]] = text
+    for key, cells in lines.items():
+        output.add_row(*map(str, key), *(cells.get(name, "-") for name in columns))
+    return output
+
+
+def mail_spreads() -> dict[str, list[int]]:
+    rows = read_mail("slob_memfree")
+    return {name: [int(row[name]) for row in rows] for name in ("one", "two", "slub")}
+
+
+def spread_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    seeds = len(rows[0]["seeds"])
+    output = table(
+        f"pages at the end of {seeds} runs of the same: least, most, mean, and the spread in kB",
+        ("trace", "lists", "least", "most", "mean", "spread kB", "mail's spread kB"),
+        texts=2,
+    )
+    said = {name: max(free) - min(free) for name, free in mail_spreads().items()}
+    said = {"one": said["one"], "two": said["two"], "SLUB": said["slub"]}
+    for number, row in enumerate(rows):
+        last = number + 1 == len(rows) or rows[number + 1]["trace"] != row["trace"]
+        output.add_row(
+            row["trace"],
+            row["lists"],
+            *(cell(row[name]) for name in ("min", "max", "mean", "spread_kib")),
+            cell(said.get(row["lists"])),
+            end_section=last,
+        )
+    return output
+
+
+# ---- Plots --------------------------------------------------------------------------------------
+
+COLOURS = {
+    "SLOB, one": "crimson",
+    "SLOB, two": "tab:blue",
+    "SLOB, three": "tab:green",
+    "SLUB": "tab:orange",
+    "SLAB": "tab:purple",
+}
+
+
+def plot_trace(trace: Mapping[str, Any], panels: Sequence[Axes]) -> None:
+    headings = (
+        ("overhead_percent", "pages over the optimum, %"),
+        ("full_pages", "perfectly full pages"),
+        ("fragments", "fragments"),
+        ("page_scans", "page scans so far"),
+    )
+    for axes, (name, heading) in zip(panels, headings, strict=True):
+        axes.set_title(heading, fontsize="medium")
+        axes.set_xlabel("events")
+        axes.grid(alpha=0.3)
+        for label, colour in COLOURS.items():
+            values = trace["rows"][label]["moments"].get(name)
+            if values is None:
+                continue
+            pairs = [
+                (step, value)
+                for step, value, best in zip(
+                    trace["steps"], values, trace["optimum_pages"], strict=True
+                )
+                if is_judged(best) or name != "overhead_percent"
+            ]
+            steps, shown = zip(*pairs, strict=True) if pairs else ((), ())
+            axes.plot(steps, shown, color=colour, label=label)
+    panels[0].set_yscale("symlog", linthresh=1)
+    panels[0].set_ylim(bottom=0)
+    panels[0].legend(fontsize="x-small")
+
+
+def plot_breaks(rows: Sequence[Mapping[str, Any]], panels: Sequence[Axes]) -> None:
+    traces = list(dict.fromkeys(row["trace"] for row in rows))
+    for axes, (name, heading) in zip(
+        panels,
+        (("mean_overhead_percent", "mean over all moments, %"), ("page_scans", "page scans")),
+        strict=True,
+    ):
+        for trace in traces:
+            of_trace = [row for row in rows if row["trace"] == trace and row[name] is not None]
+            axes.plot(
+                [row["break_bytes"] for row in of_trace],
+                [row[name] for row in of_trace],
+                marker=".",
+                label=trace,
+            )
+        axes.axvline(300, color="grey", linestyle=":")
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("break, bytes (dotted: the mail's 300)")
+        axes.set_title(heading, fontsize="medium")
+        axes.grid(alpha=0.3)
+    panels[1].set_yscale("log")
+    panels[0].legend(fontsize="x-small")
+
+
+def plot_churn(rows: Sequence[Mapping[str, Any]], panels: Sequence[Axes]) -> None:
+    usual = Churn()
+    for axes, (name, heading) in zip(
+        panels,
+        (
+            ("overlap", "share of large blocks with a lasting object made in their life"),
+            ("large_bytes", f"bytes of the large block, share {usual.overlap:g}"),
+        ),
+        strict=True,
+    ):
+        other = "large_bytes" if name == "overlap" else "overlap"
+        for label in LISTS:
+            line = sorted(
+                (row[name], row["overhead_percent"])
+                for row in rows
+                if row["lists"] == label and row[other] == getattr(usual, other)
+            )
+            xs, ys = zip(*line, strict=True)
+            axes.plot(
+                xs,
+                ys,
+                marker=".",
+                color=COLOURS[f"SLOB, {label}"],
+                label=f"{label} list{'s' if label != 'one' else ''}",
+            )
+        for label, said in mail_overheads().items():
+            axes.axhline(said, color=COLOURS[f"SLOB, {label}"], linestyle=":")
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel(heading)
+        axes.set_title("overhead at the end, % (dotted: the mail)", fontsize="medium")
+        axes.grid(alpha=0.3)
+    panels[0].legend(fontsize="small")
+
+
+def plot_spread(rows: Sequence[Mapping[str, Any]], panels: Sequence[Axes]) -> None:
+    (axes,) = panels
+    for number, row in enumerate(rows):
+        colour = COLOURS.get(f"SLOB, {row['lists']}", COLOURS["SLUB"])
+        away = [4 * (pages - row["mean"]) for pages in row["pages"]]
+        axes.plot(away, [number] * len(away), "|", color=colour, markersize=10)
+    axes.set_yticks(
+        range(len(rows)), [f"{row['trace']}, {row['lists']}" for row in rows], fontsize="x-small"
+    )
+    axes.invert_yaxis()
+    axes.set_xlabel("kB from the mean of the runs")
+    axes.grid(alpha=0.3)
+
+
+def plots_of(document: Mapping[str, Any]) -> list[Plot]:
+    plots = [
+        Plot(name, lambda panels, trace=trace: plot_trace(trace, panels), 4)  # type: ignore[misc]
+        for name, trace in document["traces"].items()
+    ]
+    return [
+        *plots,
+        Plot(
+            "when one list fails: a made-up boot",
+            lambda panels: plot_churn(document["churn"], panels),
+            2,
+        ),
+        Plot("two lists by their break", lambda panels: plot_breaks(document["breaks"], panels), 2),
+        Plot("pages at the end, run by run", lambda p: plot_spread(document["permutations"], p)),
+    ]

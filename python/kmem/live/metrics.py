@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Prometheus metrics of all processes on libkmem that can be seen, read at each scrape.
+
+Labels are bounded: PROCESSES_MOST processes, the largest, and of each CACHES_MOST caches, the rest
+together as cache "(other)", with any of that name. Caches of one name in a process are one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kmem.live.registry.file import Cache, Heap
+from kmem.live.tables import word
+from kmem.live.watch import Figures, active_bytes, read_processes, waste_bytes
+
+PROCESSES_MOST = 100
+CACHES_MOST = 200
+OTHER = "(other)"
+
+OF_CACHES: tuple[tuple[str, str, Callable[[Cache], int]], ...] = (
+    ("kmem_cache_slab_bytes", "Memory of the cache's slabs.", lambda cache: cache.slab_bytes),
+    (
+        "kmem_cache_active_bytes",
+        "Bytes asked for in objects handed out, to the program or to sheaves.",
+        active_bytes,
+    ),
+    (
+        "kmem_cache_waste_bytes",
+        "Slab memory without an object that is handed out: free, padding, ends of slabs.",
+        waste_bytes,
+    ),
+    ("kmem_cache_objects", "Objects that the slabs hold when full.", lambda cache: cache.objects),
+    (
+        "kmem_cache_active_objects",
+        "Objects handed out, to the program or to sheaves.",
+        lambda cache: cache.active,
+    ),
+    ("kmem_cache_slabs", "Slabs.", lambda cache: cache.total("slabs")),
+    (
+        "kmem_cache_partial_slabs",
+        "Slabs on node partial lists.",
+        lambda cache: cache.total("partial"),
+    ),
+)
+MOVED: tuple[tuple[str, str, Callable[[Cache], int]], ...] = (
+    ("kmem_cache_taken_objects", "Objects taken from slabs.", lambda cache: cache.taken),
+    ("kmem_cache_given_objects", "Objects given back to slabs.", lambda cache: cache.given),
+    (
+        "kmem_cache_slow_calls",
+        "Calls that found the main sheaf empty or full.",
+        lambda cache: cache.slow_calls,
+    ),
+    (
+        "kmem_cache_fast_calls",
+        "Calls that the fast path served; there were at least so many.",
+        lambda cache: cache.fast_calls,
+    ),
+)
+OF_HEAPS: tuple[tuple[str, str, Callable[[Heap], int]], ...] = (
+    (
+        "kmem_heap_held_bytes",
+        "Pages of slabs and large blocks, and free ones not given back to the system.",
+        lambda heap: heap.held_bytes,
+    ),
+    (
+        "kmem_heap_free_bytes",
+        "Free pages that are not given back to the system.",
+        lambda heap: heap.free_touched_bytes,
+    ),
+    ("kmem_large_bytes", "Large blocks in the heap.", lambda heap: heap.large_bytes),
+    ("kmem_huge_bytes", "Huge blocks, mappings of their own.", lambda heap: heap.huge_bytes),
+    (
+        "kmem_huge_kept_bytes",
+        "Freed huge mappings that are kept for reuse.",
+        lambda heap: heap.huge_kept_bytes,
+    ),
+)
+CACHE_LABELS = ("pid", "command", "cache")
+PROCESS_LABELS = ("pid", "command")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Caches that share a label."""
+
+    name: str
+    caches: list[Cache]
+
+
+def grouped(caches: Sequence[Cache]) -> list[Group]:
+    """By name, the largest first, and what is beyond the bound."""
+    names: dict[str, list[Cache]] = {}
+    for cache in caches:
+        names.setdefault(word(cache.name), []).append(cache)
+    # Prometheus takes nothing at all of a scrape in which a series is twice.
+    rest = names.pop(OTHER, [])
+    groups = sorted(
+        (Group(name, found) for name, found in names.items()),
+        key=lambda group: sum(cache.slab_bytes for cache in group.caches),
+        reverse=True,
+    )
+    rest += [cache for group in groups[CACHES_MOST:] for cache in group.caches]
+    return groups[:CACHES_MOST] + ([Group(OTHER, rest)] if rest else [])
+
+
+class ProcessesCollector(Collector):
+    """The official client asks it for all metrics at each scrape."""
+
+    def __init__(self, read: Callable[[list[str]], list[Figures]] = read_processes) -> None:
+        self.read = read
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is read when it is registered."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        refusals: list[str] = []
+        processes = sorted(
+            self.read(refusals), key=lambda figures: figures.slab_bytes, reverse=True
+        )
+        yield GaugeMetricFamily(
+            "kmem_processes", "Processes on libkmem that can be seen.", len(processes)
+        )
+        yield GaugeMetricFamily(
+            "kmem_refusals", "Lines on registries that could not be used.", len(refusals)
+        )
+        shown = [(figures, str(figures.process)) for figures in processes[:PROCESSES_MOST]]
+        yield from of_processes(shown)
+        groups = [
+            ((pid, figures.command, group.name), group)
+            for figures, pid in shown
+            for group in grouped(figures.caches)
+        ]
+        for name, text, value in OF_CACHES:
+            gauge = GaugeMetricFamily(name, text, labels=CACHE_LABELS)
+            for labels, group in groups:
+                gauge.add_metric(labels, sum(map(value, group.caches)))
+            yield gauge
+        for name, text, value in MOVED:
+            counter = CounterMetricFamily(name, text, labels=CACHE_LABELS)
+            for labels, group in groups:
+                # What is in the rest changes, so its sum may fall.
+                if group.name != OTHER:
+                    counter.add_metric(labels, sum(map(value, group.caches)))
+            yield counter
+
+
+def of_processes(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
+    resident = GaugeMetricFamily(
+        "kmem_process_resident_bytes",
+        "Resident memory of the whole process, as the system counts.",
+        labels=PROCESS_LABELS,
+    )
+    missing = GaugeMetricFamily(
+        "kmem_registry_missing_records",
+        "Caches and slots whose figures found no room in the registry.",
+        labels=PROCESS_LABELS,
+    )
+    for figures, pid in shown:
+        resident.add_metric((pid, figures.command), figures.resident_bytes)
+        missing.add_metric((pid, figures.command), figures.missing)
+    yield resident
+    yield missing
+    for name, text, value in OF_HEAPS:
+        gauge = GaugeMetricFamily(name, text, labels=PROCESS_LABELS)
+        for figures, pid in shown:
+            if figures.heap is not None:
+                gauge.add_metric((pid, figures.command), value(figures.heap))
+        yield gauge

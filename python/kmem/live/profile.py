@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""kmem profile: a sampling heap profile of a running process (docs/profiles.md)."""
+
+import contextlib
+import fcntl
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from kmem.common.setup import BadUsage, KmemError, end_as_by_ctrl_c, handle, whole, why_not_written
+from kmem.live.flame import draw
+from kmem.live.pprof import Row, encode, write
+from kmem.live.registry.file import RECORD_STACK, Registry, alive, open_process
+from kmem.live.registry.layout import RegistryError
+from kmem.live.symbols import Symbols
+
+LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
+WAIT_SECONDS = 2.0
+RENEWALS = 4  # in the time of a lease
+OWN = ""  # the value that the program's own options give
+OBJECTS = 1024  # parts of an object that the process counts in
+TYPES = [
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+]
+VIEWS = {"live": ("bytes in use", 3), "rate": ("bytes allocated", 1)}
+
+Stack = tuple[int, ...]  # return addresses, innermost first
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was sampled with one stack. Freed is what became of it, never the larger."""
+
+    samples: int = 0
+    objects: float = 0
+    size: int = 0
+    freed_samples: int = 0
+    freed_objects: float = 0
+    freed_size: int = 0
+    slice_samples: int = 0  # those of the first three that came in slices
+    slice_objects: float = 0
+    slice_size: int = 0
+
+    def since(self, before: "Counts") -> "Counts":
+        """What came and went since an earlier look at the same stack."""
+        return Counts(
+            self.samples - before.samples,
+            self.objects - before.objects,
+            self.size - before.size,
+            self.freed_samples - before.freed_samples,
+            self.freed_objects - before.freed_objects,
+            self.freed_size - before.freed_size,
+            self.slice_samples - before.slice_samples,
+            self.slice_objects - before.slice_objects,
+            self.slice_size - before.slice_size,
+        )
+
+    @property
+    def live_samples(self) -> int:
+        return max(self.samples - self.freed_samples, 0)
+
+    @property
+    def live_objects(self) -> float:
+        return max(self.objects - self.freed_objects, 0)
+
+    @property
+    def live_size(self) -> int:
+        return max(self.size - self.freed_size, 0)
+
+
+def read_stacks(registry: Registry) -> dict[Stack, Counts]:
+    """All stacks that were sampled; what was freed is read before what was allocated."""
+    found: dict[Stack, Counts] = {}
+    place = registry.parts["stack"]["frame"]
+    for at in registry.records(registry.copy())[RECORD_STACK]:
+
+        def read(name: str, at: int = at) -> int:
+            return registry.number("stack", name, at)
+
+        freed = (read("freed_samples"), read("freed_objects") / OBJECTS, read("freed_bytes"))
+        all_ = (read("samples"), read("objects") / OBJECTS, read("bytes"))
+        slices = (0, 0.0, 0)
+        if "slice_samples" in registry.parts["stack"]:
+            slices = (
+                read("slice_samples"),
+                read("slice_objects") / OBJECTS,
+                read("slice_bytes"),
+            )
+        frames = min(read("frames"), place.count)
+        addresses = registry.content(at + place.offset, 8 * frames)
+        if len(addresses) != 8 * frames:
+            raise RegistryError(f"{registry.path}: a stack lies behind the end")
+        found[struct.unpack(f"<{frames}Q", addresses)] = Counts(*all_, *freed, *slices)
+    return found
+
+
+def set_value(registry: Registry, name: str, value: int) -> None:
+    """Of a lease, or its renewal: see leased."""
+    process = registry.process
+    done = registry.wait(registry.ask(0, name, str(value)), WAIT_SECONDS)
+    if done is None:
+        raise RegistryError(
+            f"process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s, so no"
+            " samples were taken; expected one that allocates"
+        )
+    if done[0] != 0:
+        raise RegistryError(f"process {process} cannot be profiled: error {done[0]}")
+
+
+@contextlib.contextmanager
+def only_one(registry: Registry) -> Iterator[None]:
+    """Two at a time would each end what the other had set. The lock ends with the command."""
+    try:
+        fcntl.lockf(registry.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except BlockingIOError:
+        process = registry.process
+        raise RegistryError(
+            f"process {process} is being profiled; expected one at a time"
+        ) from None
+    yield
+
+
+@contextlib.contextmanager
+def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[], None]]:
+    """So it is inside, as long as what this yields is called again and again; then as before.
+
+    The process goes back by itself when nobody has asked for so long as its lease is, so a command
+    that is killed leaves nothing on.
+    """
+    for name in (*settings, "profile_lease_ms"):
+        if name not in registry.parts["head"]:
+            process = registry.process
+            raise RegistryError(f"process {process} runs on a release without {name}")
+    period = registry.number("head", "profile_lease_ms") / 1000 / RENEWALS
+    due = 0.0
+
+    def renew() -> None:
+        nonlocal due
+        if time.monotonic() < due:
+            return
+        for name, value in settings.items():
+            registry.ask(0, name, str(value))
+        due = time.monotonic() + period
+
+    try:
+        for name, value in settings.items():
+            # An earlier profile may have ended while the process slept, and its request wait.
+            there = registry.number("head", name) == value
+            if not there or registry.waiting(0, name) is not None:
+                set_value(registry, name, value)
+        renew()
+        yield renew
+    finally:
+        if alive(registry):
+            for name in settings:
+                registry.ask(0, name, OWN)
+
+
+@contextlib.contextmanager
+def signals_kept() -> Iterator[list[int]]:
+    """Those that would end the command, as they come.
+
+    A terminal that is closed sends more than one, and people press Ctrl-C twice. The second must
+    not interrupt what the first brings about, or the program is left sampling.
+    """
+    kept: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        handle(lambda number, _: kept.append(number), *numbers)
+        yield kept
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
+def wait(
+    registry: Registry,
+    seconds: float,
+    symbols: Symbols,
+    signals: list[int],
+    renew: Callable[[], None],
+) -> None:
+    """Until the time is over, the process ends, or the user has had enough."""
+    deadline = time.monotonic() + seconds
+    while symbols.look(partial(alive, registry)) and not signals:
+        renew()
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        time.sleep(min(left, 0.2))
+
+
+def make_rows(
+    before: dict[Stack, Counts],
+    after: dict[Stack, Counts],
+    symbols: Symbols,
+    scale: float | None,
+) -> list[Row]:
+    """
+    Allocated since before; live is what is in use of all that was ever sampled. With a scale,
+    allocated is what was seen in slices, times that.
+    """
+    rows = []
+    for stack, counts in after.items():
+        new = counts.since(before.get(stack, Counts()))
+        allocated: tuple[float, float] = (new.objects, new.size)
+        if scale is not None:
+            allocated = (new.slice_objects * scale, new.slice_size * scale)
+        values = (
+            *map(round, allocated),
+            round(counts.live_objects),
+            counts.live_size,
+        )
+        if any(values):
+            rows.append(Row(tuple(map(symbols.frame, stack)), values))
+    return rows
+
+
+def check(interval: int, outputs: list[Path]) -> None:
+    if not LEAST <= interval <= MOST:
+        raise BadUsage(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
+    for path in outputs:
+        if not path.name.endswith((".pb.gz", ".svg")):
+            raise BadUsage(f"-o {path}: expected a name that ends with .pb.gz or .svg")
+        if reason := why_not_written(path):
+            raise KmemError(f"-o {path}: {reason}")
+
+
+def profile(
+    process: int, *, seconds: float, interval: int, slices: int, outputs: list[Path], view: str
+) -> None:
+    check(interval, outputs)
+    settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
+    # Else the program would be left sampling until the lease is over.
+    end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
+    with (
+        open_process(process, writable=True) as registry,
+        contextlib.closing(Symbols(process)) as symbols,
+    ):
+        with (
+            signals_kept() as signals,
+            only_one(registry),
+            leased(registry, settings) as renew,
+        ):
+            before = read_stacks(registry)
+            sliced = registry.number("head", "slice_ns") if slices else 0
+            missed_before = registry.number("head", "samples_missed")
+            start = time.time_ns()
+            wait(registry, seconds, symbols, signals, renew)
+            after = read_stacks(registry)
+            duration = time.time_ns() - start
+            sliced = registry.number("head", "slice_ns") - sliced if slices else 0
+            missed = registry.number("head", "samples_missed") - missed_before
+        rows = make_rows(before, after, symbols, duration / sliced if sliced else None)
+    if slices and not sliced:
+        raise KmemError(
+            f"--slices {slices}: process {process} had none; expected one with a reclaim thread"
+            " (docs/profiles.md)"
+        )
+    title, column = VIEWS[view]
+    for path in outputs:
+        try:
+            if path.name.endswith(".svg"):
+                stacks = [
+                    ([frame.function for frame in row.frames] or ["unknown"], row.values[column])
+                    for row in rows
+                ]
+                picture = draw(stacks, f"process {process}: {title}", "bytes")
+                with whole(path) as place:
+                    place.write_text(picture, encoding="utf-8")
+            else:
+                message = encode(
+                    rows,
+                    TYPES,
+                    default_type=TYPES[column][0],
+                    period=interval,
+                    time_ns=start,
+                    duration_ns=duration,
+                    comment=f"libkmem, process {process}",
+                )
+                with whole(path) as place:
+                    write(place, message)
+        except OSError as error:
+            raise KmemError(f"-o {path}: {error.strerror}") from None
+    samples = sum(
+        counts.since(before.get(stack, Counts())).samples for stack, counts in after.items()
+    )
+    typer.echo(f"{samples} samples, {len(rows)} stacks" + (f", {missed} missed" if missed else ""))
+    if missed + missed_before:
+        typer.echo(
+            f"there was no room for {missed + missed_before} samples since sampling began, so more"
+            " may be in use than is shown; expected a coarser interval"
+        )
+    if not rows:
+        typer.echo("nothing was sampled; a finer --interval takes more samples")
+    if slices:
+        typer.echo(f"slices were {sliced / duration:.1%} of the time")

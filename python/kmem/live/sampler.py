@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What `kmem serve` remembers of the last minutes, and as what its page gets it."""
+
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kmem.common.setup import say
+from kmem.live.registry.file import Cache
+from kmem.live.registry.layout import FLAGS
+from kmem.live.tables import PLAIN, WRITABLE, most, table_row, word
+from kmem.live.watch import Figures, active_bytes, fast_share, read_processes, waste_bytes
+
+MOMENTS = 300
+# Caches whose history is kept; of those beyond, the newest figures only.
+HISTORIES_OF_PROCESS = 1 << 10
+LINES_MOST = 1000  # on standard error, each another one
+HISTORIES_OF_USER = 1 << 12  # of all processes of a user other than ours
+
+NO_SHARE = (
+    "Not known: no slow path was counted yet. Caches of engines slab and slob, and those without"
+    " sheaves, are never counted."
+)
+
+Document = dict[str, Any]
+
+
+@dataclass
+class CacheTrack:
+    """A cache's last moments, oldest first; the newest is that of its process."""
+
+    moments: int = MOMENTS
+
+    def __post_init__(self) -> None:
+        self.slab, self.waste, self.taken, self.given, self.slow, self.fast = (
+            deque[int](maxlen=self.moments) for _ in range(6)
+        )
+
+    def add(self, cache: Cache) -> None:
+        self.slab.append(cache.slab_bytes)
+        self.waste.append(waste_bytes(cache))
+        self.taken.append(cache.taken)
+        self.given.append(cache.given)
+        self.slow.append(cache.slow_calls)
+        self.fast.append(cache.fast_calls)
+
+
+@dataclass
+class ProcessTrack:
+    """A process's last moments and its newest figures."""
+
+    figures: Figures
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    slab: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    waste: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    held: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    resident: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    caches: dict[int, CacheTrack] = field(default_factory=dict)  # by birth
+
+    def histories(self) -> int:
+        return sum(track.moments == MOMENTS for track in self.caches.values())
+
+    def add(self, figures: Figures, moment: float, room: int) -> int:
+        """@room: how many caches may have a history; what is left of it."""
+        self.figures = figures
+        self.times.append(moment)
+        self.slab.append(figures.slab_bytes)
+        self.waste.append(figures.waste_bytes)
+        self.held.append(figures.heap.held_bytes if figures.heap else 0)
+        self.resident.append(figures.resident_bytes)
+        births = {cache["birth"] for cache in figures.caches}
+        for birth in self.caches.keys() - births:
+            del self.caches[birth]
+        left = room - self.histories()
+        for cache in figures.caches:
+            track = self.caches.get(cache["birth"])
+            if track is None:
+                track = self.caches[cache["birth"]] = CacheTrack(MOMENTS if left > 0 else 1)
+                left -= 1
+            track.add(cache)
+        return room - self.histories()
+
+
+def fast_path(caches: Iterable[Cache]) -> Document:
+    """The least share of calls that the fast path served since the caches exist."""
+    found = list(caches)
+    share = fast_share(
+        sum(cache.fast_calls for cache in found), sum(cache.slow_calls for cache in found)
+    )
+    return {"share": share, "why": NO_SHARE if share is None else None}
+
+
+def attributes(cache: Cache) -> Document:
+    """What is known without the process's help, and what one may write with its greatest value."""
+    values: Document = {name: cache.fields[name] for name in PLAIN.split() if name in cache.fields}
+    values |= {name: cache.flags[name] for name in FLAGS.split() if name in cache.flags}
+    writable = {name: most(cache, name) for name in WRITABLE.split()}
+    return {"values": values, "writable": writable}
+
+
+def cache_document(cache: Cache, track: CacheTrack) -> Document:
+    return {
+        "name": word(cache.name),
+        "birth": str(cache["birth"]),
+        "engine": cache.fields["engine"],
+        "slab_bytes": cache.slab_bytes,
+        "active_bytes": active_bytes(cache),
+        "waste_bytes": waste_bytes(cache),
+        "objects": cache.objects,
+        "active_objects": cache.active,
+        "object_size": cache["object_size"],
+        "slabs": cache.total("slabs"),
+        "partial": cache.total("partial"),
+        "taken": cache.taken,
+        "given": cache.given,
+        "slow_calls": cache.slow_calls,
+        "fast_calls": cache.fast_calls,
+        "fast_share": fast_share(cache.fast_calls, cache.slow_calls),
+        "table": table_row(cache),
+        "attributes": attributes(cache),
+        "history": {
+            "slab": list(track.slab),
+            "waste": list(track.waste),
+            "taken": list(track.taken),
+            "given": list(track.given),
+            "slow": list(track.slow),
+            "fast": list(track.fast),
+        },
+    }
+
+
+def process_row(figures: Figures) -> Document:
+    heap = figures.heap
+    return {
+        "pid": figures.process,
+        "command": figures.command,
+        "release": figures.release,
+        "caches": len(figures.caches),
+        "slab_bytes": figures.slab_bytes,
+        "active_bytes": figures.active_bytes,
+        "waste_bytes": figures.waste_bytes,
+        "objects": figures.objects,
+        "active_objects": figures.active,
+        "resident_bytes": figures.resident_bytes,
+        "missing": figures.missing,
+        "heap": heap and {
+            "held_bytes": heap.held_bytes,
+            "used_bytes": heap.used_bytes,
+            "free_bytes": heap.free_touched_bytes,
+            "large_bytes": heap.large_bytes,
+            "huge_bytes": heap.huge_bytes,
+            "huge_kept_bytes": heap.huge_kept_bytes,
+        },
+    }  # fmt: skip
+
+
+class Sampler:
+    """Reads all processes again and again, in a thread of its own."""
+
+    def __init__(
+        self, interval: float, read: Callable[[list[str]], list[Figures]] = read_processes
+    ) -> None:
+        self.interval = interval
+        self.read = read
+        self.lock = threading.Lock()
+        self.tracks: dict[int, ProcessTrack] = {}
+        self.said: set[str] = set()  # lines that would else come at each look
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def start(self) -> None:
+        self.look()
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def run(self) -> None:
+        while not self.ended.wait(self.interval):
+            self.look()
+
+    def look(self) -> None:
+        """One sample; whatever goes wrong with it, there will be a next one."""
+        try:
+            self.sample()
+        except OSError:
+            # Without descriptors, as when too many clients have come at once, the next may see.
+            pass
+        except Exception as error:
+            self.say_once(f"serve: a look at all processes failed: {error!r}")
+
+    def say_once(self, line: str) -> None:
+        """What users do is not to fill the disk with lines."""
+        if line not in self.said and len(self.said) < LINES_MOST:
+            self.said.add(line)
+            say(line)
+
+    def sample(self) -> None:
+        moment = time.time()
+        refusals: list[str] = []
+        found = {figures.process: figures for figures in self.read(refusals)}
+        for refusal in refusals:
+            self.say_once(f"serve: left out: {refusal}")
+        used: Counter[int] = Counter()
+        with self.lock:
+            for process in self.tracks.keys() - found.keys():
+                del self.tracks[process]
+            for process, figures in found.items():
+                track = self.tracks.get(process)
+                # Another program of the same number, by exec or after the end of the first.
+                if track is None or track.figures.id != figures.id:
+                    track = self.tracks[process] = ProcessTrack(figures)
+                of_user = HISTORIES_OF_USER - used[figures.user]
+                if figures.user == os.geteuid():
+                    of_user = HISTORIES_OF_PROCESS
+                room = max(min(HISTORIES_OF_PROCESS, of_user), 0)
+                used[figures.user] += room - track.add(figures, moment, room)
+
+    def processes(self) -> list[Document]:
+        with self.lock:
+            rows = [
+                process_row(track.figures) | {"history": list(track.slab)}
+                for track in self.tracks.values()
+            ]
+        return sorted(rows, key=lambda row: row["slab_bytes"], reverse=True)
+
+    def process(self, process: int) -> Document | None:
+        """All of one process; None if there is no such one any more."""
+        with self.lock:
+            track = self.tracks.get(process)
+            if track is None:
+                return None
+            caches = [
+                cache_document(cache, track.caches[cache["birth"]])
+                for cache in track.figures.caches
+            ]
+            return process_row(track.figures) | {
+                "times": list(track.times),
+                "history": {
+                    "slab": list(track.slab),
+                    "waste": list(track.waste),
+                    "held": list(track.held),
+                    "resident": list(track.resident),
+                },
+                "fast_path": fast_path(track.figures.caches),
+                "caches": sorted(caches, key=lambda cache: cache["slab_bytes"], reverse=True),
+            }

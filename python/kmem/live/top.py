@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem top`: the caches of a running process, or the processes, as they change.
+
+Keys that sort are those of slabtop where it has one. A view of a process goes on standing when that
+ends, with its last figures and one line that says so.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import typer
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.coordinate import Coordinate
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Static
+
+from kmem.common.setup import BadUsage, KmemError, say
+from kmem.live.registry.file import Cache
+from kmem.live.registry.layout import FLAGS, RegistryError
+from kmem.live.tables import table_row, word
+from kmem.live.watch import (
+    Figures,
+    History,
+    Watched,
+    active_bytes,
+    fast_share,
+    read_processes,
+    short_bytes,
+    sparkline,
+    use_percent,
+    waste_bytes,
+)
+
+MOMENTS = 60  # of history; growth is over these
+TREND_WIDTH = 10
+
+Row = tuple[int, list[str]]  # its key, its cells
+
+
+@dataclass(frozen=True)
+class Order:
+    """A way to sort caches."""
+
+    name: str
+    key: Callable[[Cache, History], Any]
+    falling: bool = True
+
+
+# By key; slabtop's but for g and w.
+ORDERS = {
+    "c": Order("size", lambda cache, _: cache.slab_bytes),
+    "g": Order("growth", lambda cache, history: history.growth(cache["birth"])),
+    "w": Order("waste", lambda cache, _: waste_bytes(cache)),
+    "o": Order("objects", lambda cache, _: cache.objects),
+    "a": Order("active objects", lambda cache, _: cache.active),
+    "u": Order("use", lambda cache, _: use_percent(cache)),
+    "s": Order("object size", lambda cache, _: cache["slab_size"]),
+    "l": Order("slabs", lambda cache, _: cache.total("slabs")),
+    "v": Order("active slabs", lambda cache, _: table_row(cache)["active_slabs"]),
+    "b": Order("objects per slab", lambda cache, _: cache["objs_per_slab"]),
+    "p": Order("pages per slab", lambda cache, _: cache.pages_per_slab),
+    "n": Order("name", lambda cache, _: cache.name, falling=False),
+}
+
+CACHE_COLUMNS = (
+    ("SIZE", 6),
+    ("GROWTH", 7),
+    ("WASTE", 6),
+    ("OBJS", 8),
+    ("USE", 4),
+    ("OBJSIZE", 7),
+    ("SLABS", 6),
+    ("TREND", TREND_WIDTH),
+    ("NAME", 0),
+)
+PROCESS_COLUMNS = (
+    ("PID", 7),
+    ("SIZE", 6),
+    ("GROWTH", 7),
+    ("WASTE", 6),
+    ("OBJS", 8),
+    ("CACHES", 6),
+    ("RSS", 6),
+    ("TREND", TREND_WIDTH),
+    ("COMMAND", 0),
+)
+Columns = tuple[tuple[str, int], ...]
+
+
+def sorted_caches(caches: Sequence[Cache], order: Order, history: History) -> list[Cache]:
+    """Those that are equal go by name."""
+    by_name = sorted(caches, key=lambda cache: cache.name)
+    return sorted(by_name, key=lambda cache: order.key(cache, history), reverse=order.falling)
+
+
+def cache_rows(figures: Figures, order: Order, history: History) -> list[Row]:
+    rows = []
+    for cache in sorted_caches(figures.caches, order, history):
+        birth = cache["birth"]
+        cells = [
+            short_bytes(cache.slab_bytes),
+            short_bytes(history.growth(birth), sign=True),
+            short_bytes(waste_bytes(cache)),
+            str(cache.objects),
+            f"{use_percent(cache)}%",
+            str(cache["slab_size"]),
+            str(cache.total("slabs")),
+            sparkline(history.values(birth), TREND_WIDTH),
+            word(cache.name),
+        ]
+        rows.append((birth, cells))
+    return rows
+
+
+def process_rows(processes: Sequence[Figures], history: History) -> list[Row]:
+    rows = []
+    for figures in sorted(processes, key=lambda figures: figures.slab_bytes, reverse=True):
+        cells = [
+            str(figures.process),
+            short_bytes(figures.slab_bytes),
+            short_bytes(history.growth(figures.process), sign=True),
+            short_bytes(figures.waste_bytes),
+            str(figures.objects),
+            str(len(figures.caches)),
+            short_bytes(figures.resident_bytes),
+            sparkline(history.values(figures.process), TREND_WIDTH),
+            figures.command,
+        ]
+        rows.append((figures.process, cells))
+    return rows
+
+
+def line(columns: Columns, cells: Sequence[str]) -> str:
+    shown = [cell.rjust(width) for (_, width), cell in zip(columns, cells, strict=True)]
+    return " ".join(shown)
+
+
+def heading(columns: Columns) -> str:
+    return line(columns, [name for name, _ in columns])
+
+
+def process_summary(figures: Figures) -> list[str]:
+    objects = max(figures.objects, 1)
+    heap = figures.heap
+    blocks = (
+        "not shown by its release of the library"
+        if heap is None
+        else f"held {short_bytes(heap.held_bytes)}, of these large blocks"
+        f" {short_bytes(heap.large_bytes)}, free {short_bytes(heap.free_touched_bytes)};"
+        f" huge blocks {short_bytes(heap.huge_bytes + heap.huge_kept_bytes)}"
+    )
+    return [
+        f"Process {figures.process} {figures.command}, {len(figures.caches)} caches,"
+        f" resident {short_bytes(figures.resident_bytes)}",
+        f"Slabs   {short_bytes(figures.slab_bytes)} in {figures.slabs}, objects {figures.active} of"
+        f" {figures.objects} ({100 * figures.active // objects}%), waste"
+        f" {short_bytes(figures.waste_bytes)}",
+        f"Heap    {blocks}",
+    ]
+
+
+def processes_summary(processes: Sequence[Figures]) -> list[str]:
+    objects = sum(figures.objects for figures in processes)
+    active = sum(figures.active for figures in processes)
+    return [
+        f"All {len(processes)} processes on libkmem that can be seen",
+        f"Slabs   {short_bytes(sum(figures.slab_bytes for figures in processes))}, objects {active}"
+        f" of {objects} ({100 * active // max(objects, 1)}%), waste"
+        f" {short_bytes(sum(figures.waste_bytes for figures in processes))}",
+        f"Resident {short_bytes(sum(figures.resident_bytes for figures in processes))}",
+    ]
+
+
+def fast_part(cache: Cache) -> list[str]:
+    share = fast_share(cache.fast_calls, cache.slow_calls)
+    return [] if share is None else [f"fast path >= {100 * share:.1f}%"]
+
+
+def detail(cache: Cache, history: History, width: int) -> list[str]:
+    """A cache's attributes, as docs/attributes.md names them."""
+    row = table_row(cache)
+    flags = [name for name in FLAGS.split() if cache.flags.get(name)]
+    parts = [
+        f"slabs {cache.total('slabs')}",
+        f"partial {cache.total('partial')}",
+        f"objects {cache.objects}",
+        f"active {cache.active}",
+        f"taken {cache.taken}",
+        f"given {cache.given}",
+        *fast_part(cache),
+        f"asked for {short_bytes(active_bytes(cache))}",
+        *(
+            f"{name} {cache[name]}"
+            for name in (
+                *("object_size", "slab_size", "objs_per_slab", "order", "align", "min_partial"),
+                *("cpu_partial", "sheaf_capacity", "usersize", "aliases"),
+            )
+        ),
+        *(f"{name} {row[name]}" for name in ("limit", "batchcount") if row[name]),
+    ]
+    lines = [
+        f"{word(cache.name)}: engine {cache.fields['engine']}"
+        + (f", {' '.join(flags)}" if flags else "")
+    ]
+    column = 26
+    fit = max(width // column, 1)
+    for start in range(0, len(parts), fit):
+        lines.append("".join(part.ljust(column) for part in parts[start : start + fit]).rstrip())
+    lines.append(sparkline(history.values(cache["birth"]), min(width, MOMENTS)).strip())
+    return lines
+
+
+class Rows(DataTable[Text]):
+    """A table that is filled anew, with the cursor where it was: on its row, or at the top."""
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(cursor_type="row", cell_padding=0)
+        self.widths = columns
+        self.keys: list[int] = []
+
+    def on_mount(self) -> None:
+        for name, width in self.widths:
+            text = Text(f"{name.rjust(width)} " if width else name)
+            self.add_column(text, width=width + 1 if width else None)
+
+    @property
+    def chosen(self) -> int | None:
+        return self.keys[self.cursor_row] if self.cursor_row < len(self.keys) else None
+
+    def fill(self, rows: Sequence[Row], *, keep_row: bool) -> None:
+        chosen, place, scroll = self.chosen, self.cursor_row, self.scroll_offset
+        self.clear()
+        self.keys = [key for key, _ in rows]
+        for _, cells in rows:
+            self.add_row(
+                *(
+                    Text(f"{cell.rjust(width)} " if width else cell)
+                    for (_, width), cell in zip(self.widths, cells, strict=True)
+                )
+            )
+        follow = (keep_row or place > 0) and chosen in self.keys
+        self.cursor_coordinate = Coordinate(
+            self.keys.index(chosen) if follow and chosen is not None else 0, 0
+        )
+        self.scroll_to(y=scroll.y, animate=False)
+
+
+class View(Screen[None]):
+    """A summary, a line for what is wrong, and a table."""
+
+    COLUMNS: ClassVar[Columns]
+
+    def __init__(self, delay: float) -> None:
+        super().__init__()
+        self.delay = delay
+        self.history = History(MOMENTS)
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="summary", markup=False)
+        yield Static(id="state", markup=False)
+        yield Rows(self.COLUMNS)
+        yield Static(id="detail", markup=False)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.set_interval(self.delay, self.refresh_figures)
+        self.refresh_figures()
+
+    @property
+    def table(self) -> Rows:
+        return self.query_one(Rows)
+
+    def say(self, where: str, lines: Sequence[str]) -> None:
+        self.query_one(f"#{where}", Static).update("\n".join(lines))
+
+    def refresh_figures(self) -> None:
+        raise NotImplementedError
+
+
+class ProcessView(View):
+    """The caches of one process."""
+
+    COLUMNS = CACHE_COLUMNS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "back"),
+        Binding("enter", "detail", "cache", priority=True),
+        Binding("space", "refresh", "now", show=False),
+        *(
+            Binding(key, f"order('{key}')", order.name, show=key in "cgwo")
+            for key, order in ORDERS.items()
+        ),
+    ]
+
+    def __init__(self, watched: Watched, delay: float, order: str) -> None:
+        super().__init__(delay)
+        self.watched = watched
+        self.order = order
+        self.figures: Figures | None = None
+        self.ended = False
+
+    def refresh_figures(self) -> None:
+        if self.ended:
+            return
+        try:
+            self.figures = self.watched.read()
+        except RegistryError as error:
+            self.ended = True
+            self.say("state", [f"{error}; these were its last figures"])
+            return
+        self.history.add((cache["birth"], cache.slab_bytes) for cache in self.figures.caches)
+        self.show_figures()
+
+    def show_figures(self) -> None:
+        if self.figures is None:
+            return
+        self.say("summary", process_summary(self.figures))
+        missing = self.figures.missing
+        if not self.ended:
+            self.say(
+                "state",
+                [
+                    f"By {ORDERS[self.order].name}; growth over {self.window:g} s at most"
+                    + (f"; {missing} caches or slots found no room" if missing else "")
+                ],
+            )
+        self.table.fill(
+            cache_rows(self.figures, ORDERS[self.order], self.history), keep_row=self.has_detail
+        )
+        self.show_detail()
+
+    @property
+    def window(self) -> float:
+        return self.delay * (MOMENTS - 1)
+
+    @property
+    def has_detail(self) -> bool:
+        return bool(self.query_one("#detail", Static).display)
+
+    def show_detail(self) -> None:
+        if self.figures is None or not self.has_detail:
+            return
+        chosen = self.table.chosen
+        cache = next((one for one in self.figures.caches if one["birth"] == chosen), None)
+        if cache is not None:
+            self.say("detail", detail(cache, self.history, self.size.width))
+
+    def on_data_table_row_highlighted(self) -> None:
+        self.show_detail()
+
+    def action_detail(self) -> None:
+        pane = self.query_one("#detail", Static)
+        pane.display = not pane.display
+        self.show_detail()
+
+    def action_refresh(self) -> None:
+        self.refresh_figures()
+
+    def action_order(self, key: str) -> None:
+        self.order = key
+        self.show_figures()
+
+    def action_leave(self) -> None:
+        if self.has_detail:
+            self.action_detail()
+            return
+        self.watched.close()
+        if len(self.app.screen_stack) > 2:
+            self.dismiss()
+        else:
+            self.app.exit()
+
+
+class ProcessesView(View):
+    """All processes; Enter shows the caches of one."""
+
+    COLUMNS = PROCESS_COLUMNS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "caches of the process", priority=True),
+        Binding("space", "refresh", "now", show=False),
+    ]
+
+    def __init__(self, delay: float, order: str) -> None:
+        super().__init__(delay)
+        self.order = order
+        self.refused = False  # the line says what was left out
+
+    def refresh_figures(self) -> None:
+        refusals: list[str] = []
+        try:
+            processes = read_processes(refusals)
+        except OSError as error:
+            # For want of descriptors; the next look may have them.
+            self.say("state", [f"nothing could be read: {error.strerror}"])
+            return
+        if refusals:
+            more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
+            self.say("state", [f"left out: {refusals[0]}{more}"])
+        elif self.refused:
+            self.say("state", [""])
+        self.refused = bool(refusals)
+        self.history.add((figures.process, figures.slab_bytes) for figures in processes)
+        self.say("summary", processes_summary(processes))
+        self.table.fill(process_rows(processes, self.history), keep_row=False)
+
+    def action_refresh(self) -> None:
+        self.refresh_figures()
+
+    def action_choose(self) -> None:
+        chosen = self.table.chosen
+        if chosen is None:
+            self.say("state", ["there is no process on libkmem to show"])
+            return
+        try:
+            watched = Watched(chosen)
+        except RegistryError as error:
+            self.say("state", [str(error)])
+            return
+        self.say("state", [""])
+        self.app.push_screen(ProcessView(watched, self.delay, self.order))
+
+
+class Top(App[None]):
+    """The whole of it."""
+
+    CSS = """
+    Screen { overflow: hidden; }
+    #summary { height: 3; text-wrap: nowrap; text-overflow: ellipsis; }
+    #state { height: 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
+    Rows { height: 1fr; scrollbar-size-vertical: 1; }
+    #detail { height: 10; display: none; border-top: solid $primary; text-wrap: nowrap;
+        text-overflow: ellipsis; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "quit", "quit")]
+
+    def __init__(self, process: int | None, delay: float, order: str = "c") -> None:
+        super().__init__(ansi_color=True)
+        self.delay = delay
+        self.order = order
+        # Before there is a screen, so that what is wrong is said on the terminal.
+        self.watched = None if process is None else Watched(process)
+
+    def on_mount(self) -> None:
+        first = (
+            ProcessesView(self.delay, self.order)
+            if self.watched is None
+            else ProcessView(self.watched, self.delay, self.order)
+        )
+        self.push_screen(first)
+
+
+def print_once(process: int | None, order: str) -> None:
+    history = History(MOMENTS)
+    if process is None:
+        refusals: list[str] = []
+        processes = read_processes(refusals)
+        for refusal in refusals:
+            say(refusal)
+        lines, columns = processes_summary(processes), PROCESS_COLUMNS
+        rows = process_rows(processes, history)
+    else:
+        watched = Watched(process)
+        figures = watched.read()
+        watched.close()
+        lines, columns = process_summary(figures), CACHE_COLUMNS
+        rows = cache_rows(figures, ORDERS[order], history)
+    for text in [*lines, heading(columns), *(line(columns, cells) for _, cells in rows)]:
+        typer.echo(text.rstrip())
+
+
+def show_top(process: int | None, *, delay: float, order: str, once: bool) -> None:
+    if order not in ORDERS:
+        names = ", ".join(f"{key} ({order.name})" for key, order in ORDERS.items())
+        raise BadUsage(f"top: --sort {order}: expected one of {names}")
+    if not 0.1 <= delay <= 3600:
+        raise BadUsage(f"top: --delay {delay:g}: expected 0.1 to 3600 seconds")
+    if once:
+        print_once(process, order)
+        return
+    app = Top(process, delay, order)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise KmemError("top: needs a terminal; --once prints one table")
+    app.run()

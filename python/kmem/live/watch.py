@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What `kmem top` and `kmem serve` watch: figures of running processes, and their history."""
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kmem.common.processes import start_time
+from kmem.live.registry.file import Cache, Heap, Registry, alive, command, open_process, read_each
+from kmem.live.registry.layout import RegistryError
+
+MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One process at one moment."""
+
+    process: int
+    id: int  # of the registry: another one after exec
+    command: str
+    release: str
+    caches: list[Cache]
+    heap: Heap | None  # None: its library is older than these figures
+    resident_bytes: int  # of the whole process, as the system counts
+    missing: int  # records that found no room in the registry
+    user: int = 0  # whose the registry is
+
+    @property
+    def slab_bytes(self) -> int:
+        return sum(cache.slab_bytes for cache in self.caches)
+
+    @property
+    def active_bytes(self) -> int:
+        return sum(active_bytes(cache) for cache in self.caches)
+
+    @property
+    def waste_bytes(self) -> int:
+        return sum(waste_bytes(cache) for cache in self.caches)
+
+    @property
+    def objects(self) -> int:
+        return sum(cache.objects for cache in self.caches)
+
+    @property
+    def active(self) -> int:
+        return sum(cache.active for cache in self.caches)
+
+    @property
+    def slabs(self) -> int:
+        return sum(cache.total("slabs") for cache in self.caches)
+
+
+def active_bytes(cache: Cache) -> int:
+    """Bytes asked for in objects that are handed out, to the program or to sheaves."""
+    return cache.active * cache["object_size"]
+
+
+def waste_bytes(cache: Cache) -> int:
+    """Slab memory that holds no handed out object: free ones, padding, and the slabs' ends.
+
+    Engine slob's caches share the pages of cache `slob`, and what they waste is not known.
+    """
+    if cache.fields["engine"] == "slob":
+        return 0
+    return max(cache.slab_bytes - active_bytes(cache), 0)
+
+
+def fast_share(fast_calls: int, slow_calls: int) -> float | None:
+    """At least so much of the calls was served by the fast path; None: there were none."""
+    calls = fast_calls + slow_calls
+    return fast_calls / calls if calls > 0 else None
+
+
+def use_percent(cache: Cache) -> int:
+    return 100 * cache.active // cache.objects if cache.objects else 0
+
+
+def resident_bytes(process: int) -> int:
+    """Resident memory of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * MACHINE_PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def read_figures(registry: Registry) -> Figures:
+    process = registry.process
+    return Figures(
+        process=process,
+        id=registry.number("head", "id"),
+        command=command(process),
+        release=str(registry.read("head", "release")),
+        caches=registry.caches(),
+        heap=registry.heap(),
+        resident_bytes=resident_bytes(process),
+        missing=registry.number("head", "missing"),
+        user=registry.status.st_uid,
+    )
+
+
+def has_ended(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2]
+        return state.split()[0] in "ZX"
+    except (OSError, IndexError):
+        return True
+
+
+def read_processes(refusals: list[str]) -> list[Figures]:
+    """All that can be seen, by process number; those that end meanwhile are left out.
+
+    `refusals` gets a line for each whose registry cannot be used.
+    """
+    found: dict[int, Figures] = {}
+    for figures in read_each(read_figures, refusals):
+        # Whoever likes can have two registries; readers take a number for one process.
+        found.setdefault(figures.process, figures)
+    return [found[process] for process in sorted(found)]
+
+
+class Watched:
+    """A process that is read again and again, through one registry that stays open."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.started = start_time(process)
+        self.registry: Registry | None = open_process(process)
+
+    def close(self) -> None:
+        if self.registry is not None:
+            self.registry.close()
+            self.registry = None
+
+    def read(self) -> Figures:
+        """RegistryError says in one line why there are no figures any more."""
+        if self.registry is not None and alive(self.registry):
+            return read_figures(self.registry)
+        self.close()
+        if has_ended(self.process):
+            raise RegistryError(f"process {self.process} has ended")
+        if start_time(self.process) != self.started:
+            raise RegistryError(
+                f"process {self.process} has ended, and {command(self.process)} has its number now"
+            )
+        raise RegistryError(
+            f"process {self.process} is another program now: {command(self.process)}"
+        )
+
+
+@dataclass
+class Track:
+    """What a cache, or a process, held at the last moments, oldest first."""
+
+    bytes: deque[int]
+
+    @property
+    def growth(self) -> int:
+        return self.bytes[-1] - self.bytes[0] if self.bytes else 0
+
+
+@dataclass
+class History:
+    """Slab bytes by key at the last moments that were read."""
+
+    moments: int
+    tracks: dict[int, Track] = field(default_factory=dict)
+
+    def add(self, values: Iterable[tuple[int, int]]) -> None:
+        """Keys that are missing have ended and are forgotten."""
+        now = dict(values)
+        for key in self.tracks.keys() - now.keys():
+            del self.tracks[key]
+        for key, value in now.items():
+            track = self.tracks.setdefault(key, Track(deque(maxlen=self.moments)))
+            track.bytes.append(value)
+
+    def growth(self, key: int) -> int:
+        track = self.tracks.get(key)
+        return track.growth if track else 0
+
+    def values(self, key: int) -> list[int]:
+        track = self.tracks.get(key)
+        return list(track.bytes) if track else []
+
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: list[int], width: int) -> str:
+    """The last values as bars between their least and greatest; level ones are low."""
+    last = values[-width:]
+    if not last:
+        return " " * width
+    low, high = min(last), max(last)
+    span = max(high - low, 1)
+    return "".join(BARS[(value - low) * (len(BARS) - 1) // span] for value in last).rjust(width)
+
+
+def short_bytes(count: int, *, sign: bool = False) -> str:
+    """At most five digits, or four and a letter: 812, 9.5K, 132M."""
+    mark = "-" if count < 0 else "+" if sign and count else ""
+    size = float(abs(count))
+    if size < 1000:
+        return f"{mark}{int(size)}"
+    for letter in "KMGTPE":
+        size /= 1024
+        if size < 9.95:
+            return f"{mark}{size:.1f}{letter}"
+        if size < 999.5:
+            return f"{mark}{size:.0f}{letter}"
+    return f"{mark}{size:.0f}E"

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Modelled time: what a simulated machine counted, each multiplied by a cost of a table."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from kmem.common.setup import KmemError, read_text
+
+ASSUMED = Path(__file__).parent / "assumed_costs.csv"
+
+
+def read_costs(file: Path = ASSUMED) -> dict[str, float]:
+    """Nanoseconds by name of a count; raises KmemError for what is no table of costs."""
+    text = read_text(file, "costs")
+    table = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    try:
+        rows = list(table)
+    except csv.Error as error:
+        raise KmemError(f"costs {file}: {error}") from None
+    costs = {}
+    for row in rows:
+        try:
+            name, ns = row["count"], float(row["ns"])
+        except (KeyError, TypeError, ValueError):
+            raise KmemError(f"costs {file}: expected columns count and ns, not {row}") from None
+        if name in costs:
+            raise KmemError(f"costs {file}: {name} is there twice; expected one cost of each count")
+        if not 0 <= ns < 1e9:
+            raise KmemError(f"costs {file}: {name} costs {row['ns']}; expected 0 to 1e9 ns")
+        costs[name] = ns
+    if not costs:
+        raise KmemError(f"costs {file}: expected a table with columns count and ns")
+    return costs
+
+
+def modelled_ns(counts: Mapping[str, int], costs: Mapping[str, float]) -> float:
+    """Time of what was counted; a count without a cost, and the other way round, is nothing."""
+    return sum(cost * counts.get(name, 0) for name, cost in costs.items())
