@@ -17,15 +17,10 @@ from pydantic import ValidationError
 from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
 
 from kmem.bench.allocators import Engine
-from kmem.common.setup import (
-    ROOT,
-    BadUsage,
-    KmemError,
-    end_as_by_ctrl_c,
-    need_extra,
-    say,
-    why_not_written,
-)
+from kmem.common.errors import BadUsage, KmemError, say
+from kmem.common.files import why_not_written
+from kmem.common.signals import end_as_by_ctrl_c
+from kmem.common.tree import ROOT, need_extra
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",

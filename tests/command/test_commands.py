@@ -23,7 +23,9 @@ from pathlib import Path
 import pytest
 from kmem_command import KMEM, ROOT, kmem
 
-from kmem.common.setup import KmemError, children_of_threads, whole, why_not_written, write_json
+from kmem.common.errors import KmemError
+from kmem.common.files import whole, why_not_written, write_json
+from kmem.common.waiting import children_of_threads
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"

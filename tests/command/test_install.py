@@ -256,9 +256,7 @@ def modules_of_commands() -> dict[str, set[str]]:
         modules = {
             node.module
             for node in ast.walk(function)
-            if isinstance(node, ast.ImportFrom)
-            and node.module
-            and node.module != "kmem.common.setup"
+            if isinstance(node, ast.ImportFrom) and node.module
         }
         decorator = ast.unparse(function.decorator_list[0])
         group = decorator.partition(".")[0]

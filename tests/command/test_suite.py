@@ -23,8 +23,8 @@ from kmem.bench.servers import PROGRAMS
 from kmem.bench.suite_report import Report, as_document, as_html, notes
 from kmem.bench.timed import RunError, Sample, Watch, busy_seconds, is_foreign, timed_run
 from kmem.bench.worker import Job, Worker
+from kmem.common.errors import KmemError
 from kmem.common.figures import geometric_mean
-from kmem.common.setup import KmemError
 
 OTHER = Allocator("other", None)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kmem.bench.workloads import PROGRAMS, WORKLOADS, Workload
-from kmem.common.setup import LIBRARY
+from kmem.common.tree import LIBRARY
 
 CPUS = 2  # threads are started for as many, whatever the machine has
 SCALE = 0.002

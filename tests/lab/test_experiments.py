@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import event, frame, trace_of
 
-from kmem.common.setup import KmemError, need_packages
+from kmem.common.errors import KmemError
+from kmem.common.tree import need_packages
 from kmem.lab import replays as lab_replays
 from kmem.lab import sheaves, slob_runs
 from kmem.lab import slob as slob_lab

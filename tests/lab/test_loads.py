@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from kmem.common.setup import KmemError, read_mail
+from kmem.common.errors import KmemError
 from kmem.lab import cpu_partial, freeze, workloads
 from kmem.lab.hackbench import CACHES
 from kmem.lab.loads import NO_CLOCK, Load, allocator_ns, run
+from kmem.lab.mails import read_mail
 from kmem.lab.report import Report, as_html
 from kmem.replay.costs import read_costs
 from kmem.traces.file import ALLOC, CACHE_KMALLOC, FREE, read_trace

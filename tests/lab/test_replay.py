@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from traces import event, random_traces, trace_of
 
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
 from kmem.replay.costs import modelled_ns, read_costs
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE

@@ -22,7 +22,7 @@ import pytest
 from distributed import LocalCluster
 from traces import event, trace_of
 
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
 from kmem.traces import file as tr
 from kmem.tune import worker as tune_worker
 from kmem.tune.space import (

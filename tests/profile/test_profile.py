@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
 from kmem.live import profile as kmem_profile
 from kmem.live.pprof import Frame, Mapping, Row, encode
 from kmem.live.profile import OWN, Counts, leased, read_stacks

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The allocators that measurements compare: libraries to preload, and back ends of ours."""
 
+import os
 import sysconfig
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kmem.common.setup import LIBRARY, KmemError
+from kmem.common.errors import KmemError
+from kmem.common.tree import LIBRARY
 
 
 class Engine(StrEnum):
@@ -48,3 +50,8 @@ PEERS = (
     Allocator("jemalloc", library_folder() / "libjemalloc.so.2", "libjemalloc2"),
     Allocator("tcmalloc", library_folder() / "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
 )
+
+
+def with_option(option: str) -> str:
+    """KMEM_OPTIONS as it is set, and one option more."""
+    return ",".join(filter(None, [os.environ.get("KMEM_OPTIONS"), option]))

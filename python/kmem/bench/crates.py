@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kmem.bench.allocators import Allocator, preloadable
-from kmem.common.setup import BUILD, KmemError
+from kmem.common.errors import KmemError
+from kmem.common.tree import BUILD
 
 WHERE = BUILD / "bench" / "where"
 TIMEOUT = 1800.0  # seconds that fetching and building one may take

@@ -16,12 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
+from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator, with_option
 from kmem.bench.crates import WHERE, check_library
 from kmem.bench.programs import Run
 from kmem.bench.servers import PROGRAMS
 from kmem.bench.timed import TIMED, Sample
-from kmem.common.setup import LIBRARY, KmemError, build, need_packages, say, with_option
+from kmem.common.errors import KmemError, say
+from kmem.common.tree import LIBRARY, build, need_packages
 
 NAMES = ("sqlite3", "python3", "gcc", "redis")
 SCALE = 2.0

@@ -18,7 +18,8 @@ from kmem.bench import peers
 from kmem.bench.allocators import LIBKMEM, Allocator, preloadable
 from kmem.bench.suite import choose_peers
 from kmem.bench.worker import Job, Series, machine, measure
-from kmem.common.setup import BUILD, build, write_json
+from kmem.common.files import write_json
+from kmem.common.tree import BUILD, build
 
 WORKER = BUILD / "bench" / "micro"
 PLACES = 6

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from kmem.bench.allocators import GLIBC, PEERS, Allocator
 from kmem.bench.crates import CRATES, check_library, provide
-from kmem.common.setup import KmemError, need_packages
+from kmem.common.errors import KmemError
+from kmem.common.tree import need_packages
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,10 @@ import numpy.typing as npt
 import typer
 
 from kmem.bench.watched import watched
+from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import median_of_ratios
-from kmem.common.setup import BadUsage, KmemError, build, write_json
+from kmem.common.files import write_json
+from kmem.common.tree import build
 from kmem.live.profile import set_value
 from kmem.live.registry.file import Registry
 

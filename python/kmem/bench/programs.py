@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kmem.bench.allocators import GLIBC, Allocator
 from kmem.bench.timed import RunError, Sample, timed_run
-from kmem.common.setup import ROOT
+from kmem.common.tree import ROOT
 
 INPUTS = ROOT / "bench" / "programs"
 

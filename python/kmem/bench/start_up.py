@@ -17,7 +17,8 @@ from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
 from kmem.bench.crates import check_library
 from kmem.bench.suite import choose_peers, commit
 from kmem.bench.timed import Sample, Watch, timed_run
-from kmem.common.setup import build, write_json
+from kmem.common.files import write_json
+from kmem.common.tree import build
 
 PROGRAM = "/bin/true"
 

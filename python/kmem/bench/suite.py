@@ -20,7 +20,9 @@ from kmem.bench.allocators import LIBKMEM, Allocator
 from kmem.bench.crates import check_library
 from kmem.bench.rounds import check_rounds, measure_rows
 from kmem.bench.suite_report import OURS, Report, as_document, as_html, show
-from kmem.common.setup import ROOT, BadUsage, build, write_json, write_result
+from kmem.common.errors import BadUsage
+from kmem.common.files import write_json, write_result
+from kmem.common.tree import ROOT, build
 
 TABLE_WIDTH = 150  # columns; a narrower terminal wraps lines, a cut figure is worse
 SCALES = (0.0001, 1000.0)  # as the workload programs

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from kmem.bench.rounds import Result
 from kmem.bench.timed import Sample
-from kmem.bench.worker import processor
+from kmem.common.errors import KmemError
 from kmem.common.figures import Ratio, geometric_mean
-from kmem.common.setup import KmemError
+from kmem.common.machine import processor
 
 OURS = "libkmem"
 MIB = 1 << 20

@@ -14,7 +14,8 @@ from kmem.bench.rounds import Row
 from kmem.bench.servers import PROGRAMS
 from kmem.bench.timed import RunError, timed_run
 from kmem.bench.workloads import WORKLOADS
-from kmem.common.setup import KmemError, need_packages
+from kmem.common.errors import KmemError
+from kmem.common.tree import need_packages
 
 
 @dataclass

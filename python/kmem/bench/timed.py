@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmem.bench.allocators import Allocator, preloadable
-from kmem.common.setup import BUILD, KmemError
+from kmem.common.errors import KmemError
+from kmem.common.tree import BUILD
 
 TIMED = BUILD / "bench" / "timed"
 TIMEOUT = 300.0  # seconds; a run that takes longer has hung

@@ -27,8 +27,10 @@ from rich.console import Console
 
 from kmem.bench.watched import is_running, watched
 from kmem.bench.workloads import WORKLOADS
+from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import Ratio, median_of_ratios
-from kmem.common.setup import BadUsage, KmemError, build, write_json
+from kmem.common.files import write_json
+from kmem.common.tree import build
 from kmem.live.registry.file import Registry
 
 ROUNDS_LEAST = 11

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kmem.bench.allocators import preloadable
 from kmem.bench.timed import clean_environment
-from kmem.common.setup import LIBRARY, KmemError
+from kmem.common.errors import KmemError
+from kmem.common.tree import LIBRARY
 from kmem.live.registry.file import Registry, open_process
 from kmem.live.registry.layout import RegistryError
 

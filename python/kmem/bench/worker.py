@@ -18,7 +18,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
+from kmem.common.machine import processor
 
 
 @dataclass
@@ -106,13 +107,6 @@ def measure(jobs: Sequence[Job], rounds: int) -> dict[str, dict[str, Series]]:
         for worker in workers:
             worker.close()
     return {worker.job.name: worker.series for worker in workers}
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def machine(results: dict[str, dict[str, Series]]) -> dict[str, str | int | None]:

@@ -7,7 +7,7 @@ What a program does, its sizes, lifetimes and peak memory stand in the head of i
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmem.common.setup import BUILD
+from kmem.common.tree import BUILD
 
 PROGRAMS = BUILD / "bench" / "workloads"
 

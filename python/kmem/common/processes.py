@@ -5,6 +5,8 @@ import errno
 import os
 from pathlib import Path
 
+from kmem.common.text import printable
+
 MAPS_MOST_BYTES = 16 << 20  # of /proc/PID/maps; 65,530 mappings of libraries are 8 MiB
 
 
@@ -31,3 +33,11 @@ def is_mapped(process: int, status: os.stat_result) -> bool | None:
         return False if left > 0 else None
     except OSError as error:
         return False if error.errno in (errno.ENOENT, errno.ESRCH) else None
+
+
+def command(process: int) -> str:
+    try:
+        text = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="backslashreplace")
+        return printable(text.removesuffix("\n"))
+    except OSError:
+        return "?"

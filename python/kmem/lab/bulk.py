@@ -19,9 +19,11 @@ from rich.box import SIMPLE
 from rich.console import RenderableType
 from rich.table import Table
 
-from kmem.bench.allocators import Engine
+from kmem.bench.allocators import Engine, with_option
 from kmem.bench.worker import Job, Series, machine, measure
-from kmem.common.setup import BUILD, KmemError, read_mail, with_option
+from kmem.common.errors import KmemError
+from kmem.common.tree import BUILD
+from kmem.lab.mails import read_mail
 from kmem.lab.report import Plot, Report, show_experiment
 
 if TYPE_CHECKING:

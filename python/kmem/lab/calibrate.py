@@ -16,7 +16,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from kmem.common.setup import BUILD, KmemError, build, write_result
+from kmem.common.errors import KmemError
+from kmem.common.files import write_result
+from kmem.common.tree import BUILD, build
 from kmem.replay.costs import read_costs
 
 PROGRAM = BUILD / "bench" / "costs"

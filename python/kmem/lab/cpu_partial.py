@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from kmem.common.setup import read_mail
 from kmem.lab.loads import Load, allocator_ns, run, run_all
+from kmem.lab.mails import read_mail
 from kmem.lab.report import Plot, Report, show_experiment
 from kmem.replay.costs import read_costs
 

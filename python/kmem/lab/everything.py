@@ -8,13 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kmem.common.setup import KmemError, build, write_json
+from kmem.common.console import wide_console
+from kmem.common.errors import KmemError
+from kmem.common.files import write_json
+from kmem.common.tree import build
 from kmem.lab.bulk import bulk_report
 from kmem.lab.cpu_partial import cpu_partial_report
 from kmem.lab.freeze import freeze_report
 from kmem.lab.lists import lists_report
 from kmem.lab.orders import order_report
-from kmem.lab.report import Report, print_report, say, wide_console, write_page
+from kmem.lab.report import Report, print_report, say, write_page
 from kmem.lab.sheaves import sheaves_report
 from kmem.lab.slob import slob_report
 

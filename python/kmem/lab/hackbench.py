@@ -18,8 +18,9 @@ from rich.box import SIMPLE
 from rich.console import RenderableType
 from rich.table import Table
 
-from kmem.common.setup import BUILD, read_mail
+from kmem.common.tree import BUILD
 from kmem.lab import loads
+from kmem.lab.mails import read_mail
 from kmem.replay.costs import modelled_ns, read_costs
 
 if TYPE_CHECKING:

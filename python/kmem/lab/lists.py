@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from kmem.common.setup import BUILD, BadUsage, KmemError
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.tree import BUILD
 from kmem.lab.report import Plot, Report, show_experiment
 
 if TYPE_CHECKING:

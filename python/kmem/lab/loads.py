@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import Progress
 
-from kmem.common.setup import BUILD, BadUsage, KmemError, waiting_threads
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.tree import BUILD
+from kmem.common.waiting import waiting_threads
 from kmem.replay.costs import read_costs
 
 TOOL = BUILD / "tools" / "loads-4k"

@@ -12,8 +12,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from kmem.common.setup import BUILD, BadUsage, KmemError, build, read_mail, write_json
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.files import write_json
+from kmem.common.tree import BUILD, build
 from kmem.lab import hackbench
+from kmem.lab.mails import read_mail
 from kmem.lab.report import Plot, Report
 
 TOOL = BUILD / "tools" / "order"

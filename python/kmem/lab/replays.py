@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from kmem.common.setup import KmemError, waiting_threads
+from kmem.common.errors import KmemError
+from kmem.common.waiting import waiting_threads
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.simulated import add_derived, run, tool_arguments
 

@@ -18,12 +18,14 @@ from rich.box import SIMPLE
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from kmem.common.setup import KmemError, build, write_json, write_result
+from kmem.common.console import TEXT_WIDTH, wide_console
+from kmem.common.errors import KmemError
+from kmem.common.files import write_json, write_result
+from kmem.common.tree import build
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TEXT_WIDTH = 160  # columns; a narrower terminal wraps lines, a cut figure is worse
 PLOT_INCHES = (11.0, 4.2)
 
 STYLE = """
@@ -85,14 +87,6 @@ def print_report(report: Report, console: Console) -> None:
             console.print(part)
     for note in report.notes:
         say(console, note)
-
-
-def wide_console(width: int = TEXT_WIDTH) -> Console:
-    """One that prints names as they are: Rich has a meaning for [/x] and :100:."""
-    console = Console(markup=False, emoji=False)
-    if not console.is_terminal or console.width < width:
-        console = Console(width=width, markup=False, emoji=False)
-    return console
 
 
 def as_svg(plot: Plot) -> str:

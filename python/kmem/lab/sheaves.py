@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
 from kmem.lab.replays import Job, replay_all
 from kmem.lab.report import Plot, Report, cell, show_experiment, table
 from kmem.lab.slob_runs import KERNEL, SLUB, named_traces

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kmem.common.setup import KmemError, read_mail
+from kmem.common.errors import KmemError
 from kmem.lab.churn import Churn, make_churn
+from kmem.lab.mails import read_mail
 from kmem.lab.permutations import find_parts, permute
 from kmem.lab.replays import Job, progress, replay_all
 from kmem.traces import file as tr

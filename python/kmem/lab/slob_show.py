@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from kmem.common.setup import read_mail
 from kmem.lab.churn import Churn
+from kmem.lab.mails import read_mail
 from kmem.lab.report import Plot, cell, table
 from kmem.lab.slob_runs import (
     LARGE_BELOW,

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from kmem.common.setup import BadUsage, KmemError, build, write_json
+from kmem.common.console import wide_console
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.files import write_json
+from kmem.common.tree import build
 from kmem.lab.loads import Load, run, run_all
-from kmem.lab.report import wide_console
 
 if TYPE_CHECKING:
     from kmem.traces.file import Trace

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import typer
 
-from kmem.common.setup import BadUsage, KmemError, end_as_by_ctrl_c, handle, whole, why_not_written
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.files import whole, why_not_written
+from kmem.common.signals import end_as_by_ctrl_c, handle
 from kmem.live.flame import draw
 from kmem.live.pprof import Row, encode, write
 from kmem.live.registry.file import RECORD_STACK, Registry, alive, open_process

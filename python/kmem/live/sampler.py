@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kmem.common.setup import say
+from kmem.common.errors import say
 from kmem.live.registry.file import Cache
 from kmem.live.registry.layout import FLAGS
 from kmem.live.tables import PLAIN, WRITABLE, most, table_row, word

@@ -29,7 +29,8 @@ import typer
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from kmem.common.setup import BadUsage, KmemError, end_as_by_ctrl_c
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.signals import end_as_by_ctrl_c
 from kmem.live.metrics import ProcessesCollector
 from kmem.live.registry.file import open_process
 from kmem.live.sampler import Sampler

@@ -13,8 +13,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from kmem.common.processes import MAPS_MOST_BYTES
+from kmem.common.text import printable
 from kmem.live.pprof import Frame, Mapping
-from kmem.live.registry.file import printable
 
 IMAGE_MOST_BYTES = 1 << 30
 

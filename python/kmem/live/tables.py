@@ -7,8 +7,9 @@ from pathlib import Path
 import typer
 
 from kmem.common.attribute_table import ATTRIBUTES
-from kmem.common.setup import BadUsage, KmemError, say
-from kmem.live.registry.file import Cache, Registry, command, on_libkmem, open_process, read_each
+from kmem.common.errors import BadUsage, KmemError, say
+from kmem.common.processes import command
+from kmem.live.registry.file import Cache, Registry, on_libkmem, open_process, read_each
 from kmem.live.registry.layout import FLAGS, RegistryError
 from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 

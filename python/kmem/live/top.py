@@ -18,7 +18,7 @@ from textual.coordinate import Coordinate
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from kmem.common.setup import BadUsage, KmemError, say
+from kmem.common.errors import BadUsage, KmemError, say
 from kmem.live.registry.file import Cache
 from kmem.live.registry.layout import FLAGS, RegistryError
 from kmem.live.tables import table_row, word

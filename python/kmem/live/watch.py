@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kmem.common.processes import start_time
-from kmem.live.registry.file import Cache, Heap, Registry, alive, command, open_process, read_each
+from kmem.common.processes import command, start_time
+from kmem.live.registry.file import Cache, Heap, Registry, alive, open_process, read_each
 from kmem.live.registry.layout import RegistryError
 
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

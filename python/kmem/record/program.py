@@ -21,19 +21,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from kmem.common.errors import BadUsage, KmemError, say
+from kmem.common.files import whole, why_not_written
 from kmem.common.processes import is_mapped
-from kmem.common.setup import (
-    BUILD,
-    ROOT,
-    BadUsage,
-    KmemError,
-    build,
-    end_as_by_ctrl_c,
-    need_packages,
-    say,
-    whole,
-    why_not_written,
-)
+from kmem.common.signals import end_as_by_ctrl_c
+from kmem.common.tree import BUILD, ROOT, build, need_packages
 from kmem.traces.slabinfo import SlabinfoError, parse_slabinfo
 
 PROGRAM_TOOL = BUILD / "tools" / "record-program"

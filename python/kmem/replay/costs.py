@@ -5,7 +5,8 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from kmem.common.setup import KmemError, read_text
+from kmem.common.errors import KmemError
+from kmem.common.files import read_text
 
 ASSUMED = Path(__file__).parent / "assumed_costs.csv"
 

@@ -18,10 +18,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from kmem.bench.worker import processor
+from kmem.common.console import wide_console
+from kmem.common.errors import KmemError
 from kmem.common.figures import Ratio, median_ratio
-from kmem.common.setup import BUILD, KmemError, build, write_json
-from kmem.lab.report import wide_console
+from kmem.common.files import write_json
+from kmem.common.machine import processor
+from kmem.common.tree import BUILD, build
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.simulated import (
     add_derived,

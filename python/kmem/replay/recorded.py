@@ -23,7 +23,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from kmem.common.setup import KmemError, read_text
+from kmem.common.errors import KmemError
+from kmem.common.files import read_text
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import CacheLine, SlabinfoError, parse_slabinfo
 

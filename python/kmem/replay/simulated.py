@@ -18,9 +18,11 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from kmem.common.setup import BUILD, BadUsage, KmemError, build, write_json
-from kmem.lab.report import wide_console
-from kmem.live.registry.file import printable
+from kmem.common.console import wide_console
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.files import write_json
+from kmem.common.text import printable
+from kmem.common.tree import BUILD, build
 from kmem.replay.costs import ASSUMED, modelled_ns, read_costs
 
 # By the KiB of a page.

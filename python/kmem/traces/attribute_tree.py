@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmem.common.attribute_table import ATTRIBUTES
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
 
 
 class AttributeFormatError(KmemError):

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from kmem.common.setup import BUILD, KmemError, whole
+from kmem.common.errors import KmemError
+from kmem.common.files import whole
+from kmem.common.tree import BUILD
 
 LIBRARY = BUILD / "tools" / "trace" / "libkmem-trace.so"
 

@@ -7,7 +7,7 @@ Ours ends with comment lines that the kernel does not have.
 import re
 from dataclasses import dataclass
 
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
 
 VERSION_LINE = "slabinfo - version: 2.1"
 HEADER_LINE = (

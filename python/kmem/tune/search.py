@@ -27,8 +27,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from kmem.common.setup import BadUsage, KmemError, build, handle, write_json
-from kmem.lab.report import wide_console
+from kmem.common.console import wide_console
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.files import write_json
+from kmem.common.signals import handle
+from kmem.common.tree import build
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.simulated import TOOLS, add_derived, check_options, tool_arguments
 from kmem.traces.file import read_trace

@@ -20,7 +20,7 @@ from optuna.exceptions import OptunaError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from kmem.common.setup import BadUsage, KmemError
+from kmem.common.errors import BadUsage, KmemError
 from kmem.tune.space import Params, first_params, suggest
 
 GOALS = {"time": (0,), "memory": (1,), "both": (0, 1)}  # places in Trial.ratios

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmem.common.processes import MAPS_MOST_BYTES, is_mapped, start_time
+from kmem.common.text import printable
 from kmem.live.registry.layout import (
     ARRAYS,
     HEAD_MOST_BYTES,
@@ -663,16 +664,3 @@ def on_libkmem() -> set[int]:
         except OSError:
             continue
     return found
-
-
-def printable(text: str) -> str:
-    """Without what moves a terminal's cursor: what a process calls itself may be anything."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-def command(process: int) -> str:
-    try:
-        text = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="backslashreplace")
-        return printable(text.removesuffix("\n"))
-    except OSError:
-        return "?"

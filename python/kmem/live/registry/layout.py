@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kmem.common.setup import KmemError
+from kmem.common.errors import KmemError
 
 MAGIC = b"libkmem\0"
 VERSION = 1

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Files that the user names: read with a reason where that fails, and written whole."""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kmem.common.errors import KmemError
+
+
+def why_not_written(file: Path) -> str | None:
+    """The reason why FILE cannot be written, as far as is known before; None if it can be."""
+    try:
+        if file.is_dir():
+            return os.strerror(errno.EISDIR)
+        place = file if file.exists() else file.parent
+        if place != file and not place.is_dir():
+            return os.strerror(errno.ENOENT)
+    except OSError as error:  # a name that is too long, a folder that may not be searched
+        return error.strerror
+    return None if os.access(place, os.W_OK) else os.strerror(errno.EACCES)
+
+
+def read_text(file: Path, what: str) -> str:
+    """The text of a file that the user named."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise KmemError(f"{what} {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise KmemError(f"{what} {file}: byte {error.start}: expected text in UTF-8") from None
+
+
+def keep_owner(file: Path, successor: Path) -> None:
+    """And its mode: root may write into the folder of somebody who is to read and remove it."""
+    status = file.stat()
+    with suppress(PermissionError):
+        os.chown(successor, status.st_uid, status.st_gid)
+    shutil.copymode(file, successor)
+
+
+@contextmanager
+def whole(file: Path) -> Iterator[Path]:
+    """Where to write FILE, which is made, or replaced by a new one, at the end if all went well.
+
+    Devices, pipes and what links lead to are written where they are, and so are files in folders
+    where none can be made. Until then it is in a folder of its own: in one that others write to, as
+    /tmp, nobody can put a link in its place.
+    """
+    elsewhere = file.is_symlink() or (file.exists() and not file.is_file())
+    if elsewhere or not os.access(file.parent, os.W_OK):
+        yield file
+        return
+    with TemporaryDirectory(prefix=".kmem-", dir=file.parent) as folder:
+        beside = Path(folder) / file.name
+        yield beside
+        if file.exists():
+            keep_owner(file, beside)
+        beside.replace(file)
+
+
+def write_result(file: Path | None, option: str, text: str) -> None:
+    """The result file that an option asks for; nothing without a name."""
+    if file is None:
+        return
+    try:
+        with whole(file) as place:
+            place.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise KmemError(f"{option} {file}: {error.strerror}") from None
+
+
+def write_json(file: Path | None, document: dict[str, object]) -> None:
+    """The result file that --json asks for; nothing without a name."""
+    write_result(file, "--json", json.dumps(document, indent=1) + "\n")
