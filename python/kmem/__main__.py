@@ -14,7 +14,7 @@ def main() -> None:
             launcher = Path(__file__).resolve().parents[2] / "kmem"
             os.execv(launcher, [str(launcher), *sys.argv[1:]])
 
-        from kmem.cli import start
+        from kmem.commands.start import start
 
         status = start()
     except KeyboardInterrupt:

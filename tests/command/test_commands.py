@@ -112,11 +112,11 @@ def test_output_that_cannot_be_written_is_said(arguments: str, to: str) -> None:
 
 NO_ROOM = """
 import resource, sys
-from kmem import cli
+from kmem.commands import start
 from kmem.lab import lists
 resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
 sys.argv = ["kmem", "lab", "lists"]
-sys.exit(cli.start())
+sys.exit(start.start())
 """
 
 

@@ -4,17 +4,22 @@ else, and what the commands and targets install for themselves."""
 
 import ast
 import hashlib
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+import typer
 from packaging.requirements import Requirement
+
+from kmem.commands.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -247,22 +252,23 @@ def test_size_of_an_extra(extra: str) -> None:
     assert 0.8 * said["megabytes"] <= megabytes <= 1.1 * said["megabytes"]
 
 
+def functions_of(command: object) -> Iterator[Callable[..., object]]:
+    """The functions of a command, or of all commands in a group."""
+    for part in getattr(command, "commands", {}).values():
+        yield from functions_of(part)
+    if callback := getattr(command, "callback", None):
+        yield inspect.unwrap(callback)
+
+
 def modules_of_commands() -> dict[str, set[str]]:
-    """For each command, by its first word, the modules of ours that cli.py imports for it."""
+    """For each command, by its first word, the modules of ours that its functions import."""
     found: dict[str, set[str]] = {}
-    for function in ast.parse((ROOT / "python" / "kmem" / "cli.py").read_text()).body:
-        if not isinstance(function, ast.FunctionDef) or not function.decorator_list:
-            continue
-        modules = {
-            node.module
-            for node in ast.walk(function)
-            if isinstance(node, ast.ImportFrom) and node.module
-        }
-        decorator = ast.unparse(function.decorator_list[0])
-        group = decorator.partition(".")[0]
-        word = function.name if group == "app" else group
-        if modules:
-            found.setdefault(word, set()).update(modules)
+    for word, command in typer.main.get_command(app).commands.items():
+        for function in functions_of(command):
+            tree = ast.parse(inspect.getsource(function))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    found.setdefault(word, set()).add(node.module)
     return found
 
 
@@ -297,7 +303,9 @@ def test_a_command_has_the_packages_that_it_needs(
         for top in {Path(file).parts[0].removesuffix(".py") for file in package.files or []}
         if top.isidentifier()
     }
-    code = HIDDEN.format(hidden=sorted(names), modules=", ".join(["kmem.cli", *sorted(modules)]))
+    code = HIDDEN.format(
+        hidden=sorted(names), modules=", ".join(["kmem.commands.start", *sorted(modules)])
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{extra}: {done.stderr}"
 

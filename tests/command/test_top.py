@@ -295,7 +295,7 @@ def test_another_users_process() -> None:
     with Program() as program:
         for arguments in (["top", "--once", program.pid], ["info", program.pid]):
             script = "import os; os.setgid(65534); os.setuid(65534); os.chdir('/')\nimport sys\n" \
-                "from kmem.cli import start\nsys.exit(start())"  # fmt: skip
+                "from kmem.commands.start import start\nsys.exit(start())"  # fmt: skip
             import subprocess
 
             result = subprocess.run(

@@ -155,7 +155,7 @@ def test_interrupted_and_resumed(
 IN_A_CALLBACK = """
 import gc, os, signal, sys
 from kmem.tune import search as tune
-from kmem.cli import start
+from kmem.commands.start import start
 number = int(sys.argv.pop())
 
 def interrupt(phase, info):

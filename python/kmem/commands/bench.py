@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem bench`: measurements of the allocator."""
+
+from typing import Annotated
+
+import typer
+
+from kmem.bench.allocators import Engine
+from kmem.commands.options import HtmlFile, JsonFile, WorkloadSeed
+
+app = typer.Typer(help="Measure the allocator.", no_args_is_help=True)
+
+
+@app.command()
+def micro(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators beside libkmem; default: all."),
+    ] = None,
+    json_file: JsonFile = None,
+    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each allocator.")] = 60,
+) -> None:
+    """Time single operations beside other allocators, in one interleaved run; some minutes."""
+    from kmem.bench.micro import bench_micro
+
+    bench_micro(peers, rounds, json_file)
+
+
+@app.command()
+def bulk(
+    engine: Annotated[Engine, typer.Option(help="The back end to measure.")] = Engine.SLUB,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting.")] = 60,
+) -> None:
+    """Time bulk calls beside the mail that brought kfree_bulk; takes some seconds."""
+    from kmem.lab.bulk import bench_bulk
+
+    bench_bulk(engine, rounds, json_file, html_file)
+
+
+@app.command(name="profile")
+def bench_profile(
+    json_file: JsonFile = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Windows of each setting, at least 11.")] = 80,
+    window: Annotated[float, typer.Option(help="Seconds of a window, 0.1 to 10.")] = 0.4,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
+) -> None:
+    """What sampling costs a running program, switched on and off; takes some minutes."""
+    from kmem.bench.profile_cost import bench_profile
+
+    bench_profile(rounds, window, seed, json_file)
+
+
+@app.command()
+def suite(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators beside libkmem; default: all."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN,...", help="Rows to run, as 'server*,redis'; default: all."),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds of each row; bounds need at least 7.")
+    ] = 7,
+    scale: Annotated[
+        float, typer.Option(help="Times the work of each row; 1 is about 0.5 to 3 s a run.")
+    ] = 1,
+    seed: WorkloadSeed = 1,
+    bound: Annotated[
+        float, typer.Option(min=1, help="Ratio to a row's best above which a row is listed.")
+    ] = 1.25,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Run workloads and programs on libkmem and its peers, in interleaved rounds.
+
+    Time and peak memory as ratios to the best of each row, with geometric means. All rows on all
+    allocators take about an hour.
+    """
+    from kmem.bench.suite import bench_suite
+
+    bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
+
+
+@app.command("start")
+def start_up(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators beside libkmem and glibc; default: all."),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each allocator.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Time and peak memory of /bin/true on each allocator, over glibc's; takes some seconds."""
+    from kmem.bench.start_up import bench_start
+
+    bench_start(peers, runs, seed, json_file)
+
+
+@app.command()
+def watch(
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Windows watched, and beside each its others; at least 11.")
+    ] = 300,
+    rate: Annotated[float, typer.Option(help="Polls a second.")] = 1000,
+    window: Annotated[float, typer.Option(help="Seconds of a window, 0.01 to 10.")] = 0.1,
+    seed: WorkloadSeed = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure what a program pays for being watched from another CPU; takes some minutes."""
+    from kmem.bench.watch import bench_watch
+
+    bench_watch(rounds, rate, window, seed, json_file)

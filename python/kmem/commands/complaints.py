@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What is wrong with a command line, as one line."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+from pydantic import ValidationError
+
+from kmem.commands.app import app
+
+
+def command_path(words: Sequence[str]) -> str:
+    """The command that words of a command line name, as `kmem lab order`."""
+    path, command = "kmem", typer.main.get_command(app)
+    for word in words:
+        commands = getattr(command, "commands", {})
+        if word not in commands:
+            break
+        path, command = f"{path} {word}", commands[word]
+    return path
+
+
+EXPECTED = {
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "float_parsing": "a number",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+
+
+def wrong_value(error: typer.BadParameter) -> str:
+    """The option or argument, its value, and what was expected."""
+    parameter = error.param
+    if not isinstance(error.__cause__, ValidationError) or parameter is None:
+        return error.format_message()
+    wrong = error.__cause__.errors()[0]
+    name = parameter.get_error_hint().split(" / ")[0].strip("'[].")
+    if wrong["type"] in EXPECTED:
+        expected = "expected " + EXPECTED[wrong["type"]].format(**wrong.get("ctx", {}))
+    else:
+        reason = wrong["msg"].removeprefix("Value error, ").rstrip(".")
+        expected = reason.replace(f"{wrong['input']!r} is not one of", "expected one of")
+    return f"{name} {str(wrong['input'])!r}: {expected}"
+
+
+def as_line(error: typer.TyperException) -> str:
+    """What is wrong with the command line, in the manner of the other messages."""
+    path = command_path(sys.argv[1:])
+    # One that is missing has no message of its own.
+    if isinstance(error, typer.BadParameter) and error.message:
+        text = wrong_value(error)
+    else:
+        text = error.format_message().rstrip(".")
+        text = f"{text[:1].lower()}{text[1:]} ({path} --help says what there is)"
+    return ": ".join([*filter(None, [path[len("kmem ") :]]), text])

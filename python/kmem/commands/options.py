@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Arguments and options that several commands have, and how they are read."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.files import why_not_written
+from kmem.common.tree import need_extra
+
+
+def file_name(text: str) -> Path:
+    """Path alone makes the current folder of an empty text."""
+    if not text:
+        raise ValueError("expected a name")
+    return Path(text)
+
+
+LabTraces = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[TRACE]...",
+        help="Trace files; default: those of python/kmem/traces.",
+        parser=file_name,
+    ),
+]
+
+
+def allow_memory(text: str | None) -> None:
+    """For all readers of traces: those in C, also of other processes, look into the environment."""
+    if text is None:
+        return
+    match = re.fullmatch(r"([1-9][0-9]{0,18})([KMGT]?)", text.upper(), re.ASCII)
+    size = int(match[1]) << 10 * ("", *"KMGT").index(match[2]) if match else 0
+    if not 0 < size < 1 << 64:
+        raise BadUsage(f"--memory {text}: expected a number of bytes, with K, M, G or T if wanted")
+    os.environ["KMEM_TRACE_MEMORY"] = str(size)
+
+
+TraceMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        callback=allow_memory,
+        expose_value=False,
+        help="Memory that a trace may take; default: 128 times its file, 256M at least.",
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
+Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted.")]
+WorkloadSeed = Annotated[
+    int, typer.Option(min=0, max=2**64 - 1, help="Of the orders and of the workloads.")
+]
+
+
+def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
+    """Said before the work whose result it is for, not after."""
+    if file is not None and (reason := why_not_written(file)):
+        raise KmemError(f"{parameter.opts[0]} {file}: {reason}")
+    return file
+
+
+def page_can_be_made(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
+    """Its plots need packages that the figures do without."""
+    if can_be_written(parameter, file) is not None:
+        need_extra("plots")
+    return file
+
+
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write the figures to FILE too.",
+        callback=can_be_written,
+        parser=file_name,
+    ),
+]
+CostsFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Costs of what is counted; default: assumed ones.",
+        parser=file_name,
+    ),
+]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write a page with plots to FILE too.",
+        callback=page_can_be_made,
+        parser=file_name,
+    ),
+]
+
+
+def options_with(command: str, engine: str | None, options: list[str] | None) -> list[str]:
+    """The option sets of --set, after that of --engine."""
+    names = {pair.partition("=")[0] for text in options or () for pair in text.split(",")}
+    if engine and "engine" in names:
+        raise BadUsage(f"{command}: --engine {engine} and --set engine= exclude each other")
+    return ([f"engine={engine}"] if engine else []) + (options or [])
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="Process id.")]

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Commands that see and steer running processes."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kmem.commands.options import AsJson, Pid, file_name
+from kmem.common.errors import BadUsage
+
+app = typer.Typer()
+
+
+@app.command()
+def ps(as_json: AsJson = False) -> None:
+    """List the processes that run on libkmem: your own, or as root all."""
+    from kmem.live.tables import show_processes
+
+    show_processes(as_json=as_json)
+
+
+@app.command()
+def info(
+    process: Pid,
+    cache: Annotated[str | None, typer.Argument(metavar="[CACHE]", help="One cache only.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the slab table of a running process, in the format of /proc/slabinfo.
+
+    Objects are active that the back end has handed out: to the program, or to per-CPU sheaves.
+    """
+    from kmem.live.tables import show_info
+
+    show_info(process, cache, as_json=as_json)
+
+
+# A value below zero is refused as a value, with what was expected.
+@app.command(context_settings={"ignore_unknown_options": True})
+def attr(
+    process: Pid,
+    name: Annotated[
+        str, typer.Argument(metavar="CACHE/NAME", help="An attribute, as kmalloc-64/cpu_partial.")
+    ],
+    value: Annotated[
+        str | None, typer.Argument(metavar="[VALUE]", help="Write this; without it, read.")
+    ] = None,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="Read the value in force, not the one asked for.")
+    ] = False,
+) -> None:
+    """Read or write an attribute of a cache in a running process (docs/attributes.md).
+
+    A written value is in force from the process's next refill or drain on.
+    """
+    from kmem.live.tables import read_attribute, write_attribute
+
+    if value is None:
+        read_attribute(process, name, in_force=effective)
+    elif effective:
+        raise BadUsage("attr: --effective is for reading")
+    else:
+        write_attribute(process, name, value)
+
+
+@app.command()
+def trim(process: Pid) -> None:
+    """Make a running process give back the memory that it does not use."""
+    from kmem.live.tables import trim
+
+    trim(process)
+
+
+@app.command()
+def profile(
+    process: Pid,
+    outputs: Annotated[
+        list[Path],
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="NAME.pb.gz (pprof) or NAME.svg; may be repeated.",
+            parser=file_name,
+        ),
+    ],
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="How long; Ctrl-C ends it earlier.")
+    ] = 10,
+    interval: Annotated[
+        int, typer.Option("--interval", metavar="BYTES", help="A sample in so many on average.")
+    ] = 512 << 10,
+    view: Annotated[
+        Literal["live", "rate"],
+        typer.Option(help="What the picture shows: bytes in use, or allocated in the time."),
+    ] = "live",
+    slices: Annotated[
+        int,
+        typer.Option(
+            "--slices",
+            metavar="PERCENT",
+            min=0,
+            max=50,
+            help="For so much of the time no call is served from a sheaf, and what was allocated is"
+            " estimated from that: it sees sites that never leave a sheaf.",
+        ),
+    ] = 0,
+) -> None:
+    """Profile the heap of a running process by samples (docs/profiles.md).
+
+    In use is what was allocated since sampling began and is not freed; a program that begins with
+    option profile_interval=BYTES is sampled from its start.
+    """
+    from kmem.live.profile import profile
+
+    profile(process, seconds=seconds, interval=interval, slices=slices, outputs=outputs, view=view)
+
+
+@app.command()
+def top(
+    process: Annotated[
+        int | None, typer.Argument(metavar="[PID]", min=1, help="Process id; without: choose.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    sort: Annotated[
+        str, typer.Option("--sort", "-s", metavar="KEY", help="The key that sorts caches so.")
+    ] = "c",
+    once: Annotated[bool, typer.Option("--once", "-o", help="Print one table.")] = False,
+) -> None:
+    """Watch the caches of a running process, or all processes on libkmem.
+
+    Keys sort: c size, g growth, w waste, o objects, a active objects, u use, s object size,
+    l slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
+    attributes, or a process's caches; Escape goes back, q ends.
+    """
+    from kmem.live.top import show_top
+
+    show_top(process, delay=delay, order=sort, once=once)
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option("--port", help="TCP port on 127.0.0.1; 0: any.")] = 9745,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Let the page change attributes.")
+    ] = False,
+) -> None:
+    """Serve Prometheus metrics and a page with live charts, on this machine only.
+
+    Whoever has an account on the machine can read them. Changes need the address as it is
+    printed, with its token.
+    """
+    from kmem.live.serve import show_service
+
+    show_service(port, interval, allow_writes=allow_writes)

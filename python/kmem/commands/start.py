@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Runs the command line: its errors are one line each, and what it printed is written."""
+
+import errno
+import os
+import signal
+import sys
+from io import TextIOWrapper
+
+import typer
+
+from kmem.commands.app import app
+from kmem.commands.complaints import as_line
+from kmem.common.errors import KmemError, say
+from kmem.common.signals import end_as_by_ctrl_c
+
+
+def run_command() -> int:
+    """Run the command line; errors for the user are one line. The exit status."""
+    try:
+        # What a command returns is its exit status, if it raised typer.Exit.
+        status = app(prog_name="kmem", standalone_mode=False)
+    except typer.TyperException as error:
+        # Without text: a group of commands was called alone, and its help is printed.
+        if error.format_message():
+            say(as_line(error))
+        return error.exit_code
+    except KmemError as error:
+        say(str(error))
+        return error.status
+    return status if isinstance(status, int) else 0
+
+
+def output_fails() -> bool:
+    """Whether what was printed cannot be written: it is in the buffer still."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+def start() -> int:
+    """Run the command line and write what it printed; the exit status."""
+    # Else the programs that it waits for would go on, and its folders stay.
+    end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
+    # Names of files, processes and caches may have letters that the locale has not.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            return run_command()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        if not output_fails():  # no more processes, descriptors or memory
+            say(str(error.strerror))
+            return 1
+        # What is left in its buffer cannot be written at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # A reader that has seen enough is no error.
+        if error.errno != errno.EPIPE:
+            say(f"standard output: {error.strerror}")
+        return 1
