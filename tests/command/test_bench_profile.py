@@ -11,6 +11,7 @@ import pytest
 from kmem_command import kmem
 
 from kmem.bench.profile_cost import running
+from kmem.live.registry.caches import read_caches
 
 pytestmark = pytest.mark.alone
 
@@ -22,7 +23,7 @@ def test_the_programs_objects_are_on_malloc() -> None:
     with running(min(os.sched_getaffinity(0))) as (registry, count):
 
         def taken() -> int:
-            return sum(cache.taken for cache in registry.caches())
+            return sum(cache.taken for cache in read_caches(registry))
 
         before, pieces = taken(), int(count[0])
         time.sleep(1)

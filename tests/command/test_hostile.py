@@ -39,22 +39,17 @@ from test_live import (
 from test_serve import Server, connect, exchange, request, serve, until_read
 
 from kmem.live.metrics import ProcessesCollector
-from kmem.live.profile import read_stacks
-from kmem.live.registry.file import (
-    CACHES_MOST,
-    NODES_MOST,
-    RECORD_CACHE,
-    RECORD_HEAD,
-    Registry,
-    open_process,
-    read_each,
-)
+from kmem.live.registry.caches import NODES_MOST, read_caches
+from kmem.live.registry.file import CACHES_MOST, RECORD_CACHE, RECORD_HEAD, Registry
+from kmem.live.registry.find import open_process, read_each
 from kmem.live.registry.layout import PARTS, RegistryError
 from kmem.live.registry.owner import Owned, own_namespace, start_time
+from kmem.live.registry.requests import answer, ask
 from kmem.live.sampler import CacheTrack, Sampler, cache_document, process_row
-from kmem.live.serve import HEADERS, Service
+from kmem.live.service import HEADERS, Service
+from kmem.live.stacks import read_stacks
 from kmem.live.tables import table_row
-from kmem.live.top import ORDERS, cache_rows
+from kmem.live.top_rows import ORDERS, cache_rows
 from kmem.live.watch import Figures, History, read_figures
 
 pytestmark = pytest.mark.alone
@@ -112,14 +107,14 @@ class Reader:
         assert started is not None
         self.owned = Owned(os.getpid(), started)
 
-    def read(self, content: bytes, *, ask: bool) -> bool:
+    def read(self, content: bytes, *, asks: bool) -> bool:
         """False if the registry was refused; any other exception fails the test."""
         self.kept[:] = content
         begun = time.thread_time()
         try:
             with Registry(self.path, writable=True) as registry:
                 registry.owned = self.owned
-                self.use(registry, ask=ask)
+                self.use(registry, asks=asks)
             return True
         except RegistryError as error:
             assert "\n" not in str(error)
@@ -128,7 +123,7 @@ class Reader:
             # A bound, and no measurement: a valid registry takes a thousandth of it.
             assert time.thread_time() - begun < 10
 
-    def use(self, registry: Registry, *, ask: bool) -> None:
+    def use(self, registry: Registry, *, asks: bool) -> None:
         figures = read_figures(registry)
         read_stacks(registry)
         rows = cache_rows(figures, ORDERS["c"], History(9))
@@ -139,10 +134,10 @@ class Reader:
             track = CacheTrack()
             track.add(cache)
             cache_document(cache, track)
-        if ask:
+        if asks:
             json.dumps([cache_document(cache, track) for cache in figures.caches])
             list(ProcessesCollector(lambda _: [figures]).collect())
-            registry.wait(registry.ask(1, "min_partial", "1"), 0)
+            answer(registry, ask(registry, 1, "min_partial", "1"), 0)
 
 
 def peak_bytes() -> int:
@@ -152,12 +147,12 @@ def peak_bytes() -> int:
 def test_mutated_registries(template: Template, tmp_path: Path) -> None:
     """Figures, or RegistryError; within the memory and the time that a valid one may take."""
     reader = Reader(template, tmp_path / "registry")
-    assert reader.read(template.content, ask=True)
+    assert reader.read(template.content, asks=True)
     sites = template.sites()
     chance = random.Random(INPUTS)
     before = peak_bytes()
     taken = sum(
-        reader.read(mutated(template, sites, chance), ask=number % 16 == 0)
+        reader.read(mutated(template, sites, chance), asks=number % 16 == 0)
         for number in range(INPUTS)
     )
     print(f"{INPUTS} mutated registries: {taken} read, {INPUTS - taken} refused")
@@ -177,11 +172,11 @@ def test_any_registry(template: Template, tmp_path: Path) -> None:
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(st.lists(st.tuples(site, number), min_size=1, max_size=6), st.booleans())
-    def run(changes: list[tuple[tuple[int, int], int]], ask: bool) -> None:
+    def run(changes: list[tuple[tuple[int, int], int]], asks: bool) -> None:
         patches = [
             (at, number.to_bytes(8, "little")[: min(length, 8)]) for (at, length), number in changes
         ]
-        reader.read(patched(template.content, patches), ask=ask)
+        reader.read(patched(template.content, patches), asks=asks)
 
     run()
 
@@ -293,7 +288,7 @@ def test_a_file_in_the_name_of_anothers_process(
 
 def caches_of(pid: int) -> list:
     with open_process(pid) as registry:
-        return registry.caches()
+        return read_caches(registry)
 
 
 def test_names_for_one_file(program: Program, template: Template, tmp_path: Path) -> None:
@@ -356,7 +351,7 @@ def test_writes_need_a_verified_process(template: Template, tmp_path: Path) -> N
     path = tmp_path / "registry"
     path.write_bytes(template.content)
     with Registry(path, writable=True) as registry, pytest.raises(RegistryError, match="whose"):
-        registry.ask(0, "trim")
+        ask(registry, 0, "trim")
     assert path.read_bytes() == template.content
 
 
@@ -379,12 +374,13 @@ def test_a_user_has_so_much_of_a_look(
         ]
         for name, most in (("USER_SECONDS", 0.0), ("USER_CACHES_MOST", 9)):
             with monkeypatch.context() as patch:
-                patch.setattr(f"kmem.live.registry.file.{name}", most)
+                patch.setattr(f"kmem.live.registry.find.{name}", most)
                 refusals: list[str] = []
                 read = read_each(lambda registry: registry.process, refusals)
                 if name == "USER_CACHES_MOST":
                     read = read_each(
-                        lambda registry: (registry.caches(), registry.process)[1], refusals := []
+                        lambda registry: (read_caches(registry), registry.process)[1],
+                        refusals := [],
                     )
             of_user = set(pids) & set(read)
             assert len(of_user) == (1 if name == "USER_SECONDS" else 2)
@@ -627,7 +623,7 @@ def test_garbage_in_all_requests(program: Program) -> None:
         names = [b"trim", b"refresh", b"min_partial", b"order", b"profile_interval", b"validate",
                  b"shrink", b"sheaf_capacity", b"cpu_partial", b"%s%n", b"../x"]  # fmt: skip
         texts = [b"1", b"-1", b"9" * 31, b"99999999999999999999", b"", b"\xff" * 32, b"1\n2"]
-        births = [0, 1, 2, (1 << 64) - 1, *(cache["birth"] for cache in registry.caches())]
+        births = [0, 1, 2, (1 << 64) - 1, *(cache["birth"] for cache in read_caches(registry))]
         for _ in range(200):
             for place in range(requests.count):
                 at = requests.offset + place * requests.size

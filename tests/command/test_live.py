@@ -24,18 +24,20 @@ from kmem_command import KMEM
 from test_run import LIBRARY
 
 from kmem.common.processes import start_time
+from kmem.live.attributes import refreshed
+from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import (
     CACHES_MOST,
     FILE_MOST_BYTES,
     RECORD_CACHE,
     RECORD_HEAD,
-    Cache,
     Registry,
-    open_process,
 )
+from kmem.live.registry.find import open_process
+from kmem.live.registry.heap import read_heap
 from kmem.live.registry.layout import FIELD, PARTS, START, RegistryError
 from kmem.live.registry.owner import files, own_namespace
-from kmem.live.tables import refreshed
+from kmem.live.registry.requests import answer, ask
 from kmem.traces.slabinfo import parse_slabinfo
 
 pytestmark = pytest.mark.alone
@@ -162,7 +164,7 @@ def file_of(pid: int) -> Path | None:
 
 def mine_of(pid: int) -> Cache:
     with open_process(pid) as registry:
-        return next(cache for cache in registry.caches() if cache.name == "mine")
+        return next(cache for cache in read_caches(registry) if cache.name == "mine")
 
 
 def assert_agrees(program: Program, *, engine: str = "slub") -> None:
@@ -314,7 +316,7 @@ def test_names_that_the_locale_has_no_letters_for(program: Program) -> None:
 def test_engines_cannot_write_to_the_terminal(program: Program) -> None:
     """A process may write what it likes over its registry, and root reads it."""
     with open_process(program.pid, writable=True) as registry:
-        mine = next(cache for cache in registry.caches() if cache.name == "mine")
+        mine = next(cache for cache in read_caches(registry) if cache.name == "mine")
         registry.write("cache", "engine", mine.offset, b"s\x1b[2J")
     assert value("attr", program.pid, "mine/engine") == "s?[2J\n"
 
@@ -371,14 +373,14 @@ def test_what_is_the_programs_own_to_write() -> None:
         assert counted != repr("0\n")
         program.do("busy()")
         with open_process(program.pid, writable=True) as registry:
-            births = {cache.name: cache["birth"] for cache in registry.caches()}
+            births = {cache.name: cache["birth"] for cache in read_caches(registry)}
             for cache, name, text in (
                 ("mine", "validate", "1"),
                 ("own", "alloc_slowpath", "0"),
                 ("own", "order", "0"),
             ):
-                request = registry.ask(births[cache], name, text)
-                assert registry.wait(request, DEADLINE) == (errno.EIO, 0)
+                request = ask(registry, births[cache], name, text)
+                assert answer(registry, request, DEADLINE) == (errno.EIO, 0)
         assert program.do("attr('own', 'alloc_slowpath')") == counted
 
 
@@ -452,7 +454,7 @@ def test_a_cache_that_goes_while_it_is_read(program: Program) -> None:
     program.do("busy()")
     program.do("other = create(b'other', 64)")
     with open_process(program.pid, writable=True) as registry:
-        other = next(cache for cache in registry.caches() if cache.name == "other")
+        other = next(cache for cache in read_caches(registry) if cache.name == "other")
         program.do("kmem.kmem_cache_destroy(other)")
         for _ in range(2):
             with pytest.raises(RegistryError, match="has destroyed the cache"):
@@ -550,13 +552,16 @@ def test_a_file_of_another_user_is_no_registry(program: Program, beside: Path) -
 CUT_OFF = """
 import os, sys
 from pathlib import Path
-from kmem.live.registry.file import Registry, RegistryError
+from kmem.live.registry.caches import read_caches
+from kmem.live.registry.file import Registry
+from kmem.live.registry.layout import RegistryError
+from kmem.live.registry.requests import ask
 with Registry(Path(sys.argv[1]), writable=True) as registry:
     for length in (32768, 12352, 12288, 3000, 0):
         os.truncate(sys.argv[1], length)
         try:
-            registry.caches()
-            registry.ask(0, "trim")
+            read_caches(registry)
+            ask(registry, 0, "trim")
         except RegistryError as error:
             print(error)
 """
@@ -619,7 +624,7 @@ def test_records_within_others(program: Program, beside: Path) -> None:
         os.pwrite(registry.file, content, at)
         registry.write("head", "used_bytes", 0, at + len(content) + 0x10000)
         with pytest.raises(RegistryError, match="64 bytes for a cache; expected at least"):
-            registry.caches()
+            read_caches(registry)
 
 
 def test_more_caches_than_any_process_has(program: Program, beside: Path) -> None:
@@ -637,10 +642,10 @@ def test_more_caches_than_any_process_has(program: Program, beside: Path) -> Non
             registry.write("head", "used_bytes", 0, at + count * size)
             with Registry(beside) as again:
                 if count == CACHES_MOST:
-                    assert len(again.caches()) == count
+                    assert len(read_caches(again)) == count
                 else:
                     with pytest.raises(RegistryError, match="at most 4,096 caches"):
-                        again.caches()
+                        read_caches(again)
     os.truncate(beside, FILE_MOST_BYTES + 1)
     with pytest.raises(RegistryError, match="too long"):
         Registry(beside)
@@ -683,7 +688,7 @@ def test_a_description_that_ends_early(program: Program) -> None:
             file.flush()
             try:
                 with open_process(program.pid) as registry:
-                    registry.caches()
+                    read_caches(registry)
             except RegistryError:
                 refused += 1
     assert 10 < refused < fields
@@ -933,9 +938,9 @@ def test_two_writers_at_once(program: Program) -> None:
 
     def write(name: str) -> None:
         with open_process(program.pid, writable=True) as registry:
-            mine = next(cache for cache in registry.caches() if cache.name == "mine")
+            mine = next(cache for cache in read_caches(registry) if cache.name == "mine")
             for number in range(500):
-                registry.ask(mine["birth"], name, str(number * 1000))
+                ask(registry, mine["birth"], name, str(number * 1000))
 
     threads = [threading.Thread(target=write, args=(name,)) for name in names for _ in range(2)]
     for thread in threads:
@@ -958,41 +963,41 @@ def test_a_request_in_place_of_one_that_is_honoured(program: Program) -> None:
     """It is not taken for that one: the process is stopped in the middle of it again and again."""
     program.do("busy()")
     with open_process(program.pid, writable=True) as registry:
-        mine = next(cache for cache in registry.caches() if cache.name == "mine")
+        mine = next(cache for cache in read_caches(registry) if cache.name == "mine")
         for number in range(500):
-            registry.ask(mine["birth"], "cpu_partial", str(2 * number))
+            ask(registry, mine["birth"], "cpu_partial", str(2 * number))
             moment = time.perf_counter() + number % 100 * 1e-5
             while time.perf_counter() < moment:
                 pass
             os.kill(program.pid, signal.SIGSTOP)
             wait_until(lambda: stat_of(program.pid)[0] == "T")
-            request = registry.ask(mine["birth"], "cpu_partial", str(2 * number + 1))
+            request = ask(registry, mine["birth"], "cpu_partial", str(2 * number + 1))
             os.kill(program.pid, signal.SIGCONT)
-            assert registry.wait(request, DEADLINE) == (0, 0)
+            assert answer(registry, request, DEADLINE) == (0, 0)
             assert registry.number("cache", "cpu_partial", mine.offset) == 2 * number + 1
 
 
 def test_readers_who_ask_for_the_same(program: Program) -> None:
     """Each gets its answer."""
     with open_process(program.pid, writable=True) as registry:
-        mine = next(cache for cache in registry.caches() if cache.name == "mine")
-        requests = [registry.ask(mine["birth"], "refresh") for _ in range(3)]
-        trims = [registry.ask(0, "trim") for _ in range(3)]
+        mine = next(cache for cache in read_caches(registry) if cache.name == "mine")
+        requests = [ask(registry, mine["birth"], "refresh") for _ in range(3)]
+        trims = [ask(registry, 0, "trim") for _ in range(3)]
         program.do("crowd(mine, 100, 1)")
-        assert [registry.wait(request, DEADLINE) for request in requests] == [(0, 0)] * 3
-        assert None not in [registry.wait(trim, DEADLINE) for trim in trims]
+        assert [answer(registry, request, DEADLINE) for request in requests] == [(0, 0)] * 3
+        assert None not in [answer(registry, trim, DEADLINE) for trim in trims]
 
 
 def test_room_for_requests_ends(program: Program) -> None:
     program.do("many = [create(b'many%d' % i, 64) for i in range(60)]")
     with open_process(program.pid, writable=True) as registry:
-        caches = [cache for cache in registry.caches() if cache.name.startswith("many")]
+        caches = [cache for cache in read_caches(registry) if cache.name.startswith("many")]
         for cache in caches[:40]:
-            registry.ask(cache["birth"], "min_partial", "1")
+            ask(registry, cache["birth"], "min_partial", "1")
         with pytest.raises(RegistryError, match="requests wait"):
-            registry.ask(caches[41]["birth"], "min_partial", "1")
+            ask(registry, caches[41]["birth"], "min_partial", "1")
         program.do("crowd(mine, 100, 1)")
-        wait_until(lambda: registry.ask(caches[41]["birth"], "min_partial", "1") is not None)
+        wait_until(lambda: ask(registry, caches[41]["birth"], "min_partial", "1") is not None)
 
 
 def test_caches_come_and_go(program: Program) -> None:
@@ -1001,11 +1006,11 @@ def test_caches_come_and_go(program: Program) -> None:
         program.do("some = [create(b'short%d' % i, 64) for i in range(100)]")
         program.do("[give(c, take(c, 10)) for c in some]")
         with open_process(program.pid) as registry:
-            names = [cache.name for cache in registry.caches()]
+            names = [cache.name for cache in read_caches(registry)]
             assert sum(name.startswith("short") for name in names) == 100
         program.do("[kmem.kmem_cache_destroy(c) for c in some]")
         with open_process(program.pid) as registry:
-            assert not any(c.name.startswith("short") for c in registry.caches())
+            assert not any(c.name.startswith("short") for c in read_caches(registry))
             assert registry.number("head", "missing") == 0
             assert registry.number("head", "used_bytes") < 512 << 10
 
@@ -1032,7 +1037,7 @@ def test_links_that_lead_out_of_the_records(program: Program, place: str) -> Non
         assert links >= 2
         names = [f"new{number}" for number in range(4)]
         program.do(f"more = [create(name.encode(), 64) for name in {names}]")
-        assert {*names, "short0", "short3"} <= {cache.name for cache in registry.caches()}
+        assert {*names, "short0", "short3"} <= {cache.name for cache in read_caches(registry)}
         assert registry.read("head", "release") == release
 
 
@@ -1045,7 +1050,7 @@ def test_read_while_threads_run(engine: str) -> None:
         reads = 0
         with open_process(program.pid) as registry:
             while time.monotonic() < end:
-                for cache in registry.caches():
+                for cache in read_caches(registry):
                     assert cache.taken + cache.total("refused") >= cache.given, cache.name
                     for node in cache.nodes:
                         assert max(node.values()) < 1 << 40, node
@@ -1060,7 +1065,7 @@ def test_large_and_huge_blocks(program: Program) -> None:
 
     def heap() -> tuple[int, int, int, int]:
         with open_process(program.pid) as registry:
-            found = registry.heap()
+            found = read_heap(registry)
         assert found is not None
         return found.large_blocks, found.large_bytes, found.huge_blocks, found.huge_bytes
 
@@ -1094,8 +1099,8 @@ def test_pages_of_the_heap(options: list[str]) -> None:
     with Program(*options) as program:
         program.do("some = take(mine, 200000)")
         with open_process(program.pid) as registry:
-            heap = registry.heap()
-            slabs = sum(cache.slab_bytes for cache in registry.caches())
+            heap = read_heap(registry)
+            slabs = sum(cache.slab_bytes for cache in read_caches(registry))
         assert heap is not None
         # What is not a slab's or a block's: the page that no address begins with.
         assert 0 <= heap.used_bytes - slabs - heap.large_bytes <= 64 << 10
@@ -1103,7 +1108,7 @@ def test_pages_of_the_heap(options: list[str]) -> None:
         program.do("give(mine, some)")
         program.do("kmem.malloc_trim(0)")
         with open_process(program.pid) as registry:
-            after = registry.heap()
+            after = read_heap(registry)
         assert after is not None
         assert after.used_bytes < heap.used_bytes - (16 << 20)
         assert after.purged_bytes >= heap.purged_bytes + (16 << 20)
@@ -1116,7 +1121,7 @@ def test_all_on_engine_slob() -> None:
 
         def handed_out() -> int:
             with open_process(program.pid) as registry:
-                return sum(cache.handed_out for cache in registry.caches())
+                return sum(cache.handed_out for cache in read_caches(registry))
 
         wait_until(lambda: file_of(program.pid) is not None)
         program.do("libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p")

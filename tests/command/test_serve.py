@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
 
 from kmem.live.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
-from kmem.live.registry.file import Cache
+from kmem.live.registry.caches import Cache
 from kmem.live.serve import host_names
 from kmem.live.watch import Figures
 

@@ -12,8 +12,10 @@ import pytest
 from test_live import DEADLINE, Program, assert_refused, kmem, value
 from textual.pilot import Pilot
 
-from kmem.live.registry.file import open_process
-from kmem.live.top import ORDERS, Top
+from kmem.live.registry.caches import read_caches
+from kmem.live.registry.find import open_process
+from kmem.live.top import Top
+from kmem.live.top_rows import ORDERS
 from kmem.live.watch import History, short_bytes, sparkline
 
 pytestmark = pytest.mark.alone
@@ -99,7 +101,7 @@ def test_keys_sort(program: Program, key: str) -> None:
         await shown(pilot, having(f"By {ORDERS[key].name};"))
         lines = screen(pilot)
         with open_process(program.pid) as registry:
-            caches = registry.caches()
+            caches = read_caches(registry)
         by_name = sorted(caches, key=lambda cache: cache.name)
         expected = sorted(
             by_name, key=lambda cache: ORDERS[key].key(cache, History(9)),

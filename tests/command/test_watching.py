@@ -25,7 +25,9 @@ from test_serve import Server, serve
 from test_top import play, rows, screen, shown
 from textual.pilot import Pilot
 
-from kmem.live.registry.file import Heap, RegistryError, open_process
+from kmem.live.registry.find import open_process
+from kmem.live.registry.heap import Heap
+from kmem.live.registry.layout import RegistryError
 from kmem.live.top import ProcessView
 from kmem.live.watch import Figures, read_figures, short_bytes, use_percent
 from kmem.traces.slabinfo import parse_slabinfo

@@ -24,8 +24,11 @@ import pytest
 from kmem.common.errors import KmemError
 from kmem.live import profile as kmem_profile
 from kmem.live.pprof import Frame, Mapping, Row, encode
-from kmem.live.profile import OWN, Counts, leased, read_stacks
-from kmem.live.registry.file import Registry, RegistryError, open_process
+from kmem.live.profile import OWN, leased
+from kmem.live.registry.file import Registry
+from kmem.live.registry.find import open_process
+from kmem.live.registry.layout import RegistryError
+from kmem.live.stacks import Counts, read_stacks
 from kmem.live.symbols import Image, Symbols, read_image
 
 pytestmark = pytest.mark.alone
@@ -383,14 +386,14 @@ def test_off_after_a_signal_at_the_end(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may be the second one: it does not interrupt what leaves no sampling behind."""
-    ask = Registry.ask
+    ask = kmem_profile.ask
 
     def interrupted(registry: Registry, birth: int, name: str, text: str = "") -> tuple[int, int]:
         if text == OWN:
             signal.raise_signal(number)
         return ask(registry, birth, name, text)
 
-    monkeypatch.setattr(Registry, "ask", interrupted)
+    monkeypatch.setattr(kmem_profile, "ask", interrupted)
     before = {
         each: signal.signal(each, signal.default_int_handler)
         for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

@@ -31,7 +31,9 @@ from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import Ratio, median_of_ratios
 from kmem.common.files import write_json
 from kmem.common.tree import build
+from kmem.live.registry.caches import read_caches
 from kmem.live.registry.file import Registry
+from kmem.live.registry.heap import read_heap
 
 ROUNDS_LEAST = 11
 POLLED = ("mixed", "pareto", "batch random", "pipeline")
@@ -88,8 +90,8 @@ def poll(registry: Registry, rate: float, seconds: float) -> float:
     start = time.monotonic()
     count = 0
     while True:
-        registry.caches()
-        registry.heap()
+        read_caches(registry)
+        read_heap(registry)
         count += 1
         now = time.monotonic()
         if now >= start + seconds:

@@ -11,7 +11,8 @@ from kmem.bench.allocators import preloadable
 from kmem.bench.timed import clean_environment
 from kmem.common.errors import KmemError
 from kmem.common.tree import LIBRARY
-from kmem.live.registry.file import Registry, open_process
+from kmem.live.registry.file import Registry
+from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 
 WARM_SECONDS = 1.0  # until the program is what it stays

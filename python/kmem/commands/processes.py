@@ -53,7 +53,7 @@ def attr(
 
     A written value is in force from the process's next refill or drain on.
     """
-    from kmem.live.tables import read_attribute, write_attribute
+    from kmem.live.attributes import read_attribute, write_attribute
 
     if value is None:
         read_attribute(process, name, in_force=effective)
@@ -66,7 +66,7 @@ def attr(
 @app.command()
 def trim(process: Pid) -> None:
     """Make a running process give back the memory that it does not use."""
-    from kmem.live.tables import trim
+    from kmem.live.trim import trim
 
     trim(process)
 

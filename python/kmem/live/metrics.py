@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kmem.live.registry.file import Cache, Heap
+from kmem.live.registry.caches import Cache
+from kmem.live.registry.heap import Heap
 from kmem.live.tables import word
 from kmem.live.watch import Figures, active_bytes, read_processes, waste_bytes
 

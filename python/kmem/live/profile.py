@@ -4,10 +4,8 @@
 import contextlib
 import fcntl
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +16,16 @@ from kmem.common.files import whole, why_not_written
 from kmem.common.signals import end_as_by_ctrl_c, handle
 from kmem.live.flame import draw
 from kmem.live.pprof import Row, encode, write
-from kmem.live.registry.file import RECORD_STACK, Registry, alive, open_process
+from kmem.live.registry.file import Registry, alive
+from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
+from kmem.live.registry.requests import WAIT_SECONDS, answer, ask, waiting_request
+from kmem.live.stacks import Counts, Stack, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
-WAIT_SECONDS = 2.0
 RENEWALS = 4  # in the time of a lease
 OWN = ""  # the value that the program's own options give
-OBJECTS = 1024  # parts of an object that the process counts in
 TYPES = [
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
@@ -35,80 +34,11 @@ TYPES = [
 ]
 VIEWS = {"live": ("bytes in use", 3), "rate": ("bytes allocated", 1)}
 
-Stack = tuple[int, ...]  # return addresses, innermost first
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What was sampled with one stack. Freed is what became of it, never the larger."""
-
-    samples: int = 0
-    objects: float = 0
-    size: int = 0
-    freed_samples: int = 0
-    freed_objects: float = 0
-    freed_size: int = 0
-    slice_samples: int = 0  # those of the first three that came in slices
-    slice_objects: float = 0
-    slice_size: int = 0
-
-    def since(self, before: "Counts") -> "Counts":
-        """What came and went since an earlier look at the same stack."""
-        return Counts(
-            self.samples - before.samples,
-            self.objects - before.objects,
-            self.size - before.size,
-            self.freed_samples - before.freed_samples,
-            self.freed_objects - before.freed_objects,
-            self.freed_size - before.freed_size,
-            self.slice_samples - before.slice_samples,
-            self.slice_objects - before.slice_objects,
-            self.slice_size - before.slice_size,
-        )
-
-    @property
-    def live_samples(self) -> int:
-        return max(self.samples - self.freed_samples, 0)
-
-    @property
-    def live_objects(self) -> float:
-        return max(self.objects - self.freed_objects, 0)
-
-    @property
-    def live_size(self) -> int:
-        return max(self.size - self.freed_size, 0)
-
-
-def read_stacks(registry: Registry) -> dict[Stack, Counts]:
-    """All stacks that were sampled; what was freed is read before what was allocated."""
-    found: dict[Stack, Counts] = {}
-    place = registry.parts["stack"]["frame"]
-    for at in registry.records(registry.copy())[RECORD_STACK]:
-
-        def read(name: str, at: int = at) -> int:
-            return registry.number("stack", name, at)
-
-        freed = (read("freed_samples"), read("freed_objects") / OBJECTS, read("freed_bytes"))
-        all_ = (read("samples"), read("objects") / OBJECTS, read("bytes"))
-        slices = (0, 0.0, 0)
-        if "slice_samples" in registry.parts["stack"]:
-            slices = (
-                read("slice_samples"),
-                read("slice_objects") / OBJECTS,
-                read("slice_bytes"),
-            )
-        frames = min(read("frames"), place.count)
-        addresses = registry.content(at + place.offset, 8 * frames)
-        if len(addresses) != 8 * frames:
-            raise RegistryError(f"{registry.path}: a stack lies behind the end")
-        found[struct.unpack(f"<{frames}Q", addresses)] = Counts(*all_, *freed, *slices)
-    return found
-
 
 def set_value(registry: Registry, name: str, value: int) -> None:
     """Of a lease, or its renewal: see leased."""
     process = registry.process
-    done = registry.wait(registry.ask(0, name, str(value)), WAIT_SECONDS)
+    done = answer(registry, ask(registry, 0, name, str(value)), WAIT_SECONDS)
     if done is None:
         raise RegistryError(
             f"process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s, so no"
@@ -150,21 +80,21 @@ def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[]
         if time.monotonic() < due:
             return
         for name, value in settings.items():
-            registry.ask(0, name, str(value))
+            ask(registry, 0, name, str(value))
         due = time.monotonic() + period
 
     try:
         for name, value in settings.items():
             # An earlier profile may have ended while the process slept, and its request wait.
             there = registry.number("head", name) == value
-            if not there or registry.waiting(0, name) is not None:
+            if not there or waiting_request(registry, 0, name) is not None:
                 set_value(registry, name, value)
         renew()
         yield renew
     finally:
         if alive(registry):
             for name in settings:
-                registry.ask(0, name, OWN)
+                ask(registry, 0, name, OWN)
 
 
 @contextlib.contextmanager

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kmem.common.errors import say
-from kmem.live.registry.file import Cache
+from kmem.live.attributes import PLAIN, WRITABLE, most
+from kmem.live.registry.caches import Cache
 from kmem.live.registry.layout import FLAGS
-from kmem.live.tables import PLAIN, WRITABLE, most, table_row, word
+from kmem.live.tables import table_row, word
 from kmem.live.watch import Figures, active_bytes, fast_share, read_processes, waste_bytes
 
 MOMENTS = 300

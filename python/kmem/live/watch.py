@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmem.common.processes import command, start_time
-from kmem.live.registry.file import Cache, Heap, Registry, alive, open_process, read_each
+from kmem.live.registry.caches import Cache, read_caches
+from kmem.live.registry.file import Registry, alive
+from kmem.live.registry.find import open_process, read_each
+from kmem.live.registry.heap import Heap, read_heap
 from kmem.live.registry.layout import RegistryError
 
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -93,8 +96,8 @@ def read_figures(registry: Registry) -> Figures:
         id=registry.number("head", "id"),
         command=command(process),
         release=str(registry.read("head", "release")),
-        caches=registry.caches(),
-        heap=registry.heap(),
+        caches=read_caches(registry),
+        heap=read_heap(registry),
         resident_bytes=resident_bytes(process),
         missing=registry.number("head", "missing"),
         user=registry.status.st_uid,

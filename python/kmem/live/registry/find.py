@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Finds the registries of running processes, and removes those that processes have left."""
+
+import errno
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from kmem.common.processes import MAPS_MOST_BYTES, is_mapped, start_time
+from kmem.live.registry.file import CACHES_MOST, Registry
+from kmem.live.registry.layout import RegistryError, UnfinishedError
+from kmem.live.registry.owner import StaleError, files, folders_of, opened, user_of, why_not_trusted
+
+# What all processes of one user but the reader's own may have of one look at all.
+USER_SECONDS = 2.0  # of this thread's work
+USER_CACHES_MOST = 1 << 15
+USER_LINES = 3  # that say what is wrong; the rest is counted
+
+# This reader has no room for more files or memory: no fault of the file that it comes to first.
+OUR_OWN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+# As its files are called; folders and other files may have the name too.
+LIBRARY_FILE = re.compile(rb"/libkmem(-malloc|-urcu)?\.so[^/\n]*$", re.MULTILINE)
+
+Value = TypeVar("Value")
+
+
+def sweep(path: Path, process: int) -> bool:
+    """Removes the file of a process that has ended, or is another program now."""
+    try:
+        # By descriptor: its user may put a link in the folder's place.
+        with opened(path.parent) as folder:
+            if why_not_trusted(path.parent, folder):
+                return False
+            status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+            mapped = is_mapped(process, status)
+            # One without mapping may be in the making: its process has begun a moment ago.
+            young = time.time() - status.st_ctime < 5 and start_time(process) is not None
+            if mapped is False and not young:
+                os.unlink(path.name, dir_fd=folder)
+                return True
+    except OSError:
+        pass
+    return False
+
+
+def open_process(process: int, *, writable: bool = False) -> Registry:
+    """The registry of a process; RegistryError says in one line why there is none."""
+    refusal = None
+    for path in [path for path, number in files() if number == process]:
+        try:
+            return Registry(path, writable=writable, process=process)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            refusal = f"process {process}: {path}: {error.strerror}"
+        except StaleError:
+            sweep(path, process)
+        except RegistryError as error:
+            # The next one may be the process's own.
+            if not sweep(path, process):
+                refusal = str(error)
+    raise RegistryError(refusal or why_not(process))
+
+
+def why_not(process: int) -> str:
+    try:
+        user = Path(f"/proc/{process}").stat().st_uid
+    except OSError:
+        return f"process {process}: there is none"
+    if os.geteuid() not in (0, user):
+        return f"process {process} belongs to user {user}; expected one of your own"
+    if process not in on_libkmem():
+        return f"process {process} does not run on libkmem"
+    return why_no_folder(process) or (
+        f"process {process} runs on libkmem but has no registry: it has hardly used its heap yet,"
+        " has option registry=off, or could not make the file"
+    )
+
+
+def why_no_folder(process: int) -> str | None:
+    """Where somebody else's folder has the name of one for this process."""
+    user = user_of(process)
+    for folder in folders_of(user) if user is not None else []:
+        try:
+            with opened(folder) as descriptor:
+                reason = why_not_trusted(folder, descriptor)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            reason = f"{folder}: {error.strerror}"
+        if reason:
+            return f"process {process} runs on libkmem but has no registry: {reason}"
+    return None
+
+
+def on_libkmem() -> set[int]:
+    """Processes that have the library loaded, as far as one may look."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            with path.open("rb") as maps:
+                if LIBRARY_FILE.search(maps.read(MAPS_MOST_BYTES)):
+                    found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@dataclass
+class Spent:
+    """What was spent on the processes of one user in one look, and what was wrong with them."""
+
+    seconds: float = 0.0
+    caches: int = 0
+    refusals: list[str] = field(default_factory=list)
+
+
+def read_each(read: Callable[[Registry], Value], refusals: list[str]) -> list[Value]:
+    """What `read` makes of the registry of every process that can be seen.
+
+    A process whose registry cannot be read is left out, with a line in `refusals`; so are those of
+    another user for whom too much has been spent. Stale files are removed on the way. OSError only
+    for want of descriptors.
+    """
+    found = []
+    users: dict[Path, Spent] = defaultdict(Spent)
+    for path, process in files():
+        spent = users[path.parent]
+        foreign = path.parent not in folders_of(os.geteuid())
+        begun = time.thread_time()
+        try:
+            if foreign and spent.seconds > USER_SECONDS:
+                raise RegistryError(f"{path}: not read; others of its user took too long")
+            with Registry(path, process=process) as registry:
+                if foreign:
+                    registry.caches_most = min(CACHES_MOST, USER_CACHES_MOST - spent.caches)
+                found.append(read(registry))
+                spent.caches += registry.caches_found
+        except (FileNotFoundError, UnfinishedError):
+            continue
+        except StaleError:
+            sweep(path, process)
+        except RegistryError as error:
+            # What is wrong with it does not matter if nobody uses it.
+            if not sweep(path, process):
+                spent.refusals.append(str(error))
+        except OSError as error:
+            if error.errno in OUR_OWN:
+                raise
+            spent.refusals.append(f"{path}: {error.strerror}")
+        finally:
+            spent.seconds += time.thread_time() - begun
+    for folder, spent in users.items():
+        refusals += spent.refusals[:USER_LINES]
+        more = len(spent.refusals) - USER_LINES
+        if more > 0:
+            refusals.append(f"{folder}: {more} more of this user's registries could not be read")
+    return found

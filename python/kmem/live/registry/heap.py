@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The pages of a process's heap, as its registry counts them."""
+
+from dataclasses import dataclass
+
+from kmem.live.registry.file import PAGE_BYTES, Registry
+
+
+@dataclass(frozen=True)
+class Heap:
+    """Pages of a process's heap and its blocks of whole pages; all in bytes but the counts."""
+
+    base: int
+    reserved_bytes: int
+    used_bytes: int  # in slabs and large blocks
+    free_bytes: int
+    free_touched_bytes: int  # of those, not given back to the system since their use
+    purged_bytes: int  # given back so far
+    large_blocks: int
+    large_bytes: int
+    huge_blocks: int
+    huge_bytes: int
+    huge_kept_bytes: int
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the heap's own pages those that the system has given us, or will at a touch."""
+        return self.used_bytes + self.free_touched_bytes
+
+
+def read_heap(registry: Registry) -> Heap | None:
+    """None where the library is older than these figures."""
+    if "kept" not in registry.parts["head"]:
+        return None
+    place = registry.parts["head"]["zone"]
+    count = min(registry.number("head", "zones"), place.count)
+    zones = [place.offset + zone * place.size for zone in range(count)]
+
+    def total(name: str) -> int:
+        return sum(registry.number("zone", name, zone) for zone in zones)
+
+    # To their zones they are in use. Each word has a cache line.
+    words = registry.parts["head"]["kept"]
+    line = registry.content(words.offset, words.size * words.count)
+    kept = [int.from_bytes(line[at : at + 8], "little") for at in range(0, len(line), words.size)]
+    kept_bytes = PAGE_BYTES * sum(word >> 32 for word in kept)
+    free_bytes = PAGE_BYTES * total("free_pages") + kept_bytes
+    return Heap(
+        base=registry.number("head", "heap_base"),
+        reserved_bytes=registry.number("head", "heap_reserved_bytes"),
+        used_bytes=max(PAGE_BYTES * total("used_pages") - kept_bytes, 0),
+        free_bytes=free_bytes,
+        free_touched_bytes=min(PAGE_BYTES * total("free_touched_pages") + kept_bytes, free_bytes),
+        purged_bytes=PAGE_BYTES * total("purged_pages"),
+        large_blocks=max(total("large_blocks") - sum(word != 0 for word in kept), 0),
+        large_bytes=max(PAGE_BYTES * total("large_pages") - kept_bytes, 0),
+        huge_blocks=registry.number("head", "huge_blocks"),
+        huge_bytes=registry.number("head", "huge_bytes"),
+        huge_kept_bytes=registry.number("head", "huge_kept_bytes"),
+    )

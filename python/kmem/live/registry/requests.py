@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Requests to a running process, which it honours at its next refill or drain.
+
+They are made under a lock of the file, so that of two readers one waits.
+"""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+
+from kmem.live.registry.file import Registry, alive
+from kmem.live.registry.layout import RegistryError
+
+REQUEST_PENDING, REQUEST_DONE, REQUEST_TAKEN = 1, 2, 3  # taken: being honoured
+WAIT_SECONDS = 2.0  # for what the process itself has to work out or do
+LOCK_SECONDS = 5.0  # in which other readers have made their requests
+
+
+@contextlib.contextmanager
+def locked(registry: Registry) -> Iterator[None]:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(registry.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise RegistryError(
+                    f"{registry.path}: another process keeps the file locked; expected it to be"
+                    f" free within {LOCK_SECONDS:g} s; nothing was asked"
+                ) from None
+        # Short: those that come back at once must not always be there first.
+        time.sleep(0.001)
+    try:
+        yield
+    finally:
+        fcntl.flock(registry.file, fcntl.LOCK_UN)
+
+
+def places(registry: Registry) -> Iterator[int]:
+    place = registry.parts["head"]["requests"]
+    for number in range(place.count):
+        yield place.offset + number * place.size
+
+
+def waiting_request(
+    registry: Registry,
+    birth: int,
+    attribute: str,
+    states: Sequence[int] = (REQUEST_PENDING, REQUEST_TAKEN),
+) -> int | None:
+    """Where the request is that was made last and is not honoured yet."""
+    found = [
+        at
+        for at in places(registry)
+        if registry.number("request", "state", at) in states
+        and registry.number("request", "birth", at) == birth
+        and registry.read("request", "attribute", at) == attribute
+    ]
+    return max(found, key=lambda at: registry.number("request", "number", at), default=None)
+
+
+def ask(registry: Registry, birth: int, attribute: str, value: str = "") -> tuple[int, int]:
+    """Adds a request; its place and number.
+
+    One for another value that waits makes room. One for the same is joined: whoever made it
+    waits for its number.
+    """
+    if len(value) >= registry.parts["request"]["value"].size:
+        raise RegistryError(f"{value}: too long for a value")
+    with locked(registry):
+        # It may have ended, or have another file, since this one was opened.
+        if not alive(registry):
+            raise RegistryError(f"process {registry.process} has ended, or is another program now")
+        at = waiting_request(registry, birth, attribute, [REQUEST_PENDING])
+        if at is None or registry.read("request", "value", at) != value:
+            at = add(registry, at, birth, attribute, value)
+        number = registry.number("request", "number", at)
+        asked = registry.number("head", "asked") + 1
+        registry.write("head", "asked", 0, asked % (1 << 8 * registry.parts["head"]["asked"].size))
+    return at, number
+
+
+def add(registry: Registry, at: int | None, birth: int, attribute: str, value: str) -> int:
+    """Writes a request in the place of one that waits, or of the oldest that does not."""
+    if at is None:
+        idle = (
+            at
+            for at in places(registry)
+            if registry.number("request", "state", at) not in (REQUEST_PENDING, REQUEST_TAKEN)
+        )
+        at = min(idle, key=lambda at: registry.number("request", "number", at), default=None)
+    if at is None:
+        raise RegistryError(
+            f"{registry.parts['head']['requests'].count} requests wait for process"
+            f" {registry.process}; expected room for one more"
+        )
+    numbers = [registry.number("request", "number", at) for at in places(registry)]
+    number = 1 + max(numbers)
+    if number >= 1 << 8 * registry.parts["request"]["number"].size:
+        raise RegistryError(f"{registry.path}: the numbers of its requests are used up")
+    registry.write("request", "state", at, 0)
+    registry.write("request", "number", at, number)
+    registry.write("request", "birth", at, birth)
+    registry.write("request", "attribute", at, attribute.encode())
+    registry.write("request", "value", at, value.encode())
+    registry.write("request", "state", at, REQUEST_PENDING)
+    return at
+
+
+def answer(registry: Registry, request: tuple[int, int], seconds: float) -> tuple[int, int] | None:
+    """Error and result of a request, None if it is not honoured in that time."""
+    at, number = request
+    deadline = time.monotonic() + seconds
+    while registry.number("request", "number", at) == number:
+        if registry.number("request", "state", at) == REQUEST_DONE:
+            return registry.number("request", "error", at), registry.number("request", "result", at)
+        if time.monotonic() >= deadline or not alive(registry):
+            return None
+        time.sleep(0.01)
+    return None

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What answers the requests to `kmem serve`."""
+
+import hmac
+import json
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from kmem.common.errors import KmemError
+from kmem.live.attributes import WRITABLE, check_value
+from kmem.live.metrics import ProcessesCollector
+from kmem.live.registry.caches import read_caches
+from kmem.live.registry.find import open_process
+from kmem.live.registry.requests import ask
+from kmem.live.sampler import Sampler
+
+BODY_MOST_BYTES = 4096
+# That one may take for all of its request, and for all of our answer; all come from this machine.
+CLIENT_SECONDS = 5
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+}
+HEADERS = [
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+        " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+]
+
+Environment = dict[str, Any]
+Start = Callable[..., Any]
+
+
+class RefusedError(Exception):
+    """A request that is answered with a status and one line."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: bytes
+    kind: str
+    status: HTTPStatus = HTTPStatus.OK
+
+
+def as_json(document: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(json.dumps(document).encode(), "application/json", status)
+
+
+class Service:
+    """The application: what answers each request."""
+
+    def __init__(self, sampler: Sampler, hosts: Iterable[str], token: str | None) -> None:
+        """@token: what changes need; None refuses all."""
+        self.sampler = sampler
+        self.hosts = set(hosts)
+        self.token = token
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(ProcessesCollector())
+        self.metrics = make_wsgi_app(registry)
+        self.scraping = threading.Lock()
+
+    def __call__(self, environment: Environment, start: Start) -> Iterable[bytes]:
+        if environment["REQUEST_METHOD"] != "HEAD":
+            return self.respond(environment, start)
+        begun: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def keep(status: str, headers: list[tuple[str, str]]) -> None:
+            begun.append((status, headers))
+
+        # What a GET would bring, but for the body.
+        body = b"".join(self.respond(environment | {"REQUEST_METHOD": "GET"}, keep))
+        (status, headers) = begun[0]
+        if not any(name == "Content-Length" for name, _ in headers):
+            headers.append(("Content-Length", str(len(body))))
+        start(status, headers)
+        return []
+
+    def respond(self, environment: Environment, start: Start) -> Iterable[bytes]:
+        try:
+            self.check_sender(environment)
+            if environment["PATH_INFO"] == "/metrics":
+                return self.scrape(environment, start)
+            answer = self.answer(environment)
+        except RefusedError as refused:
+            answer = as_json({"error": str(refused)}, refused.status)
+        except KmemError as error:
+            answer = as_json({"error": str(error)}, HTTPStatus.CONFLICT)
+        except OSError as error:
+            # No descriptors left, as when too many clients have come at once.
+            answer = as_json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+        except Exception as error:
+            # No fault of the client's; one line here, and the next request is answered.
+            self.sampler.say_once(f"serve: {environment['PATH_INFO'][:40]!r} failed: {error!r}")
+            answer = as_json({"error": "failed"}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        length = ("Content-Length", str(len(answer.body)))
+        status = f"{answer.status.value} {answer.status.phrase}"
+        start(status, [("Content-Type", answer.kind), length, *HEADERS])
+        return [answer.body]
+
+    def scrape(self, environment: Environment, start: Start) -> Iterable[bytes]:
+        """The metrics, with the headers of every answer."""
+
+        def with_headers(status: str, headers: list[tuple[str, str]]) -> Any:
+            ours = {name for name, _ in HEADERS}
+            return start(status, [one for one in headers if one[0] not in ours] + HEADERS)
+
+        # One at a time: each reads all registries, and any user may ask for many.
+        if not self.scraping.acquire(timeout=CLIENT_SECONDS):
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "other scrapes are not done yet")
+        try:
+            found: Iterable[bytes] = self.metrics(environment, with_headers)
+        finally:
+            self.scraping.release()
+        return found
+
+    def check_sender(self, environment: Environment) -> None:
+        host = environment.get("HTTP_HOST", "")
+        if host not in self.hosts:
+            expected = " or ".join(sorted(self.hosts))
+            raise RefusedError(HTTPStatus.FORBIDDEN, f"host {host!r}: expected {expected}")
+        origin = environment.get("HTTP_ORIGIN")
+        if origin is not None and origin != f"http://{host}":
+            raise RefusedError(HTTPStatus.FORBIDDEN, f"requests of {origin} are not answered")
+        site = environment.get("HTTP_SEC_FETCH_SITE", "none")
+        navigates = environment.get("HTTP_SEC_FETCH_MODE") == "navigate"
+        if site not in ("none", "same-origin") and not navigates:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "requests of other pages are not answered")
+
+    def answer(self, environment: Environment) -> Answer:
+        path, method = environment["PATH_INFO"], environment["REQUEST_METHOD"]
+        words = path.strip("/").split("/")
+        if words[:2] == ["api", "processes"] and len(words) == 4 and words[3] == "attributes":
+            if method != "POST":
+                raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path}: expected POST")
+            return self.write(process_number(words[2]), environment)
+        if method != "GET":
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path}: expected GET")
+        if path in FILES:
+            name, kind = FILES[path]
+            return Answer((files("kmem.live") / "page" / name).read_bytes(), kind)
+        if words == ["api", "processes"]:
+            return as_json(
+                {
+                    "interval": self.sampler.interval,
+                    "writable": self.token is not None,
+                    "processes": self.sampler.processes(),
+                }
+            )
+        if words[:2] == ["api", "processes"] and len(words) == 3:
+            process = process_number(words[2])
+            document = self.sampler.process(process)
+            if document is None:
+                with open_process(process) as registry:
+                    read_caches(registry)  # either says why there are no figures
+                raise RefusedError(HTTPStatus.NOT_FOUND, f"process {process}: not yet read")
+            return as_json(document)
+        raise RefusedError(HTTPStatus.NOT_FOUND, f"{path}: there is no such page")
+
+    def write(self, process: int, environment: Environment) -> Answer:
+        """Asks for an attribute's value: {"birth": ..., "name": ..., "value": ...}."""
+        if self.token is None:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "changes need kmem serve --allow-writes")
+        token = environment.get("HTTP_X_KMEM_TOKEN", "")
+        if not hmac.compare_digest(token.encode("latin-1", "replace"), self.token.encode()):
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN, "changes need the token in the address that serve printed"
+            )
+        birth, name, value = read_change(environment)
+        with open_process(process, writable=True) as registry:
+            cache = next((one for one in read_caches(registry) if str(one["birth"]) == birth), None)
+            if cache is None:
+                raise RefusedError(
+                    HTTPStatus.NOT_FOUND, f"process {process}: that cache has been destroyed"
+                )
+            ask(registry, cache["birth"], name, str(check_value(cache, name, value)))
+        return as_json({})
+
+
+def process_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10):
+        raise RefusedError(HTTPStatus.NOT_FOUND, f"process {text[:40]!r}: expected a number")
+    return int(text)
+
+
+def read_change(environment: Environment) -> tuple[str, str, str]:
+    """The body of a change: the cache's birth, and an attribute's name and value."""
+    length = environment.get("CONTENT_LENGTH") or "0"
+    if not length.isdecimal() or len(length) > 9 or int(length) > BODY_MOST_BYTES:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"expected up to {BODY_MOST_BYTES} bytes")
+    try:
+        document = json.loads(environment["wsgi.input"].read(int(length)))
+        birth, name, value = (document[key] for key in ("birth", "name", "value"))
+    except TimeoutError:
+        raise RefusedError(
+            HTTPStatus.REQUEST_TIMEOUT, f"expected {length} bytes within {CLIENT_SECONDS} seconds"
+        ) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST, "expected JSON with birth, name and value"
+        ) from None
+    if not all(isinstance(word, str) for word in (birth, name, value)):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "birth, name and value: expected texts")
+    if name not in WRITABLE.split():
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{name}: one can write {WRITABLE}")
+    return birth, name, value

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The stacks that a process has sampled, and how much was allocated at each."""
+
+import struct
+from dataclasses import dataclass
+
+from kmem.live.registry.file import RECORD_STACK, Registry
+from kmem.live.registry.layout import RegistryError
+
+OBJECTS = 1024  # parts of an object that the process counts in
+
+Stack = tuple[int, ...]  # return addresses, innermost first
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was sampled with one stack. Freed is what became of it, never the larger."""
+
+    samples: int = 0
+    objects: float = 0
+    size: int = 0
+    freed_samples: int = 0
+    freed_objects: float = 0
+    freed_size: int = 0
+    slice_samples: int = 0  # those of the first three that came in slices
+    slice_objects: float = 0
+    slice_size: int = 0
+
+    def since(self, before: "Counts") -> "Counts":
+        """What came and went since an earlier look at the same stack."""
+        return Counts(
+            self.samples - before.samples,
+            self.objects - before.objects,
+            self.size - before.size,
+            self.freed_samples - before.freed_samples,
+            self.freed_objects - before.freed_objects,
+            self.freed_size - before.freed_size,
+            self.slice_samples - before.slice_samples,
+            self.slice_objects - before.slice_objects,
+            self.slice_size - before.slice_size,
+        )
+
+    @property
+    def live_samples(self) -> int:
+        return max(self.samples - self.freed_samples, 0)
+
+    @property
+    def live_objects(self) -> float:
+        return max(self.objects - self.freed_objects, 0)
+
+    @property
+    def live_size(self) -> int:
+        return max(self.size - self.freed_size, 0)
+
+
+def read_stacks(registry: Registry) -> dict[Stack, Counts]:
+    """All stacks that were sampled; what was freed is read before what was allocated."""
+    found: dict[Stack, Counts] = {}
+    place = registry.parts["stack"]["frame"]
+    for at in registry.records(registry.copy())[RECORD_STACK]:
+
+        def read(name: str, at: int = at) -> int:
+            return registry.number("stack", name, at)
+
+        freed = (read("freed_samples"), read("freed_objects") / OBJECTS, read("freed_bytes"))
+        all_ = (read("samples"), read("objects") / OBJECTS, read("bytes"))
+        slices = (0, 0.0, 0)
+        if "slice_samples" in registry.parts["stack"]:
+            slices = (
+                read("slice_samples"),
+                read("slice_objects") / OBJECTS,
+                read("slice_bytes"),
+            )
+        frames = min(read("frames"), place.count)
+        addresses = registry.content(at + place.offset, 8 * frames)
+        if len(addresses) != 8 * frames:
+            raise RegistryError(f"{registry.path}: a stack lies behind the end")
+        found[struct.unpack(f"<{frames}Q", addresses)] = Counts(*all_, *freed, *slices)
+    return found
