@@ -23,7 +23,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kmem.record import program as kmem_record
+from kmem.record import kernel as kernel_recording
+from kmem.record import program as program_recording
+from kmem.record.folder import work_folder
+from kmem.record.running import run_with_its_signals
 from kmem.traces import file as tr
 
 pytestmark = pytest.mark.alone
@@ -220,11 +223,11 @@ def test_a_program_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Mo
     def refused(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(kmem_record, "build", lambda: None)
-    monkeypatch.setattr(kmem_record, "end_as_by_ctrl_c", lambda *_: None)
+    monkeypatch.setattr(program_recording, "build", lambda: None)
+    monkeypatch.setattr(program_recording, "end_as_by_ctrl_c", lambda *_: None)
     monkeypatch.setattr(subprocess, "Popen", refused)
     with pytest.raises(BlockingIOError):
-        kmem_record.record_program(["true"], tmp_path / "one.ktrace", [], every=False)
+        program_recording.record_program(["true"], tmp_path / "one.ktrace", [], every=False)
     assert not list(tmp_path.iterdir())
 
 
@@ -251,7 +254,7 @@ def test_a_signal_while_the_program_is_started(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
     before = signal.signal(signal.SIGTERM, end)
     try:
-        assert kmem_record.run_with_its_signals(["sleep", "20"]) == -signal.SIGTERM
+        assert run_with_its_signals(["sleep", "20"]) == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -352,7 +355,7 @@ def test_a_limit_of_files_at_every_byte_of_a_trace(program: Path, tmp_path: Path
     """A trace is whole or not there, wherever its frames end; the tool says why in one line."""
     part = tmp_path / "part.ktrace"
     with kept_recording(program, tmp_path) as folder:
-        tool = [kmem_record.PROGRAM_TOOL, folder / "raw"]
+        tool = [program_recording.PROGRAM_TOOL, folder / "raw"]
         processes = json.loads(run(tool).stdout)["processes"]
         number = next(process["number"] for process in processes if process["name"] == "recorded")
         tool += [str(number), part, "test"]
@@ -441,7 +444,7 @@ def test_a_truncated_recording(program: Path, tmp_path: Path) -> None:
         whole = raw.read_bytes()
         for size in (HEADER + 40 * 5000 + 39, HEADER + 40 * 5000, HEADER + 40 * 5000 - 1):
             raw.write_bytes(whole[:size])
-            done = run([kmem_record.PROGRAM_TOOL, raw])
+            done = run([program_recording.PROGRAM_TOOL, raw])
             assert done.returncode == 0, done.stderr
             (number,) = struct.unpack_from("<Q", whole, 128)
             found = json.loads(done.stdout)
@@ -449,11 +452,11 @@ def test_a_truncated_recording(program: Path, tmp_path: Path) -> None:
             assert sum(process["events"] for process in found["processes"]) <= 5000
         for size in (0, 1, HEADER - 1):
             raw.write_bytes(whole[:size])
-            done = run([kmem_record.PROGRAM_TOOL, raw])
+            done = run([program_recording.PROGRAM_TOOL, raw])
             assert done.returncode == 1 and "nothing was recorded" in done.stderr
         # A hole in the place of the event that says a process's id.
         raw.write_bytes(whole[:HEADER] + bytes(40) + whole[HEADER + 40 :])
-        done = run([kmem_record.PROGRAM_TOOL, raw])
+        done = run([program_recording.PROGRAM_TOOL, raw])
         unnamed = json.loads(done.stdout)["processes"][0]
         assert unnamed["pid"] == 0 and unnamed["events"] > 0
 
@@ -511,14 +514,14 @@ def test_an_interrupted_trace_is_not_there(tmp_path: Path, monkeypatch: pytest.M
     tool = tmp_path / "tool"
     tool.write_text('#!/bin/sh\nprintf half > "$3"\nkill -INT $PPID\nsleep 10\n')
     tool.chmod(0o755)
-    monkeypatch.setattr(kmem_record, "PROGRAM_TOOL", tool)
+    monkeypatch.setattr(program_recording, "PROGRAM_TOOL", tool)
     out = tmp_path / "out" / "one.ktrace"
     out.parent.mkdir()
     for before in ("", "old"):
         if before:
             out.write_text(before)
-        with pytest.raises(KeyboardInterrupt), kmem_record.work_folder(out, {}) as folder:
-            kmem_record.write_trace(folder / "raw", 1, out, "")
+        with pytest.raises(KeyboardInterrupt), work_folder(out, {}) as folder:
+            program_recording.write_trace(folder / "raw", 1, out, "")
         assert list(out.parent.iterdir()) == ([out] if before else [])
     assert out.read_text() == "old"
 
@@ -652,11 +655,11 @@ def test_the_tool_is_made_with_our_ninja(tmp_path: Path, monkeypatch: pytest.Mon
         "import os, shutil\n"
         f"open({str(made)!r}, 'w').write(os.getcwd() + ' ' + shutil.which('ninja'))\n"
     )
-    monkeypatch.setattr(kmem_record, "ROOT", tmp_path)
-    monkeypatch.setattr(kmem_record, "KERNEL_TOOL", made)
+    monkeypatch.setattr(kernel_recording, "ROOT", tmp_path)
+    monkeypatch.setattr(kernel_recording, "KERNEL_TOOL", made)
     for name in ("build", "need_packages"):
-        monkeypatch.setattr(kmem_record, name, lambda *_: None)
-    kmem_record.kernel_tool()
+        monkeypatch.setattr(kernel_recording, name, lambda *_: None)
+    kernel_recording.kernel_tool()
     assert made.read_text() == f"{tmp_path} {tools / 'ninja'}"
 
 
@@ -701,7 +704,7 @@ def test_kernel_is_ended_before_the_command_runs(tmp_path: Path) -> None:
     """By a signal that comes while the ring buffers are made: the command does not begin."""
     need_tracefs()
     out, ran = tmp_path / "k", tmp_path / "ran"
-    tool = kmem_record.KERNEL_TOOL
+    tool = kernel_recording.KERNEL_TOOL
     arguments = [out, tmp_path, "0", "1408", "", "sh", "-c", f"echo >{ran}; exec sleep 20"]
     for _ in range(20):
         with subprocess.Popen([tool, *arguments]) as recording:
@@ -729,12 +732,12 @@ def test_a_kernel_trace_that_fails_leaves_the_one_before(
     out.write_text("of before")
     tool.write_text('#!/bin/sh\necho half >"$1"\nexit 1\n')
     tool.chmod(0o700)
-    monkeypatch.setattr(kmem_record, "KERNEL_TOOL", tool)
-    monkeypatch.setattr(kmem_record, "kernel_tool", lambda: None)
-    monkeypatch.setattr(kmem_record, "end_as_by_ctrl_c", lambda *_: None)
+    monkeypatch.setattr(kernel_recording, "KERNEL_TOOL", tool)
+    monkeypatch.setattr(kernel_recording, "kernel_tool", lambda: None)
+    monkeypatch.setattr(kernel_recording, "end_as_by_ctrl_c", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(SystemExit):
-        kmem_record.record_kernel([], 1, out, 1408)
+        kernel_recording.record_kernel([], 1, out, 1408)
     assert out.read_text() == "of before"
     assert sorted(tmp_path.iterdir()) == [out, tool]
 

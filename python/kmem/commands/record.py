@@ -67,7 +67,7 @@ def record_kernel(
     Says how many events were lost, and what share of frees is unpaired because bulk calls have no
     tracepoint. The exit status is that of COMMAND.
     """
-    from kmem.record.program import record_kernel
+    from kmem.record.kernel import record_kernel
 
     raise typer.Exit(record_kernel(command or [], seconds, out, buffer_kib))
 
@@ -92,6 +92,6 @@ def record_recover(
     The folder goes when the trace is there; FILE may be on another disk. A kernel's recording can
     be read until the machine is started anew.
     """
-    from kmem.record.program import recover
+    from kmem.record.recover import recover
 
     recover(folder, out, every=every)

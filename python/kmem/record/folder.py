@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The folder that a recording writes its events into, beside the trace.
+
+It goes once there is a trace of them. It stays where no trace could be made, or where the command
+was killed: `kmem record recover` makes the trace later, from a folder that no command has locked.
+"""
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from kmem.common.errors import KmemError, say
+
+PREFIX = ".kmem-record-"  # of work folders
+ABOUT = "about.json"  # in a work folder: what is said of the recording in its trace
+
+
+class Nothing(KmemError):
+    """Why there is nothing of which a trace could be made."""
+
+
+class Unmade(KmemError):
+    """Why there is no trace of what was recorded."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Whether the folder is ours alone; the lock ends with the command, however that ends."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        ours = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            ours = False
+        yield ours
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def removed_after(folder: Path) -> Iterator[None]:
+    """The folder goes at the end, but not with a recording of which there is no trace."""
+    try:
+        yield
+    except Unmade as error:
+        words = shlex.join(["kmem", "record", "recover", str(folder)])
+        raise KmemError(f"{error}; what was recorded is kept: {words} --out FILE") from None
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def work_folder(out: Path, about: dict[str, Any]) -> Iterator[Path]:
+    """Beside the trace, so that raw events are on the disk that the user chose."""
+    tell_of_others(out)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=out.resolve().parent))
+        with locked(folder), removed_after(folder):
+            write_about(folder, out, about)
+            yield folder
+    except OSError as error:
+        if error.filename is None:  # a program that could not be started, for want of memory
+            raise
+        raise KmemError(f"record: {out}: {error.strerror}; expected a place to write to") from None
+
+
+def write_about(folder: Path, out: Path, about: dict[str, Any]) -> None:
+    try:
+        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    except OSError as error:
+        raise KmemError(f"record: {out}: {error.strerror}; expected room for events") from None
+
+
+def tell_of_others(out: Path) -> None:
+    """Of recordings beside it that nobody makes a trace of."""
+    for folder in sorted(out.resolve().parent.glob(f"{PREFIX}*")):
+        with suppress(OSError), locked(folder) as ours:
+            if ours and has_events(folder):
+                words = shlex.join(["kmem", "record", "recover", str(folder)])
+                say(f"an earlier recording has no trace yet: {words} --out FILE makes one")
+
+
+def has_events(folder: Path) -> bool:
+    return (folder / "raw").exists() or (folder / "cpu0").exists()
+
+
+@contextmanager
+def making_a_trace() -> Iterator[None]:
+    try:
+        yield
+    except Nothing:
+        raise
+    except KmemError as error:
+        raise Unmade(str(error)) from None
+    except OSError as error:
+        raise Unmade(f"record: {error.filename or 'the trace'}: {error.strerror}") from None
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What the command wrote before it began; a disk that was full then has none of it."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        about = None
+    return about if isinstance(about, dict) else {}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Runs the recorded command as if nobody recorded it: its signals and its environment."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def given_environment() -> dict[bytes, bytes]:
+    """As the user has it: in the C locale Python has set LC_CTYPE for itself and what it starts."""
+    variables = dict(os.environb)
+    variables.pop(b"LC_CTYPE", None)
+    for entry in Path("/proc/self/environ").read_bytes().split(b"\0"):
+        name, _, text = entry.partition(b"=")
+        if name == b"LC_CTYPE":
+            variables[name] = text
+    return variables
+
+
+def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
+    """Ctrl-C reaches the program too, others are passed on; what it did until then is recorded."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []  # while the program was started
+
+    def pass_on(number: int, _: object) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
+
+    given = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {signal.SIGINT: given}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, pass_on)
+
+    def reset_interrupt() -> None:
+        # As in the background of a shell: what was ignored is so in the program.
+        if given != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    try:
+        child = subprocess.Popen(arguments, env=given_environment(), preexec_fn=reset_interrupt)
+        for earlier in early:
+            child.send_signal(earlier)
+        return child.wait()
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
