@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from traces import event, random_traces, trace_of
 
-from kmem.replay.real_time import OptionSet, misses, rank_correlation, ranks
+from kmem.replay.option_sets import OptionSet, misses, rank_correlation, ranks
 from kmem.traces import file as tr
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -154,8 +154,8 @@ def test_interrupted_and_resumed(
 
 IN_A_CALLBACK = """
 import gc, os, signal, sys
-from kmem.tune import search as tune
 from kmem.commands.start import start
+from kmem.tune.study import Study
 number = int(sys.argv.pop())
 
 def interrupt(phase, info):
@@ -164,13 +164,13 @@ def interrupt(phase, info):
     for _ in range(100):
         pass  # the handler comes before this has ended
 
-def add_and_collect(study, trial, add=tune.Study.add):
+def add_and_collect(study, trial, add=Study.add):
     add(study, trial)
     if trial.number == 0:
         gc.callbacks.append(interrupt)
         gc.collect()
 
-tune.Study.add = add_and_collect
+Study.add = add_and_collect
 sys.exit(start())
 """
 

@@ -61,8 +61,8 @@ def tune(
     """
     wanted = options_with("tune", engine, options)
     need_extra("tune")
-    from kmem.tune.search import Interrupted
-    from kmem.tune.search import tune as search
+    from kmem.tune.command import Interrupted
+    from kmem.tune.command import tune as search
 
     try:
         search(

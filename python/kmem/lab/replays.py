@@ -15,7 +15,12 @@ from rich.progress import track
 from kmem.common.errors import KmemError
 from kmem.common.waiting import waiting_threads
 from kmem.replay.costs import ASSUMED, read_costs
-from kmem.replay.simulated import add_derived, run, tool_arguments
+from kmem.replay.derived import add_derived
+from kmem.replay.tool import run, tool_arguments
+
+# Options of the library.
+KERNEL = "classes=kernel,order_rule=5.10"
+SLUB = f"engine=slub,sheaf_capacity=0,{KERNEL}"  # as kernels had it until 6.17
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")

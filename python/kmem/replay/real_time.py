@@ -7,8 +7,7 @@ the simulated machine's modelled time.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +19,16 @@ from rich.table import Table
 
 from kmem.common.console import wide_console
 from kmem.common.errors import KmemError
-from kmem.common.figures import Ratio, median_ratio
 from kmem.common.files import write_json
-from kmem.common.machine import processor
 from kmem.common.tree import BUILD, build
 from kmem.replay.costs import ASSUMED, read_costs
-from kmem.replay.simulated import (
-    add_derived,
-    cache_table,
-    check_options,
-    complaint,
-    run,
-    run_tool,
-    state_rows,
-    tool_arguments,
-)
+from kmem.replay.derived import add_derived
+from kmem.replay.option_sets import OptionSet, modelled_ns
+from kmem.replay.real_time_report import as_document, show_ranks, show_sets
+from kmem.replay.tables import cache_table, state_rows
+from kmem.replay.tool import check_options, complaint, run, run_tool, tool_arguments
 
 WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
-NAME_WIDTH = 40  # of options, before they take several lines
 TOOL = BUILD / "tools" / "replay-real-time"
 
 NOTES = (
@@ -46,28 +37,6 @@ NOTES = (
     " stands for, and what sets are ranked by.",
     "resident: how much resident memory grew at most. Without --touch nobody writes to objects.",
 )
-
-
-@dataclass
-class OptionSet:
-    """One set of options, its rounds, and its figures on the simulated machine."""
-
-    options: str
-    name: str  # what it has beside the options that all have
-    rounds: list[dict[str, Any]] = field(default_factory=list)  # documents of the tool
-    simulated: dict[str, Any] | None = None
-
-    def series(self, name: str) -> list[float]:
-        return [document["real_time"][name] for document in self.rounds]
-
-    def median(self, name: str) -> float | None:
-        values = self.series(name)
-        return None if None in values else float(np.median(values))
-
-    def median_round(self) -> dict[str, Any]:
-        """The round whose CPU time is the median; of an even number the lower of two."""
-        ordered = sorted(self.rounds, key=lambda document: float(document["real_time"]["cpu_ns"]))
-        return ordered[(len(ordered) - 1) // 2]
 
 
 def run_round(trace: Path, arguments: Sequence[str], options: str) -> dict[str, Any]:
@@ -93,183 +62,6 @@ def measure(trace: Path, arguments: Sequence[str], sets: Sequence[OptionSet], ro
         for index in order.permutation(len(sets)):
             one = sets[index]
             one.rounds.append(run_round(trace, arguments, one.options))
-
-
-# ---- Ranks --------------------------------------------------------------------------------------
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0 on; equal values share the mean of theirs."""
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2
-        for value in values
-    ]
-
-
-def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float | None:
-    """Spearman's; None where one side has no order."""
-    ours, theirs = ranks(values), ranks(others)
-    if len(ours) < 2 or np.ptp(ours) == 0 or np.ptp(theirs) == 0:
-        return None
-    return float(np.corrcoef(ours, theirs)[0, 1])
-
-
-@dataclass(frozen=True)
-class Miss:
-    """Two sets that the simulation puts in the other order than the clock, beyond its noise."""
-
-    faster: str  # by the clock
-    slower: str
-    real: Ratio
-    modelled: float  # ratio in the same direction: not above 1
-
-
-def misses(sets: Sequence[OptionSet]) -> list[Miss]:
-    found = []
-    for one in sets:
-        for other in sets:
-            real = median_ratio(one.series("cpu_ns"), other.series("cpu_ns"))
-            modelled = modelled_ns(one) / modelled_ns(other)
-            if one is not other and real.low > 1 and modelled <= 1:
-                found.append(Miss(other.name, one.name, real, modelled))
-    return found
-
-
-def modelled_ns(one: OptionSet) -> float:
-    assert one.simulated is not None
-    return float(one.simulated["modelled"]["ns"])
-
-
-def simulated_pages(one: OptionSet) -> float:
-    assert one.simulated is not None
-    return float(one.simulated["peak"]["pages"])
-
-
-def compare_ranks(sets: Sequence[OptionSet], touch: bool) -> dict[str, Any]:
-    resident = [one.median("peak_resident_bytes") for one in sets]
-    known = [value for value in resident if value is not None]
-    return {
-        "time": rank_correlation(
-            [float(np.median(one.series("cpu_ns"))) for one in sets],
-            [modelled_ns(one) for one in sets],
-        ),
-        "memory": rank_correlation(known, [simulated_pages(one) for one in sets])
-        if touch and len(known) == len(sets)
-        else None,
-        "misses": [
-            {
-                "faster": miss.faster,
-                "slower": miss.slower,
-                "ratio": miss.real.median,
-                "low": miss.real.low,
-                "high": miss.real.high,
-                "modelled_ratio": miss.modelled,
-            }
-            for miss in misses(sets)
-        ],
-    }
-
-
-# ---- The document -------------------------------------------------------------------------------
-
-
-def seconds(nanoseconds: float) -> float:
-    return nanoseconds / 1e9
-
-
-def set_document(one: OptionSet, first: OptionSet) -> dict[str, Any]:
-    typical = one.median_round()
-    elapsed = seconds(float(np.median(one.series("ns"))))
-    events = typical["real_time"]["events"]
-    ratio = median_ratio(one.series("cpu_ns"), first.series("cpu_ns"))
-    document: dict[str, Any] = {
-        "options": one.options,
-        "name": one.name,
-        "seconds": elapsed,
-        "events_per_second": events / elapsed if elapsed else None,
-        "cpu_seconds": seconds(float(np.median(one.series("cpu_ns")))),
-        "cpu_ratio": {"median": ratio.median, "low": ratio.low, "high": ratio.high},
-        "waiting_cpu_seconds": seconds(float(np.median(one.series("waiting_cpu_ns")))),
-        "peak_resident_bytes": one.median("peak_resident_bytes"),
-        "rounds": [each["real_time"] for each in one.rounds],
-    }
-    for name in ("end", "slabs", "waste_bytes", "caches", "slob", "statistics"):
-        if name in typical:
-            document[name] = typical[name]
-    if one.simulated:
-        names = ("modelled", "peak", "end", "overhead_percent")
-        document["simulated"] = {name: one.simulated[name] for name in names}
-    return document
-
-
-def as_document(sets: Sequence[OptionSet], touch: bool) -> dict[str, Any]:
-    """Medians of rounds; slabs and waste are those of the round with the median CPU time."""
-    first = sets[0].rounds[0]
-    machine = {name: value for name, value in first["machine"].items() if name != "options"}
-    document: dict[str, Any] = {
-        "trace": first["trace"],
-        "machine": {"processor": processor(), **machine},
-        "rounds": len(sets[0].rounds),
-        "sets": [set_document(one, sets[0]) for one in sets],
-    }
-    if len(sets) > 1:
-        document["rank_correlation"] = compare_ranks(sets, touch)
-    return document
-
-
-# ---- Tables -------------------------------------------------------------------------------------
-
-
-def mebibytes(count: float | None) -> str:
-    return "-" if count is None else f"{count / (1 << 20):,.1f}"
-
-
-def show_sets(document: Mapping[str, Any], output: Console) -> None:
-    """A row a set: times, and where sets are compared what the simulation says of them."""
-    base, *others = document["sets"]
-    table = Table(box=SIMPLE)
-    longest = max(len(one["name"]) for one in document["sets"])
-    table.add_column("options", overflow="fold", min_width=min(longest, NAME_WIDTH))
-    headings = ["time ms", "M events/s", "CPU ms", "resident MiB"]
-    if others:
-        headings = ["time ms", "CPU ms", "ratio (95%)", "modelled", "resident MiB", "peak pages"]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in document["sets"]:
-        times = [f"{one[name] * 1e3:,.2f}" for name in ("seconds", "cpu_seconds")]
-        resident = mebibytes(one["peak_resident_bytes"])
-        if others:
-            ratio, simulated = one["cpu_ratio"], one["simulated"]
-            modelled = simulated["modelled"]["ns"] / base["simulated"]["modelled"]["ns"]
-            cells = [
-                *times,
-                f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})",
-                f"{modelled:.2f}",
-                resident,
-                f"{simulated['peak']['pages']:,}",
-            ]
-        else:
-            speed = one["events_per_second"]
-            cells = [times[0], "-" if speed is None else f"{speed / 1e6:.1f}", times[1], resident]
-        table.add_row(one["name"], *cells)
-    output.print(table)
-
-
-def show_ranks(rank: Mapping[str, Any], output: Console) -> None:
-    def say(text: str) -> None:
-        output.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    for name, what in (
-        ("time", "CPU time with modelled time"),
-        ("memory", "peak resident memory with peak pages"),
-    ):
-        if rank[name] is not None:
-            say(f"rank correlation of {what}: {rank[name]:.2f}")
-    for miss in rank["misses"]:
-        say(
-            f"miss: [{miss['slower']}] takes {miss['ratio']:.2f} ({miss['low']:.2f}-"
-            f"{miss['high']:.2f}) of [{miss['faster']}], modelled {miss['modelled_ratio']:.2f}"
-        )
 
 
 def show_real_time(

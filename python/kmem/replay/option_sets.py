@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Sets of options that are compared: their rounds on the clock, and their order on both sides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kmem.common.figures import Ratio, median_ratio
+
+
+@dataclass
+class OptionSet:
+    """One set of options, its rounds, and its figures on the simulated machine."""
+
+    options: str
+    name: str  # what it has beside the options that all have
+    rounds: list[dict[str, Any]] = field(default_factory=list)  # documents of the tool
+    simulated: dict[str, Any] | None = None
+
+    def series(self, name: str) -> list[float]:
+        return [document["real_time"][name] for document in self.rounds]
+
+    def median(self, name: str) -> float | None:
+        values = self.series(name)
+        return None if None in values else float(np.median(values))
+
+    def median_round(self) -> dict[str, Any]:
+        """The round whose CPU time is the median; of an even number the lower of two."""
+        ordered = sorted(self.rounds, key=lambda document: float(document["real_time"]["cpu_ns"]))
+        return ordered[(len(ordered) - 1) // 2]
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 0 on; equal values share the mean of theirs."""
+    return [
+        sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2
+        for value in values
+    ]
+
+
+def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float | None:
+    """Spearman's; None where one side has no order."""
+    ours, theirs = ranks(values), ranks(others)
+    if len(ours) < 2 or np.ptp(ours) == 0 or np.ptp(theirs) == 0:
+        return None
+    return float(np.corrcoef(ours, theirs)[0, 1])
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Two sets that the simulation puts in the other order than the clock, beyond its noise."""
+
+    faster: str  # by the clock
+    slower: str
+    real: Ratio
+    modelled: float  # ratio in the same direction: not above 1
+
+
+def misses(sets: Sequence[OptionSet]) -> list[Miss]:
+    found = []
+    for one in sets:
+        for other in sets:
+            real = median_ratio(one.series("cpu_ns"), other.series("cpu_ns"))
+            modelled = modelled_ns(one) / modelled_ns(other)
+            if one is not other and real.low > 1 and modelled <= 1:
+                found.append(Miss(other.name, one.name, real, modelled))
+    return found
+
+
+def modelled_ns(one: OptionSet) -> float:
+    assert one.simulated is not None
+    return float(one.simulated["modelled"]["ns"])
+
+
+def simulated_pages(one: OptionSet) -> float:
+    assert one.simulated is not None
+    return float(one.simulated["peak"]["pages"])
+
+
+def compare_ranks(sets: Sequence[OptionSet], touch: bool) -> dict[str, Any]:
+    resident = [one.median("peak_resident_bytes") for one in sets]
+    known = [value for value in resident if value is not None]
+    return {
+        "time": rank_correlation(
+            [float(np.median(one.series("cpu_ns"))) for one in sets],
+            [modelled_ns(one) for one in sets],
+        ),
+        "memory": rank_correlation(known, [simulated_pages(one) for one in sets])
+        if touch and len(known) == len(sets)
+        else None,
+        "misses": [
+            {
+                "faster": miss.faster,
+                "slower": miss.slower,
+                "ratio": miss.real.median,
+                "low": miss.real.low,
+                "high": miss.real.high,
+                "modelled_ratio": miss.modelled,
+            }
+            for miss in misses(sets)
+        ],
+    }

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Runs build/tools/replay and its kind, and says what is wrong where they refuse."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.tree import BUILD
+
+# By the KiB of a page.
+TOOLS = {
+    4: BUILD / "tools" / "replay",
+    16: BUILD / "tools" / "replay-16k",
+    64: BUILD / "tools" / "replay-64k",
+}
+FILE_OPTIONS = ("slabinfo", "attrs", "record")
+
+
+def run_tool(
+    tool: Path, trace: Path, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The document of a tool that replays, and its lines for people."""
+    done = subprocess.run(
+        [tool, trace, *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",  # names of files are bytes
+        check=False,
+        env=environment,
+    )
+    lines = done.stderr.splitlines()
+    if done.returncode != 0:
+        reason = next(filter(None, lines), f"status {done.returncode}")
+        kind = BadUsage if done.returncode == BadUsage.status else KmemError
+        raise kind(f"replay: {reason.removeprefix('replay: ').removeprefix('kmem: ')}")
+    return dict(json.loads(done.stdout)), lines
+
+
+def complaint(line: str) -> KmemError:
+    """What the library said when it started."""
+    text = line.removeprefix("kmem: ")
+    kind = BadUsage if text.startswith(("option ", "unknown option ")) else KmemError
+    return kind(f"replay: {text}")
+
+
+def run(
+    trace: Path,
+    arguments: Sequence[str],
+    page_kib: int = 4,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[dict[str, Any], str]:
+    """The simulation's document, and its line about speed; what else it says is an error."""
+    document, (*messages, speed) = run_tool(TOOLS[page_kib], trace, arguments, environment)
+    if messages:
+        raise complaint(messages[0])
+    return document, speed
+
+
+def check_options(texts: Sequence[str]) -> None:
+    """Refuses options that have files written: those of a replay would be of the tool itself."""
+    for entry in ",".join(texts).replace("\n", ",").split(","):
+        if entry.partition("=")[0] in FILE_OPTIONS:
+            raise BadUsage(
+                f"option {entry}: a replay writes no such file; expected options of the allocator"
+            )
+
+
+def tool_arguments(
+    options: str, cpus: int | None, nodes: int | None, repeat: int | None
+) -> list[str]:
+    given = {"cpus": cpus, "nodes": nodes, "repeat": repeat}
+    return [f"{name}={value}" for name, value in given.items() if value is not None] + [
+        f"options={options}"
+    ]

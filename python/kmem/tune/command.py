@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem tune`: searches the options that serve traces best, by replays on the simulated machine.
+
+Optuna says what to try (study.py), Dask's workers replay it (worker.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kmem.common.files import write_json
+from kmem.common.tree import build
+from kmem.replay.costs import ASSUMED, read_costs
+from kmem.replay.tool import TOOLS, check_options
+from kmem.traces.file import read_trace
+from kmem.tune.replays import Answers, Replays, workers
+from kmem.tune.report import as_document, show
+from kmem.tune.search import Search
+from kmem.tune.study import Study, best
+from kmem.tune.trials import run_search, without_idle
+
+
+class Interrupted(Exception):
+    """The user ended the search; what was found is kept."""
+
+
+def make_search(
+    traces: Sequence[Path],
+    *,
+    goal: str,
+    seed: int,
+    batch: int,
+    options: str,
+    machine: Mapping[str, int | None],
+    costs: Mapping[str, float],
+) -> Search:
+    for trace in traces:
+        read_trace(trace)  # says what is wrong with it, where it has its name
+    return Search(
+        tuple(traces),
+        tuple(trace.read_bytes() for trace in traces),
+        TOOLS[4].read_bytes(),
+        goal,
+        seed,
+        batch,
+        options,
+        machine,
+        costs,
+    )
+
+
+def tune(
+    traces: Sequence[Path],
+    *,
+    goal: str,
+    trials: int,
+    scheduler: str | None,
+    study_file: Path,
+    seed: int,
+    batch: int,
+    options: Sequence[str],
+    machine: Mapping[str, int | None],
+    costs_file: Path | None,
+    json_file: Path | None,
+) -> None:
+    check_options(options)
+    build()
+    search = make_search(
+        traces,
+        goal=goal,
+        seed=seed,
+        batch=batch,
+        options=",".join(options),
+        machine=machine,
+        costs=read_costs(costs_file or ASSUMED),
+    )
+    study = Study(study_file, search.name())
+    answers = Answers()
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("trials"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    try:
+        with workers(scheduler) as client, bar:
+            answers.begun = True
+            known = study.trials()
+            task = bar.add_task("trials", total=trials, completed=min(len(known), trials))
+            replays = Replays(search, client, answers, known)
+            found = run_search(replays, study, trials, lambda: bar.advance(task))
+            chosen = without_idle(replays, best(found, goal))
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted after {len(study.trials())} of {trials} trials, kept in {study_file};"
+            " the same command goes on"
+        ) from None
+    document = as_document(search, found, chosen, replays)
+    write_json(json_file, document)
+    show(document, "assumed" if costs_file is None else str(costs_file))

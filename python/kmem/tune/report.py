@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What a search has found, as a document and as a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from kmem.common.console import wide_console
+from kmem.tune.replays import Replays
+from kmem.tune.search import Search
+from kmem.tune.study import Trial, pareto
+
+WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
+
+NOTE = (
+    "time: modelled, with {costs} costs. memory: pages in use at the peak, and the library's"
+    " records at the end. Both as ratios to the defaults{mean}. Check on this machine with"
+    " kmem replay --real-time --compare."
+)
+
+
+def row(trial: int | None, options: str, ratios: Any, figures: Any) -> dict[str, Any]:
+    return {
+        "trial": trial,
+        "kmem_options": options,
+        "time_ratio": ratios[0],
+        "memory_ratio": ratios[1],
+        "traces": figures,
+    }
+
+
+def as_document(
+    search: Search, trials: Sequence[Trial], chosen: str, replays: Replays
+) -> dict[str, Any]:
+    """No clock's figure is in it: the same command gives the same document."""
+    ratios, figures = replays.found[chosen]
+    return {
+        "goal": search.goal,
+        "seed": search.seed,
+        "options": search.options,
+        "machine": dict(search.machine),
+        "costs_ns": dict(search.costs),
+        "trials": len(trials),
+        "failed": [
+            {"trial": trial.number, "kmem_options": trial.line, "reason": trial.figures}
+            for trial in trials
+            if trial.ratios is None
+        ],
+        "defaults": row(0, trials[0].line, trials[0].ratios, trials[0].figures),
+        "pareto": [
+            row(trial.number, trial.line, trial.ratios, trial.figures) for trial in pareto(trials)
+        ],
+        "chosen": row(None, chosen, ratios, figures),
+    }
+
+
+def show(document: Mapping[str, Any], costs_name: str) -> None:
+    output = wide_console(WIDTH)
+    table = Table(box=SIMPLE)
+    for heading in ("trial", "time", "memory", "modelled ms", "MiB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("options", overflow="fold")
+    numbers = [one["trial"] for one in document["pareto"]]
+    rows = [*document["pareto"]]
+    if 0 not in numbers:
+        rows.append(document["defaults"])
+
+    def cells(one: Mapping[str, Any]) -> list[str]:
+        nanoseconds = sum(figures["modelled_ns"] for figures in one["traces"])
+        memory = sum(figures["memory_bytes"] for figures in one["traces"])
+        return [
+            f"{one['time_ratio']:.3f}",
+            f"{one['memory_ratio']:.3f}",
+            f"{nanoseconds / 1e6:,.2f}",
+            f"{memory / (1 << 20):,.2f}",
+        ]
+
+    for one in rows:
+        name = one["kmem_options"] or "(defaults)"
+        table.add_row(str(one["trial"]), *cells(one), name)
+    chosen = document["chosen"]
+    table.add_section()
+    table.add_row("chosen", *cells(chosen), chosen["kmem_options"] or "(defaults)")
+
+    def say(text: str) -> None:
+        output.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    failed = len(document["failed"])
+    say(
+        f"{document['trials']} trials, goal {document['goal']}, seed {document['seed']}"
+        + (f"; {failed} failed, the first: {document['failed'][0]['reason']}" if failed else "")
+    )
+    output.print(table)
+    mean = ", geometric means over the traces" if len(chosen["traces"]) > 1 else ""
+    say(NOTE.format(costs=costs_name, mean=mean))
+    say(f"KMEM_OPTIONS={chosen['kmem_options']}")
