@@ -28,6 +28,7 @@ from kmem.lab import slob as slob_lab
 from kmem.lab.churn import LASTING, SHORT, Churn, make_churn
 from kmem.lab.permutations import SLICE, find_parts, permute
 from kmem.lab.report import Plot, Report, as_html
+from kmem.lab.slob_figures import conditions
 from kmem.traces import file as tr
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,7 +221,7 @@ def test_conditions_by_hand() -> None:
         event(11, tr.ALLOC, 7, 5000),  # has pages of its own
         event(12, tr.FREE, 7, 5000),
     ]
-    assert slob_runs.conditions(trace_of(rows)) == {
+    assert conditions(trace_of(rows)) == {
         "large_blocks": 3,
         "overlapped_blocks": 1,
         "overlapped_share": 0.3333,
@@ -230,7 +231,7 @@ def test_conditions_by_hand() -> None:
 
 
 def test_conditions_of_the_made_up_boot() -> None:
-    found = slob_runs.conditions(make_churn(Churn(overlap=0.3)))
+    found = conditions(make_churn(Churn(overlap=0.3)))
     assert found["large_blocks"] == 1460
     assert found["overlapped_share"] == pytest.approx(0.3, abs=0.04)
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from kmem.common.errors import KmemError
-from kmem.lab import cpu_partial, freeze, workloads
+from kmem.lab import cpu_partial, cpu_partial_runs, freeze, workloads
 from kmem.lab.hackbench import CACHES
 from kmem.lab.loads import NO_CLOCK, Load, allocator_ns, run
 from kmem.lab.mails import read_mail
 from kmem.lab.report import Report, as_html
+from kmem.lab.shapes import Shape, as_table_file, read_recorded
 from kmem.replay.costs import read_costs
 from kmem.traces.file import ALLOC, CACHE_KMALLOC, FREE, read_trace
 
@@ -161,33 +162,33 @@ def test_what_cpus_have_is_before_the_trace(tmp_path: Path) -> None:
 # ---- The check against recorded runs ------------------------------------------------------------
 
 
-def comparison(recorded: workloads.Shape, generated: workloads.Shape) -> workloads.Comparison:
+def comparison(recorded: Shape, generated: Shape) -> workloads.Comparison:
     return workloads.Comparison(workloads.PROGRAMS[0], recorded, generated)
 
 
 def test_misses_are_named() -> None:
-    shape = workloads.Shape({"cache-256": 50.0, "kmalloc-512": 50.0}, 1000.0, 5000.0, 20.0)
+    shape = Shape({"cache-256": 50.0, "kmalloc-512": 50.0}, 1000.0, 5000.0, 20.0)
     assert comparison(shape, shape).misses() == []
-    within = workloads.Shape({"cache-256": 54.0, "kmalloc-512": 46.0}, 1900.0, 2600.0, 24.0)
+    within = Shape({"cache-256": 54.0, "kmalloc-512": 46.0}, 1900.0, 2600.0, 24.0)
     assert comparison(shape, within).misses() == []
-    other = workloads.Shape({"cache-256": 44.0, "kmalloc-512": 56.0}, 2100.0, 2400.0, 26.0)
+    other = Shape({"cache-256": 44.0, "kmalloc-512": 56.0}, 2100.0, 2400.0, 26.0)
     assert comparison(shape, other).misses() == [
         "share of kmalloc-512 by 6.0 points",
         "median 2.10x",
         "percentile 90 0.48x",
         "frees on another CPU by +6.0 points",
     ]
-    less = workloads.Shape({"cache-192": 100.0}, 1000.0, 5000.0, 20.0)
+    less = Shape({"cache-192": 100.0}, 1000.0, 5000.0, 20.0)
     assert comparison(shape, less).share_points == (100.0, "cache-192")
 
 
 def test_recorded_figures_are_whole() -> None:
-    recorded = workloads.read_recorded()
+    recorded = read_recorded()
     assert set(recorded) == {program.trace for program in workloads.PROGRAMS}
     for shape in recorded.values():
         assert sum(shape.shares.values()) == pytest.approx(100, abs=1)
         assert 0 < shape.median_ns <= shape.percentile_90_ns
-    assert workloads.as_table_file(recorded).startswith("# Figures of kernel traces")
+    assert as_table_file(recorded).startswith("# Figures of kernel traces")
 
 
 def test_workloads_prints_every_program(tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ def test_rank_correlation_by_hand() -> None:
 def test_changes_are_signed_as_the_mail_prints_them() -> None:
     for row in read_mail("cpu_partial_hackbench"):
         before, after = float(row["before_s"]), float(row["after_s"])
-        assert cpu_partial.change(before, after, before) == pytest.approx(
+        assert cpu_partial_runs.change(before, after, before) == pytest.approx(
             float(row["change_percent"]), abs=0.011
         )
 
@@ -248,7 +249,7 @@ def test_changes_are_signed_as_the_mail_prints_them() -> None:
 def test_the_mails_tables_are_whole() -> None:
     rows = read_mail("cpu_partial_hackbench")
     assert len(rows) == 132
-    assert {row["machine"] for row in rows} == set(cpu_partial.MACHINES)
+    assert {row["machine"] for row in rows} == set(cpu_partial_runs.MACHINES)
     assert [freeze.mail_seconds(program.command) for program in freeze.PROGRAMS] == [
         (7.042, 6.934),
         (2.44, 2.17),
@@ -257,10 +258,10 @@ def test_the_mails_tables_are_whole() -> None:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_partial, "QUICK_ROWS", 45)
-    monkeypatch.setattr(cpu_partial, "QUICK_LOOPS", 2)
-    monkeypatch.setattr(cpu_partial, "QUICK_MESSAGES", 2000)
-    monkeypatch.setattr(cpu_partial, "QUICK_TRANSACTIONS", 200)
+    monkeypatch.setattr(cpu_partial_runs, "QUICK_ROWS", 45)
+    monkeypatch.setattr(cpu_partial_runs, "QUICK_LOOPS", 2)
+    monkeypatch.setattr(cpu_partial_runs, "QUICK_MESSAGES", 2000)
+    monkeypatch.setattr(cpu_partial_runs, "QUICK_TRANSACTIONS", 200)
     monkeypatch.setattr(
         freeze,
         "PROGRAMS",

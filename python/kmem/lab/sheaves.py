@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from kmem.common.errors import KmemError
-from kmem.lab.replays import Job, replay_all
+from kmem.lab.replays import KERNEL, SLUB, Job, replay_all
 from kmem.lab.report import Plot, Report, cell, show_experiment, table
-from kmem.lab.slob_runs import KERNEL, SLUB, named_traces
+from kmem.lab.traces import named_traces
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

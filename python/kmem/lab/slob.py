@@ -13,16 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kmem.lab.report import Report, show_experiment
-from kmem.lab.slob_runs import CHURN, FULL, JUDGED_KIB, QUICK, make_document, named_traces
+from kmem.lab.slob_figures import JUDGED_KIB
+from kmem.lab.slob_plots import plots_of
+from kmem.lab.slob_runs import CHURN, FULL, QUICK, make_document
 from kmem.lab.slob_show import (
     conditions_table,
     gains_table,
     mail_table,
     pivot,
-    plots_of,
     spread_table,
     trace_table,
 )
+from kmem.lab.traces import named_traces
 
 MAIL = "[RFC PATCH] greatly reduce SLOB external fragmentation"
 

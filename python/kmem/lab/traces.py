@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The traces that an experiment replays: those that the tree brings, or those that are named."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from kmem.common.errors import KmemError
+from kmem.traces import file as tr
+
+TRACES = Path(tr.__file__).parent
+
+
+def shipped_traces() -> list[Path]:
+    return sorted(TRACES.glob("*.slt.zst"))
+
+
+def name_of(trace: Path) -> str:
+    """As text that can be shown; names of files are bytes."""
+    text = os.fsencode(trace.name).decode(errors="replace")
+    return re.sub(r"(\.slt|\.ktrace)?(\.zst)?$", "", text)
+
+
+def named_traces(traces: Sequence[Path]) -> dict[str, Path]:
+    named: dict[str, Path] = {}
+    for trace in traces or shipped_traces():
+        try:
+            trace.stat()
+        except OSError as error:
+            raise KmemError(f"{trace}: no trace can be read there: {error.strerror}") from None
+        name = name_of(trace)
+        if name in named:
+            raise KmemError(f"{trace}: {named[name]} has the same name; give one of them another")
+        named[name] = trace
+    return named
