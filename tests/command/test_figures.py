@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""kmem.common.figures on made-up data: medians, ratios, bootstrap intervals, bounds, means."""
+"""kmem.common.figures on made-up data: medians, ratios, bootstrap intervals, bounds, means, and
+correlations of ranks."""
 
 import math
 
+import numpy as np
 import pytest
 
-from kmem.common.figures import Ratio, geometric_mean, median_ratio, ratios_to_best
+from kmem.common.figures import (
+    Ratio,
+    geometric_mean,
+    median_of_ratios,
+    median_ratio,
+    rank_correlation,
+    ratios_to_best,
+)
 
 
 def test_geometric_mean() -> None:
@@ -68,3 +77,34 @@ def test_ratios_are_to_the_least_median() -> None:
     assert ratios["b"].low == ratios["b"].high == 1.0
     assert not math.isnan(ratios["c"].low)
     assert ratios_to_best({}) == {}
+
+
+def test_interval_of_a_single_round_is_a_point() -> None:
+    for ratio in (median_ratio([3.0], [2.0]), median_of_ratios([3.0], [2.0])):
+        assert (ratio.low, ratio.median, ratio.high, ratio.rounds) == (1.5, 1.5, 1.5, 1)
+
+
+def test_ends_of_an_interval_by_hand() -> None:
+    """Percentiles 2.5 and 97.5 of resamples that are drawn in the same way, without SciPy."""
+    values, others = np.array([1.0, 1.3, 1.1, 1.6, 1.2]), np.array([1.0, 1.1, 0.9, 1.0, 1.05])
+    drawn = np.random.default_rng(7).integers(5, size=(2000, 5))
+    medians = [np.median(side[drawn], axis=1) for side in (values, others, values / others)]
+    of_medians = median_ratio(values.tolist(), others.tolist(), 7)
+    expected = np.percentile(medians[0] / medians[1], (2.5, 97.5))
+    assert (of_medians.low, of_medians.high) == pytest.approx(tuple(expected))
+    of_pairs = median_of_ratios(values.tolist(), others.tolist(), 7)
+    assert (of_pairs.low, of_pairs.high) == pytest.approx(
+        tuple(np.percentile(medians[2], (2.5, 97.5)))
+    )
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 99]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    # One pair of neighbours changed places: 1 - 6 * 2 / (4 * 15).
+    assert rank_correlation([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
+    # Equal values share the mean of their ranks.
+    assert rank_correlation([1, 1, 2], [1, 2, 3]) == pytest.approx(3**0.5 / 2)
+    assert rank_correlation([1, 2], [5, 5]) is None
+    assert rank_correlation([1, 1], [1, 2]) is None
+    assert rank_correlation([1], [1]) is None

@@ -229,15 +229,6 @@ def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
 # ---- Experiments --------------------------------------------------------------------------------
 
 
-def test_rank_correlation_by_hand() -> None:
-    assert cpu_partial.ranks([30.0, 10.0, 10.0, 20.0]) == [4, 1.5, 1.5, 3]
-    assert cpu_partial.spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
-    assert cpu_partial.spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
-    # 1 - 6 * (1 + 1) / (4 * 15)
-    assert cpu_partial.spearman([1, 2, 3, 4], [2, 1, 3, 4]) == pytest.approx(0.8)
-    assert cpu_partial.spearman([1, 1], [1, 2]) is None
-
-
 def test_changes_are_signed_as_the_mail_prints_them() -> None:
     for row in read_mail("cpu_partial_hackbench"):
         before, after = float(row["before_s"]), float(row["after_s"])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from traces import event, random_traces, trace_of
 
-from kmem.replay.option_sets import OptionSet, misses, rank_correlation, ranks
+from kmem.replay.option_sets import OptionSet, misses
 from kmem.traces import file as tr
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,16 +172,6 @@ def test_nobody_is_further_ahead_than_the_window(tmp_path: Path) -> None:
 
 
 # ---- Ranks --------------------------------------------------------------------------------------
-
-
-def test_rank_correlation() -> None:
-    assert ranks([30.0, 10.0, 20.0, 10.0]) == [3, 0.5, 2, 0.5]
-    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 99]) == pytest.approx(1)
-    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
-    # One pair of neighbours changed places: 1 - 6 * 2 / (4 * 15).
-    assert rank_correlation([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
-    assert rank_correlation([1, 2], [5, 5]) is None
-    assert rank_correlation([1], [1]) is None
 
 
 def option_set(name: str, cpu_ns: list[int], modelled: int) -> OptionSet:

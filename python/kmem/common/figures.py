@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Medians, ratios and their intervals, for figures that were taken in rounds."""
+"""Medians, ratios and their intervals, for figures that were taken in rounds; orders of figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+from scipy.stats import bootstrap, spearmanr
 
 RESAMPLES = 2000
-INTERVAL = (2.5, 97.5)  # percentiles: 95%
+CONFIDENCE = 0.95  # of intervals
 ROUNDS_FOR_BOUNDS = 7  # fewer say nothing about a bound
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,34 @@ class Ratio:
         return self.rounds >= ROUNDS_FOR_BOUNDS and self.low > bound
 
 
+def interval(
+    statistic: Callable[..., Floats], columns: Sequence[Floats], seed: int
+) -> tuple[float, float]:
+    """The bootstrap interval of a statistic of columns, whose rows are drawn as a whole.
+
+    The statistic takes an axis, so that SciPy computes it for all resamples at once. SciPy refuses
+    a single row, whose interval is a point.
+    """
+    if columns[0].size == 1:
+        only = float(statistic(*columns, axis=-1))
+        return only, only
+    found = bootstrap(
+        columns,
+        statistic,
+        n_resamples=RESAMPLES,
+        paired=True,
+        vectorized=True,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def ratio_of_medians(ours: Floats, theirs: Floats, axis: int) -> Floats:
+    return np.asarray(np.median(ours, axis=axis) / np.median(theirs, axis=axis))
+
+
 def median_ratio(values: Sequence[float], others: Sequence[float], seed: int = 1) -> Ratio:
     """Median of `values` by that of `others`; both have one figure a round, in the same order.
 
@@ -33,10 +65,8 @@ def median_ratio(values: Sequence[float], others: Sequence[float], seed: int = 1
     ours, theirs = np.asarray(values, float), np.asarray(others, float)
     if ours.shape != theirs.shape or ours.ndim != 1 or ours.size == 0:
         raise ValueError(f"{ours.size} and {theirs.size} rounds; expected as many of both, and one")
-    drawn = np.random.default_rng(seed).integers(ours.size, size=(RESAMPLES, ours.size))
-    ratios = np.median(ours[drawn], axis=1) / np.median(theirs[drawn], axis=1)
-    low, high = np.percentile(ratios, INTERVAL)
-    return Ratio(float(np.median(ours) / np.median(theirs)), float(low), float(high), ours.size)
+    low, high = interval(ratio_of_medians, (ours, theirs), seed)
+    return Ratio(float(np.median(ours) / np.median(theirs)), low, high, ours.size)
 
 
 def median_of_ratios(values: Sequence[float], others: Sequence[float], seed: int = 1) -> Ratio:
@@ -47,9 +77,8 @@ def median_of_ratios(values: Sequence[float], others: Sequence[float], seed: int
     of_pairs = np.asarray(values, float) / np.asarray(others, float)
     if of_pairs.ndim != 1 or of_pairs.size == 0:
         raise ValueError(f"{of_pairs.shape} pairs; expected a row of them")
-    drawn = np.random.default_rng(seed).integers(of_pairs.size, size=(RESAMPLES, of_pairs.size))
-    low, high = np.percentile(np.median(of_pairs[drawn], axis=1), INTERVAL)
-    return Ratio(float(np.median(of_pairs)), float(low), float(high), of_pairs.size)
+    low, high = interval(np.median, (of_pairs,), seed)
+    return Ratio(float(np.median(of_pairs)), low, high, of_pairs.size)
 
 
 def ratios_to_best(rounds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
@@ -62,3 +91,10 @@ def ratios_to_best(rounds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
 
 def geometric_mean(values: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(np.asarray(values, float)))))
+
+
+def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float | None:
+    """Spearman's; None where one side has no order."""
+    if len(set(values)) < 2 or len(set(others)) < 2:
+        return None
+    return float(spearmanr(values, others).statistic)

@@ -8,11 +8,11 @@ runs by costs, waiting for list locks, and assumed costs of what the kernel does
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kmem.common.figures import rank_correlation
 from kmem.lab.cpu_partial_runs import MACHINES, charged_rows, hackbench_rows, netperf_rows
 from kmem.lab.cpu_partial_show import charged_table, draw, hackbench_table, netperf_table
 from kmem.lab.report import Plot, Report, show_experiment
@@ -34,19 +34,6 @@ NOTES = (
 )
 
 
-def ranks(values: Sequence[float]) -> list[float]:
-    """From 1 on; equal values share the mean of theirs."""
-    order = sorted(values)
-    return [order.index(value) + (order.count(value) + 1) / 2 for value in values]
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Rank correlation; None if one of both does not differ anywhere."""
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return None
-    return statistics.correlation(ranks(first), ranks(second))
-
-
 def correlations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
     """With the mail's percentages, over all rows and those of each machine."""
     output: dict[str, dict[str, float | None]] = {}
@@ -56,7 +43,9 @@ def correlations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
             chosen = [row for row in rows if name in ("all", row["machine"])]
             if len(chosen) < 2:
                 continue
-            value = spearman([r[figure] for r in chosen], [r["mail_percent"] for r in chosen])
+            value = rank_correlation(
+                [r[figure] for r in chosen], [r["mail_percent"] for r in chosen]
+            )
             found[name] = None if value is None else round(value, 3)
         output[figure] = found
     return output

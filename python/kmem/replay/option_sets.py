@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kmem.common.figures import Ratio, median_ratio
+from kmem.common.figures import Ratio, median_ratio, rank_correlation
 
 
 @dataclass
@@ -30,22 +30,6 @@ class OptionSet:
         """The round whose CPU time is the median; of an even number the lower of two."""
         ordered = sorted(self.rounds, key=lambda document: float(document["real_time"]["cpu_ns"]))
         return ordered[(len(ordered) - 1) // 2]
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0 on; equal values share the mean of theirs."""
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2
-        for value in values
-    ]
-
-
-def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float | None:
-    """Spearman's; None where one side has no order."""
-    ours, theirs = ranks(values), ranks(others)
-    if len(ours) < 2 or np.ptp(ours) == 0 or np.ptp(theirs) == 0:
-        return None
-    return float(np.corrcoef(ours, theirs)[0, 1])
 
 
 @dataclass(frozen=True)
