@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What is wrong with a command line, as one line."""
+"""Words for errors of the command line, one line each."""
 
 import sys
 from collections.abc import Sequence

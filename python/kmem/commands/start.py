@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Runs the command line: its errors are one line each, and what it printed is written."""
+"""Runs the command line. An error is one line; output that cannot be written is an error."""
 
 import errno
 import os

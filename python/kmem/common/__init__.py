@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What several rooms use."""
+"""Modules that several rooms use."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What a command says when it fails."""
+"""Errors of a command, and the line that tells the user of them."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Threads that wait for the programs which a command has started."""
+"""Threads that wait for programs started by the command."""
 
 import os
 import signal

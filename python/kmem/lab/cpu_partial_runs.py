@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem lab cpu-partial` runs: hackbench and netperf on machines shaped as the mail's."""
+"""The runs of `kmem lab cpu-partial`: hackbench and netperf on machines shaped as the mail's."""
 
 from __future__ import annotations
 

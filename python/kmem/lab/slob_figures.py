@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What is made of replays with one, two and three lists."""
+"""Figures of replays with one, two and three lists."""
 
 from __future__ import annotations
 

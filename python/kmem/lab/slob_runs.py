@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem lab slob` runs: replays with one, two and three lists."""
+"""The runs of `kmem lab slob`: replays with one, two and three lists."""
 
 from __future__ import annotations
 

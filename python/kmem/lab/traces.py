@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The traces that an experiment replays: those that the tree brings, or those that are named."""
+"""The traces that an experiment replays: the tree brings some, the user may name others."""
 
 from __future__ import annotations
 

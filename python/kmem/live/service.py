@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What answers the requests to `kmem serve`."""
+"""Answers the requests to `kmem serve`."""
 
 import hmac
 import json

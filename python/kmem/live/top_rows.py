@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem top` shows, as text: rows, their order, summaries and the details of a cache."""
+"""The text that `kmem top` shows: rows, their order, summaries and the details of a cache."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

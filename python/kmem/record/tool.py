@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The programs of tools/record, and what is said of their traces."""
+"""Runs the programs of tools/record, and has the words about their traces."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What follows from a replay's counts: the optimum, shares and modelled time.
+"""Figures that follow from a replay's counts: the optimum, shares and modelled time.
 
 The spec's section 7.6 and kmem.replay.costs define them.
 """

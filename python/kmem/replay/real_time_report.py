@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What rounds in real time have shown, as a document and as tables."""
+"""Rounds in real time, as a document and as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Runs build/tools/replay and its kind, and says what is wrong where they refuse."""
+"""Runs build/tools/replay and its kind, and reports why they refuse."""
 
 import json
 import subprocess

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Trace files and slab tables: those that the tree brings, and their readers."""
+"""Readers of trace files and slab tables, beside the traces that the tree brings."""

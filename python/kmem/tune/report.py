@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What a search has found, as a document and as a table."""
+"""The outcome of a search, as a document and as a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

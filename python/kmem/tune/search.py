@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What is searched, and how the figures of a trial are judged.
+"""The search: traces, goal, machine and costs, and how a trial is judged by its figures.
 
 Time is modelled time; memory is the pages in use at the peak, and the library's records.
 """

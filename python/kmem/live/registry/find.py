@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Finds the registries of running processes, and removes those that processes have left."""
+"""Finds the registries of running processes, and removes files that ended processes have left."""
 
 import errno
 import os
