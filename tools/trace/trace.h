@@ -4,7 +4,7 @@
  * memory a trace is columns; in a file it is blocks of columns (docs/trace-format.md). Files of
  * recorded kernels in the older form (.slt, .slt.zst) are read as well.
  *
- * Not part of the library: the laboratory's tools and kmem.trace (Python) use it. No function
+ * Not part of the library: the laboratory's tools and kmem.traces.file (Python) use it. No function
  * prints; what is wrong with a file is said by struct trace_error.
  */
 #ifndef KMEM_TOOLS_TRACE_TRACE_H

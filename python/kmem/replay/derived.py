@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Figures that follow from a replay's counts: the optimum, shares and modelled time.
 
-The spec's section 7.6 and kmem.replay.costs define them.
+docs/kernel-rules.md (S7.6) and kmem.replay.costs define them.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from kmem.replay.costs import ASSUMED, modelled_ns
 
 
 def add_optimum(state: dict[str, Any], page_bytes: int) -> None:
-    """Spec 7.6: what the same bytes would fill without fragments."""
+    """The pages that the bytes would fill without fragments (S7.6)."""
     optimum = -(-state["allocated_bytes"] // page_bytes) + state["large_pages"]
     state["optimum_pages"] = optimum
     state["overhead_percent"] = (
