@@ -33,8 +33,7 @@ bench: build
 test:
 	@scripts/test quick
 
-# At most 80 minutes, and longer for other releases of Debian: everything, and docs/test-matrix.md is
-# written anew.
+# Everything: at most 80 minutes, and longer for other releases of Debian.
 test-all:
 	@scripts/test all
 

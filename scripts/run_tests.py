@@ -8,12 +8,11 @@ tool that ends badly without naming a failed test counts as one failure. The
 last line printed is "N passed, N failed, N skipped".
 
 With KMEM_CI set, skipped tests of real programs (tests/programs, Meson suite
-`programs`) count as failed. `all` also writes docs/test-matrix.md.
+`programs`) count as failed.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
@@ -195,7 +194,7 @@ def clang_step() -> Counts:
     return counts
 
 
-def table_step(script: str, part: str, title: str) -> Counts:
+def table_step(script: str, title: str) -> Counts:
     """A script that prints a table. It ends with 1 if a row failed, 77 if it cannot run here."""
     counts = Counts()
     command: list[str | Path] = [BIN / "python", ROOT / "scripts" / script]
@@ -209,9 +208,6 @@ def table_step(script: str, part: str, title: str) -> Counts:
         counts.passed += 1
     else:
         counts.fail(f"{title}: exit status {done.returncode}, see its table")
-    matrix = BUILD / "test-matrix"
-    matrix.mkdir(exist_ok=True)
-    (matrix / part).write_text(f"## {title}\n\n{done.stdout}")
     return counts
 
 
@@ -221,7 +217,7 @@ def compilers_step() -> Counts:
         counts = Counts()
         counts.skip("compilers: clang is not installed", real_program=False)
         return counts
-    return table_step("compilers.py", "compilers.md", "Compilers")
+    return table_step("compilers.py", "Compilers")
 
 
 def fuzz_step() -> Counts:
@@ -313,50 +309,11 @@ STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
         ("aarch64, locked slots, emulated", aarch64_step),
         ("compilers", compilers_step),
         ("fuzz targets", fuzz_step),
-        ("Debian releases", lambda: table_step("releases.py", "releases.md", "Debian releases")),
+        ("Debian releases", lambda: table_step("releases.py", "Debian releases")),
         ("newer kernels, booted", booted_step),
         ("mutants", lambda: mutants_step([])),
     ],
 }
-
-
-def git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
-def write_matrix(rows: list[tuple[str, Counts, float]], total: Counts) -> None:
-    """docs/test-matrix.md: the last full run, with its commit."""
-    dirty = " with uncommitted changes" if git("status", "--porcelain", "-uno") else ""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    lines = [
-        "# Test matrix",
-        "",
-        "Written by `make test-all`; do not edit.",
-        "",
-        f"Commit {git('rev-parse', '--short=12', 'HEAD') or 'unknown'}{dirty}, {today}, "
-        f"{os.cpu_count()} CPUs, Linux {os.uname().release}.",
-        "",
-        "| step | passed | failed | skipped | seconds |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for name, counts, seconds in rows:
-        lines.append(
-            f"| {name} | {counts.passed} | {counts.failed} | {counts.skipped} | {seconds:.0f} |"
-        )
-    seconds = sum(row[2] for row in rows)
-    lines.append(
-        f"| **total** | {total.passed} | {total.failed} | {total.skipped} | {seconds:.0f} |"
-    )
-    if total.notes:
-        lines += ["", "## Failed and skipped", ""]
-        lines += [f"- {note}" for note in total.notes]
-    # Steps leave tables of their own (mutants, option matrices) as Markdown here.
-    for part in sorted((BUILD / "test-matrix").glob("*.md")):
-        lines += ["", part.read_text().rstrip()]
-    (ROOT / "docs" / "test-matrix.md").write_text("\n".join(lines) + "\n")
 
 
 def main() -> int:
@@ -364,8 +321,6 @@ def main() -> int:
         print("usage: run_tests.py quick|all", file=sys.stderr)
         return 2
     size = sys.argv[1]
-    for part in (BUILD / "test-matrix").glob("*.md"):
-        part.unlink()
     os.environ["KMEM_TEST_SIZE"] = size  # tests scale their own work by it
     total = Counts()
     rows = []
@@ -383,8 +338,6 @@ def main() -> int:
         )
     for note in total.notes:
         print(note)
-    if size == "all":
-        write_matrix(rows, total)
     if total.passed == 0:
         print("no test passed")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)

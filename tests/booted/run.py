@@ -224,21 +224,15 @@ def run_machine(machine: Machine, libc: str, short: bool, wrong: Path | None = N
         return boot(machine, kernel, Path(folder) / "files.cpio", name, wrong is not None)
 
 
-def write_results(outcomes: list[Outcome]) -> None:
+def print_results(outcomes: list[Outcome]) -> None:
     lines = [
-        "## Booted machines",
-        "",
         "| machine | passed | failed | seconds |",
         "|---|---:|---:|---:|",
     ]
     for outcome in outcomes:
         figures = f"{outcome.passed} | {outcome.failed} | {outcome.seconds:.0f}"
         lines.append(f"| {outcome.where or outcome.machine} | {figures} |")
-    print("\n".join(lines[2:]))
-    folder = ROOT / "build" / "test-matrix"
-    if folder.parent.is_dir():
-        folder.mkdir(exist_ok=True)
-        (folder / "booted.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
 
 
 def read_mutants() -> list[dict[str, Any]]:
@@ -302,7 +296,7 @@ def main() -> int:
     except Unavailable as reason:
         print(f"no machines can be booted here: {reason}")
         return SKIPPED
-    write_results(outcomes)
+    print_results(outcomes)
     return int(any(outcome.failed for outcome in outcomes))
 
 

@@ -317,19 +317,6 @@ def read_definitions() -> tuple[dict[str, Test], list[Mutant]]:
     return tests, mutants
 
 
-def write_table(rows: list[tuple[Mutant, str, str, float]]) -> None:
-    lines = ["## Mutants", "", "| mutant | protocol | caught by | seconds |", "|---|---|---|---:|"]
-    for mutant, by, _, seconds in rows:
-        by = by or "**survived**"
-        lines.append(f"| {mutant.name} | {mutant.protocol} | {by} | {seconds:.0f} |")
-    for entry in read_file()["uncatchable"]:
-        lines.append(f"| {entry['name']} | {entry['protocol']} | not tried: {entry['why']} | |")
-    folder = ROOT / "build" / "test-matrix"
-    if folder.parent.is_dir():
-        folder.mkdir(exist_ok=True)
-        (folder / "mutants.md").write_text("\n".join(lines) + "\n")
-
-
 def run(arguments: argparse.Namespace, work: Path) -> int:
     tests, mutants = read_definitions()
     check_edits(mutants)
@@ -341,22 +328,20 @@ def run(arguments: argparse.Namespace, work: Path) -> int:
         ]
     base = build_base(work / "base")
     check_base(base, tests, {name for mutant in mutants for name in mutant.tests})
-    rows = []
+    survivors = 0
     for number, mutant in enumerate(mutants):
         start = time.monotonic()
         target = work / f"mutant-{number}"
         by, how = catch(build_mutant(base, mutant, target), mutant, tests, arguments.rounds)
         seconds = time.monotonic() - start
-        rows.append((mutant, by, how, seconds))
+        survivors += not by
         verdict = f"caught by {by} ({how})" if by else f"SURVIVED {', '.join(mutant.tests)}"
         print(f"{mutant.protocol}: {mutant.name}: {verdict}, {seconds:.0f} s", flush=True)
         if not arguments.keep:
             shutil.rmtree(target)
-    write_table(rows)
     for entry in read_file()["uncatchable"]:
         print(f"{entry['protocol']}: {entry['name']}: not tried: {entry['why']}")
-    survivors = sum(not by for _, by, _, _ in rows)
-    print(f"{len(rows) - survivors} of {len(rows)} mutants caught")
+    print(f"{len(mutants) - survivors} of {len(mutants)} mutants caught")
     return 1 if survivors else 0
 
 
