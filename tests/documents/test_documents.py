@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Documents: links lead somewhere, table cells are short, and figures are those of the commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "document_figures.py"
+CELL_MOST = 200  # characters; more is a paragraph or a list beneath the table
+
+sys.path.insert(0, str(SCRIPT.parent))
+import document_figures  # noqa: E402
+
+DOCUMENTS = document_figures.documents()
+
+
+def without_code(text: str) -> str:
+    """With code and comments blanked, line for line."""
+    blocks = re.compile(r"^```.*?^```|<!--.*?-->", re.DOTALL | re.MULTILINE)
+    text = blocks.sub(lambda block: "\n" * block[0].count("\n"), text)
+    return re.sub(r"`[^`\n]*`", "`", text)
+
+
+def anchors(text: str) -> set[str]:
+    """Those that a page has: headings in small letters without punctuation, blanks as hyphens."""
+    found: set[str] = set()
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for heading in re.findall(r"^#+\s+(.*?)\s*$", text, re.MULTILINE):
+        words = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        times = sum(re.fullmatch(rf"{re.escape(words)}(-\d+)?", name) is not None for name in found)
+        found.add(f"{words}-{times}" if times else words)
+    return found
+
+
+def broken_links(file: Path, text: str) -> list[str]:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
+        if re.match(r"[a-z]+:", target):
+            continue  # an address outside the tree
+        name, _, anchor = target.partition("#")
+        place = (file.parent / name).resolve() if name else file
+        if not place.exists():
+            broken.append(f"{target}: no such file")
+        elif anchor and anchor not in anchors(place.read_text()):
+            broken.append(f"{target}: no such heading")
+    # A name of a document in code is one of this tree, too.
+    for name in re.findall(r"`([\w./-]+\.md)`", text):
+        if not any((folder / name).exists() for folder in (file.parent, ROOT, ROOT / "docs")):
+            broken.append(f"{name}: no such document")
+    return broken
+
+
+def long_cells(text: str) -> list[str]:
+    cells = [
+        cell.strip()
+        for line in without_links(text).split("\n")
+        if line.startswith("|")
+        for cell in re.split(r"(?<!\\)\|", line.strip("|"))
+    ]
+    return [cell for cell in cells if len(cell) > CELL_MOST]
+
+
+def without_links(text: str) -> str:
+    text = re.sub(r"^```.*?^```|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_and_tables(file: Path) -> None:
+    text = file.read_text()
+    assert broken_links(file, text) == []
+    assert long_cells(text) == []
+
+
+def test_what_is_wrong_is_found(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A heading, `with` code\n## Twice\n## Twice\n")
+    text = "[a](there.md) [b](there.md#a-heading-with-code) [c](there.md#twice-1) `[d](none.md)`"
+    assert broken_links(tmp_path / "new.md", text) == []
+    assert broken_links(tmp_path / "new.md", "[a](there.md#twice-2) [b](none.md) `none.md`") == [
+        "there.md#twice-2: no such heading",
+        "none.md: no such file",
+        "none.md: no such document",
+    ]
+    assert long_cells(f"| {'a' * 201} | b |") == ["a" * 201]
+    assert long_cells(f"| {'a' * 200} | [b]({'c' * 300}) <!--{'d' * 300}--> |") == []
+
+
+# ---- Figures ------------------------------------------------------------------------------------
+
+
+def figures(action: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPT, action, *files]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_figures_are_the_kept_ones() -> None:
+    done = figures("check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_changed_figure_is_found_and_mended(tmp_path: Path) -> None:
+    """Each figure of the page in turn would take long, so one of each ten."""
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    marked = list(re.finditer(r"\d(?=%?<!--[a-z])", page))
+    assert len(marked) > 50
+    copy = tmp_path / "page.md"
+    for digit in marked[::10]:
+        wrong = str((int(digit[0]) + 1) % 10)
+        copy.write_text(page[: digit.start()] + wrong + page[digit.end() :])
+        done = figures("check", copy)
+        assert done.returncode == 1 and done.stdout.count("stands there, expected") == 1
+        assert figures("write", copy).returncode == 0
+        assert copy.read_text() == page
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "5<!--nothing: a-->",
+        "5<!--freeze: nothing-->",
+        "5<!--freeze: seed, seed-->",
+        "<!--freeze: 1-->",
+    ],
+)
+def test_a_marker_that_leads_nowhere_is_named(tmp_path: Path, marker: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n\n{marker}\n")
+    done = figures("check", page)
+    assert done.returncode == 1 and f"{page}: line 3: " in done.stdout
+    assert page.read_text() == f"# Page\n\n{marker}\n"
+
+
+def test_every_kept_file_is_known() -> None:
+    kept = {file.stem for file in document_figures.KEPT.glob("*.json")}
+    assert kept - set(document_figures.COMMANDS) == {"slob-elsewhere"}
+    assert set(document_figures.COMMANDS) <= kept
+
+
+QUICK = ("freeze-quick", "workloads", "slob")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.full)
+        for name in document_figures.COMMANDS
+    ],
+)
+def test_commands_write_what_is_kept(name: str) -> None:
+    """`scripts/document_figures.py keep NAME` and `write` bring files and documents up to date."""
+    kept = json.loads((document_figures.KEPT / f"{name}.json").read_text())
+    assert json.loads(document_figures.run(name)) == kept
