@@ -20,6 +20,7 @@ Exit status of check: 0, or 1 if a figure differs.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import subprocess
@@ -91,11 +92,17 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def values_of(name: str, expressions: str) -> list[float]:
+@functools.cache
+def read_kept(name: str) -> Any:
     file = KEPT / f"{name}.json"
     if not file.exists():
         raise LookupError(f"there is no docs/figures/{name}.json")
-    document = boxed(json.loads(file.read_text()))
+    return boxed(json.loads(file.read_text()))
+
+
+@functools.cache
+def values_of(name: str, expressions: str) -> list[float]:
+    document = read_kept(name)
     # Documents of the tree are trusted like its programs.
     names = {**FUNCTIONS, **dict(document), "d": document}
     found: list[float] = eval(f"[{expressions}]", names)
