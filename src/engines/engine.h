@@ -336,11 +336,12 @@ struct engine {
         /* The node of an object that the caller holds. */
         int (*node_of)(const struct kmem_cache *cache, const void *object);
         /*
-         * Takes objects back. Wrong ones are reported and left out; those of other caches are not
-         * among them, or with finds_foreign go to object_give_to_own. @objects is clobbered.
+         * Takes objects back. Wrong ones are reported and left out. With finds_foreign, objects of
+         * other caches may be among them: the function moves them to the end of @objects and
+         * returns their number; else it returns 0. The rest of @objects is clobbered.
          */
-        void (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-                     unsigned int count);
+        unsigned int (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                             unsigned int count);
         bool finds_foreign;
         /*
          * Only where kmalloc and malloc get blocks of exact sizes, else NULL: memory for @size
@@ -442,11 +443,6 @@ KMEM_HIDDEN void engine_bad_free(const struct kmem_cache *cache, const void *obj
 /* Says at the end of a cache how many objects are still in use, in slabs that stay (S8-08). */
 KMEM_HIDDEN void engine_report_leaked(const struct kmem_cache *cache, uint64_t inuse,
                                       uint64_t slabs);
-/*
- * percpu/stock.c: an object that was freed to @cache, but in the page map is another cache's, goes to
- * that one, with a message (S8-42). No lock may be held.
- */
-KMEM_HIDDEN void object_give_to_own(struct kmem_cache *cache, void *object);
 
 enum { RECIPROCAL_SHIFT = 40 };
 

@@ -61,7 +61,11 @@ void report_stranger(const struct kmem_cache *cache, struct kmem_cache *own, voi
                 own->engine->report_stranger(own, object);
 }
 
-void object_give_to_own(struct kmem_cache *cache, void *object)
+/*
+ * An object that was freed to @cache, but is another cache's in the page map, goes to that cache, with
+ * a message (S8-42). No lock may be held.
+ */
+static void object_give_to_own(struct kmem_cache *cache, void *object)
 {
         struct kmem_cache *own = caches_by_index[heap.map[address_page(object)] >> PAIR_SHIFT];
         struct slot *slot = slot_current();
@@ -111,10 +115,15 @@ unsigned int objects_keep_own(struct kmem_cache *cache, void **objects, unsigned
 void objects_give(struct kmem_cache *cache, struct slot_cache *record, void **objects,
                   unsigned int count)
 {
+        unsigned int foreign;
+
         if (!cache->engine->finds_foreign)
                 count = objects_keep_own(cache, objects, count);
-        if (count)
-                cache->engine->give(cache, &record->engine, objects, count);
+        if (!count)
+                return;
+        foreign = cache->engine->give(cache, &record->engine, objects, count);
+        for (unsigned int i = count - foreign; i < count; i++)
+                object_give_to_own(cache, objects[i]);
 }
 
 void sheaf_give(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)

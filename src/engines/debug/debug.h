@@ -49,8 +49,8 @@ KMEM_HIDDEN int debug_setup(struct kmem_cache *cache);
 KMEM_HIDDEN unsigned int debug_take(struct kmem_cache *cache, struct engine_slot *slot,
                                     void **objects, unsigned int count);
 KMEM_HIDDEN void *debug_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
-KMEM_HIDDEN void debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-                            unsigned int count);
+KMEM_HIDDEN unsigned int debug_give(struct kmem_cache *cache, struct engine_slot *slot,
+                                    void **objects, unsigned int count);
 
 /*
  * request.c: of a kmalloc cache with flag U, the size that was asked for; of other caches the

@@ -125,8 +125,8 @@ static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *o
         return freed;
 }
 
-void debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-                unsigned int count)
+unsigned int debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                        unsigned int count)
 {
         struct debug_caller caller = report_caller(cache);
         uint64_t given = 0;
@@ -135,4 +135,5 @@ void debug_give(struct kmem_cache *cache, struct engine_slot *slot, void **objec
                 given += give_one(cache, slot, objects[i], caller);
         slot_count_given(slot, given);
         pages_release_deferred();
+        return 0;
 }

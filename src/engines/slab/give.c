@@ -58,8 +58,8 @@ static unsigned int sort_home(const struct kmem_cache *cache, uint32_t home, uin
         return front;
 }
 
-void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-               unsigned int count)
+unsigned int slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                       unsigned int count)
 {
         uint32_t here = slab_local_node();
         unsigned int right = 0;
@@ -73,6 +73,7 @@ void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
                 count -= its;
         }
         slot_count_given(slot, right);
+        return 0;
 }
 
 /*

@@ -201,8 +201,8 @@ KMEM_HIDDEN uint32_t slab_local_node(void);
 KMEM_HIDDEN unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot,
                                    void **objects, unsigned int count);
 KMEM_HIDDEN void *slab_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
-KMEM_HIDDEN void slab_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-                           unsigned int count);
+KMEM_HIDDEN unsigned int slab_give(struct kmem_cache *cache, struct engine_slot *slot,
+                                   void **objects, unsigned int count);
 KMEM_HIDDEN unsigned int slab_flush_count(struct kmem_cache *cache, unsigned int size,
                                           unsigned int wanted);
 KMEM_HIDDEN void slab_flush(struct kmem_cache *cache, struct engine_slot *slot, void **objects,

@@ -69,8 +69,8 @@ static bool slob_teardown(struct kmem_cache *cache)
  * slob_shared stands for callers who do not know the cache: free and kfree, which take kmalloc's
  * blocks only (S5-32).
  */
-static void slob_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-                      unsigned int count)
+static unsigned int slob_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                              unsigned int count)
 {
         (void)slot;
         for (unsigned int i = 0; i < count; i++) {
@@ -80,6 +80,7 @@ static void slob_give(struct kmem_cache *cache, struct engine_slot *slot, void *
                 if (unlikely(wrong))
                         engine_bad_free(cache, objects[i], wrong);
         }
+        return 0;
 }
 
 static void slob_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)

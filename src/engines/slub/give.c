@@ -19,14 +19,16 @@ struct chain {
         uint32_t head;
         uint32_t tail;
         uint32_t count;
+        void *foreign; /* with count 0: the object at the end of the array is another cache's */
 };
 
 /*
  * The slab and index of an object that is given back, checked: one of ours, start of an object,
- * of the right cache, not free already. Wrong ones are left alone, or go to their own cache if they
- * have one: NULL.
+ * of the right cache, not free already. NULL for a wrong object, which is left alone, and for an
+ * object of another cache, which is also put into @foreign.
  */
-static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_t *index)
+static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_t *index,
+                                 void **foreign)
 {
         uint16_t entry = heap_contains(object) ? load_relaxed(&heap.map[address_page(object)]) : 0;
         struct page *slab = NULL;
@@ -35,7 +37,7 @@ static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_
         *index = INDEX_END;
         if (unlikely(entry != cache->pair_offset)) {
                 if (entry) {
-                        object_give_to_own(cache, object);
+                        *foreign = object;
                         return NULL;
                 }
                 wrong = "is not an object of this cache";
@@ -281,7 +283,7 @@ static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, vo
                 objects[position] = objects[--left];
                 if (unlikely((uint64_t)index * size != offset ||
                              !table_in_use(table, narrow, index))) {
-                        checked_slab(cache, object, &index);
+                        checked_slab(cache, object, &index, &chain->foreign);
                         continue;
                 }
                 table_set_next(table, narrow, index, head);
@@ -304,7 +306,8 @@ static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsign
         uint32_t index;
 
         chain->count = 0;
-        chain->slab = checked_slab(cache, objects[last], &index);
+        chain->foreign = NULL;
+        chain->slab = checked_slab(cache, objects[last], &index, &chain->foreign);
         if (!chain->slab)
                 return last;
         chain->objects = slab_objects(chain->slab);
@@ -322,10 +325,12 @@ static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsign
                             false);
 }
 
-void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-               unsigned int count)
+unsigned int slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                       unsigned int count)
 {
         struct joining joining = {0};
+        unsigned int end = count; /* objects of other caches lie from here on */
+        unsigned int all = count;
         uint64_t given = 0;
 
         while (count) {
@@ -335,10 +340,13 @@ void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **object
                 given += chain.count;
                 if (chain.count)
                         slab_push_chain(cache, slot, &chain, &joining);
+                else if (chain.foreign)
+                        objects[--end] = chain.foreign;
         }
         if (joining.first)
                 slot_put_partial(cache, slot, joining.first);
         slabs_discard(cache, joining.emptied);
         slot_count_given(slot, given);
         pages_release_deferred();
+        return all - end;
 }

@@ -276,8 +276,8 @@ KMEM_HIDDEN unsigned int slub_take(struct kmem_cache *cache, struct engine_slot 
 KMEM_HIDDEN bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot,
                                  unsigned int count);
 KMEM_HIDDEN void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
-KMEM_HIDDEN void slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
-                           unsigned int count);
+KMEM_HIDDEN unsigned int slub_give(struct kmem_cache *cache, struct engine_slot *slot,
+                                   void **objects, unsigned int count);
 
 /* take.c: makes a slab the CPU slab whose whole list, from @freelist on, is the slot's already */
 KMEM_HIDDEN void slot_install(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
