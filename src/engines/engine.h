@@ -173,7 +173,6 @@ struct kmem_cache {
         bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;  /* slabs on them are frozen */
-        bool poisons_objects; /* SLAB_POISON reaches the objects themselves (S4-02) */
         uint32_t cpu_partial; /* objects, as the user sees it (S2-11) */
         uint32_t cpu_partial_slabs;
         uint32_t counters_bytes; /* of a slot's statistics; 0: not counted */

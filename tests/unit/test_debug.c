@@ -131,7 +131,7 @@ static void chosen_free_pointer(void **state)
         cache = kmem_cache_create("layout", 64, &args,
                                   F | P | SLAB_TYPESAFE_BY_RCU | SLAB_NO_USER_FLAGS);
         check_equal(cache->free_pointer, 64);
-        check(!cache->poisons_objects); /* S4-02 */
+        check(!poisons_objects(cache)); /* S4-02 */
         kmem_cache_destroy(cache);
         /* Where it would reach into the red zone it lies outside, and stays in the filler without. */
         args.freeptr_offset = 8;

@@ -26,8 +26,6 @@ static uint32_t lay_out(struct kmem_cache *cache)
 {
         uint32_t size = (uint32_t)round_up(cache->object_size, DEBUG_WORD);
 
-        cache->poisons_objects = has_flag(cache, SLAB_POISON) &&
-                                 !has_flag(cache, SLAB_TYPESAFE_BY_RCU) && !cache->ctor;
         /* A right red zone has at least a byte (S4-03). */
         if (has_flag(cache, SLAB_RED_ZONE) && size == cache->object_size)
                 size += DEBUG_WORD;

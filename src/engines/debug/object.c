@@ -15,7 +15,7 @@ void object_init(const struct kmem_cache *cache, void *object, bool active)
                 memset(bytes - cache->red_left_pad, red, cache->red_left_pad);
                 memset(bytes + cache->object_size, red, cache->inuse - cache->object_size);
         }
-        if (cache->poisons_objects) {
+        if (poisons_objects(cache)) {
                 memset(bytes, POISON_FREE, cache->object_size - 1);
                 bytes[cache->object_size - 1] = POISON_END;
         }
@@ -104,7 +104,7 @@ static void check_poison(struct check *check, bool active)
 {
         const struct kmem_cache *cache = check->report->cache;
 
-        if (!active && cache->poisons_objects) {
+        if (!active && poisons_objects(cache)) {
                 check_range(check, "Poison", 0, cache->object_size - 1, POISON_FREE);
                 check_range(check, "End Poison", cache->object_size - 1, cache->object_size,
                             POISON_END);

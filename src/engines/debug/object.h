@@ -43,6 +43,13 @@ static inline bool has_flag(const struct kmem_cache *cache, uint32_t flag)
         return (cache->flags & flag) != 0;
 }
 
+/* SLAB_POISON reaches the objects themselves (S4-02). */
+static inline bool poisons_objects(const struct kmem_cache *cache)
+{
+        return has_flag(cache, SLAB_POISON) && !has_flag(cache, SLAB_TYPESAFE_BY_RCU) &&
+               !cache->ctor;
+}
+
 static inline void **free_pointer_place(const struct kmem_cache *cache, void *object)
 {
         return (void **)(void *)((char *)object + cache->free_pointer);
