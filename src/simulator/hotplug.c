@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What CPUs that come and leave mean to the caches. Their slots are flushed as those of any CPU that
- * the process loses (percpu_follow_cpus); what engine slab keeps for each node follows the CPUs of
- * the node here, since only a simulated machine tells at once who came and who left.
+ * The caches' reaction to CPUs that come and leave. The slot of a CPU that leaves is flushed as the
+ * slot of any CPU that the process loses (percpu_follow_cpus). The arrays that engine slab keeps
+ * for each node follow the CPUs of the node here, because only a simulated machine reports at once
+ * which CPU came or left.
  */
 #include "percpu/percpu.h"
 #include "simulator/machine.h"
 #include "engines/slab/slab.h"
 
-/* Engine slab's arrays between the CPUs of a node that has none any more. */
+/* Empties the arrays that engine slab keeps between CPUs, when the node has no CPU left. */
 static void slab_drain_node(struct kmem_cache *cache, uint32_t node)
 {
         uint32_t doomed = 0;
@@ -35,7 +36,7 @@ static void slab_end_free(struct kmem_cache *cache, uint32_t node)
         slab_end_all(cache, doomed);
 }
 
-/* S6-63 */
+/* The node may keep fewer free slabs, and without a CPU needs no arrays between CPUs (S6-63). */
 static void slab_cpu_left(struct kmem_cache *cache, uint32_t node)
 {
         slab_data(cache)->node[node].free_limit -= cache->batchcount;
@@ -54,7 +55,7 @@ static void each_slab_cache(unsigned int cpu, void (*act)(struct kmem_cache *cac
         }
 }
 
-/* S6-63 the other way round. */
+/* The node may keep more free slabs again (S6-63). */
 static void slab_cpu_came(struct kmem_cache *cache, uint32_t node)
 {
         slab_data(cache)->node[node].free_limit += cache->batchcount;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The simulated machine as the simulator's own files see it.
+ * The simulated machine as the simulator's own source files use it.
  */
 #ifndef KMEM_SIMULATOR_MACHINE_H
 #define KMEM_SIMULATOR_MACHINE_H
@@ -19,7 +19,10 @@ struct machine {
 };
 extern KMEM_HIDDEN struct machine machine;
 
-/* hotplug.c: what every cache does when a CPU has come or has left; machine.online says so already. */
+/*
+ * hotplug.c: every cache's work when a CPU has come or has left; machine.online is up to date
+ * already.
+ */
 KMEM_HIDDEN void hotplug_came(unsigned int cpu);
 KMEM_HIDDEN void hotplug_left(unsigned int cpu);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The driver's side of the simulated machine.
+ * The driver's side of the simulated machine: its start, its CPUs, time and clocks, and its counts.
  */
 #include "simulator/simulator.h"
 
@@ -71,7 +71,10 @@ static void name_places(void)
 
 /* ---- Start ------------------------------------------------------------------------------- */
 
-/* What is wrong with a machine whose defaults are filled in, or NULL. */
+/*
+ * The message about a field that cannot be, after defaults are filled in; NULL: the machine is
+ * valid.
+ */
 static const char *wrong_machine(const struct sim_machine *wanted)
 {
         if (wanted->cpus_present < wanted->cpus_online)
@@ -117,7 +120,7 @@ static void describe(const struct sim_machine *wanted)
         sim.nanoseconds = START_NS;
 }
 
-/* From here on it is known who changed which page descriptor last. */
+/* From here on the simulator knows which CPU changed each page descriptor last. */
 static bool watch_descriptors(void)
 {
         size_t pages = heap.reserved_bytes >> PAGE_SHIFT;
@@ -131,7 +134,7 @@ static bool watch_descriptors(void)
         return true;
 }
 
-/* Classes with sheaves of their own size, as figures that are compared were taken with. */
+/* Adds option classes=fine: the figures that runs are compared with were taken with it. */
 static bool set_options(const char *wanted)
 {
         static const char own[] = "classes=fine,";
@@ -254,17 +257,19 @@ KMEM_PUBLIC int sim_cpu_online(unsigned int cpu, bool online)
 
 /* ---- Clocks ------------------------------------------------------------------------------ */
 
-/* Since when, and from when to when, each list lock is free and held, by its queue number. */
+/* For each list lock, by its queue number: since when it is free, and the last span it was held. */
 static struct {
-        const struct lock *lock; /* whose it is, as long as that says so too */
+        const struct lock *lock; /* the lock that has this entry, as long as the lock's own queue
+                                    number agrees */
         uint64_t free_at;
         uint64_t taken_at;
 } queues[1 << 15];
 static unsigned int queue_latest;
 
 /*
- * A number that no lock has; 0 is none. There are enough for all nodes of 4,095 caches. Caches come and
- * go, and what has a lock that is gone, which is never unmapped, begins as zero when it is used again.
+ * A number that no lock has; 0 means that the lock has no number. There are enough for all nodes of
+ * 4,095 caches. Caches come and go; the record of a lock that is gone is never unmapped, and begins
+ * as zero when it is used again.
  */
 static unsigned int queue_for(const struct lock *lock)
 {

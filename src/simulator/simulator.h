@@ -2,17 +2,18 @@
 /*
  * The simulated machine: the library's own sources, built on CPUs, nodes, pages, time, locks and
  * atomics that exist only as numbers. One thread drives it: it says which CPU it is and what time
- * it is, and calls kmem.h as programs do. Every CPU has a slot; a call does on it what it would do
- * on that CPU of a real machine, and what it costs there is counted.
+ * it is, and calls kmem.h as programs do. Every CPU has a slot. A call takes the steps on it that
+ * it would take on that CPU of a real machine, and their cost there is counted.
  *
  * There is one library for each page size (libkmem-simulator-4k.so, -16k and so on), and one heap a
- * process: a second run takes a second process. The same calls in the same order give the same
- * counts and the same tables in every process. Nothing here may be called from a second thread, nor
- * may anything of kmem.h.
+ * process: a second run takes a second process. Two processes that make equal calls in equal order
+ * get equal counts and equal tables. Nothing here may be called from a second thread, nor may
+ * anything of kmem.h.
  *
- * Objects have real addresses, and their memory is touched by nobody but the driver, constructors,
+ * Objects have real addresses, and their memory is touched only by the driver, constructors,
  * __GFP_ZERO, debug caches, engine slob, and engine slab where it keeps the free list in the slab
- * (S6-12). So a machine with hundreds of GiB of slabs costs its metadata only.
+ * (S6-12). So a simulated machine with hundreds of GiB of slabs costs only the memory of its
+ * metadata.
  *
  * A call that would wait for another thread ends the process with a message.
  */
@@ -30,14 +31,14 @@ extern "C" {
 #define SIM_CPUS_MAX 8192u
 #define SIM_NODES_MAX 8u
 
-/* What is 0 has the value said here. */
+/* A field that is 0 has the value that its comment gives behind the semicolon. */
 struct sim_machine {
         unsigned int cpus_online;   /* CPUs 0..n-1 are online at the start; 1 */
         unsigned int cpus_present;  /* at least those online; as many as are online */
         unsigned int cpus_possible; /* at least those present, up to SIM_CPUS_MAX; as present */
-        unsigned int nodes;         /* CPUs are dealt out to them in equal blocks; 1 */
+        unsigned int nodes;         /* each has an equal block of CPUs; 1 */
         uint64_t memory_bytes;      /* of the machine, for sizing the heap; 64 GiB */
-        const char *options;        /* as in KMEM_OPTIONS, which itself is ignored; none */
+        const char *options;        /* as in KMEM_OPTIONS, which is not read; no option */
 };
 
 /*
@@ -56,20 +57,20 @@ unsigned int sim_cpu(void);
 unsigned int sim_node_of(unsigned int cpu);
 
 /*
- * Time in nanoseconds since the machine was switched on, which only these move; it starts at 1,000
- * seconds. Nothing happens by itself: what is due is done by the next call of kmem.h that looks. A
- * time before the present one is refused: the process ends.
+ * Time in nanoseconds since the machine was switched on, which only these two functions move; it
+ * starts at 1,000 seconds. Nothing happens by itself: work that is due waits for the next call of
+ * kmem.h that looks for it. An earlier time than the present ends the process.
  */
 uint64_t sim_time(void);
 void sim_time_set(uint64_t nanoseconds);
 void sim_time_advance(uint64_t nanoseconds);
 
 /*
- * A CPU leaves or comes (S12-01, S12-02, S6-63, S13-11). What the one that leaves kept of every
- * cache (sheaves, stock, CPU slab, CPU partial list, or the array) goes back to the nodes; the CPU
- * that the calls are made on does the work. Caches made from now on see the new number. Returns 0,
- * or with a message EINVAL (not a possible CPU) or EBUSY (the CPU that the calls are made on cannot
- * leave). It is no error if the CPU is in that state already.
+ * A CPU leaves or comes (S12-01, S12-02, S6-63, S13-11). Everything that the leaving CPU kept of
+ * every cache (sheaves, stock, CPU slab, CPU partial list, or the array) goes back to the nodes;
+ * the CPU that the calls are made on does the work. Caches made from now on see the new number of
+ * CPUs. Returns 0, or with a message EINVAL (not a possible CPU) or EBUSY (the CPU that the calls
+ * are made on cannot leave). It is no error if the CPU is in that state already.
  */
 int sim_cpu_online(unsigned int cpu, bool online);
 
@@ -83,28 +84,29 @@ enum sim_lock_kind {
         SIM_LOCK_ALIEN,    /* engine slab: an alien array */
         SIM_LOCK_SLOB,     /* engine slob: everything */
         SIM_LOCK_PAGE,     /* a node's runs, and the frontier; the kernel's zone lock */
-        SIM_LOCK_METADATA, /* the arena of tables and records, which the kernel has not */
+        SIM_LOCK_METADATA, /* the arena of tables and records; the kernel has no counterpart */
         SIM_LOCK_OTHER,    /* set-up, drains, large blocks, grace periods, groups */
         SIM_LOCK_KINDS,
 };
 
 struct sim_lock_counts {
         uint64_t taken;            /* acquisitions */
-        uint64_t handed_over;      /* of those, from another CPU than the last holder: the lock's
+        uint64_t handed_over;      /* acquisitions by another CPU than the last holder: the lock's
                                       line moves */
-        uint64_t handed_over_node; /* of those, from a CPU of another node */
+        uint64_t handed_over_node; /* handed over from a CPU of another node */
 };
 
 /* Since the start or the last reset. */
 struct sim_counts {
-        uint64_t compare_swaps; /* other than those of locks; none fails on one thread */
+        uint64_t compare_swaps; /* without locks; none fails on one thread */
         uint64_t atomic_adds;
         uint64_t exchanges;
-        uint64_t remote_words;      /* changes to a page descriptor's word (the state of a slab)
-                                       that another CPU has changed last */
-        uint64_t remote_words_node; /* of those, a CPU of another node */
-        uint64_t list_moves;        /* slabs put on or taken off a node's partial list: the
-                                       descriptors of its neighbours there change too */
+        uint64_t remote_words;      /* changes to a page descriptor's word (a slab's state) that
+                                       another CPU changed last */
+        uint64_t remote_words_node; /* the part of remote_words where the other CPU is of another
+                                       node */
+        uint64_t list_moves;        /* slabs put on or taken off a node's partial list; the
+                                       neighbours' descriptors change too */
         uint64_t slow_paths;        /* calls that no sheaf could serve at once */
         uint64_t fences;            /* membarriers: each interrupts all CPUs */
         struct sim_lock_counts locks[SIM_LOCK_KINDS];
@@ -115,38 +117,41 @@ struct sim_counts {
 };
 
 void sim_counts(struct sim_counts *counts);
-/* Sets all counts to 0; who touched what last stays known. */
+/* Sets all counts to 0; the last CPU to touch each word and lock stays known. */
 void sim_reset(void);
 
 /*
- * What one of each counted thing takes, in picoseconds. With costs the machine has clocks: each
- * counted thing moves the clock of the CPU that calls are made on, which the driver keeps for each
- * CPU and sets before its calls. A list_lock then remembers when it was dropped last, and a CPU
- * whose clock is before that waits until then, as in a queue. Who asks first gets it first, so the
- * driver should always go on with the CPU whose clock is least. Other locks never wait.
+ * The time of each counted event, in picoseconds. With costs the machine has clocks: each counted
+ * event moves the clock of the CPU that calls are made on. The driver keeps every CPU's clock, and
+ * sets it before that CPU's calls. A list_lock then remembers when it was dropped last, and a CPU
+ * with an earlier clock waits until then, as in a queue. The CPU that asks first gets the lock
+ * first, so the driver should always go on with the CPU of the least clock. Other locks never wait.
  */
 struct sim_costs {
         uint32_t compare_swap;
         uint32_t atomic_add;
         uint32_t exchange;
         uint32_t remote_word;
-        uint32_t remote_word_node; /* besides, if the other CPU is of another node */
+        uint32_t remote_word_node; /* added if the other CPU is of another node */
         uint32_t list_move;
-        uint32_t waited; /* a list_lock that was held: asking takes its line, with the list's head
-                            in it, from the holder, who fetches it again and so holds it longer */
+        uint32_t waited; /* a list_lock that was held: the asking CPU takes its line, with the
+                            list's head in it, from the holder, which fetches it again and so holds
+                            the lock longer */
         uint32_t lock[SIM_LOCK_KINDS];
-        uint32_t handed_over[SIM_LOCK_KINDS];      /* besides */
-        uint32_t handed_over_node[SIM_LOCK_KINDS]; /* besides */
+        uint32_t handed_over[SIM_LOCK_KINDS];      /* added to an acquisition that took the lock
+                                                      over from another CPU */
+        uint32_t handed_over_node[SIM_LOCK_KINDS]; /* added to that if the other CPU is of another
+                                                      node */
 };
 
-/* From here on there are clocks. Costs that are given later replace these. */
+/* From here on there are clocks. A later call replaces the costs. */
 void sim_set_costs(const struct sim_costs *costs);
 
 /* The clock of the CPU that calls are made on, in picoseconds; it may be set to any time. */
 uint64_t sim_clock(void);
 void sim_set_clock(uint64_t picoseconds);
 
-/* One place in the sources that takes a lock, as lockstat shows it. */
+/* A place in the sources that takes a lock, as lockstat shows it. */
 struct sim_lock_place {
         const char *lock; /* the expression, "&node->list_lock" */
         const char *file;
@@ -155,7 +160,7 @@ struct sim_lock_place {
         struct sim_lock_counts counts;
 };
 
-/* Place number @number, from 0 on in no special order; false beyond the last one. */
+/* Place number @number, from 0 on in no special order; false beyond the last place. */
 bool sim_lock_place(size_t number, struct sim_lock_place *place);
 
 #ifdef __cplusplus

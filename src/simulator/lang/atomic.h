@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of lang/atomic.h: plain accesses, because there is one thread, and counts of what would
- * be atomic on a real machine. Order has no meaning here. Arguments are evaluated once.
+ * In place of lang/atomic.h: plain accesses, because there is one thread, and counts of the
+ * accesses that would be atomic on a real machine. Order has no meaning here. Arguments are
+ * evaluated once.
  */
 #ifndef KMEM_LANG_ATOMIC_H
 #define KMEM_LANG_ATOMIC_H
@@ -11,7 +12,10 @@
 #define load_relaxed(pointer) (*(pointer))
 #define load_acquire(pointer) (*(pointer))
 
-/* Words of 64 bits may be the state of a slab, bytes its mark of a node's list (sim_move). */
+/*
+ * A 64-bit word may be a slab's state, and a byte a slab's mark that a node's list has it
+ * (sim_move).
+ */
 #define sim_store(pointer, value)                                                                  \
         ({                                                                                         \
                 __typeof__(pointer) sim_at_ = (pointer);                                           \

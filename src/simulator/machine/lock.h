@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of machine/lock.h: a lock that remembers which CPU held it last. Each place that takes one
- * has counts of its own, which are gathered from section sim_locks. A lock that is held already
- * will never be dropped, as there is one thread: that is an error of the library or the driver.
+ * In place of machine/lock.h: a lock that remembers which CPU held it last. Each place that takes a
+ * lock has counts of its own, and they are gathered from section sim_locks. There is one thread, so
+ * a lock that is held already would never be dropped: the process ends, for that is an error of the
+ * library or the driver.
  */
 #ifndef KMEM_MACHINE_LOCK_H
 #define KMEM_MACHINE_LOCK_H
@@ -11,9 +12,9 @@
 
 struct lock {
         uint16_t held : 1;
-        uint16_t
-                queue : 15; /* where it is known since when it is free; 0: it is never waited for */
-        uint16_t last;      /* mark of the last holder */
+        uint16_t queue : 15; /* number of the lock's record of when it is free (simulator.c); 0: the
+                               lock is never waited for */
+        uint16_t last;       /* mark of the last holder */
 };
 
 KMEM_HIDDEN void sim_lock_is_taken(const struct sim_lock_place *place)
@@ -66,7 +67,7 @@ static inline void sim_lock_take(struct lock *lock, struct sim_lock_place *place
 #define lock_try(lock) sim_lock_try(lock, sim_here(lock))
 #define lock_take(lock) sim_lock_take(lock, sim_here(lock))
 
-/* Where a function's address is wanted. */
+/* The plain function, for code that wants its address. */
 static inline void(lock_take)(struct lock *lock)
 {
         lock_take(lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the simulated atomics, locks and slots read and write: who runs, and what is counted. There
- * is one thread, so everything here is plain.
+ * The state that simulated atomics, locks and slots read and write: the CPU that runs, and the
+ * counts. There is one thread, so everything here is plain.
  */
 #ifndef KMEM_SIMULATOR_MACHINE_STATE_H
 #define KMEM_SIMULATOR_MACHINE_STATE_H
@@ -11,21 +11,27 @@
 
 struct slot;
 
-enum { SIM_WORD_SHIFT = 5 }; /* a page descriptor, of which only the first word is changed so */
+enum {
+        SIM_WORD_SHIFT = 5
+}; /* 1 << 5 bytes are a page descriptor; only its first word is a shared
+                                word */
 
 struct sim_state {
         struct slot *slot; /* of the CPU; shared_slot until it is made */
         uint32_t cpu;
-        uint16_t mark; /* cpu + 1: as it stands where somebody was last; 0 is nobody */
+        uint16_t mark; /* cpu + 1, stored where this CPU was the last to change something; 0: no CPU
+                          was */
         uint16_t node;
         uintptr_t words;      /* address of the first page descriptor, 0 before there are any */
         size_t words_bytes;   /* address space of all of them */
-        uint16_t *words_last; /* for each the mark of the CPU that changed its word last */
+        uint16_t *words_last; /* for each descriptor the mark of the CPU that changed its word
+                                 last */
         uint64_t nanoseconds;
         uint64_t clock; /* of the CPU, in picoseconds; stands still while all costs are 0 */
         bool waits;     /* there are costs, so list locks are waited for */
         struct sim_costs costs;
-        struct sim_counts counts; /* but for locks, which are counted where they are taken */
+        struct sim_counts counts; /* without locks: each place that takes a lock counts for
+                                     itself */
         uint16_t node_of[SIM_CPUS_MAX];
 };
 extern KMEM_HIDDEN struct sim_state sim;
@@ -56,7 +62,7 @@ static inline void sim_touch(const void *word)
         *last = sim.mark;
 }
 
-/* The only byte of a descriptor that is stored atomically says whether a node's list has the slab. */
+/* The only descriptor byte that is stored atomically tells whether a node's list has the slab. */
 static inline void sim_move(const void *byte)
 {
         if ((uintptr_t)byte - sim.words >= sim.words_bytes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of machine/system.c, cpus.c, event.c and thread.c: the machine that sim_start describes, and
- * the waiting that has no end on one thread.
+ * In place of machine/system.c, cpus.c, event.c and thread.c: the machine that sim_start describes.
+ * A wait would never end on one thread, so it ends the process.
  */
 #include "machine/system.h"
 
@@ -18,14 +18,14 @@
 struct sim_state sim;
 struct machine machine;
 
-/* The heap starts by itself at the first call of all, if nobody has described the machine. */
+/* The heap starts by itself at the first call of all if the driver has described no machine. */
 void system_init(void)
 {
         if (!machine.cpus_possible)
                 message_fatal("the simulated machine has not been started: call sim_start first");
 }
 
-/* Of the host's pages there are whole ones in each that is simulated, or the other way round. */
+/* A multiple of the host's page and of the simulated page: both are powers of two. */
 size_t system_page_bytes(void)
 {
         return max_of(PAGE_SIZE, (size_t)system_auxv(AT_PAGESZ));
@@ -106,7 +106,7 @@ int system_find_node(int number)
         return number >= 0 && (unsigned int)number < machine.nodes ? number : NODE_ANY;
 }
 
-/* What the host does with the pages is not simulated. */
+/* The simulator leaves out where the host places pages. */
 int system_bind(void *start, size_t bytes, unsigned int node)
 {
         (void)start;
@@ -125,7 +125,7 @@ unsigned int system_current_node(void)
         return sim.node;
 }
 
-/* The host's threads are none of the machine's; what they do must not change a simulation. */
+/* The host's threads are no part of the machine; they must not change a simulation. */
 enum threads system_threads(void)
 {
         return THREADS_UNKNOWN;
@@ -157,7 +157,7 @@ void sim_lock_is_taken(const struct sim_lock_place *place)
                       place->line);
 }
 
-/* Stacks of the driver would differ from run to run. */
+/* A stack of the driver would differ from run to run. */
 void stack_prepare(void)
 {
 }

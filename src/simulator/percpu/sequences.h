@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * In place of percpu/sequences.h: the same steps on the slot of the simulated CPU. Nothing can
- * abort them. What each returns and when is said with the real ones (kmem-sequence.h, percpu/rseq_x86_64.h).
+ * abort them. The real sequences document what each returns and when (kmem-sequence.h,
+ * percpu/rseq_x86_64.h).
  */
 #ifndef KMEM_PERCPU_SEQUENCES_H
 #define KMEM_PERCPU_SEQUENCES_H

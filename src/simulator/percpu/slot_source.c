@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of percpu/slot_source.c: a slot for every simulated CPU, made when it first needs one.
+ * In place of percpu/slot_source.c: a slot for every simulated CPU, made at the CPU's first need.
  * To the rest of the library they look like slots of restartable sequences.
  */
 #include "percpu/slot_source.h"
