@@ -6,7 +6,7 @@
  *
  * Invariant:
  *  DEFER-1  Grace periods ascend along the queue, because snapshots are taken under
- *           deferred_lock. So when the first one's is over, the blocks to free are a prefix.
+ *           deferred_lock. So when the first block's is over, the blocks to free are a prefix.
  *
  * Against: readers hold addresses inside the pages and look at them, without any lock, until
  * they leave their read sections. Others take slabs from the runs as soon as pages_free
@@ -22,7 +22,10 @@ size_t deferred_pages;
 static uint32_t first;
 static uint32_t last;
 static uint64_t refused_ms;
-/* Held while blocks go back, so that whoever waits finds none half way; outside deferred_lock. */
+/*
+ * Held while blocks go back, so that a thread that waits finds none half way; outside
+ * deferred_lock.
+ */
 struct lock release_lock;
 
 void pages_free_deferred(struct page *page, size_t count)

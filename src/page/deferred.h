@@ -20,10 +20,10 @@ KMEM_HIDDEN void pages_free_deferred(struct page *page, size_t count);
 
 KMEM_HIDDEN void pages_release_deferred_slow(void);
 
-/* Frees what has waited long enough. No lock may be held. */
+/* Frees the pages that have waited long enough. No lock may be held. */
 static inline void pages_release_deferred(void)
 {
-        /* Relaxed: what is missed now, the next slow path finds. */
+        /* Relaxed: pages that this read misses are found by the next slow path. */
         if (unlikely(load_relaxed(&deferred_pages)))
                 pages_release_deferred_slow();
 }

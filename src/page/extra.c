@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The table of page/extra.h: address space for a word per page, accessible as far as pages need it.
+ */
 #include "page/extra.h"
 
 #include "base/metadata.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One more word for each page, for what few processes keep about their pages: who owns the
- * objects in it. The table is address space until the first word is wanted.
+ * A further word for each page, for the owners of the objects in it, which few processes keep. The
+ * table is address space until the first word is wanted.
  *
  * A word is 0, or the address of a metadata block whose first eight bytes are its size, or
  * something odd. When pages stop being a slab's, their blocks are freed (page_map_set).
@@ -24,13 +24,16 @@ static inline uintptr_t *page_extra(uint32_t number)
         return number < load_acquire(&extra_pages) ? &extra_table[number] : NULL;
 }
 
-/* The same, to write to; NULL without memory. */
+/* The word of a page, to write to; NULL without memory. */
 KMEM_HIDDEN uintptr_t *page_extra_make(uint32_t number);
 
 /* The heap will never have more than @pages. */
 KMEM_HIDDEN void page_extras_fit(size_t pages);
 
-/* Address space that is kept for words, and what of it is without access no longer counted as locked. */
+/*
+ * Address space that is kept for words, of which the part without access no longer counts as
+ * locked.
+ */
 KMEM_HIDDEN size_t page_extras_reserved_bytes(void);
 KMEM_HIDDEN void page_extras_unlock(void);
 

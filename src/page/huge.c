@@ -25,10 +25,10 @@ struct lock huge_lock;
 
 static size_t live_bytes;  /* of blocks in the table; written under huge_lock */
 static size_t peak_bytes;  /* the most that live_bytes ever was; written under huge_lock */
-static size_t peak_blocks; /* the same of their number */
+static size_t peak_blocks; /* the most blocks that the table ever had; written under huge_lock */
 static size_t handed_out;  /* cumulative; added to without a lock */
 
-/* Under huge_lock, so the last ones shown are the last. */
+/* Under huge_lock, so that the figures shown last are the newest. */
 static void show_locked(void)
 {
         struct registry_head *head = registry_head_shown();
@@ -124,7 +124,7 @@ static void *huge_map(size_t bytes, size_t align)
         if (added) {
                 huge_table_add_locked(start, bytes);
                 live_add_locked(bytes);
-                /* Others may have mapped theirs since room was made for this one. */
+                /* Other threads may have mapped theirs since room was made for this block. */
                 kept_make_room_locked(0, &victims);
         }
         huge_drop_changed();
@@ -141,7 +141,7 @@ void *huge_alloc(size_t bytes, size_t align, bool zero)
 
         bytes = round_up(bytes, system_page_bytes());
         lock_take(&huge_lock);
-        /* Clearing a kept mapping costs what mapping a fresh one costs. */
+        /* Clearing a kept mapping costs as much as mapping fresh memory. */
         if (!zero && huge_table_reserve_locked())
                 start = huge_reuse_locked(bytes, align);
         if (!start)
@@ -160,7 +160,7 @@ size_t huge_size(const void *address)
         struct huge_block *block;
         size_t bytes;
 
-        /* Whoever asks about a huge block was given it after it was counted. */
+        /* A thread that asks about a huge block was given it after it was counted. */
         if (huge_table_length() == 0)
                 return 0;
         lock_take(&huge_lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Huge blocks: mappings of their own, outside the heap. large.h is what callers use.
+ * Huge blocks: mappings of their own, outside the heap. Callers use large.h.
  */
 #ifndef KMEM_PAGE_HUGE_H
 #define KMEM_PAGE_HUGE_H
@@ -12,7 +12,7 @@ KMEM_HIDDEN void *huge_alloc(size_t bytes, size_t align, bool zero);
 KMEM_HIDDEN size_t huge_size(const void *address);
 KMEM_HIDDEN bool huge_free(void *address);
 /*
- * Whom a block is charged to and how many bytes; it stays so when the block is resized. Setting
+ * The owner that a block is charged to, and the bytes; both stay when the block is resized. Setting
  * is false, and getting NULL, if no block starts there.
  */
 KMEM_HIDDEN bool huge_owner_set(const void *address, void *owner, size_t charge);

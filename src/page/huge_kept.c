@@ -18,7 +18,7 @@ struct kept {
 static struct kept kept[KEPT_MAX];
 static unsigned int length;
 static size_t total_bytes;             /* written under huge_lock */
-static uint64_t next_due = UINT64_MAX; /* same */
+static uint64_t next_due = UINT64_MAX; /* written under huge_lock */
 
 static void due_update_locked(void)
 {
@@ -57,7 +57,7 @@ void *kept_take_locked(size_t *bytes, size_t align)
                 bool fits = kept[i].bytes >= *bytes && kept[i].bytes - *bytes <= *bytes / 4 &&
                             ((uintptr_t)kept[i].start & (align - 1)) == 0;
 
-                /* Of equal ones the newest, which is the likelier to be in a cache. */
+                /* Of mappings of equal size the newest, which is likelier to be in a cache. */
                 if (fits && (best == KEPT_MAX || kept[i].bytes <= kept[best].bytes))
                         best = i;
         }

@@ -25,7 +25,7 @@ KMEM_HIDDEN void kept_add_locked(void *start, size_t bytes, uint64_t now,
                                  struct huge_victims *victims);
 /* Makes the oldest victims until at most @bytes are kept. */
 KMEM_HIDDEN void kept_limit_locked(size_t bytes, struct huge_victims *victims);
-/* Makes victims of those that are due; UINT64_MAX: of all. */
+/* Makes victims of the mappings that are due; UINT64_MAX: of all. */
 KMEM_HIDDEN void kept_expire_locked(uint64_t now, struct huge_victims *victims);
 
 /* Hints without the lock: bytes kept, and when the oldest is due (ms, UINT64_MAX for none). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Linear probing, at most half full, and no tombstones: removing an entry moves back those
+ * Linear probing, at most half full, and no tombstones: removing an entry moves back the entries
  * behind it that were pushed over its place, so a search may stop at the first empty entry.
  */
 #include "page/huge_table.h"

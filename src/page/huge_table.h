@@ -10,11 +10,11 @@
 struct huge_block {
         uintptr_t start; /* 0: this entry is empty */
         size_t bytes;    /* mapped from start on, whole system pages */
-        void *owner;     /* whom it is charged to, NULL nobody */
+        void *owner;     /* the owner it is charged to, or NULL */
         size_t charge;   /* bytes of that */
 };
 
-/* Makes room for one more block; false without memory. */
+/* Makes room for a further block; false without memory. */
 KMEM_HIDDEN bool huge_table_reserve_locked(void);
 /* The room must have been reserved since the lock was taken. The entry has no owner. */
 KMEM_HIDDEN struct huge_block *huge_table_add_locked(void *start, size_t bytes);

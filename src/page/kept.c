@@ -2,16 +2,16 @@
 /*
  * A few cells with a block each; threads spread over them.
  *
- * KEPT-1  A cell's word is 0, or names a block that is nobody else's: its pages are in no run, the kind
- *         of the first is PAGE_UNUSED, and its zone counts it as in use. The block is whose compare and
- *         swap takes the word away. A word that comes back meanwhile names a block that is kept
- *         again, so it does not matter that it is the same. Release, acquire: what was done to the
- *         block and its descriptor lies before what the next owner does.
- * KEPT-2  Kept blocks do not raise the peak, nor do they make a request fail, and whoever looks at all
- *         free pages sees theirs: a zone frees what is kept of its pages before it takes pages that
- *         would have to be touched anew, before a block grows in place, and before its free pages are
- *         counted or purged. They count as freed at that moment: who purges looks several times in
- *         the delay.
+ * KEPT-1  A cell's word is 0, or names a block that has no other owner: its pages are in no run,
+ *         the kind of the first is PAGE_UNUSED, and its zone counts it as in use. The thread whose
+ *         compare-and-swap takes the word away gets the block. A word that comes back meanwhile
+ *         names a block that is kept again, so it does no harm that the word is equal. Release and
+ *         acquire: writes to the block and its descriptor lie before the writes of the next owner.
+ * KEPT-2  Kept blocks do not raise the peak, nor do they make a request fail, and a thread that
+ *         looks at all free pages sees theirs. For this a zone frees its kept blocks before it
+ *         takes pages that would have to be touched anew, before a block grows in place, and before
+ *         its free pages are counted or purged. They count as freed at that moment: purging looks
+ *         several times in the delay.
  *
  * With purge_delay=0, where memory goes back as it is freed, nothing is kept.
  */
@@ -28,7 +28,7 @@ _Static_assert((int)CELLS == (int)REGISTRY_KEPT, "others see each cell");
 
 static struct cell {
         _Alignas(64) uint64_t word; /* pages << 32 | page number of the first */
-        uint64_t handed_out;        /* from here */
+        uint64_t handed_out;        /* blocks taken from this cell, cumulative */
 } cells[CELLS];
 
 static struct cell *own_cell(void)
@@ -36,7 +36,7 @@ static struct cell *own_cell(void)
         return &cells[thread_choice(CELLS)];
 }
 
-/* Shows to other processes what is in a cell, whoever changed it. */
+/* Shows a cell's block to other processes, whichever thread changed it. */
 static void cell_show(const struct cell *cell)
 {
         struct registry_head *head = registry_head_shown();

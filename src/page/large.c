@@ -3,11 +3,11 @@
  * Large blocks from the heap, and the choice between heap and huge mappings.
  *
  * LARGE-1  The kind of the first page is PAGE_LARGE from the moment the block is handed out
- *          until it is freed; one compare-and-swap ends it, so of two frees one fails. Any
- *          address may be asked about: its descriptor is looked at only if the heap holds it
- *          and it is the start of a page.
+ *          until it is freed; one compare-and-swap ends it, so the second of two frees fails. Any
+ *          address may be asked about: its descriptor is looked at only if the heap holds it and it
+ *          is the start of a page.
  *
- * Everything but the counters is ordered by whoever passes the pointer from thread to thread.
+ * The threads that pass the pointer on order everything but the counters.
  */
 #include "page/large.h"
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Pages: the one reservation of the process, the page map, page descriptors and the runs of free
- * pages. Pages are 4 KiB (PAGE) and are named by page number, counted from the start of
- * the heap. Page 0 is never handed out, so page number 0 means "none" in links.
+ * Pages: the process's only reservation of address space, the page map, page descriptors and the
+ * runs of free pages. Pages are 4 KiB (PAGE) and are named by page number, counted from the start
+ * of the heap. Page 0 is never handed out, so page number 0 means "none" in links.
  *
  * Three tables run beside the heap and become accessible in step with it at the frontier:
  * page map (16 bits a page), descriptors (32 bytes a page), and the touched bitmap.
  *
  * Invariants:
- *  PAGE-1  A page belongs to exactly one of: a run of free pages, a freed block that is kept
- *          (KEPT-1), a block handed out, the room beyond the frontier. Which NUMA node's it is
- *          follows from its place (zone.h).
+ *  PAGE-1  A page belongs to a single owner: a run of free pages, a freed block that is kept
+ *          (KEPT-1), a block handed out, the room beyond the frontier. Its NUMA node follows from
+ *          its place (zone.h).
  *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
  *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
  *          start of a large block if and only if its own descriptor says PAGE_LARGE.
@@ -29,7 +29,7 @@ enum {
         CHUNK_PAGES = 1 << ORDER_MAX,
         /*
          * Accessible zeroed memory directly in front of the page map, from pages_init on. The
-         * per-CPU layer keeps its tables there, so that one register reaches them and the map.
+         * per-CPU layer keeps its tables there, so that a single register reaches them and the map.
          */
         HEAP_FRONT_BYTES = 128 << 10,
 };
@@ -37,14 +37,14 @@ enum {
 enum page_kind {
         PAGE_UNUSED = 0, /* not the first page of anything */
         PAGE_FREE,       /* first page of a run of free pages */
-        PAGE_FREE_END,   /* last page of a run of more than one */
+        PAGE_FREE_END,   /* last page of a run of several */
         PAGE_SLAB,       /* first page of a slab; the fields belong to the engine */
         PAGE_LARGE,      /* first page of a block of exactly `state` pages */
 };
 
 /*
- * Descriptor of a page. Slabs use it as their slab descriptor: who may touch which field of a
- * slab is said in engines/slub/slab.h and engines/slab/slab.h, for the slabs of each engine.
+ * Descriptor of a page. Slabs use it as their slab descriptor: engines/slub/slab.h and
+ * engines/slab/slab.h say which thread may touch which field of their engine's slabs.
  */
 struct page {
         uint64_t state; /* slub: head, inuse, objects, frozen, tag, and behind the first page of
@@ -53,8 +53,8 @@ struct page {
                                were touched */
         void *table;    /* slub, slab: index table, of exact pages perhaps the second page's
                                table itself; free: time freed, ms */
-        uint32_t next;  /* link of whichever one list the block is on, page number */
-        uint32_t prev;  /* same; slabs on a CPU partial list: list length from here on */
+        uint32_t next;  /* link of the only list the block is on, page number */
+        uint32_t prev;  /* link backwards; slabs on a CPU partial list: list length from here on */
         union {
                 struct {
                         uint8_t kind;  /* enum page_kind; written under the zone lock or by the
@@ -62,13 +62,13 @@ struct page {
                         uint8_t order; /* of the block, rounded up; slub: ORDER_EXACT of a slab of
                                           exact pages */
                 };
-                uint16_t kind_and_order; /* for who must see both as of one moment */
+                uint16_t kind_and_order; /* for readers that must see both as of a single moment */
         };
         uint8_t node;         /* NUMA node of a block handed out, by its place */
         uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
         union {
                 uint32_t length; /* free: pages of the run, in its first and its last page */
-                uint32_t slot;   /* slob: index of the cache whose object has the block */
+                uint32_t slot;   /* slob: index of the cache that the block's object is of */
                 struct {
                         uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
                                                        a CPU partial list, from here on; on a node
@@ -94,9 +94,9 @@ static inline uint16_t page_kind_and_order(enum page_kind kind, unsigned int ord
 }
 
 /*
- * The heap as everybody sees it. base, map and pages never change after init, reserved_bytes may become
- * less, with outside to match; accessible_bytes only grows (release; free reads it relaxed, which is
- * enough because a pointer it is asked about was handed out after the growth).
+ * The heap as all threads see it. base, map and pages never change after init. reserved_bytes may
+ * become less, with outside to match. accessible_bytes only grows (release; free reads it relaxed,
+ * which is enough because a pointer it is asked about was handed out after the growth).
  */
 struct heap {
         uintptr_t base;          /* address of page 0, aligned to a chunk (4 MiB) */
@@ -104,7 +104,8 @@ struct heap {
         uint16_t *map;           /* page map: cache index << 4, or 0 */
         struct page *pages;      /* descriptors */
         size_t reserved_bytes;   /* address space of the heap itself */
-        uintptr_t outside;       /* bits that no distance from base in the reservation has */
+        uintptr_t outside;       /* bits that are 0 in every distance from base in the
+                                    reservation */
 };
 extern KMEM_HIDDEN struct heap heap;
 
@@ -162,38 +163,43 @@ static inline struct page *page_list_next(const struct page *page)
 /* Reserves the heap; false if not even the least reservation is granted. */
 KMEM_HIDDEN bool pages_init(void);
 /*
- * Gives back what of the reservation would not have been made under a limit of @limit bytes for the
- * address space (RLIMIT_AS), as far as the heap has not grown there; it does not get it back.
+ * Gives back the part of the reservation that would not have been made under a limit of @limit
+ * bytes for the address space (RLIMIT_AS), as far as the heap has not grown there. The heap does
+ * not get it back.
  */
 KMEM_HIDDEN void pages_fit_limit(size_t limit);
 /*
- * Whether that limit is below the reservation now, as after it was lowered behind our back: then the
+ * Whether that limit is below the reservation now, because the program lowered it since: then the
  * system maps nothing more, but the heap may grow up to the limit.
  */
 KMEM_HIDDEN bool pages_limit_was_lowered(void);
 
 /*
- * Gives back what of the reservation is too much if the process may map @room bytes beside what it uses for
- * other things, as if it is to lock all it has mapped. False, and nothing is given back, if the heap in
- * use needs more.
+ * Gives back the part of the reservation that is too much if the process may map @room bytes for
+ * other things beside its present use, as a process that is to lock all it has mapped. False, and
+ * nothing is given back, if the heap in use needs more.
  */
 KMEM_HIDDEN bool pages_fit_room(size_t room);
 /* All address space that is kept for the heap. */
 KMEM_HIDDEN size_t pages_reserved_bytes(void);
-/* What of it is without access is no longer counted as locked memory; what becomes accessible may be. */
+/*
+ * The part of that address space without access no longer counts as locked memory; a part that
+ * becomes accessible may count.
+ */
 KMEM_HIDDEN void pages_unlock(void);
 
 /*
  * A block of 2^order pages of NUMA node @node, or with NODE_ANY of the node of the calling CPU or
- * else, in the order of distance, of another one. Aligned to its size; NULL without memory there.
+ * else, in the order of distance, of another node. Aligned to its size; NULL without memory there.
  * Its descriptor comes with kind PAGE_UNUSED and the other fields zero but order and node. *zero
  * tells whether the whole block is known to read as zero; zero may be NULL.
  */
 KMEM_HIDDEN struct page *pages_alloc(unsigned int order, int node, bool *zero);
 /*
- * Up to @count blocks of @pages each, at most a chunk's, aligned to @align_pages (a power of two), as
- * many as one node has, linked through next; NULL only where there is not one. @one_object: each is
- * for one object, of which perhaps only the beginning is written (RUN-4).
+ * Up to @count blocks of @pages each, at most a chunk's, aligned to @align_pages (a power of two),
+ * linked through next. All are of a single node, and there are as many as it has; NULL only if no
+ * node has any. @one_object: each is for a single object, and perhaps only its beginning is written
+ * (RUN-4).
  */
 KMEM_HIDDEN struct page *pages_alloc_many(size_t pages, size_t align_pages, int node,
                                           unsigned int count, bool one_object);
@@ -207,9 +213,11 @@ KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, boo
 KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
-/* The same of a whole block of pages_alloc_exact or pages_alloc_zeroed. */
+/* Gives back a whole block of pages_alloc_exact or pages_alloc_zeroed. */
 KMEM_HIDDEN void pages_free_exact(struct page *page, size_t count);
-/* As pages_free, of blocks of @count pages each, linked through next, from page @chain on; 0: none. */
+/*
+ * As pages_free, of blocks of @count pages each, linked through next, from page @chain on; 0: none.
+ */
 KMEM_HIDDEN void pages_free_chain(uint32_t chain, size_t count);
 /*
  * Changes a block of pages_alloc_exact or pages_alloc_zeroed from @count pages to @new_count in
@@ -219,33 +227,33 @@ KMEM_HIDDEN void pages_free_chain(uint32_t chain, size_t count);
 KMEM_HIDDEN bool pages_resize(struct page *page, size_t count, size_t new_count);
 
 /*
- * Sets the map of @count pages from @page on: offset of the cache's pair, or 0, with which what
- * page/extra.h keeps about the pages goes too.
+ * Sets the map of @count pages from @page on: offset of the cache's pair, or 0. With 0 the words of
+ * page/extra.h about the pages go too.
  */
 KMEM_HIDDEN void page_map_set(const struct page *page, size_t count, uint16_t pair_offset);
 
-/* Gives back to the system what has been free for purge_delay; called on slow paths. */
+/* Gives back to the system the pages that have been free for purge_delay; called on slow paths. */
 KMEM_HIDDEN void pages_purge_due(void);
 /*
- * The same for blocks of every size, all of them: what the reclaim thread does, for whom a system
- * call for a few pages is not too dear. Returns bytes given back.
+ * Gives back all free pages that are due, in runs of every length. The reclaim thread calls it,
+ * because for it a system call for a few pages is not too dear. Returns bytes given back.
  */
 KMEM_HIDDEN size_t pages_purge_idle(void);
-/* Gives back every free page at once, but leaves @keep_bytes of them. Returns bytes given back. */
+/* Gives back every free page at once, except for @keep_bytes. Returns bytes given back. */
 KMEM_HIDDEN size_t pages_purge_all(size_t keep_bytes);
 
 struct page_counts {
         size_t accessible_pages;   /* below the frontier */
         size_t free_pages;         /* in runs */
-        size_t free_touched_pages; /* of those, not known to be given back */
+        size_t free_touched_pages; /* free pages that are not known to be given back */
         size_t purged_pages;       /* cumulative */
         size_t used_pages;         /* accessible less free */
         size_t large_handed_out;   /* blocks of exact pages, cumulative */
-        size_t large_blocks;       /* of those, not freed */
-        size_t large_pages;        /* that these have */
+        size_t large_blocks;       /* blocks of exact pages that are not freed */
+        size_t large_pages;        /* pages of large_blocks */
 };
 KMEM_HIDDEN void pages_count(struct page_counts *counts);
-/* Of one node's zone; @node is below system_nodes(). */
+/* The figures of a node's zone; @node is below system_nodes(). */
 KMEM_HIDDEN void pages_count_node(unsigned int node, struct page_counts *counts);
 
 /* Shows all figures of pages and large blocks to other processes; once the registry is made. */

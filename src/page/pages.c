@@ -2,9 +2,9 @@
 /*
  * The calls of page.h: blocks and exact ranges in and out of the zones' runs.
  *
- * Memory that is being purged is off the lists for the length of a system call. A request
- * that finds nothing else waits for it, so a purge never makes an allocation fail; nor do
- * freed huge mappings, which are given up when the system refuses more memory.
+ * Memory that is being purged is off the lists for the length of a system call. A request that
+ * finds nothing else waits for it, so a purge never makes an allocation fail. Freed huge mappings
+ * never do either: they are given up when the system refuses more memory.
  */
 #include "page/zone.h"
 
@@ -22,16 +22,16 @@ enum {
         AT_ONCE_PAGES = 16, /* with purge_delay 0, frees from this size on purge at once */
 };
 
-/* What pages are wanted. */
+/* Describes the pages that are wanted. */
 struct request {
         size_t count;
         size_t align;              /* pages, a power of two */
-        unsigned int blocks;       /* how many such blocks of one zone, as far as there are */
+        unsigned int blocks;       /* most blocks to take, all of a single zone */
         int node;                  /* or NODE_ANY */
         uint32_t limit;            /* the frontier does not grow beyond this page for them */
         bool *zero;                /* receives whether they read as zero, or NULL */
-        bool one_object;           /* each block is for one object (RUN-4) */
-        bool large;                /* it is counted as a large block */
+        bool one_object;           /* each block is for a single object (RUN-4) */
+        bool large;                /* the block is counted as a large block */
         struct touched_bits *bits; /* receives the touched bits of up to BITS_PAGES pages as they
                                       were, or NULL */
 };
@@ -66,8 +66,8 @@ static struct page *block_make_locked(struct zone *zone, const struct request *r
 }
 
 /*
- * The blocks of a request, linked through next; NULL if the zone has none, and then *in_limbo is set if
- * it may have some after a purge.
+ * The blocks of a request, linked through next; NULL if the zone has none, and then *in_limbo is
+ * set if it may have some after a purge.
  */
 static struct page *zone_alloc_locked(struct zone *zone, const struct request *request,
                                       bool *in_limbo)
@@ -116,9 +116,9 @@ static struct page *zones_alloc(const struct request *request, unsigned int home
 }
 
 /*
- * The same under the locks of all zones (ZONE-2). Above, a zone may get pages back after it was
- * looked at, and another lose its last ones before: nothing is found, though there never was
- * nothing. Here nobody can free or allocate between two looks.
+ * The zones of the request under all their locks (ZONE-2). zones_alloc may find nothing though
+ * there never was nothing: a zone gets pages back after it was looked at, and another zone loses
+ * its last pages before its turn. Here no thread can free or allocate between two looks.
  */
 static struct page *zones_alloc_locking_all(const struct request *request, unsigned int home,
                                             bool *in_limbo)
@@ -136,9 +136,9 @@ static struct page *zones_alloc_locking_all(const struct request *request, unsig
 }
 
 /*
- * What has been free for longer than purge_delay goes before it is handed out, for nobody knows how much
- * of it the next owner will write. Requests look as seldom as frees do; where both write the counter at
- * once, one look more or less does no harm.
+ * Gives back pages that have been free for longer than purge_delay before they are handed out,
+ * because the next owner may write only a part of them. Requests look as seldom as frees do. Where
+ * both write the counter at once, a look more or less does no harm.
  */
 static void look_before(unsigned int node, const struct request *request)
 {
@@ -174,7 +174,7 @@ static struct page *range_alloc(const struct request *request)
                 if (in_limbo)
                         purge_wait();
                 again = in_limbo;
-                /* Not where the reservation is used up: there kept mappings are what is used next. */
+                /* Not where the reservation is used up: there the kept mappings are used next. */
                 if (load_relaxed(&frontier.refusals) != refusals)
                         again |= huge_kept_drop(UINT64_MAX) != 0;
         } while (again);
@@ -182,8 +182,8 @@ static struct page *range_alloc(const struct request *request)
 }
 
 /*
- * Once, to who asked for a node: to others it hardly matters, since the kernel takes memory of the
- * node that touches it first.
+ * Tells, once, a caller that asked for a node. To other callers it hardly matters, since the kernel
+ * takes memory of the node that touches it first.
  */
 static void report_unbound(unsigned int node)
 {
@@ -266,8 +266,9 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
         if (!page || zero)
                 return page;
         /*
-         * Writing is faster than giving the pages back to come in zeroed: up to 16 MiB even if
-         * none is used afterwards, and ten times so if all are. Those never touched stay so.
+         * Writing is faster than giving the pages back to come in zeroed: up to 16 MiB even if the
+         * program uses none of them afterwards, and ten times so if it uses all. Pages that were
+         * never touched stay untouched.
          */
         if (!few)
                 memset(page_address(page), 0, count << PAGE_SHIFT);
@@ -283,7 +284,7 @@ static void check_unmapped(uint32_t first, size_t count)
                 debug_check(load_relaxed(&heap.map[page]) == 0);
 }
 
-/* Whether the pages freed and handed out since the last look are worth another one. */
+/* Whether so many pages were freed and handed out since the last look that another look pays. */
 static bool purge_check_wanted_locked(struct zone *zone, size_t count)
 {
         add_owned(&zone->moved_since_check, count);
@@ -294,7 +295,7 @@ static bool purge_check_wanted_locked(struct zone *zone, size_t count)
         return true;
 }
 
-/* A block is none any more. */
+/* The pages stop being a block. */
 static void block_end(struct page *page, size_t count)
 {
         check_unmapped(page_number(page), count);
@@ -302,14 +303,17 @@ static void block_end(struct page *page, size_t count)
         store_relaxed(&page->kind, PAGE_UNUSED);
 }
 
-/* Pages that were handed out go back to their zone; whether to look for blocks that are due. */
+/*
+ * Pages that were handed out go back to their zone. Returns whether to look for blocks that are
+ * due.
+ */
 static bool range_free_locked(struct zone *zone, uint32_t first, size_t count, uint64_t now)
 {
         range_add_locked(zone, first, count, now);
         return purge_check_wanted_locked(zone, count);
 }
 
-/* The zone of pages that come back, of which there must be some, all below the frontier. */
+/* The zone of pages that come back: at least one page, and all below the frontier. */
 static struct zone *zone_checked(uint32_t first, size_t count)
 {
         check_or_die(first != 0 && count != 0);
@@ -317,7 +321,9 @@ static struct zone *zone_checked(uint32_t first, size_t count)
         return zone_of(first);
 }
 
-/* @large_blocks that ended and @large_pages that they, or one that shrank, had are counted. */
+/*
+ * Counts @large_blocks that ended, and @large_pages that they had or that a shrinking block lost.
+ */
 static void block_give_back(struct page *page, size_t count, size_t large_blocks,
                             size_t large_pages)
 {
@@ -345,7 +351,7 @@ void pages_free_exact(struct page *page, size_t count)
         block_give_back(page, count, 1, count);
 }
 
-/* Takes off a chain the blocks from its first on that lie side by side in either direction. */
+/* Takes the first blocks off a chain, as long as they lie side by side in either direction. */
 static uint32_t chain_take_range(uint32_t *chain, size_t count, const struct zone *zone,
                                  size_t *pages)
 {
@@ -421,7 +427,7 @@ void page_map_set(const struct page *page, size_t count, uint16_t pair_offset)
 {
         uint16_t *entry = &heap.map[page_number(page)];
 
-        /* Atomic because a bad pointer may be looked up at the same time; never ordered. */
+        /* Atomic because a bad pointer may be looked up at the same time; no order is needed. */
         for (size_t i = 0; i < count; i++)
                 store_relaxed(&entry[i], pair_offset);
         if (!pair_offset && unlikely(load_relaxed(&extra_pages)))

@@ -3,8 +3,8 @@
  * Giving free pages back to the system, late and in runs.
  *
  * Pages are cut out of a run, purged without their zone's lock, and added again as clean, so other
- * threads allocate meanwhile. One thread purges at a time, whatever zone (purge_lock); for the
- * others pages_purge_due then has nothing to do.
+ * threads allocate meanwhile. A single thread purges at a time, in whichever zone (purge_lock); for
+ * the others pages_purge_due then has nothing to do.
  *
  * Time comes from freed pages (zone.h). Lists are nearly sorted by it, the oldest at the
  * tail; where they are not, a run waits one delay longer.
@@ -20,7 +20,7 @@
 #include "page/zone.h"
 
 enum {
-        PASS_PAGES = 8192, /* 32 MiB: one pass stays a matter of a few milliseconds */
+        PASS_PAGES = 8192, /* 32 MiB: a pass stays a matter of a few milliseconds */
 };
 
 struct lock purge_lock;
@@ -41,10 +41,10 @@ static size_t least_pages(void)
 
 /*
  * Purges pages that are off the lists, as far as the system lets go of them; drops the zone's lock
- * meanwhile. One page that the program has locked, and freed without unlocking it, makes a call fail
- * for all. So pieces are halved until one is purged or is a single page; of pages that are refused
- * twice as many are passed over each time. A locked part costs a few dozen calls that way, and keeps
- * no more pages behind it than it has itself.
+ * meanwhile. A page that the program has locked, and freed without unlocking it, makes the system
+ * call fail for the whole piece. So a piece is halved until a half is purged or is a single page,
+ * and after each refused page twice as many pages are passed over. A locked part costs a few dozen
+ * calls that way, and keeps no more pages behind it than it has itself.
  */
 static void range_purge_locked(struct zone *zone, uint32_t first, size_t pages)
 {
@@ -76,8 +76,9 @@ static void range_purge_locked(struct zone *zone, uint32_t first, size_t pages)
 
 /*
  * Purges up to @most pages of a free run; drops the zone's lock meanwhile. Returns how many touched
- * pages they had. If the system refuses some (locked memory), the others behind them follow, and the
- * run is as if freed at @retry_time; so it is if it holds no touched page of the system whole.
+ * pages they had. If the system refuses some (locked memory), the pages behind them follow, and the
+ * run counts as freed at @retry_time; so does a run that contains no whole touched page of the
+ * system.
  */
 static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
                                uint64_t retry_time)
@@ -118,7 +119,7 @@ static uint64_t next_due_locked(const struct zone *zone, uint64_t delay)
         return oldest == UINT64_MAX ? oldest : oldest + delay;
 }
 
-/* One pass over the runs of @pages_min and more; returns how many pages it gave back. */
+/* A pass over the runs of @pages_min and more; returns how many pages it gave back. */
 static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min)
 {
         uint64_t delay = min_of(options.purge_delay, (uint64_t)UINT32_MAX);
@@ -172,7 +173,7 @@ size_t pages_purge_idle(void)
         return bytes;
 }
 
-/* Pages that may be purged, in all zones; what changes meanwhile may be in it or not. */
+/* Pages that may be purged, in all zones; a page that changes meanwhile may be counted or not. */
 static size_t free_touched_pages(void)
 {
         size_t pages = 0;
@@ -182,7 +183,7 @@ static size_t free_touched_pages(void)
         return pages;
 }
 
-/* Purges what the zone has free, as long as more than @keep pages remain in all zones. */
+/* Purges the zone's free pages, as long as more than @keep pages remain in all zones. */
 static size_t zone_purge_all_locked(struct zone *zone, size_t keep, uint64_t now)
 {
         size_t purged = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Where free paths ask for somebody who gives memory back later, when they may not come again.
+ * Free paths ask here for a thread that gives memory back later, in case they never run again.
  */
 #ifndef KMEM_PAGE_RECLAIM_H
 #define KMEM_PAGE_RECLAIM_H
@@ -8,16 +8,17 @@
 #include "lang/atomic.h"
 
 /*
- * Whether there is anybody to ask, and nobody is at it already. Written by whoever answers
- * (process/reclaim_thread.c), read without order: a stale 0 means that the next one asks.
+ * Whether a thread can be asked for, and none is at work already. The answering side writes it
+ * (process/reclaim_thread.c); readers read it without order, because after a stale 0 the next free
+ * asks.
  */
 extern KMEM_HIDDEN uint32_t reclaim_wanted;
 /* Constant once reclaim_wanted has been 1 (release). */
 extern KMEM_HIDDEN void (*reclaim_start)(void);
 
 /*
- * On slow paths that free memory. No lock that the answer needs may be held; it allocates nothing
- * and keeps errno.
+ * Called on slow paths that free memory. The caller holds no lock that the answer needs; the call
+ * allocates nothing and keeps errno.
  */
 static inline void reclaim_ask(void)
 {

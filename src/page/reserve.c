@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The reservation and its frontier. One mapping without access holds
+ * The reservation and its frontier. A single mapping without access holds
  *
  *   front | page map | descriptors | touched bits | chunk nodes | metadata | up to 4 MiB | heap
  *
- * (chunk nodes: each chunk's zone, where there are several; metadata: used only when the system maps
- * no more) and becomes accessible from the low end of each part: the heap a chunk at a time, the
- * tables in larger steps ahead of it. Neighbouring ranges of equal access merge into one
+ * (chunk nodes: each chunk's zone, where there are several; metadata: used only when the system
+ * maps no more) and becomes accessible from the low end of each part: the heap a chunk at a time,
+ * the tables in larger steps ahead of it. Neighbouring ranges of equal access merge into one
  * mapping, so their number stays constant however far the heap grows.
  *
  * RESERVE-1  Tables are accessible for every page below the frontier, rounded up.
- * RESERVE-2  A refused commit changes nothing that anybody else can see.
+ * RESERVE-2  A refused commit changes nothing that another thread can see.
  *
- * All zones grow at the one frontier, so that everything below it is accessible and free needs
- * one comparison. Bound to nodes, zones that grow in turn would leave a mapping for each chunk. So
- * a zone grows by an eighth of what it has, and has some dozens of them (ZONE_STEP).
+ * All zones grow at a common frontier, so that everything below it is accessible and a free needs a
+ * single comparison. Memory is bound to nodes, so zones that grow in turn by a chunk would leave a
+ * mapping for each chunk. Therefore a zone grows by an eighth of its size, and ends up with some
+ * dozens of mappings (ZONE_STEP).
  */
 #include "base/metadata.h"
 #include "base/options.h"
@@ -26,8 +27,8 @@
 
 struct heap heap;
 /*
- * Common symbols come last in memory. In between, the zones that one node never touches would move
- * what it does touch a page further apart.
+ * Common symbols come last in memory. Elsewhere, the zones that a machine with a single node never
+ * touches would move its touched variables a page further apart.
  */
 struct zone zones[NODES_MAX] __attribute__((common));
 struct frontier frontier;
@@ -35,7 +36,8 @@ struct frontier frontier;
 enum {
         TABLE_STEP_PAGES = 32 * CHUNK_PAGES, /* tables grow for 128 MiB of heap at a time */
         TABLE_ALIGN_SHIFT = 16,              /* the largest system page, so tables never share */
-        ZONE_STEP = 8,                       /* of several zones one grows by its 8th part */
+        ZONE_STEP = 8,                       /* with several zones a zone grows by an eighth of its
+                                                size */
 };
 
 static const size_t CHUNK_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
@@ -145,8 +147,8 @@ static void set_reserved(size_t pages)
         store_relaxed(&heap.outside, ~(((uintptr_t)1 << fls(bytes - 1)) - 1));
         store_relaxed(&frontier.reserved, (uint32_t)pages);
         /*
-         * Large blocks have another place to go when the reservation runs out, slabs have not:
-         * the last quarter of it is theirs.
+         * The last quarter of the reservation is kept for slabs: large blocks have another place to
+         * go when it runs out, slabs have none.
          */
         store_relaxed(&frontier.large_limit, (uint32_t)round_down(pages - pages / 4, CHUNK_PAGES));
 }
@@ -174,8 +176,9 @@ static void lay_out(uintptr_t start, size_t heap_bytes)
 }
 
 /*
- * The system does not hold the reservation to a limit that was lowered since. It is asked for only
- * once a mapping was refused, and not in a sandbox, which may kill for the question.
+ * The system does not hold the reservation to a limit that was lowered since. The limit is asked
+ * for only once a mapping was refused, and never in a sandbox, which may kill the process for the
+ * question.
  */
 static size_t later_limit(void)
 {
@@ -235,7 +238,7 @@ void pages_fit_limit(size_t limit)
         }
 }
 
-/* What stays mapped for a heap of @heap_bytes when the unused parts are given back. */
+/* Bytes that stay mapped for a heap of @heap_bytes when the unused parts are given back. */
 static size_t needed_bytes(size_t heap_bytes)
 {
         return HEAP_FRONT_BYTES + all_tables_bytes(heap_bytes >> PAGE_SHIFT) + heap_bytes;
@@ -286,7 +289,7 @@ size_t pages_reserved_bytes(void)
         return reservation_bytes(load_relaxed(&heap.reserved_bytes)) + page_extras_reserved_bytes();
 }
 
-/* From where a part is accessible to where the next one begins. */
+/* From the end of a part's accessible bytes to the beginning of the next part. */
 static void unlock_between(const void *part, size_t accessible_bytes, const void *next)
 {
         uintptr_t from = round_up((uintptr_t)part + accessible_bytes, system_page_bytes());
@@ -329,7 +332,10 @@ bool pages_init(void)
                 void *start = system_reserve(reservation_bytes(heap_bytes));
 
                 if (start) {
-                        /* Laid out only if it stays: what is given back may be others' at once. */
+                        /*
+                         * Laid out only if it stays: address space that is given back may go to
+                         * another thread at once.
+                         */
                         if (system_commit((void *)table_round((uintptr_t)start),
                                           HEAP_FRONT_BYTES)) {
                                 lay_out((uintptr_t)start, heap_bytes);
@@ -344,7 +350,7 @@ bool pages_init(void)
         return false;
 }
 
-/* Commits one table from where it is accessible to where it must be. */
+/* Commits a table from its accessible end to its new end. */
 static bool table_commit(void *table, size_t old_bytes, size_t new_bytes)
 {
         size_t from = round_up(old_bytes, system_page_bytes());
@@ -408,9 +414,9 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
         if (frontier.chunk_nodes)
                 memset(frontier.chunk_nodes + old / CHUNK_PAGES, (int)zone->node, chunks);
         zone->chunks += (uint32_t)chunks;
-        /* Pairs with run_from, which asks for the zone of what lies below. */
+        /* Pairs with run_from, which asks for the zone of pages below it. */
         store_release(&frontier.pages, old + (uint32_t)pages);
-        /* Whoever sees the new size may read map and descriptors: heap_contains. */
+        /* A thread that sees the new size may read map and descriptors: heap_contains. */
         store_release(&heap.accessible_bytes, (size_t)frontier.pages << PAGE_SHIFT);
         /* Page 0 is put aside for good, so that 0 can mean "none" in links. */
         aside = old == 0;

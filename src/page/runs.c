@@ -5,15 +5,16 @@
  *
  * RUN-1  A run is on the list for its length, and for whether its state is 0, and on no other. The
  *        bits of the lists that have runs are set, and no others.
- * RUN-2  No two runs of one zone lie side by side.
- * RUN-3  The first page of a run has kind PAGE_FREE, the last one of more than one page
- *        PAGE_FREE_END, and both have its length; pages between have kind PAGE_UNUSED (PAGE-2). So
- *        a block that comes back finds its neighbours, and what of them is free, at once.
- * RUN-4  Of a block for one object perhaps only the beginning is written, and the system has no memory
- *        behind the rest. So such a block begins where one began before, if that is less than its
- *        length, and less than PLACE_PAGES, away from the low end of its run. Otherwise blocks that
- *        come and go would begin at ever other pages, until all of the heap has memory. In front of a
- *        block so placed are mostly pages that slabs had; they are the shortest run for slabs again.
+ * RUN-2  No two runs of a zone lie side by side.
+ * RUN-3  The first page of a run has kind PAGE_FREE, and the last page, if there are several,
+ *        PAGE_FREE_END; both have its length. Pages between have kind PAGE_UNUSED (PAGE-2). So a
+ *        block that comes back finds its free neighbours at once.
+ * RUN-4  A program perhaps writes only the beginning of a block for a single object, and the system
+ *        has no memory behind the rest. So the block begins where an earlier block began, if that
+ *        is less than its length, and less than PLACE_PAGES, away from the low end of its run.
+ *        Otherwise blocks that come and go would begin at ever other pages, until all of the heap
+ *        has memory. The pages in front of a block so placed are mostly pages that slabs had; they
+ *        are the shortest run for slabs again.
  *
  * Owners of blocks may set the kind of their own first page at any time, to other values than
  * these and not under the zone's lock; so kinds are read and written as relaxed atomics.
@@ -22,7 +23,7 @@
 #include "page/kept.h"
 
 enum {
-        LOOKED_AT = 16, /* runs of one bin, for the shortest that fits */
+        LOOKED_AT = 16, /* runs of a bin, for the shortest that fits */
         BIN_STEPS = 4,  /* bins a doubling, from EXACT_PAGES on */
         EXACT_PAGES = 32,
         PLACE_PAGES = 256,
@@ -46,7 +47,7 @@ static enum run_kind kind_of(const struct page *run)
         return run->state != 0 ? RUN_TOUCHED : RUN_CLEAN;
 }
 
-/* The first bin from @bin on that has such runs, or BINS. */
+/* The first bin from @bin on that has runs of this kind, or BINS. */
 static unsigned int next_bin(const struct zone *zone, enum run_kind kind, unsigned int bin)
 {
         for (unsigned int word = bin / 64; word < BIN_WORDS; word++) {
@@ -60,7 +61,7 @@ static unsigned int next_bin(const struct zone *zone, enum run_kind kind, unsign
         return BINS;
 }
 
-/* Makes sure that somebody looks when this run has been free long enough. */
+/* Makes sure that a slow path looks when this run has been free long enough. */
 static void purge_schedule_locked(struct zone *zone, uint64_t time_freed)
 {
         if (load_relaxed(&zone->purge_at) == UINT64_MAX)
@@ -136,7 +137,7 @@ static struct page *run_from(const struct zone *zone, uint32_t first)
 {
         struct page *run = page_at(first);
 
-        /* Acquire: what lies below has its zone in the table (frontier_grow_locked). */
+        /* Acquire: pages below have their zone in the table (frontier_grow_locked). */
         if (first >= load_acquire(&frontier.pages) || load_relaxed(&run->kind) != PAGE_FREE ||
             zone_of(first) != zone)
                 return NULL;
@@ -151,8 +152,8 @@ struct page *range_add_locked(struct zone *zone, uint32_t first, size_t count, u
         size_t most = touched;
 
         /*
-         * The time of the part with the most to purge: of a large run that loses and gets back a few
-         * pages all the time it stays the run's.
+         * A merged run gets the time of the part with the most pages to purge: a large run that
+         * loses and gets back a few pages all the time keeps its own time.
          */
         for (unsigned int side = 0; side < array_size(neighbours); side++) {
                 struct page *run = neighbours[side];
@@ -208,8 +209,7 @@ static bool run_has_room(const struct page *run, size_t count, size_t align)
 }
 
 /*
- * The shortest run that has room, of those first in their bin; NULL if there is none among the
- * first @looked_at of each.
+ * The shortest run that has room, of the first @looked_at runs of each bin; NULL if there is none.
  */
 static struct page *run_find(const struct zone *zone, enum run_kind kind, size_t count,
                              size_t align, size_t looked_at)
@@ -251,8 +251,8 @@ static struct page *run_choose(const struct zone *zone, size_t count, size_t ali
 }
 
 /*
- * Moves the frontier so far that the run at it has room for the pages, but for page 0, which is
- * nobody's. False and no change if that is refused, or the run has the room already.
+ * Moves the frontier so far that the run at it has room for the pages, except page 0, which has no
+ * owner. False and no change if the system refuses, or the run has the room already.
  */
 static bool grow_for_locked(struct zone *zone, size_t count, size_t align, uint32_t limit)
 {
@@ -271,7 +271,7 @@ static bool grow_for_locked(struct zone *zone, size_t count, size_t align, uint3
         return grown;
 }
 
-/* Where in a run that has room for it a block for one object begins (RUN-4). */
+/* The page where a block for a single object begins, in a run that has room for it (RUN-4). */
 static uint32_t place_locked(const struct page *run, uint32_t first, size_t count, size_t align)
 {
         size_t others = page_number(run) + (size_t)run->length - first - count;
@@ -295,7 +295,7 @@ uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32
         /* Twice at most: page 0 is missing in the first chunk of all. */
         while (!run && grow_for_locked(zone, count, align, limit))
                 run = run_choose(zone, count, align, LOOKED_AT);
-        /* ZONE-2: those of its own bin that were not looked at. */
+        /* ZONE-2: now also the runs of its own bin that were not looked at. */
         if (!run)
                 run = run_choose(zone, count, align, SIZE_MAX);
         if (!run)
@@ -332,7 +332,7 @@ bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end)
         run = run_from(zone, first);
         free_end = run ? first + run->length : first;
         if (free_end < end) {
-                /* Pages of others follow, or the frontier. */
+                /* Pages of other owners follow, or the frontier. */
                 if (free_end != load_acquire(&frontier.pages) ||
                     !frontier_reach_locked(zone, free_end, end))
                         return false;
@@ -384,7 +384,10 @@ uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, uint32_t fr
         if (first >= end || most < system_pages)
                 return 0;
         if (run->state != run->length) {
-                /* They may be at its ends, in system pages that others have a part of. */
+                /*
+                 * The touched pages may be at its ends, in system pages that other blocks have a
+                 * part of.
+                 */
                 if (!touched_count_locked((uint32_t)first, end - first))
                         return 0;
                 first = round_down(touched_first_locked((uint32_t)first, end - first),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The touched bitmap (PAGE-4): a bit is set when its page is handed out and cleared when the
- * page is purged. Runs are handled a word at a time; most words are all set or all clear. Beside it
- * stands where blocks began, which is cleared with it.
+ * page is purged. Runs are handled a word at a time; most words are all set or all clear. Beside
+ * each touched bit stands a bit for the page that a block began with; both are cleared together.
  */
 #include "page/zone.h"
 
@@ -109,7 +109,7 @@ uint32_t begun_first_locked(uint32_t first, size_t count, size_t align)
         uint32_t from = first;
 
         zone_locked_check(zone_of(first));
-        /* Most blocks begin where the one before did. */
+        /* Most blocks begin where the block before began. */
         debug_check(first % align == 0);
         if (frontier.touched_bits[first / 64].begun >> first % 64 & 1)
                 return first;

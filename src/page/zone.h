@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the files of page/ share: the zones with their free runs, the frontier, and the steps
- * between reservation, runs and purging.
+ * The parts that the files of page/ share: the zones with their free runs, the frontier, and the
+ * steps between reservation, runs and purging.
  *
- * A run's first descriptor: kind PAGE_FREE, length, state = pages of it that were touched, table = when
- * it was freed (ms). A run that was cut carries its time on to the parts; one that grows has the time
- * of the part with the most touched pages.
+ * A run's first descriptor: kind PAGE_FREE, length, state = pages of it that were touched, table =
+ * when it was freed (ms). A run that was cut carries its time on to the parts; one that grows has
+ * the time of the part with the most touched pages.
  *
  * ZONE-1  A chunk belongs to one zone from the growth of the frontier that made it accessible, for
- *         good; a free page is in a run of its chunk's zone, and a run or block has pages of one
- *         zone only. So a page's zone follows from its number.
+ *         good; a free page is in a run of its chunk's zone, and a run or block has pages of a
+ *         single zone. So a page's zone follows from its number.
  * ZONE-2  A request that may have pages of any zone fails only at a moment at which no zone could
  *         serve it (pages.c).
  *
- * Locks: those of the zones in ascending order, then frontier.lock. What says "under the zone's
- * lock" is written by nobody else; the zones' touched bits are in words of their own.
+ * Locks: those of the zones in ascending order, then frontier.lock. Only the holder of a zone's
+ * lock writes a field that says "under the zone's lock"; each zone's touched bits are in words of
+ * their own.
  */
 #ifndef KMEM_PAGE_ZONE_H
 #define KMEM_PAGE_ZONE_H
@@ -33,45 +34,45 @@ enum {
 enum run_kind { RUN_TOUCHED, RUN_CLEAN, RUN_KINDS };
 
 /*
- * The pages of one NUMA node. Runs with touched pages and runs known to be zero are on lists of their
- * own. Of touched ones the newest are used first, because they are probably in a cache; purging
- * takes the oldest from the tail.
+ * The pages of one NUMA node. Runs with touched pages and runs known to be zero are on lists of
+ * their own. Requests use the newest touched runs first, because these are probably in a cache;
+ * purging takes the oldest from the tail.
  */
 struct zone {
         _Alignas(64) struct lock lock;
         uint32_t node;             /* its position in zones */
-        uint32_t chunks;           /* that belong to it; written under both locks */
-        uint32_t chunks_most;      /* that may belong to it */
+        uint32_t chunks;           /* chunks that belong to it; written under both locks */
+        uint32_t chunks_most;      /* chunks that may belong to it */
         int bind_error;            /* why its pages are not bound to the node, 0: they are */
-        size_t free_pages;         /* on the lists */
-        size_t free_touched_pages; /* of those, touched */
+        size_t free_pages;         /* pages on the lists */
+        size_t free_touched_pages; /* touched pages on the lists */
         size_t limbo_pages;        /* free, but off the lists while being purged */
         size_t limbo_touched_pages;
-        size_t purged_pages;     /* cumulative */
-        size_t large_handed_out; /* blocks of pages_alloc_exact and pages_alloc_zeroed, cumulative */
-        size_t large_blocks;     /* of those, not freed */
-        size_t large_pages;      /* that these have */
-        size_t moved_since_check; /* pages freed and handed out since the last look for due runs; also
-                                     read without the lock */
+        size_t purged_pages;      /* cumulative */
+        size_t large_handed_out;  /* blocks of pages_alloc_exact and _zeroed, cumulative */
+        size_t large_blocks;      /* large blocks that are not freed */
+        size_t large_pages;       /* pages of large_blocks */
+        size_t moved_since_check; /* pages freed and handed out since the last look for due runs;
+                                     also read without the lock */
         uint64_t purge_at;        /* ms; no run is due before; read without the lock */
-        uint64_t bins_used[RUN_KINDS][BIN_WORDS]; /* one bit a bin: it has runs */
-        struct page_list bins[BINS][RUN_KINDS];   /* last: those of long runs are seldom used */
+        uint64_t bins_used[RUN_KINDS][BIN_WORDS]; /* a bit is set if its bin has runs */
+        struct page_list bins[BINS][RUN_KINDS];   /* last: the lists of long runs are seldom used */
 };
-/* The first system_nodes() of them are there. */
+/* The first system_nodes() zones are in use. */
 extern KMEM_HIDDEN struct zone zones[NODES_MAX];
 
-/* What is known of 64 pages, a bit each. */
+/* Two facts about 64 pages, a bit each. */
 struct touched_word {
         uint64_t touched; /* handed out since it was last purged */
-        uint64_t begun;   /* of those, a block for one object began with it since */
+        uint64_t begun;   /* touched, and a block for a single object began with it since */
 };
 
 /* Where the heap ends so far, and the tables that all zones have in common. */
 struct frontier {
-        struct lock lock;     /* protects what changes here */
+        struct lock lock;     /* protects all fields that change */
         uint32_t pages;       /* made accessible, a multiple of CHUNK_PAGES; release */
-        uint32_t reserved;    /* pages there is address space for, same; may become less */
-        uint32_t large_limit; /* exact ranges leave the frontier below, same */
+        uint32_t reserved;    /* pages there is address space for; release; may become less */
+        uint32_t large_limit; /* exact ranges leave the frontier below it; release */
         uint32_t table_pages; /* pages the tables are accessible for */
         uint32_t refusals;    /* times that the system refused to make more accessible */
         /* Under the lock of the pages' zone. */
@@ -127,20 +128,23 @@ static inline struct zone *zone_of(uint32_t number)
  * frontier.lock is held too.
  */
 KMEM_HIDDEN bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
-/* The same, with more chunks if there are zones, so that they do not alternate all over the heap. */
+/*
+ * As frontier_grow_locked, but by more chunks if there are several zones, so that zones do not
+ * alternate all over the heap.
+ */
 KMEM_HIDDEN bool zone_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
 
 /* touched.c: ranges within one zone. */
 KMEM_HIDDEN size_t touched_count_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_set_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);
-/* The first one; there must be one. */
+/* The first touched page; there must be one. */
 KMEM_HIDDEN uint32_t touched_first_locked(uint32_t first, size_t count);
-/* A block for one object begins with this page, which is touched (RUN-4). */
+/* A block for a single object begins with this page, which is touched (RUN-4). */
 KMEM_HIDDEN void begun_set_locked(uint32_t number);
 /*
- * The first page, of those whose number @align divides as it does @first, that one began with; @first if
- * there is none.
+ * The first page that a block began with, in steps of @align pages from @first; @first if there is
+ * none.
  */
 KMEM_HIDDEN uint32_t begun_first_locked(uint32_t first, size_t count, size_t align);
 
@@ -159,31 +163,36 @@ static inline bool touched_bit(const struct touched_bits *bits, size_t index)
 }
 
 /*
- * runs.c: takes @count pages side by side, aligned to @align (a power of two), for which the frontier
- * is moved if it must, up to page @limit; and as many times that as the run has room for side by
- * side, *@blocks times at most, which becomes the number. The first page; 0 and no change if there
- * are none. @one_object: each block is for one (RUN-4).
+ * runs.c: takes @count pages side by side, aligned to @align (a power of two), for which the
+ * frontier is moved if it must, up to page @limit; and as many blocks of @count as the run has room
+ * for side by side, at most *@blocks, which becomes their number. Returns the first page; 0 and no
+ * change if there are none. @one_object: each block is for a single object (RUN-4).
  */
 KMEM_HIDDEN uint32_t range_find_locked(struct zone *zone, size_t count, size_t align,
                                        uint32_t limit, bool one_object, unsigned int *blocks);
 /*
- * Takes the free pages [first, end) right behind a block of the zone; false and no change if any
- * is used or another zone's.
+ * Takes the free pages [first, end) right behind a block of the zone; false and no change if a page
+ * is used or belongs to another zone.
  */
 KMEM_HIDDEN bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end);
-/* Adds any range of free pages of the zone to the runs; the one that has them now. */
+/* Adds any range of free pages of the zone to the runs; returns the run that has them now. */
 KMEM_HIDDEN struct page *range_add_locked(struct zone *zone, uint32_t first, size_t count,
                                           uint64_t time_freed);
-/* For purging: a run of at least @pages_min with touched pages that was free at @cutoff, or NULL. */
+/*
+ * For purging: a run of at least @pages_min with touched pages that was free at @cutoff, or NULL.
+ */
 KMEM_HIDDEN struct page *run_due_locked(const struct zone *zone, size_t pages_min, uint64_t cutoff);
-/* When the oldest run was freed that is purged unasked, UINT64_MAX if there is none. */
+/*
+ * The time at which the oldest run was freed, of the runs purged unasked; UINT64_MAX if there is
+ * none.
+ */
 KMEM_HIDDEN uint64_t run_oldest_locked(const struct zone *zone);
-/* As if the run had been freed at that time. */
+/* Treats the run as if it had been freed at that time. */
 KMEM_HIDDEN void run_postpone_locked(struct zone *zone, struct page *run, uint64_t time);
 /*
- * Cuts up to @most pages out of a run, in whole system pages from the first on that has touched pages
- * and does not lie before page @from; their first, and their number, or 0 if there is no such system
- * page.
+ * Cuts up to @most pages out of a run, in whole system pages. The first has touched pages and does
+ * not lie before page @from. Returns the first page, and the number, which is 0 if no system page
+ * qualifies.
  */
 KMEM_HIDDEN uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, uint32_t from,
                                             size_t most, size_t *count);
