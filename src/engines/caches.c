@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The table of all caches by index, and which indexes are in use (caches.h). */
 #include "engines/caches.h"
 
 struct lock cache_mutex;
 KMEM_SPARSE struct kmem_cache *caches_by_index[CACHES_MAX];
 
-/* A bit for each index that a cache, or the hidden pair of a closed one, has; under cache_mutex. */
+/*
+ * A bit for each index that a cache has, or the hidden pair of a closed cache; under cache_mutex.
+ */
 static uint64_t index_taken[CACHES_MAX / 64];
 
 uint32_t cache_index_take(void)

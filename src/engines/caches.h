@@ -12,14 +12,17 @@ enum { CLASS_BYTES_MAX = PAGE_SHIFT <= 14 ? 32768 : 2 << PAGE_SHIFT };
 
 /* The set of caches; outermost of all locks. */
 extern KMEM_HIDDEN struct lock cache_mutex;
-/* All caches by index; NULL where none is. Written under cache_mutex. */
+/* All caches by index; NULL for a free index. Written under cache_mutex. */
 extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
 
 /* Reserves a free index for a pair; 0 if all are taken. Under cache_mutex. */
 KMEM_HIDDEN uint32_t cache_index_take(void);
 KMEM_HIDDEN void cache_index_give(uint32_t index);
 
-/* The cache that an address of its slabs belongs to; NULL for large blocks and what is not ours. */
+/*
+ * The cache that an address of its slabs belongs to; NULL for large blocks and for addresses that
+ * are not ours.
+ */
 static inline struct kmem_cache *cache_of(const void *address)
 {
         return heap_contains(address)

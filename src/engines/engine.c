@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the back ends share.
+ * Parts that the back ends share: alignment, and reports on wrong frees and on objects left at a
+ * cache's end.
  */
 #include "engines/engine.h"
 

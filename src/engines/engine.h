@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The one interface between the per-CPU layer and the back ends, and the record of a cache.
+ * The interface between the per-CPU layer and the back ends, and the record of a cache.
  *
  * A back end keeps slabs. The per-CPU layer asks it for a sheaf's worth of objects at a time
- * and gives objects back the same way; neither side knows the other's structures.
+ * and gives objects back in like amounts; neither side knows the other's structures.
  */
 #ifndef KMEM_ENGINES_ENGINE_H
 #define KMEM_ENGINES_ENGINE_H
 
-/* In angle brackets, so that the simulator's is found where that comes first. */
+/* In angle brackets, so that the simulator's header is found where its folder comes first. */
 #include <machine/lock.h>
 
 #include "lang/list.h"
@@ -27,8 +27,8 @@ enum {
 #define FREE_POINTER_ANYWHERE UINT32_MAX
 
 /*
- * What a back end keeps for one slot and one cache (the kernel's per-CPU record, S1-03). The
- * lock is the slot cache lock; it replaces the kernel's local lock and is contended only when a
+ * The record that a back end keeps for each slot of a cache (the kernel's per-CPU record, S1-03).
+ * The lock is the slot cache lock; it replaces the kernel's local lock and is contended only when a
  * thread migrates in the middle of a slow path.
  */
 struct engine_slot {
@@ -42,10 +42,10 @@ struct engine_slot {
         uint64_t taken;    /* objects that left the back end through this slot, cumulative */
         uint64_t given;    /* objects that came back through it, cumulative */
         struct slub_counters *counters; /* slub: the slot's statistics; NULL: not counted */
-        struct registry_slot *figures;  /* taken and given for others to see, or NULL */
+        struct registry_slot *figures;  /* taken and given for other processes to see, or NULL */
 };
 
-/* Slabs of one cache on one NUMA node (S1-05). */
+/* A cache's slabs on a NUMA node (S1-05). */
 struct engine_node {
         struct lock list_lock;
         struct page_list partial;      /* NODE partial slabs, head first; under list_lock */
@@ -53,7 +53,8 @@ struct engine_node {
         uint64_t disabled;             /* slub: slabs that debugging took out; under list_lock */
         uint64_t slabs;                /* all slabs of the node; atomic adds */
         uint64_t objects;              /* capacity of all slabs; atomic adds */
-        struct registry_node *figures; /* slabs, objects and lists for others to see, or NULL */
+        struct registry_node *figures; /* slabs, objects and lists for other processes to see, or
+                                          NULL */
         uint64_t shrinks;    /* slub: list_lock acquisitions by shrink, by no slot (T20) */
         uint32_t purge_next; /* slub: partial slab that purging goes on with, page number, 0:
                                        none; under list_lock */
@@ -70,7 +71,7 @@ static inline void node_show_slabs(struct engine_node *node)
                 uint64_t slabs = load_relaxed(&node->slabs);
                 uint64_t objects = load_relaxed(&node->objects);
 
-                /* As registry_show, for two values with one fence. */
+                /* As registry_show, for two values with a single fence. */
                 store_relaxed(&figures->objects, objects);
                 __atomic_exchange_n(&figures->slabs, slabs, __ATOMIC_SEQ_CST);
                 registry_fence();
@@ -97,7 +98,7 @@ static inline void slot_count_taken(struct engine_slot *slot, uint64_t objects)
                 store_relaxed(&figures->taken, slot->taken);
 }
 
-/* The same without the lock. */
+/* As slot_count_taken, without the lock. */
 static inline void slot_count_taken_unlocked(struct engine_slot *slot, uint64_t objects)
 {
         struct registry_slot *figures;
@@ -121,11 +122,11 @@ static inline void slot_count_given(struct engine_slot *slot, uint64_t objects)
                 registry_show(&figures->given, &slot->given);
 }
 
-/* How far reclaim has come with a cache that nobody uses (heap/reclaim.c); under cache_mutex. */
+/* How far reclaim has come with a cache that no thread uses (heap/reclaim.c); under cache_mutex. */
 enum quiet_stage { QUIET_NEW, QUIET_SHRUNK, QUIET_PURGED };
 struct cache_quiet {
-        uint64_t activity; /* percpu_activity when it changed last */
-        uint64_t since_ms; /* when that was seen */
+        uint64_t activity; /* percpu_activity at its last change */
+        uint64_t since_ms; /* time at which that was seen */
         enum quiet_stage stage;
         unsigned int node; /* QUIET_SHRUNK: the node that is being purged */
 };
@@ -136,24 +137,23 @@ struct slub_counters;
 
 struct kmem_cache {
         uint32_t pair_offset;  /* index << PAIR_SHIFT; the page map's value */
-        uint32_t sheaf_offset; /* the pair with the sheaves: pair_offset, or if the cache is
-                                      closed one that only slow paths know; relaxed */
-        uint32_t object_size;  /* what the user asked for; grows with aliases */
-        uint32_t
-                usable_bytes; /* of each object, as malloc_usable_size has it; 0: the engine, debugging
-                                      or marks (percpu/handed.h) know more of it. Beside what finds
-                                      the cache */
+        uint32_t sheaf_offset; /* the pair with the sheaves: pair_offset, or in a closed cache the
+                                  pair that only slow paths know; relaxed */
+        uint32_t object_size;  /* bytes that the user asked for; grows with aliases */
+        uint32_t usable_bytes; /* of each object, as malloc_usable_size returns it; 0: ask the
+                                 engine, debugging or marks (percpu/handed.h). Lies beside
+                                 pair_offset, which finds the cache */
         const struct engine *engine;
         uint32_t size; /* stride: object size with alignment (S4-08) */
         uint32_t align;
         uint32_t flags;            /* SLAB_* */
         uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
                                       time, relaxed; a sheaf keeps the capacity it was made with */
-        uint32_t sheaf_room;       /* every sheaf's memory holds as many: the most that the capacity
-                                      may become; 0 with CACHING_ARRAY, where each array's memory
-                                      holds what its own capacity says */
+        uint32_t sheaf_room;       /* objects that each sheaf's memory has room for, which is the
+                                      most that the capacity may become; 0 with CACHING_ARRAY, where
+                                      each array has room for its own capacity */
         uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
-        uint32_t start_step;       /* bytes that two objects' starts are at least apart */
+        uint32_t start_step;       /* least distance of the starts of two objects, bytes */
         uint32_t start_reciprocal; /* to divide an offset in a page by start_step */
         void (*ctor)(void *object);
         uint32_t useroffset;
@@ -173,14 +173,14 @@ struct kmem_cache {
         bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;  /* slabs on them are frozen */
-        uint32_t cpu_partial; /* objects, as the user sees it (S2-11) */
+        uint32_t cpu_partial; /* limit in objects, as the user sets it (S2-11) */
         uint32_t cpu_partial_slabs;
         uint32_t counters_bytes; /* of a slot's statistics; 0: not counted */
         size_t min_partial;      /* empty slabs kept while fewer partial slabs exist (S1-35) */
         uint32_t inuse;          /* end of an object and of its right red zone (S4-04) */
         uint32_t red_left_pad;   /* bytes in front of each object (S4-07) */
-        uint32_t free_pointer;   /* debug caches: its offset in an object (S4-05); until setup
-                                      what the creator asks for, or FREE_POINTER_ANYWHERE */
+        uint32_t free_pointer;   /* debug caches: its offset in an object (S4-05); until setup the
+                                    offset that the creator asks for, or FREE_POINTER_ANYWHERE */
         uint64_t debug_errors;   /* reports and repairs so far (S10.5) */
 
         /* slab (S6-04); objects, order and reciprocal serve it too */
@@ -189,22 +189,24 @@ struct kmem_cache {
                                       cache_mutex */
 
         uint32_t remote_node_defrag_ratio; /* in tenths of a percent (S12-07); relaxed */
-        uint64_t defrag_random;            /* state of what decides by it; relaxed */
+        uint64_t defrag_random;            /* state of the random numbers that decide by it;
+                                              relaxed */
 
-        /* What attributes keep for parts that do not exist yet; under cache_mutex. */
+        /* Attributes that are kept for parts that do not exist yet; under cache_mutex. */
         bool failslab;    /* its requests fail by option failslab; relaxed */
         bool skip_kfence; /* its objects are no samples of the profile; relaxed */
 
-        void *engine_data; /* whatever else the back end keeps, NULL at first */
-        struct barn *barn; /* one for each node */
+        void *engine_data; /* the back end's own record, NULL at first */
+        struct barn *barn; /* an array: a barn for each node */
         struct cache_quiet quiet;
-        uint64_t birth;                 /* counts caches made; newer ones have greater ones */
+        uint64_t birth;                 /* the count of caches made so far; a newer cache has a
+                                           greater number */
         uint32_t references;            /* 1 + aliases; under cache_mutex */
-        struct registry_cache *figures; /* for others to see, or NULL */
+        struct registry_cache *figures; /* for other processes to see, or NULL */
         struct list list;               /* all caches, newest first; under cache_mutex */
         char name[CACHE_NAME_BYTES];
 
-        /* Last: of a record that was allocated only the first system_nodes() are there. */
+        /* Last, because a record that is allocated has room for the first system_nodes() only. */
         struct engine_node node[NODES_MAX];
 };
 
@@ -225,32 +227,36 @@ static inline uint32_t cache_index(const struct kmem_cache *cache)
 }
 
 /*
- * A closed cache's own pair is cold for good in every slot, so that each of its operations takes
- * a slow path, where something is done about the object before it goes to a sheaf or after it
- * left one. Caches are closed when they are made or later, never opened.
+ * A closed cache's own pair is cold for good in every slot. So each of its operations takes a slow
+ * path, which can handle an object before it goes to a sheaf or after it has left it. Caches are
+ * closed when they are made or later, never opened.
  */
 static inline bool cache_is_closed(const struct kmem_cache *cache)
 {
         return load_relaxed(&cache->sheaf_offset) != cache->pair_offset;
 }
 
-/* Slabs of one cache on one node. */
+/* A cache's slabs on a node. */
 struct engine_node_report {
         uint64_t slabs;
         uint64_t objects;       /* capacity of all slabs */
         uint64_t partial_slabs; /* on the node partial list */
-        uint64_t partial_inuse; /* objects in use in those */
-        uint64_t listed_free;   /* free objects in slabs on lists of the node; those in CPU slabs
-                                      and on CPU partial lists are none of them */
-        uint64_t cpu_slabs;     /* CPU slabs, and CPU partial slabs of slots that have one */
+        uint64_t partial_inuse; /* objects in use in partial_slabs */
+        uint64_t listed_free;   /* free objects in slabs on lists of the node, but not in CPU slabs
+                                   and on CPU partial lists */
+        uint64_t cpu_slabs;     /* CPU slabs, and the CPU partial slabs of slots that have a CPU
+                                   slab */
 };
 
-/* Figures of one cache; exact at rest, never torn while running. */
+/* Figures of a cache; exact at rest, never torn while running. */
 struct engine_report {
         struct engine_node_report node[NODES_MAX];
         uint64_t taken; /* objects handed to the per-CPU layer, cumulative */
-        uint64_t given; /* objects it gave back, cumulative */
-        /* Only where objects of one cache differ in size; else they are objects times stride. */
+        uint64_t given; /* objects that the per-CPU layer gave back, cumulative */
+        /*
+         * Bytes are counted only if a cache's objects differ in size; else they are objects times
+         * stride.
+         */
         bool has_bytes;
         uint64_t bytes_inuse;
         uint64_t bytes_free;
@@ -279,64 +285,67 @@ static inline struct engine_node_report engine_report_total(const struct engine_
         return total;
 }
 
-/* What a slot keeps in front of a back end. */
+/* The objects that a slot keeps in front of a back end. */
 enum engine_caching {
         CACHING_SHEAVES, /* two sheaves, a stock and a barn */
-        CACHING_ARRAY,   /* one array, refilled and flushed in part (S6-01) */
+        CACHING_ARRAY,   /* a single array, refilled and flushed in part (S6-01) */
         CACHING_NONE,    /* nothing: every call goes to the back end */
 };
 
-/* Those that users choose from, in the order of option engine's values. */
+/* The engines that users choose from, in the order of option engine's values. */
 enum engine_number { ENGINE_SLUB, ENGINE_SLOB, ENGINE_SLAB };
 
 /*
  * Operations of a back end. @slot belongs to the cache; NULL is not allowed. All may take and
- * drop the slot cache lock and the locks below it; none may be called with one of those held.
+ * drop the slot cache lock and the locks below it; none may be called with one of these locks held.
  */
 struct engine {
         const char *name;
         const char *title; /* the name as the kernel's messages have it */
-        /* What users know it as, and what merging goes by: debug caches are caches of slub. */
+        /*
+         * The engine as users know it, and as merging compares it: debug caches are caches of slub.
+         */
         enum engine_number number;
         enum engine_caching caching;
         /* Samples of a heap profile may be handed out in place of its objects (percpu/marks.h). */
         bool samples;
-        /* A slab that ends may be reported on, for which the reclaim thread is not fit. */
+        /* The end of a slab may write a report, and the reclaim thread cannot do that. */
         bool checks_at_end;
         /*
          * NULL if each cache has pages of its own. Else the caches of the back end share their
-         * pages: this record stands in the page map for all of them, and given to `give` it
-         * means that the caller does not know the cache. Such caches have CACHING_NONE.
+         * pages: this record stands in the page map for all of them, and as an argument of `give`
+         * it means that the caller does not know the cache. Caches that share pages have
+         * CACHING_NONE.
          */
         struct kmem_cache *shared;
         /*
          * Computes layout and defaults from object_size, align and flags; with CACHING_ARRAY also
-         * sheaf_capacity. It may leave the cache to another back end, which is the cache's engine
-         * then. Returns 0 or an errno.
+         * sheaf_capacity. It may hand the cache to another back end, which becomes the cache's
+         * engine. Returns 0 or an errno.
          */
         int (*setup)(struct kmem_cache *cache);
         /*
-         * Hands out up to @count objects; returns how many, 0 only without memory. They fill
-         * the front of @objects so that a sheaf, popped from its end, hands them out in the back
-         * end's order.
+         * Hands out up to @count objects; returns how many, 0 only without memory. The objects fill
+         * the front of @objects in an order in which a sheaf, popped from its end, hands them out
+         * in the back end's order.
          */
         unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                              unsigned int count);
         /*
-         * Whether take would make a slab for so many objects: a hint, since others may take and free
-         * meanwhile. CACHING_SHEAVES only.
+         * Whether take would make a slab for so many objects: a hint, since other threads may take
+         * and free meanwhile. CACHING_SHEAVES only.
          */
         bool (*would_grow)(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count);
         /*
-         * One object of a slab of node @node, which is below system_nodes(); NULL without memory
-         * there. A back end that knows no nodes has neither of these two.
+         * An object of a slab of node @node, which is below system_nodes(); NULL without memory
+         * there. A back end that knows no nodes has neither take_on_node nor node_of.
          */
         void *(*take_on_node)(struct kmem_cache *cache, struct engine_slot *slot, int node);
         /* The node of an object that the caller holds. */
         int (*node_of)(const struct kmem_cache *cache, const void *object);
         /*
-         * Takes objects back. Wrong ones are reported and left out. With finds_foreign, objects of
-         * other caches may be among them: the function moves them to the end of @objects and
+         * Takes objects back. A wrong object is reported and left out. With finds_foreign, objects
+         * of other caches may be among them: the function moves these to the end of @objects and
          * returns their number; else it returns 0. The rest of @objects is clobbered.
          */
         unsigned int (*give)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
@@ -348,76 +357,88 @@ struct engine {
          * power of two up to a page, or 0 for the back end's own rule for kmalloc.
          */
         void *(*alloc_bytes)(struct kmem_cache *cache, size_t size, size_t align, bool zero);
-        /* With it: usable bytes of what such a request gets; from a page on it is a large block. */
+        /*
+         * With alloc_bytes: usable bytes of the block that a request of @size gets; from a page on
+         * it is a large block.
+         */
         size_t (*usable_bytes)(size_t size, size_t align);
-        /* With it: usable bytes of the block that starts at the address, 0 if none does. */
+        /*
+         * With alloc_bytes: usable bytes of the block that starts at the address, 0 if none does.
+         */
         size_t (*block_bytes)(const void *address);
-        /* With it: takes such a block back, and returns NULL or what is wrong with the address. */
+        /* With alloc_bytes: takes a block back, and returns NULL, or the reason why it cannot. */
         const char *(*free_bytes)(void *block);
         /*
          * CACHING_ARRAY only. flush_count: how many objects leave an array of @size objects, which
-         * is full, to make room for @wanted others: so many flushes as are needed, but no further
-         * one when all the array has will leave. It may be more than the array has.
-         * flush: takes these back; unlike give, it may keep them in a shared array. reap: what
-         * is due at times on the caller's node (S6-60). take, give and flush of such an engine
-         * leave the slot cache lock alone, so they may be called with it held, except take of a
-         * cache with a constructor.
+         * is full, to make room for @wanted others: as many flushes as needed, but no further flush
+         * when all of the array will leave. The number may be more than the array has. flush: takes
+         * these objects back; unlike give, it may keep them in a shared array. reap: the work that
+         * is due at times on the caller's node (S6-60). take, give and flush of an engine with
+         * arrays leave the slot cache lock alone, so they may be called with it held, except take
+         * of a cache with a constructor.
          */
         unsigned int (*flush_count)(struct kmem_cache *cache, unsigned int size,
                                     unsigned int wanted);
         void (*flush)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                       unsigned int count);
         void (*reap)(struct kmem_cache *cache, uint64_t now_ms);
-        /* Calls a function on locks of the cache besides those declared here; may be NULL. */
+        /* Calls a function on locks of the cache beside the locks declared here; may be NULL. */
         void (*each_lock)(struct kmem_cache *cache, void (*act)(struct lock *));
-        /* Puts what the slot holds (CPU slab, CPU partial list) on the node lists. */
+        /* Puts the slabs that the slot holds (CPU slab, CPU partial list) on the node lists. */
         void (*flush_slot)(struct kmem_cache *cache, struct engine_slot *slot);
         /* Frees empty slabs and sorts the node lists; returns true if slabs remain. */
         bool (*shrink)(struct kmem_cache *cache);
         /*
-         * Goes on giving back free pages inside slabs of one node that also hold objects: of up to
-         * @slabs slabs. Adds to @bytes; true when it has come to the end. NULL: it has none.
+         * Goes on giving back free pages inside slabs of a node that also hold objects, for up to
+         * @slabs slabs. Adds to @bytes; true when it has come to the end. NULL: the engine has no
+         * purge.
          */
         bool (*purge)(struct kmem_cache *cache, unsigned int node, unsigned int slabs,
                       size_t *bytes);
         /*
-         * Last call for a cache: frees empty slabs and what setup made, and reports what is left;
-         * true if slabs remain, and then everything stays for frees that may still come.
+         * Last call for a cache: frees empty slabs and all that setup made, and reports objects
+         * that are left; true if slabs remain, and then everything stays for frees that may still
+         * come.
          */
         bool (*teardown)(struct kmem_cache *cache);
         /* Adds the cache's node figures to @report. */
         void (*report)(struct kmem_cache *cache, struct engine_report *report);
-        /* Adds one slot's figures. */
+        /* Adds a slot's figures. */
         void (*report_slot)(struct kmem_cache *cache, struct engine_slot *slot,
                             struct engine_report *report);
         /* Whether @address is the start of an object of this cache. */
         bool (*is_object)(const struct kmem_cache *cache, const void *address);
         /*
-         * Only where objects are checked, else NULL. The size that was asked for of an object, if it
-         * is kept, else object_size; and whoever holds an object tells a size, keeping its first bytes.
+         * Only where objects are checked, else NULL. request: the size that was asked for of an
+         * object, if it is kept, else object_size. set_request: the holder of an object tells a new
+         * size; the first bytes stay.
          */
         uint32_t (*request)(const struct kmem_cache *cache, const void *object);
         void (*set_request)(struct kmem_cache *cache, void *object, size_t bytes);
-        /* With it: says, if that is known, who took an object that is freed to another cache (S8-42). */
+        /*
+         * With request: reports, if it is known, the caller that took an object which is freed to
+         * another cache (S8-42).
+         */
         void (*report_stranger)(struct kmem_cache *cache, void *object);
-        /* With it: checks all slabs that are on lists (S10-30); returns their number. */
+        /* With request: checks all slabs that are on lists (S10-30); returns their number. */
         uint64_t (*validate)(struct kmem_cache *cache);
-        /* With it: reports and repairs so far (10.5). */
+        /* With request: reports and repairs so far (10.5). */
         uint64_t (*errors)(const struct kmem_cache *cache);
         /*
-         * With it: who took the objects in use, or with @of_free who gave them back before (S9-01),
-         * of a cache with SLAB_STORE_USER. The text has marks where names of functions belong
-         * (machine/stack.h); as much as fits into @bytes once they are named. Returns its length.
+         * With request: the callers that took the objects in use, or with @of_free that gave them
+         * back before (S9-01), of a cache with SLAB_STORE_USER. The text has marks in the places of
+         * function names (machine/stack.h); it is as much as fits into @bytes once they are named.
+         * Returns its length.
          */
         size_t (*traces)(struct kmem_cache *cache, bool of_free, char *text, size_t bytes);
 };
 
 extern KMEM_HIDDEN const struct engine slub_engine;
-/* Of caches of slub with any of F, Z, P, U, T (S10-01). */
+/* The back end of slub's caches with any of F, Z, P, U, T (S10-01). */
 extern KMEM_HIDDEN const struct engine debug_engine;
 extern KMEM_HIDDEN const struct engine slob_engine;
 
-/* The one lock of the slob back end (S7-03), here for fork. */
+/* The only lock of the slob back end (S7-03), here for fork. */
 extern KMEM_HIDDEN struct lock slob_lock;
 extern KMEM_HIDDEN const struct engine slab_engine;
 
@@ -432,9 +453,12 @@ static inline const struct engine *engine_by_number(uint64_t number)
         return engines[number];
 }
 
-/* engines/engine.c: what back ends share */
+/* engines/engine.c: parts that back ends share */
 
-/* Alignment of a cache's objects: what was asked for, HWCACHE_ALIGN and the word (S4-20). */
+/*
+ * Alignment of a cache's objects: the largest of the wanted alignment, HWCACHE_ALIGN's and the
+ * word's (S4-20).
+ */
 KMEM_HIDDEN uint32_t engine_align(const struct kmem_cache *cache);
 /* Reports an object that cannot be given back, as option bad_free says. */
 KMEM_HIDDEN void engine_bad_free(const struct kmem_cache *cache, const void *object,

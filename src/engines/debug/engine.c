@@ -50,7 +50,7 @@ static bool debug_teardown(struct kmem_cache *cache)
         return true;
 }
 
-/* There is nothing in it (S10-01). */
+/* A slot keeps nothing of a debug cache (S10-01). */
 static void debug_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
 {
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * From option debug to the flags of a cache. As with slab_debug, what is given for a cache by name
- * stands in place of what is given for all, and flags that the program itself gives stay (S9-21).
+ * From option debug to the flags of a cache. As with slab_debug, letters given for a cache by name
+ * replace the letters given for all caches, and flags that the program itself gives stay (S9-21).
  */
 #include "engines/debug/debug.h"
 

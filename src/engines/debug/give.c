@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One object at a time comes back to its slab, under list_lock (S1-34). What cannot be given back is
- * left out: with flag F that is a report, and the program goes on (S10-21); without it, what
- * option bad_free says, as for every cache.
+ * Objects come back to their slabs, each by itself under list_lock (S1-34). An object that cannot
+ * be given back is left out. With flag F that is reported, and the program goes on (S10-21);
+ * without it option bad_free decides, as for every cache.
  */
 #include "engines/debug/object.h"
 
 #include "page/deferred.h"
 
 /*
- * Whether the slab of an address is there. It may have ended since the address was looked up, if
- * nobody holds an object of it: then it is off the lists, though not full (DEBUG-2), or its pages
- * are another's, of whatever node.
+ * Whether the slab of an address is still there. A slab without an object in use may have ended
+ * since the address was looked up: then it is off the lists, though not full (DEBUG-2), or its
+ * pages belong to another owner, of any node.
  */
 static bool slab_is_there_locked(struct kmem_cache *cache, const struct engine_node *node,
                                  const struct page *slab, const void *object)
@@ -21,7 +21,7 @@ static bool slab_is_there_locked(struct kmem_cache *cache, const struct engine_n
                (slab->node_partial || state_read(slab).head == INDEX_END);
 }
 
-/* What is wrong with an address in a slab, or NULL. */
+/* The reason why an address in a slab cannot be given back, or NULL. */
 static const char *wrong_address_locked(const struct kmem_cache *cache, const struct page *slab,
                                         const void *object, uint32_t *index)
 {
@@ -34,14 +34,14 @@ static const char *wrong_address_locked(const struct kmem_cache *cache, const st
 }
 
 /*
- * Flag F. False if the object is not to be freed, which has been reported then (S10-21). @slab: NULL
- * if the address is in none.
+ * The checks of flag F. False if the object is not to be freed: then the error has been reported
+ * (S10-21). @slab: NULL if the address is in no slab.
  */
 static bool check_free(struct debug_report *report, struct page *slab, void *object, uint32_t index,
                        const char *wrong)
 {
         if (slab && state_read(slab).frozen)
-                return false; /* was said when it was DISABLED */
+                return false; /* reported when the slab was DISABLED */
         if (slab) {
                 slab_check(report, slab);
                 slab_check_list(report, slab);
@@ -57,7 +57,7 @@ static bool check_free(struct debug_report *report, struct page *slab, void *obj
         return false;
 }
 
-/* Makes the object the first free one; returns whether the slab, now empty, is to end. */
+/* Puts the object at the head of the free list; returns whether the slab, now empty, is to end. */
 static bool free_locked(struct debug_report *report, struct engine_slot *slot, struct page *slab,
                         void *object, uint32_t index)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The layout of an object of a debug cache, and of its room: the offsets of object.h. */
 #include "engines/debug/object.h"
 
 #include "base/options.h"
@@ -11,7 +12,7 @@
  */
 static bool needs_free_pointer_outside(const struct kmem_cache *cache)
 {
-        /* One that a program chose may reach beyond the object, into the red zone. */
+        /* A place that the program chose may reach beyond the object, into the red zone. */
         uint32_t place = cache->free_pointer == FREE_POINTER_ANYWHERE ? 0 : cache->free_pointer;
 
         return (has_flag(cache, SLAB_TYPESAFE_BY_RCU) &&
@@ -43,7 +44,7 @@ static uint32_t lay_out(struct kmem_cache *cache)
         return (uint32_t)round_up(size, cache->align);
 }
 
-/* Letter O, given for any cache: nobody gets larger slabs for what debugging stores (S9-23). */
+/* Letter O, given for any cache: no cache gets larger slabs for the data of debugging (S9-23). */
 static bool must_give_up(const struct kmem_cache *cache, uint32_t size)
 {
         return options_given(OPTION_DEBUG) & DEBUG_KEEP_ORDER &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One object: its red zones and its poison, and whether they are still what they were.
+ * An object's red zones and poison: writes them, and checks that they are unchanged.
  */
 #include "engines/debug/object.h"
 
@@ -67,7 +67,7 @@ bool bytes_check(struct debug_report *report, struct page *slab, void *object, c
         return false;
 }
 
-/* What is checked of one object, and whether all of it was right so far. */
+/* The check of an object: its values, and whether all was right so far. */
 struct check {
         struct debug_report *report;
         struct page *slab;
@@ -113,7 +113,7 @@ static void check_poison(struct check *check, bool active)
                     POISON_INUSE);
 }
 
-/* In an object that is in use the program's own data lie where an inner one was. */
+/* In an object in use, the program's own data lie in the place of an inner free pointer. */
 static void check_free_pointer(struct check *check, bool active)
 {
         const struct kmem_cache *cache = check->report->cache;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What lies around an object of a debug cache, from the start of its room on (S4-09):
+ * The parts of an object's room in a debug cache, in their order (S4-09):
  *
  *   left red zone     red_left_pad bytes; flag Z only
  *   object            object_size bytes; pointers to it point here
  *   right red zone    up to inuse; without flag Z filler
  *   free pointer      a word, unless it lies in the object
- *   tracks            who took and who gave back the object; flag U only
+ *   tracks            the caller that took and the caller that gave back the object; flag U only
  *   request           a word: the size asked for; kmalloc caches with flag U only
  *   padding           up to the next room
  */
@@ -29,9 +29,9 @@ enum {
 /* S4-10. A write far beyond the object may have changed it: then depot_has() denies the stack. */
 struct track {
         uintptr_t address;         /* of the caller, 0: not known */
-        const struct stack *stack; /* all callers, or NULL */
+        const struct stack *stack; /* the whole call stack, or NULL */
         int32_t cpu;
-        int32_t pid; /* thread, as the kernel numbers them; 0: nobody yet */
+        int32_t pid; /* thread, as the kernel numbers them; 0: no call yet */
         uint64_t when_ms;
 };
 _Static_assert(sizeof(struct track) == 32, "the kernel's, so that strides are the kernel's");
@@ -112,13 +112,15 @@ static inline bool free_index(const struct kmem_cache *cache, const struct page 
         return *index != INDEX_END && is_marked_free(slab, objects, *index);
 }
 
-/* The state of a slab whose list_lock is held, or that is nobody else's. */
+/* The state of a slab whose list_lock is held, or that no other thread knows. */
 static inline struct slab_state state_read(const struct page *slab)
 {
         return state_unpack(load_relaxed(&slab->state));
 }
 
-/* Others read the word without the lock only for the number of objects, which never changes. */
+/*
+ * Other threads read the word without the lock only for the number of objects, which never changes.
+ */
 static inline void state_write(struct page *slab, struct slab_state state)
 {
         state.tag++;
@@ -137,11 +139,11 @@ static inline void *first_free(const struct kmem_cache *cache, const struct page
 
 /* Red zones and poison of an object that is taken or given back (S10-03). */
 KMEM_HIDDEN void object_init(const struct kmem_cache *cache, void *object, bool active);
-/* Flag U: notes who takes the object or gives it back. */
+/* Flag U: notes the caller that takes the object or gives it back. */
 KMEM_HIDDEN void track_set(const struct debug_report *report, void *object, enum track_item item);
 /*
- * Checks an object as one that is in use or free (S10.2), in full; reports and restores what is
- * wrong. False if anything was.
+ * Checks all of an object as in use or as free (S10.2); reports and restores each wrong byte. False
+ * if a byte was wrong.
  */
 KMEM_HIDDEN bool object_check(struct debug_report *report, struct page *slab, void *object,
                               bool active);
@@ -154,11 +156,14 @@ KMEM_HIDDEN bool bytes_check(struct debug_report *report, struct page *slab, voi
 
 /* slab.c */
 
-/* A new slab with its objects and free list, which nobody else knows or counts; NULL without memory. */
+/*
+ * A new slab with its objects and free list, which no other thread knows and no count has; NULL
+ * without memory.
+ */
 KMEM_HIDDEN struct page *slab_make_new(struct kmem_cache *cache, int node);
 /*
- * Ends empty slabs, linked through next, that are not counted any more. With flag F their objects are
- * checked a last time (S1-59).
+ * Ends empty slabs, linked through next, that are not counted any more. With flag F their objects
+ * are checked a last time (S1-59).
  */
 KMEM_HIDDEN void slabs_check_and_end(struct kmem_cache *cache, uint32_t chain);
 /* Whether a slab may be worked on: not DISABLED. Its tail is checked and restored. */
@@ -168,7 +173,7 @@ KMEM_HIDDEN void slab_check_list(struct debug_report *report, struct page *slab)
 
 /* lists.c: all under list_lock */
 
-/* Puts a slab that is on no list on the one that its state asks for, if any. */
+/* Puts a slab that is on no list on the list that its state asks for, if any. */
 KMEM_HIDDEN void slab_link_locked(struct kmem_cache *cache, struct page *slab, bool tail);
 KMEM_HIDDEN void slab_unlink_locked(struct kmem_cache *cache, struct page *slab);
 

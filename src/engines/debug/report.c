@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Reports of debug caches in the kernel's format: gathers a call's text, then finds the names of
+ * functions and writes it (report.h).
+ */
 #define _GNU_SOURCE
 #include "engines/debug/report.h"
 
@@ -15,7 +19,7 @@
 
 enum { DUMP_BYTES = 16 };
 
-/* After the first error nothing of the heap can be trusted; as the kernel says of itself. */
+/* As the kernel says of itself after an error: from then on nothing in the heap can be trusted. */
 static uint32_t tainted;
 
 static void capture(struct debug_caller *caller)
@@ -44,7 +48,7 @@ void report_begin(struct debug_report *report, struct kmem_cache *cache)
         report->failed = false;
 }
 
-/* Gives the text twice the room; false if it must do with what it has. */
+/* Gives the text twice the room; false if the text must do with its present room. */
 static bool grow(struct debug_report *report)
 {
         char *before = report->text.start;
@@ -60,7 +64,7 @@ static bool grow(struct debug_report *report)
         return true;
 }
 
-/* What had no room is added again where the text went. */
+/* A part that had no room is added again where the text went. */
 static void add_list(struct debug_report *report, const char *format, va_list arguments)
 {
         bool cut = report->text.full;
@@ -282,7 +286,7 @@ void report_trace(struct debug_report *report, struct page *slab, void *object, 
                                  min_of((size_t)report->cache->object_size, PAGE_SIZE));
 }
 
-/* Who made the call that found all this (item 7). */
+/* The caller of the operation that found the errors (item 7). */
 static void add_caller(struct debug_report *report)
 {
         char name[SYSTEM_NAME_BYTES];
@@ -300,7 +304,10 @@ static void add_caller(struct debug_report *report)
         report_add(report, "\n");
 }
 
-/* Without memory for the names, or who to ask, the addresses are written, each behind a dot. */
+/*
+ * Without memory for the names, or without a source of names, the addresses are written, each
+ * behind a dot.
+ */
 static void write_marked(struct debug_report *report)
 {
         for (size_t i = 0; i < report->text.used; i++)
@@ -322,7 +329,7 @@ static void write_report(struct debug_report *report)
         metadata_free(named, bytes);
 }
 
-/* Behind a report whose end is missing. */
+/* Written behind a report that was cut. */
 static void write_why_cut(const struct debug_report *report)
 {
         const char *why = report->text.room < REPORT_MOST_BYTES

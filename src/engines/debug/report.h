@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reports in the kernel's format (10.3): gathered under list_lock, written after it by one write(2).
- * One of them serves one call, with however many errors that finds.
+ * Reports in the kernel's format (10.3): gathered under list_lock, written after it by one
+ * write(2). A report serves a single call, however many errors the call finds.
  */
 #ifndef KMEM_ENGINES_DEBUG_REPORT_H
 #define KMEM_ENGINES_DEBUG_REPORT_H
@@ -10,7 +10,7 @@
 #include "engines/engine.h"
 #include "lang/text.h"
 
-/* Who called. */
+/* The caller of an operation. */
 struct debug_caller {
         uintptr_t address; /* 0: not known */
         const struct stack *stack;
@@ -27,13 +27,14 @@ struct debug_report {
 };
 
 /*
- * Whose stack a call notes or prints; nobody's if the cache does neither. Walked once for all objects of
- * the call, since that takes longer than all else. No lock may be held.
+ * The caller with the stack that the call notes or prints; empty if the cache does neither. The
+ * stack is walked once for all objects of the call, since that takes longer than all else. No lock
+ * may be held.
  */
 KMEM_HIDDEN struct debug_caller report_caller(const struct kmem_cache *cache);
 /* The caller is not known; it is looked for when errors are written. */
 KMEM_HIDDEN void report_begin(struct debug_report *report, struct kmem_cache *cache);
-/* Writes what has been gathered, and ends the process after errors if option debug_abort says so. */
+/* Writes the gathered text, and ends the process after errors if option debug_abort says so. */
 KMEM_HIDDEN void report_send(struct debug_report *report);
 
 /* Text as it is. */
@@ -46,20 +47,20 @@ KMEM_HIDDEN void report_add_symbol(struct debug_report *report, uintptr_t addres
 KMEM_HIDDEN void report_add_bytes(struct debug_report *report, const char *what,
                                   const uint8_t *start, size_t bytes);
 
-/* One error more, for the cache's count. */
+/* Adds an error to the cache's count. */
 KMEM_HIDDEN void report_count(struct debug_report *report);
-/* An error of an object, or with NULL of its slab: everything there is to know about it. */
+/* An error of an object, or with NULL of its slab, with all that is known about it. */
 KMEM_HIDDEN void report_error(struct debug_report *report, struct page *slab, void *object,
                               const char *format, ...) KMEM_PRINTF(4, 5);
-/* The same, not counted: the count was another line's. */
+/* As report_error, but not counted: an earlier line was. */
 KMEM_HIDDEN void report_show(struct debug_report *report, struct page *slab, void *object,
                              const char *reason);
 /* A repair; counts as an error of its own. */
 KMEM_HIDDEN void report_fix(struct debug_report *report, const char *format, ...) KMEM_PRINTF(2, 3);
-/* Flag T: the line of a call that was done. */
+/* Flag T: the line of a call that has succeeded. */
 KMEM_HIDDEN void report_trace(struct debug_report *report, struct page *slab, void *object,
                               bool alloc);
-/* Flag U: who took and gave back the object. */
+/* Flag U: the callers that took and gave back the object. */
 KMEM_HIDDEN void report_add_tracks(struct debug_report *report, void *object);
 
 /* Operations of the engine. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The size that the program asked for, of an object of a kmalloc cache with flag U. */
 #include "engines/debug/object.h"
 
 #include <string.h>
@@ -8,7 +9,9 @@ bool debug_has_request(const struct kmem_cache *cache)
         return has_flag(cache, SLAB_STORE_USER) && has_flag(cache, SLAB_KMALLOC);
 }
 
-/* A write far beyond the object may have changed the word: nothing above the object's size counts. */
+/*
+ * A write far beyond the object may have changed the word: nothing above the object's size counts.
+ */
 uint32_t debug_request(const struct kmem_cache *cache, const void *object)
 {
         uint64_t request = cache->object_size;
@@ -19,10 +22,10 @@ uint32_t debug_request(const struct kmem_cache *cache, const void *object)
 }
 
 /*
- * Against debug_validate on another thread. A smaller request: the red zone is there before it is
- * told of (release, with the acquire in debug_request). A larger one is told under list_lock, so
- * that nobody is looking at bytes which the caller may write from now on. These are zero, which is what
- * krealloc promises of memory that was always asked for with __GFP_ZERO (S8-26).
+ * Against debug_validate on another thread. For a smaller request the red zone is written before
+ * the request (release, pairs with the acquire in debug_request). A larger request is written under
+ * list_lock, so that no check looks at bytes which the caller may write from now on. These bytes
+ * are zero, as krealloc promises for memory that was always asked for with __GFP_ZERO (S8-26).
  */
 void debug_set_request(struct kmem_cache *cache, void *object, size_t bytes)
 {

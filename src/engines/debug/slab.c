@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A slab of a debug cache: how it begins, its list of free objects, how it ends.
+ * A slab of a debug cache: its begin, its list of free objects, its end.
  */
 #include "engines/debug/object.h"
 
 #include <string.h>
 
-/* Constructors last: a red zone or poison would change what they write. */
+/* Constructors last: a red zone or poison would overwrite their values. */
 static void setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t objects)
 {
         struct slab_state state = state_read(slab);
 
         state.head = 0;
         state_write(slab, state);
-        /* What nothing else is written to stays so: padding, filler, the tail (S4-11). */
+        /*
+         * Padding, filler and the tail keep this value, because nothing else writes to them
+         * (S4-11).
+         */
         if (has_flag(cache, SLAB_POISON))
                 memset(page_address(slab), POISON_INUSE, order_bytes(slab->order));
         for (uint32_t index = 0; index < objects; index++) {
@@ -94,7 +97,10 @@ void slab_check_list(struct debug_report *report, struct page *slab)
                 listed++;
                 if (valid && (index == INDEX_END || listed < state.objects))
                         continue;
-                /* What it led to is lost; two objects may also lead to one. */
+                /*
+                 * The objects behind the pointer are lost; two pointers may also name an object
+                 * twice.
+                 */
                 report_error(report, slab, object, "Freechain corrupt");
                 *place = NULL;
                 break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One object at a time leaves a slab of the node's partial list, or a new one, under list_lock
- * (S1-22). Against: others that take from and give to slabs of the node, which the lock keeps away.
+ * Objects leave a slab of the node's partial list, or a new slab, each by itself under list_lock
+ * (S1-22). Against: the lock keeps other threads away that take from and give to slabs of the node.
  */
 #include "engines/debug/object.h"
 
@@ -14,8 +14,9 @@ static bool may_take(struct debug_report *report, struct page *slab, void *objec
 }
 
 /*
- * The next free object behind one that leaves. Without flag F nothing has looked at its pointer
- * yet: a corrupt one loses what it led to, as all of that counts as in use from now on.
+ * The next free object behind an object that leaves. Without flag F nothing has checked its free
+ * pointer yet: a corrupt pointer loses the objects behind it, and all of them count as in use from
+ * now on.
  */
 static uint32_t next_free(struct debug_report *report, struct page *slab, void *object)
 {
@@ -33,8 +34,8 @@ static uint32_t next_free(struct debug_report *report, struct page *slab, void *
 }
 
 /*
- * Takes the first free object of a slab that is on the partial list, or on none and new (@linked
- * says which). NULL if the slab is not what it should be: then it is DISABLED (S10-21).
+ * Takes the first free object of a slab that is on the partial list (@linked), or new and on no
+ * list. NULL if a check of the slab fails: then it is DISABLED (S10-21).
  */
 static void *take_from_slab_locked(struct debug_report *report, struct page *slab, bool linked)
 {
@@ -102,7 +103,7 @@ static void *take_from_others(struct debug_report *report, unsigned int here, bo
         return object;
 }
 
-/* It is made without list_lock, because constructors may allocate, and others find it with it. */
+/* The slab is made without list_lock, because constructors may allocate, and is linked with it. */
 static void *take_from_new(struct debug_report *report, struct engine_slot *slot, int node,
                            struct slab_cost *cost)
 {

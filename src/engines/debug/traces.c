@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Who took the objects that are in use, or who gave them back the time before: the kernel's files
- * alloc_traces and free_traces (S9-01). Objects with the same call stack, and of kmalloc caches the
- * same number of bytes that were not asked for, are one entry.
+ * The callers that took the objects in use, or that gave them back the time before: the kernel's
+ * files alloc_traces and free_traces (S9-01). Objects share an entry if their call stacks are
+ * equal, and in kmalloc caches also the number of bytes that were not asked for.
  */
 #include "engines/debug/traces.h"
 
@@ -26,7 +26,7 @@ struct entry {
         uint8_t nodes[NODES_MAX];
 };
 
-/* Open addressing; what comes when all entries are taken is left out. */
+/* Open addressing; a stack that comes when all entries are taken is left out. */
 static struct entry *find(struct entry *entries, const struct track *track, uint64_t waste)
 {
         uint64_t hash = ((uintptr_t)track->stack ^ track->address ^ waste) * 0x9e3779b97f4a7c15u;
@@ -79,7 +79,7 @@ static void add_list_locked(struct entry *entries, const struct kmem_cache *cach
                                            item, now);
 }
 
-/* A mark takes of the room what a name in its place would take besides. */
+/* A mark counts for as much of the room as the name that replaces it. */
 static void add_symbol(struct text *text, uintptr_t address)
 {
         size_t named = SYMBOL_BYTES - SYMBOL_MARK_BYTES;
@@ -154,7 +154,7 @@ static void add_entry(struct text *text, const struct entry *entry)
         }
 }
 
-/* The entry with the most objects among those not written yet, or NULL. */
+/* The entry with the most objects that is not written yet, or NULL. */
 static struct entry *next_entry(struct entry *entries)
 {
         struct entry *most = NULL;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * All slabs of a cache at once: attribute validate, and what is left at its end.
+ * Walks all slabs of a cache: attribute validate, and the objects that are left at the cache's end.
  */
 #include "engines/debug/object.h"
 
-/* Free objects as free, others as in use (S10-30), whatever the list says of them (DEBUG-3). */
+/*
+ * Checks free objects as free, others as in use (S10-30), whatever the list says of them (DEBUG-3).
+ */
 static void validate_slab_locked(struct debug_report *report, struct page *slab)
 {
         uint32_t objects = slab_objects(slab);
@@ -63,7 +65,7 @@ uint64_t debug_validate(struct kmem_cache *cache)
         return slabs;
 }
 
-/* Each counts as an error, as the heading does. */
+/* Each object counts as an error, and so does the heading. */
 static uint64_t report_used_locked(struct debug_report *report, struct page *slab)
 {
         uint32_t objects = slab_objects(slab);
