@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The arrays of a node: the shared one, between the CPUs of the node, and one for each other node,
- * for that node's objects that are freed here (S6-41, S6-44). The lock of an alien array is
- * held for the array alone: objects that leave it are nobody else's before list_lock is taken.
+ * The arrays of a node: the shared array, between the CPUs of the node, and an alien array for each
+ * other node, for that node's objects that are freed here (S6-41, S6-44). The lock of an alien
+ * array protects only the array: objects that leave it belong to the thread that took them out,
+ * before it takes list_lock.
  */
 #include "engines/slab/slab.h"
 
@@ -56,8 +57,8 @@ unsigned int shared_take_locked(struct slab_node *data, void **objects, unsigned
 
 /*
  * Returns the oldest objects of the node's shared array, if it has one, to their slabs. They leave
- * the array first: a wrong one is reported without the lock, and others may use the array meanwhile,
- * or put another in its place.
+ * the array first: a wrong object is reported without the lock, and meanwhile other threads may use
+ * the array or replace it.
  */
 void shared_drain_locked(struct kmem_cache *cache, uint32_t node, unsigned int count,
                          uint32_t *doomed)
@@ -79,7 +80,7 @@ void shared_drain_locked(struct kmem_cache *cache, uint32_t node, unsigned int c
         }
 }
 
-/* All objects of an alien array, at most ALIEN_LIMIT; how many. */
+/* Takes all objects out of an alien array, at most ALIEN_LIMIT; returns how many. */
 static unsigned int alien_take_locked(struct object_array *alien, void **objects)
 {
         unsigned int taken = alien->available;
@@ -91,8 +92,8 @@ static unsigned int alien_take_locked(struct object_array *alien, void **objects
 }
 
 /*
- * What an alien array held goes to the objects' home: its shared array first, the rest to slabs.
- * Without the array's lock, because wrong ones are reported (node_push_locked).
+ * Gives the objects of an alien array to their home node: to its shared array first, the rest to
+ * slabs. The array's lock is not held, because a wrong object is reported (node_push_locked).
  */
 static void home_give(struct kmem_cache *cache, uint32_t home, void *const *objects,
                       unsigned int count)
@@ -103,7 +104,7 @@ static void home_give(struct kmem_cache *cache, uint32_t home, void *const *obje
         unsigned int rest;
 
         lock_take(&cache->node[home].list_lock);
-        /* The newest go into the shared array, as in every transfer between arrays. */
+        /* The newest objects go into the shared array, as in every transfer between arrays. */
         moved = data->shared ? min_of(count, data->shared->limit - data->shared->available) : 0;
         rest = count - moved;
         shared_put_locked(data, objects + rest, moved);

@@ -11,8 +11,8 @@
 #include "engines/slab/slab.h"
 
 /*
- * The home of an object, whose slab is to be trusted no further than the page map says. Others
- * count as local, and are reported where their slab is looked at.
+ * The home node of an object. Its slab is trusted only if the page map says it is the cache's;
+ * other objects count as local, and are reported when their slab is looked at.
  */
 static uint32_t home_node(const struct kmem_cache *cache, const void *object, uint32_t here)
 {
@@ -22,7 +22,7 @@ static uint32_t home_node(const struct kmem_cache *cache, const void *object, ui
         return load_relaxed(&slab_of(cache, object)->node);
 }
 
-/* Into the slabs of one node; returns how many objects were right. */
+/* Gives objects to the slabs of a node; returns how many objects were right. */
 static unsigned int node_give(struct kmem_cache *cache, uint32_t node, void *const *objects,
                               unsigned int count)
 {
@@ -37,7 +37,7 @@ static unsigned int node_give(struct kmem_cache *cache, uint32_t node, void *con
 }
 
 /*
- * Brings the objects of one node to the front, in their order; returns how many. The others
+ * Brings the objects of a node to the front, in their order; returns how many there are. The others
  * follow, in any order.
  */
 static unsigned int sort_home(const struct kmem_cache *cache, uint32_t home, uint32_t here,
@@ -78,8 +78,9 @@ unsigned int slab_give(struct kmem_cache *cache, struct engine_slot *slot, void 
 
 /*
  * S6-41: a flush is of a batch, but not of more than the shared array has room for, unless it has
- * none. Its room is read without the lock: what does not fit after all goes to the slabs. Flushes in
- * turn take the oldest objects in their order, so several are the same as one of their sum.
+ * none. Its room is read without the lock: objects that do not fit after all go to the slabs.
+ * Flushes in turn take the oldest objects in their order, so several flushes have the effect of a
+ * single flush of their sum.
  */
 unsigned int slab_flush_count(struct kmem_cache *cache, unsigned int size, unsigned int wanted)
 {
@@ -98,7 +99,7 @@ unsigned int slab_flush_count(struct kmem_cache *cache, unsigned int size, unsig
         return count;
 }
 
-/* Objects of other nodes go to alien arrays; what is left and wrong is found by its slab. */
+/* Objects of other nodes go to alien arrays; a wrong object among the rest is found by its slab. */
 static unsigned int flush_aliens(struct kmem_cache *cache, uint32_t here, void **objects,
                                  unsigned int count)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Slabs come and go (S6-12, S6-21, S6-32). No lock may be held while a slab is made, because
- * constructors may allocate, nor may list_lock while one is ended.
+ * constructors may allocate, nor may list_lock while a slab is ended.
  */
 #include "engines/slab/slab.h"
 
@@ -15,7 +15,10 @@ static void table_fill(slab_entry *table, uint32_t objects)
                 table[index] = (slab_entry)index;
 }
 
-/* S6-21: 1, 2, .. and at the end 0. Two that race may make slabs of one colour. */
+/*
+ * Colours come in the order 1, 2, .. and at the end 0 (S6-21). Two threads that race may make slabs
+ * of equal colour.
+ */
 static uint32_t next_colour(struct slab_cache *data, uint32_t node)
 {
         uint32_t colour = load_relaxed(&data->node[node].colour_next) + 1;
@@ -26,7 +29,7 @@ static uint32_t next_colour(struct slab_cache *data, uint32_t node)
         return colour;
 }
 
-/* Memory for what the slab keeps outside itself; false without memory. */
+/* Memory for the data that the slab keeps outside itself; false without memory. */
 static bool slab_make_metadata(struct kmem_cache *cache, struct page *slab)
 {
         if (cache->objects > INLINE_BITS) {
@@ -44,7 +47,7 @@ static bool slab_make_metadata(struct kmem_cache *cache, struct page *slab)
 
 /*
  * Gives the slab's memory back; its page map entries are 0 again. Pages of type-safe slabs wait
- * for a grace period (S8-30); what the slab keeps outside itself no reader sees.
+ * for a grace period (S8-30); readers never see the data that the slab keeps outside itself.
  */
 static void slab_release(struct kmem_cache *cache, struct page *slab)
 {
@@ -65,8 +68,8 @@ static void slab_release(struct kmem_cache *cache, struct page *slab)
 
 /*
  * A slab on exactly this node (S6-32), with all its objects free and constructed, on no list yet
- * and in nobody's count; NULL without memory there. Nobody else can see it, but for bad pointers
- * that look it up.
+ * and in no count; NULL without memory there. No other thread can see it, except one that looks up
+ * a bad pointer.
  */
 struct page *slab_make(struct kmem_cache *cache, uint32_t node)
 {

@@ -11,16 +11,16 @@
 
 enum {
         WORD = 8,
-        OBJECT_BYTES_MIN = 16,  /* stride that one-byte indexes are meant for (S6-11) */
+        OBJECT_BYTES_MIN = 16,  /* least stride; one-byte indexes are meant for it (S6-11) */
         KMALLOC_BYTES_MIN = 32, /* the kernel's least kmalloc object under SLAB (S8-23) */
         MANY_BYTES = 131072,
 };
 
-/* What a placement makes of a cache. */
+/* The layout that a placement gives a cache. */
 struct layout {
         uint32_t order;
         uint32_t objects; /* 0: impossible */
-        uint32_t left;    /* bytes of a slab that hold nothing */
+        uint32_t left;    /* bytes of a slab that stay unused */
 };
 
 static unsigned int max_order(void)
@@ -31,8 +31,9 @@ static unsigned int max_order(void)
 }
 
 /*
- * Whether a table in memory of its own is worth it: not above half an object. The kernel takes
- * it from a kmalloc cache, whose least object counts; ours comes from the metadata arena.
+ * Whether a table in memory of its own is worth it: not above half an object. In the kernel the
+ * table comes from a kmalloc cache, and the least object of that counts; ours comes from the
+ * metadata arena.
  */
 static bool off_slab_is_allowed(const struct kmem_cache *cache, uint32_t objects)
 {
@@ -40,7 +41,7 @@ static bool off_slab_is_allowed(const struct kmem_cache *cache, uint32_t objects
                cache->size / 2;
 }
 
-/* S6-20 */
+/* The smallest order that wastes little enough of a slab, else the largest allowed (S6-20). */
 static struct layout find_order(const struct kmem_cache *cache, enum slab_placement placement)
 {
         size_t each = cache->size + (placement == PLACE_ON_SLAB ? sizeof(slab_entry) : 0);
@@ -85,7 +86,7 @@ static struct layout find_layout(const struct kmem_cache *cache, enum slab_place
         return find_order(cache, *placement);
 }
 
-/* S6.6 */
+/* The limit of CPU arrays by object size (S6.6). */
 static uint32_t default_limit(uint32_t size)
 {
         if (size > MANY_BYTES)
@@ -98,9 +99,9 @@ static uint32_t default_limit(uint32_t size)
 }
 
 /*
- * The defaults, or the three values that options make of them; values that would be refused
- * when written to slabinfo are ignored as silently (S6-51). sheaf_capacity stands for the
- * limit where that is not given; 0 means no arrays at all.
+ * The defaults, or the three values that options make of them; values that a write to slabinfo
+ * would refuse are ignored as silently (S6-51). sheaf_capacity stands for the limit if that is not
+ * given; 0 means no arrays at all.
  */
 static void set_tunables(struct kmem_cache *cache)
 {
@@ -190,7 +191,7 @@ int slab_setup(struct kmem_cache *cache)
                 cache->size = (uint32_t)round_up(OBJECT_BYTES_MIN, cache->align);
         layout = find_layout(cache, &placement);
         if (!layout.objects)
-                return E2BIG; /* S6-13 */
+                return E2BIG; /* too large for a slab of any order (S6-13) */
         cache->reciprocal = (((uint64_t)1 << RECIPROCAL_SHIFT) + cache->size - 1) / cache->size;
         cache->order = cache->min_order = layout.order;
         cache->objects = cache->min_order_objects = layout.objects;

@@ -2,7 +2,7 @@
 /*
  * Objects in and out of slabs, and the lists of a node (S6-10, S6-31, S6-42).
  *
- * All of it runs under the node's list_lock, but for slab_pop_objects on a slab that nobody else
+ * All of it runs under the node's list_lock, except slab_pop_objects on a slab that no other thread
  * can see yet.
  */
 #include "engines/slab/slab.h"
@@ -18,7 +18,7 @@ static struct page_list *slab_list(struct kmem_cache *cache, const struct page *
 
 /*
  * Writes the table of a slab anew from its in-use bits. The table may lie in a free object, which a
- * program may have written to after its free; what is in use is known outside.
+ * program may have written to after its free; the in-use bits lie outside.
  */
 static KMEM_COLD void slab_mend(struct kmem_cache *cache, struct page *slab)
 {
@@ -148,8 +148,8 @@ unsigned int node_pop_locked(struct kmem_cache *cache, uint32_t node, void **obj
 
 /*
  * Takes the free slab that has been idle longest off its list, to be ended; NULL if there is none.
- * From here on its pages are no objects, so that an object freed twice is not looked up in a slab
- * that is being ended.
+ * From here on the page map does not lead to the slab, so that an object freed twice is not looked
+ * up in a slab that is being ended.
  */
 struct page *node_unlink_free_locked(struct kmem_cache *cache, uint32_t node)
 {
@@ -183,8 +183,8 @@ static void slab_relink_locked(struct kmem_cache *cache, struct page *slab, stru
 }
 
 /*
- * What is wrong with an object that shall go into a slab of the node, or NULL; then *slab and
- * *index are its own.
+ * The reason why an object cannot go into a slab of the node, or NULL; then *slab and *index are
+ * the object's.
  */
 static const char *find_object(struct kmem_cache *cache, const void *object, struct page **slab,
                                uint32_t *index)
@@ -201,12 +201,12 @@ static const char *find_object(struct kmem_cache *cache, const void *object, str
 
 /*
  * Takes objects of this node back into their slabs (S6-42) and returns how many were right.
- * Wrong ones are reported, without the lock, for a program may catch the signal of an abort.
+ * A wrong object is reported without the lock, because a program may catch the signal of an abort.
  * Slabs to be ended are chained to *doomed, for when the lock has been dropped.
  *
- * An object of the same slab as the one before is known by its distance from the first, so only
- * others are looked up. The rules are find_object's, which is asked for what to say, too. While the
- * lock is dropped the slab may end.
+ * An object of the slab of the object before is known by its distance from the first object, so
+ * only others are looked up. The rules are find_object's, which also gives the reason for the
+ * report. While the lock is dropped the slab may end.
  */
 unsigned int node_push_locked(struct kmem_cache *cache, uint32_t node, void *const *objects,
                               unsigned int count, uint32_t *doomed)
@@ -219,7 +219,7 @@ unsigned int node_push_locked(struct kmem_cache *cache, uint32_t node, void *con
         unsigned int right = 0;
         struct page *slab = NULL;
         uintptr_t first = 0;
-        uint64_t bytes = 0; /* of the slab's objects; 0: of none */
+        uint64_t bytes = 0; /* of the slab's objects; 0: no slab is known */
 
         debug_check(lock_is_held(lock));
         for (unsigned int i = 0; i < count; i++) {

@@ -6,7 +6,7 @@
 
 enum { REAP_NODE_MS = 4000 };
 
-/* Ends up to @count free slabs, those first that have been idle longest. */
+/* Ends up to @count free slabs, the longest idle first. */
 static void node_end_free(struct kmem_cache *cache, uint32_t node, uint64_t count)
 {
         uint32_t doomed = 0;
@@ -24,7 +24,7 @@ static void node_end_free(struct kmem_cache *cache, uint32_t node, uint64_t coun
         slab_end_all(cache, doomed);
 }
 
-/* S6-61 for the shared array: left alone if it has been used since the last time. */
+/* Drains a part of the shared array, unless it has been used since the last time (S6-61). */
 static void reap_shared(struct kmem_cache *cache, uint32_t node)
 {
         struct slab_node *data = &slab_data(cache)->node[node];
@@ -47,7 +47,10 @@ static void reap_shared(struct kmem_cache *cache, uint32_t node)
         slab_end_all(cache, doomed);
 }
 
-/* Whether the free slabs of a node are due, as many as lie idle: S6-60. */
+/*
+ * The number of free slabs to end: 0 if a request touched the free list since the last reaping
+ * (S6-60).
+ */
 static uint64_t free_slabs_due(struct kmem_cache *cache, uint32_t node)
 {
         struct slab_node *data = &slab_data(cache)->node[node];
@@ -64,8 +67,8 @@ static uint64_t free_slabs_due(struct kmem_cache *cache, uint32_t node)
 }
 
 /*
- * The node's part of a reaper's round. The caller holds cache_mutex, so the cache stays and
- * there is one reaper at a time.
+ * The node's part of a reaper's round. The caller holds cache_mutex, so the cache stays and no
+ * second reaper runs.
  */
 void slab_reap(struct kmem_cache *cache, uint64_t now_ms)
 {
@@ -86,7 +89,7 @@ void slab_reap(struct kmem_cache *cache, uint64_t now_ms)
                 node_end_free(cache, node, count);
 }
 
-/* Returns what alien and shared arrays hold to the slabs. */
+/* Returns the objects of alien and shared arrays to their slabs. */
 static void drain_arrays(struct kmem_cache *cache)
 {
         for (uint32_t here = 0; here < system_nodes(); here++)

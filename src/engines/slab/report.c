@@ -22,7 +22,10 @@ static void slab_report(struct kmem_cache *cache, struct engine_report *report)
                 report->free_slabs += data->free.length;
                 if (data->shared)
                         report->shared_objects += data->shared->available;
-                /* Counted as given when they entered an array; negative here, for a sum. */
+                /*
+                 * Objects in arrays are counted as given since they entered; negative here, for a
+                 * sum.
+                 */
                 report->given -= data->refused;
                 slab_drop_node(cache, number);
         }
@@ -39,14 +42,16 @@ static void slab_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
         report->given += load_relaxed(&slot->given);
 }
 
-/* Nothing: a slot's only objects are in its array. */
+/* There is nothing to flush: a slot's only objects are in its array. */
 static void slab_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
 {
         (void)cache;
         (void)slot;
 }
 
-/* Also of a cache that is about to go, whose arrays are gone: a handler may fork there. */
+/*
+ * Also called for a cache that is about to end and has no arrays any more: a handler may fork then.
+ */
 static void slab_each_lock(struct kmem_cache *cache, void (*act)(struct lock *))
 {
         if (!slab_data(cache))

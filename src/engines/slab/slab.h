@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A slab of the SLAB back end (S6), its free list, the lists of a node, and who may touch what.
+ * A slab of the SLAB back end (S6), its free list, the lists of a node, and the locks that protect
+ * them.
  *
  * A slab holds cache->objects objects, the first behind as many cache lines as its colour says
- * (S6-21). Its free list is a table of indexes: table[active .. objects) are the free ones, the next
- * to be handed out first (S6-10). Where the table lies is the cache's placement (S6-12).
+ * (S6-21). Its free list is a table of indexes: table[active .. objects) are the free objects, the
+ * next to be handed out first (S6-10). The cache's placement says where the table lies (S6-12).
  *
  * Everything below changes under the list_lock of the slab's node; colour and node never
  * change once the page map leads to the slab.
  *
  * Invariants:
  *  SLAB-1  A slab is on the list that active says: 0 the free list, objects the full list, else
- *          the partial list. A slab that is on none is private to its maker or its destroyer.
+ *          the partial list. A slab that is on no list is private to its maker or its destroyer.
  *  SLAB-2  An object's in-use bit is set exactly while it is handed out, so active is the number
  *          of set bits, and table[active .. objects) holds each index with a clear bit once. Bits
- *          are kept outside the objects: what programs write into free objects cannot change them.
+ *          are kept outside the objects, so that a program's writes into free objects cannot change
+ *          them.
  *  SLAB-3  With PLACE_OBJECT the table lies in the object table[objects - 1], which is free and
  *          the last to be handed out; then table is NULL. The first object that comes back to a
  *          full slab is the next holder.
  *  SLAB-4  free_objects of a node is the sum of objects - active over its slabs; `slabs` and
  *          `objects` in struct engine_node count all of them. Free slabs are ended while
- *          free_objects is above free_limit (S6-42); the pages of SLAB_TYPESAFE_BY_RCU ones wait
+ *          free_objects is above free_limit (S6-42); the pages of SLAB_TYPESAFE_BY_RCU slabs wait
  *          for a grace period (S8-30).
  *  SLAB-5  Objects in shared and alien arrays are handed out as far as their slab knows, and come
  *          back as far as the per-CPU layer knows.
@@ -33,7 +35,7 @@
 #include "engines/engine.h"
 #include "kmem.h"
 
-/* S6-11: one byte up to pages of 4 KiB. */
+/* An entry has a byte with pages of up to 4 KiB (S6-11). */
 #if PAGE_SHIFT <= 12
 typedef uint8_t slab_entry;
 #else
@@ -41,8 +43,9 @@ typedef uint16_t slab_entry;
 #endif
 
 enum {
-        SLAB_OBJECTS_MAX = (slab_entry)-1, /* what an entry of the table can name */
-        COLOUR_BYTES = 64,                 /* a colour counts these; at most UINT16_MAX of them */
+        SLAB_OBJECTS_MAX = (slab_entry)-1, /* number of objects that a table entry can name */
+        COLOUR_BYTES = 64,                 /* a colour counts lines of this size, at most UINT16_MAX
+                                              lines */
         INLINE_BITS = 64,                  /* in-use bits that fit the descriptor's state word */
         NO_INDEX = 0xffff,
         ALIEN_LIMIT = 12, /* objects of an alien array at most (S6-44) */
@@ -66,7 +69,7 @@ struct object_array {
         void *object[];
 };
 
-/* What the engine keeps of a node besides struct engine_node; under the same list_lock. */
+/* The engine's record of a node beside struct engine_node; under the node's list_lock. */
 struct slab_node {
         struct page_list full;
         struct page_list free;
@@ -77,15 +80,16 @@ struct slab_node {
         uint32_t colour_next;  /* colour of the slab made last; races are harmless */
         uint32_t reap_alien;   /* alien array to be drained next */
         bool free_touched;     /* a request had to look at the free list since the last reaping */
-        struct object_array *shared;           /* or NULL */
-        struct object_array *alien[NODES_MAX]; /* for objects of other nodes, freed on this one */
+        struct object_array *shared;           /* the array between the node's CPUs, or NULL */
+        struct object_array *alien[NODES_MAX]; /* for objects of other nodes, freed on this node */
 };
 
-/* engine_data of a cache; constant but for the nodes. */
+/* engine_data of a cache; constant except the nodes. */
 struct slab_cache {
         enum slab_placement placement;
-        uint32_t colours;                 /* number of different first offsets; 0 and 1 mean one */
-        uint32_t colour_lines;            /* COLOUR_BYTES from one to the next */
+        uint32_t colours;                 /* number of different first offsets; 0 and 1 mean a
+                                             single offset */
+        uint32_t colour_lines;            /* distance of two colours, in COLOUR_BYTES */
         struct slab_node node[NODES_MAX]; /* only the first system_nodes() are there */
 };
 
@@ -104,7 +108,7 @@ static inline size_t slab_bits_bytes(const struct kmem_cache *cache)
         return (cache->objects + 63) / 64 * sizeof(uint64_t);
 }
 
-/* The slab's in-use bits, of which caches with few objects need no memory of their own. */
+/* The slab's in-use bits; a cache with few objects a slab keeps them in the descriptor. */
 static inline uint64_t *slab_bits(const struct kmem_cache *cache, struct page *slab)
 {
         return cache->objects <= INLINE_BITS ? &slab->state : (uint64_t *)(uintptr_t)slab->state;
@@ -161,13 +165,16 @@ static inline uint32_t slab_index(const struct kmem_cache *cache, const struct p
 /* layout.c */
 KMEM_HIDDEN int slab_setup(struct kmem_cache *cache);
 KMEM_HIDDEN void slab_data_free(struct kmem_cache *cache);
-/* S6-43 */
+/* The free_limit of a node (S6-43). */
 KMEM_HIDDEN uint64_t slab_free_limit(const struct kmem_cache *cache, uint32_t node);
 
 /* tune.c: other values for batchcount and shared; 0, or ENOMEM and nothing has changed. */
 KMEM_HIDDEN int slab_tune(struct kmem_cache *cache, uint32_t batchcount, uint32_t shared);
 
-/* node.c: objects in and out of slabs, slabs on and off lists; list_lock held if it says so */
+/*
+ * node.c: objects in and out of slabs, slabs on and off lists; list_lock is held by callers of
+ * *_locked
+ */
 KMEM_HIDDEN unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab,
                                           void **objects, unsigned int count);
 /* Drops the node's list_lock, under which its figures have changed, and shows these. */

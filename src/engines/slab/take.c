@@ -3,7 +3,8 @@
  * Objects leave the back end: a refill of a CPU array (S6-31, S6-32).
  *
  * Any number of threads may be here at once, each with an array of its own to fill. A node's
- * list_lock protects what they take from; a new slab is its maker's alone until it is listed.
+ * list_lock protects the slabs that they take from; a new slab belongs to its maker until it is
+ * listed.
  */
 #include "engines/slab/slab.h"
 
@@ -15,7 +16,7 @@ __attribute__((weak)) uint32_t slab_local_node(void)
         return system_current_node();
 }
 
-/* Whether the lock is worth taking; a stale answer costs a slab too many, or a look in vain. */
+/* Whether to take the lock at all; a stale answer costs a slab too many, or a look in vain. */
 static bool node_may_have_objects(const struct slab_node *data)
 {
         const struct object_array *shared = load_acquire(&data->shared);
@@ -40,7 +41,7 @@ static unsigned int node_take(struct kmem_cache *cache, uint32_t node, void **ob
         return taken;
 }
 
-/* Makes a slab and takes the first objects out of it before anybody else sees it. */
+/* Makes a slab and takes the first objects out of it before any other thread sees it. */
 static unsigned int node_grow(struct kmem_cache *cache, uint32_t node, void **objects,
                               unsigned int count)
 {
@@ -81,8 +82,8 @@ unsigned int slab_take(struct kmem_cache *cache, struct engine_slot *slot, void 
 }
 
 /*
- * S6-33: from the slabs of the node and from a new one there, not from its shared array, which is
- * for refills.
+ * Takes an object from the slabs of the node, else from a new slab there (S6-33); the node's shared
+ * array is for refills only.
  */
 void *slab_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node)
 {

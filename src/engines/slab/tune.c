@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * New tunables of a cache that is in use (S6-51): the part of the nodes. The limit is that of the
- * CPU arrays, which are the per-CPU layer's.
+ * New tunables of a cache that is in use (S6-51): the part of the nodes. The limit of the CPU
+ * arrays is the per-CPU layer's part.
  *
- * The caller holds cache_mutex, so there is no reaper and no second one here. Shared arrays are
- * exchanged under list_lock. Who looks at one without the lock, for a hint, may look at memory that
- * was one: that costs a lock in vain, a slab too many or a smaller batch.
+ * The caller holds cache_mutex, so no reaper and no second tuner runs. Shared arrays are exchanged
+ * under list_lock. A reader that looks at a shared array without the lock, for a hint, may look at
+ * memory that was an array before: that costs a lock in vain, a slab too many or a smaller batch.
  */
 #include "engines/slab/slab.h"
 
 #include <errno.h>
 
-/* One for each node, or NULL where @limit is 0; false without memory, and then there is none. */
+/*
+ * Makes a shared array for each node, or NULL if @limit is 0; false without memory, and then none
+ * is left.
+ */
 static bool make_shared(struct object_array *arrays[NODES_MAX], uint32_t limit)
 {
         for (uint32_t node = 0; limit && node < system_nodes(); node++) {
@@ -25,7 +28,7 @@ static bool make_shared(struct object_array *arrays[NODES_MAX], uint32_t limit)
         return true;
 }
 
-/* What the old array holds goes to its slabs. */
+/* Objects in the old array go to their slabs. */
 static void replace_shared(struct kmem_cache *cache, uint32_t node, struct object_array *shared)
 {
         struct slab_node *data = &slab_data(cache)->node[node];
