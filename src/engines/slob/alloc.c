@@ -7,15 +7,15 @@
 
 #include "base/metadata.h"
 
-/* The first pages of a list are looked at one by one, which for so many is quicker than a tree. */
+/* The search walks this many first pages of a list, which is quicker than the tree. */
 enum { LOOKED_AT = 64 };
 
 struct lock slob_lock;
 struct slob_counts slob_counts;
 
 /*
- * A page that is one free block, on no list yet. Made without the lock (S7-12): nobody else knows
- * it before it is on a list.
+ * A page with a single free block, on no list yet. Made without the lock (S7-12): no other thread
+ * knows it before it is on a list.
  */
 static struct page *page_new(unsigned int list)
 {
@@ -65,7 +65,7 @@ static void rotate_after(struct page_list *list, struct page *page, struct page 
                 slob_list_rotate_locked(list, page_at(prev->next));
 }
 
-/* How many pages come before one, which is on the list, from the first on. */
+/* How many pages of the list come before @page. */
 static size_t pages_before(const struct page_list *list, const struct page *page)
 {
         size_t first = slob_tree_place_locked(page_list_first(list));
@@ -75,8 +75,9 @@ static size_t pages_before(const struct page_list *list, const struct page *page
 }
 
 /*
- * The next page behind one, in the list's order, that has so many free units; NULL: there is none. The tree
- * begins elsewhere than the list (TREE-1): *turned becomes true where the search goes on at its begin.
+ * The next page behind @page, in the list's order, that has @units free units; NULL: there is none.
+ * The tree begins elsewhere than the list (TREE-1): *turned becomes true where the search goes on
+ * at the tree's begin.
  */
 static struct page *next_page(const struct page_list *list, struct page *page, uint32_t units,
                               bool *turned)
@@ -93,7 +94,10 @@ static struct page *next_page(const struct page_list *list, struct page *page, u
         return page;
 }
 
-/* Looks at @count pages of the list, from *page on; true: *page serves. Else it is the next one, or NULL. */
+/*
+ * Looks at @count pages of the list, from *page on; true: *page serves. Else *page is the page to
+ * look at next, or NULL.
+ */
 static bool look_locked(struct page **page, size_t count, const struct slob_request *request,
                         uint32_t *at)
 {
@@ -112,8 +116,9 @@ static bool look_locked(struct page **page, size_t count, const struct slob_requ
 }
 
 /*
- * As look_locked with the tree, for those that have enough free units, from *page on. Such a page may serve
- * nothing all the same, and where many are so, the list is quicker: *page is the next one to look at then.
+ * As look_locked, but with the tree: looks only at pages that have enough free units, from *page
+ * on. Yet their units may lie in blocks that are too small. After LOOKED_AT pages of that kind the
+ * list is quicker: then *page is the page to look at next.
  */
 static bool search_locked(const struct page_list *list, struct page **page,
                           const struct slob_request *request, uint32_t *at)
@@ -137,9 +142,8 @@ static bool search_locked(const struct page_list *list, struct page **page,
 }
 
 /*
- * A page of the list that has room, with the block at *at already taken out, or NULL. Pages that are passed
- * over, though nobody looks at them, count as looked at, and so do their blocks if they have enough free
- * units.
+ * A page of the list that has room, with the block at *at already taken out, or NULL. Pages that
+ * the search skips count as looked at, and so do their blocks if they have enough free units.
  */
 static struct page *find_locked(const struct page_list *list, const struct slob_request *request,
                                 uint32_t *at)
@@ -164,7 +168,7 @@ static struct page *find_locked(const struct page_list *list, const struct slob_
         return NULL;
 }
 
-/* The same, and the list is as it is to be afterwards. */
+/* As find_locked, and updates the list: a full page leaves it, and it rotates. */
 static struct page *list_take_locked(struct page_list *list, const struct slob_request *request,
                                      uint32_t *at)
 {
@@ -180,7 +184,7 @@ static struct page *list_take_locked(struct page_list *list, const struct slob_r
         return page;
 }
 
-/* The same from a new page. The caller has seen to it that the request fits in one. */
+/* Takes the block from a new page. The caller has made sure that the request fits in a page. */
 static void take_from_new_locked(struct page *page, const struct slob_request *request,
                                  uint32_t *at)
 {
@@ -256,7 +260,7 @@ enum slob_start slob_start_locked(const struct page *page, const void *address)
         if (!marks)
                 return address == page_address(page) ? SLOB_OBJECT : SLOB_INSIDE;
         if (offset % SLOB_ALIGN == 0) {
-                /* The memory behind a header is in no way marked itself. */
+                /* The memory behind a header has no mark of its own. */
                 if (granule && mark_is_kmalloc(marks, granule - 1))
                         return SLOB_KMALLOC;
                 if (bit_get(marks->start, granule) && !mark_is_kmalloc(marks, granule))
@@ -269,9 +273,8 @@ enum slob_start slob_start_locked(const struct page *page, const void *address)
 }
 
 /*
- * Whether the block at @at has exactly @units: because blocks tile the page (SLOB-1), behind it
- * there must be the end of the page, a free block or the start of another, and none of these
- * before.
+ * Whether the block at @at has exactly @units: because blocks tile the page (SLOB-1), the end of
+ * the page, a free block or another start must follow it, and none of these may come before.
  */
 static bool is_whole_block(const struct page *page, struct slob_gap gap, uint32_t at,
                            uint32_t units)

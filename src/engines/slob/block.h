@@ -18,10 +18,10 @@ struct free_block {
 };
 
 /*
- * What `state` in the descriptor of a SLOB page holds, each in 16 bits, and the last one in
- * `malloc_room`. The rooms are bounds: the units from the first start in a free block that some
- * request could use to the block's end. No free block has more; they are exact after a search in
- * vain.
+ * The fields that `state` in the descriptor of a SLOB page holds, in 16 bits each, and
+ * `malloc_room`, which the descriptor holds by itself. The rooms are bounds: the units from the
+ * first start in a free block that some request could use to the block's end. No free block has
+ * more; they are exact after a search in vain.
  */
 struct page_state {
         uint32_t free_units;
@@ -50,8 +50,8 @@ static inline void page_set_state(struct page *page, struct page_state state)
 }
 
 /*
- * fit.c: somebody wrote into a free block. The list cannot be trusted, so the process ends, without
- * the lock, because a handler of SIGABRT may allocate.
+ * fit.c: the program wrote into a free block. The list cannot be trusted, so the process ends,
+ * without the lock, because a handler of SIGABRT may allocate.
  */
 KMEM_HIDDEN void block_damaged(const struct page *page, uint32_t at)
         __attribute__((noreturn, cold));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The engine's table of operations: set-up, taking back, and what SLOB has nothing to do for.
+ * The engine's table of operations: set-up, taking back, and operations for which SLOB has nothing
+ * to do.
  */
 #include "engines/slob/slob.h"
 
@@ -19,7 +20,7 @@ struct kmem_cache slob_shared = {
         .remote_node_defrag_ratio = REMOTE_NODE_DEFRAG_RATIO,
 };
 
-/* S7-43: the whole line for HWCACHE_ALIGN, however small the object. */
+/* HWCACHE_ALIGN asks for a whole line, however small the object (S7-43). */
 static uint32_t effective_align(const struct kmem_cache *cache)
 {
         uint32_t least = cache->flags & SLAB_HWCACHE_ALIGN ? HWCACHE_LINE : SLOB_ALIGN;
@@ -27,7 +28,7 @@ static uint32_t effective_align(const struct kmem_cache *cache)
         return max_of(cache->align, least);
 }
 
-/* S7-43: the size in whole units; SLAB_TYPESAFE_BY_RCU adds a footer. */
+/* The size in whole units; SLAB_TYPESAFE_BY_RCU adds a footer (S7-43). */
 static size_t effective_size(const struct kmem_cache *cache)
 {
         if (cache->flags & SLAB_TYPESAFE_BY_RCU)
@@ -66,7 +67,7 @@ static bool slob_teardown(struct kmem_cache *cache)
 }
 
 /*
- * slob_shared stands for callers who do not know the cache: free and kfree, which take kmalloc's
+ * slob_shared stands for callers that do not know the cache: free and kfree, which take kmalloc's
  * blocks only (S5-32).
  */
 static unsigned int slob_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
@@ -89,7 +90,7 @@ static void slob_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
         (void)slot;
 }
 
-/* S7-45 */
+/* There are no slabs to free, and none remain (S7-45). */
 static bool slob_shrink(struct kmem_cache *cache)
 {
         (void)cache;
@@ -132,7 +133,7 @@ static bool starts_something_locked(const struct page *page, const void *address
         return start == SLOB_OBJECT || start == SLOB_KMALLOC;
 }
 
-/* Of caches whose objects have the same size it cannot be known whose one is. */
+/* Caches with objects of equal size share pages, so the address alone does not tell the cache. */
 static bool slob_is_object(const struct kmem_cache *cache, const void *address)
 {
         bool is_object = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Blocks in and out of one page: first fit in address order, split, merge (S7-10, S7-22).
+ * Blocks in and out of a page: first fit in address order, split, merge (S7-10, S7-22).
  */
 #include "engines/slob/block.h"
 
@@ -13,8 +13,7 @@ void block_damaged(const struct page *page, uint32_t at)
 }
 
 /*
- * Where in a free block at @at a block would start: it is the address behind its header that is
- * aligned.
+ * The start of a block in a free block at @at: the address behind the block's header is aligned.
  */
 static uint32_t aligned_start(uint32_t at, uint32_t align, uint32_t header)
 {
@@ -23,7 +22,7 @@ static uint32_t aligned_start(uint32_t at, uint32_t align, uint32_t header)
         return (uint32_t)(round_up(behind_header, align) - header) / SLOB_UNIT;
 }
 
-/* The rooms of a page that has this free block too. */
+/* Raises the page's rooms to those that this free block offers. */
 static void raise_rooms(struct page_state *state, const struct free_block *block)
 {
         uint32_t end = block->at + block->units;
@@ -55,7 +54,7 @@ static void link_behind(struct page *page, struct page_state *state, uint32_t be
                 block_write(page, before, block_read(page, before).units, next);
 }
 
-/* Takes units out of a free block; what is left on both sides stays free. */
+/* Takes units out of a free block; the rest on both sides stays free. */
 static void block_cut(struct page *page, uint32_t before, struct free_block block, uint32_t start,
                       uint32_t units)
 {
@@ -80,9 +79,9 @@ static void block_cut(struct page *page, uint32_t before, struct free_block bloc
 }
 
 /*
- * A page whose free blocks are all too small is passed over without a look at them. That saves
- * nearly all of the time of a search and changes nothing: the same block is found, and the blocks
- * count as looked at.
+ * A page with only too small free blocks is passed over without a look at them. That saves nearly
+ * all of the time of a search. It changes nothing: the search still finds the first block that
+ * fits, and the blocks count as looked at.
  */
 static bool is_hopeless(const struct page_state *state, const struct slob_request *request)
 {

@@ -2,8 +2,8 @@
 /*
  * Memory by size: blocks with a header that holds the size (S7-40 to S7-42).
  *
- * The header is 8 bytes for every alignment: it is the address behind it that is aligned, so
- * malloc's 16 bytes need no longer one, and free and kfree take the same blocks.
+ * The header is 8 bytes for every alignment, because the address behind it is aligned. So malloc's
+ * 16 bytes need no longer header, and free and kfree take each other's blocks.
  */
 #include "engines/slob/marks.h"
 
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* In front of the memory. */
+/* Lies in front of the memory that the caller gets. */
 struct header {
         uint32_t size;  /* bytes asked for */
         uint16_t owner; /* number of the kmalloc cache that counts the block */
@@ -20,12 +20,14 @@ struct header {
 _Static_assert(sizeof(struct header) == KMALLOC_HEADER, "the header is what S7-40 calls a");
 _Static_assert(KMALLOC_HEADER == SLOB_ALIGN, "kmalloc memory starts a granule behind its mark");
 
-/* A size class has two caches, and pages of 64 KiB room for blocks of 68 classes (heap/classes.c). */
+/*
+ * A size class has two caches, and pages of 64 KiB room for blocks of 68 classes (heap/classes.c).
+ */
 enum { OWNERS_MAX = 256 };
 
 /*
  * Caches of the size classes by the number in a header, given when they first serve; they are
- * never destroyed. 0 is no number. Under slob_lock.
+ * never destroyed. 0 is never a number. Under slob_lock.
  */
 static struct slob_cache *owners[OWNERS_MAX];
 static uint16_t last_owner;
@@ -96,7 +98,7 @@ static size_t alignment_of(size_t size, size_t align)
         return max_of(align, (size_t)SLOB_ALIGN);
 }
 
-/* S7-42 */
+/* Bytes that a block of this size gives the program (S7-42). */
 size_t slob_usable_bytes(size_t size, size_t align)
 {
         return round_up(size, fits_page(size, alignment_of(size, align)) ? SLOB_UNIT : PAGE_SIZE);
@@ -112,7 +114,7 @@ void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool
                 return large_alloc(size, max_of(align, PAGE_SIZE), zero);
         block = small_alloc(cache, size, align);
         if (!block) {
-                /* 2.6.24 adds the header to what it got, whatever that is (S7-44). */
+                /* 2.6.24 adds the header's size to the address it got, even to NULL (S7-44). */
                 bool adds = is_kmalloc && options.slob_compat == SLOB_COMPAT_2_6_24;
 
                 return adds ? (void *)KMALLOC_HEADER : NULL;
@@ -121,7 +123,7 @@ void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool
         return zero ? memset(block, 0, round_up(size, SLOB_UNIT)) : block;
 }
 
-/* What is at the address if no sound block of kmalloc starts there, else NULL and its owner. */
+/* The reason why no sound block of kmalloc starts at the address, or NULL and the block's owner. */
 static const char *not_kmalloc(const struct page *page, const void *address,
                                struct slob_cache **owner)
 {

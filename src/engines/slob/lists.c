@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The lists of pages with free units, one for each range of block sizes (S7.4).
+ * The lists of pages with free units, a list for each range of block sizes (S7.4).
  *
- * Allocation and free choose the list by the same size, so a page only ever holds blocks of one
- * range (S7-30), and small blocks do not cut up the room that large ones need.
+ * Allocation and free choose the list by the same size, so a page only ever holds blocks of a
+ * single range (S7-30), and small blocks do not cut up the room that large blocks need.
  */
 #include "engines/slob/block.h"
 
@@ -15,9 +15,10 @@ unsigned int slob_list_count;
 static uint32_t limits[SLOB_LISTS_MAX - 1]; /* list n holds blocks of less than limits[n] bytes */
 
 /*
- * Of each list: how many pages have a room of so many units, for either kind of block (block.h), and how
- * many free blocks those pages have that have so many free units. So it is known without a look at them
- * that no page can serve, and what that look would have counted.
+ * For each list, by a number of units: how many pages have a room of that many units, for either
+ * kind of block (block.h), and how many free blocks there are in pages with that many free units.
+ * So a search that no page can serve ends without a look at them, and still adds the counts of that
+ * look.
  */
 static KMEM_SPARSE struct {
         uint32_t room[PAGE_UNITS + 1];
@@ -27,8 +28,8 @@ static KMEM_SPARSE struct {
 
 /*
  * The mail that introduced the split put blocks of more than 300 bytes on the second list; the
- * version that was merged puts blocks of 256 bytes or more on its second. One break means the
- * former, several the latter.
+ * version that was merged puts blocks of 256 bytes or more on its second list. A single break means
+ * the mail's rule, several mean the merged rule.
  */
 void slob_lists_init(void)
 {

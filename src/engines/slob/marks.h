@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Marks of a SLOB page: where handed-out blocks start and which of them are kmalloc's (SLOB-2).
+ * Marks of a SLOB page: where handed-out blocks start, and whether they are kmalloc's (SLOB-2).
  *
- * The kernel has nothing of the kind and takes the caller's word for all it is given. Here 96
- * bytes of metadata a page, three bits for every 16 bytes, tell a block from the inside of one, and
- * a kmalloc block from an object whose size only its cache knows. With them is the page's node in the
- * tree of its list.
+ * The kernel has no marks and trusts every address that a caller gives. Here marks tell a block's
+ * start from its inside, and a kmalloc block from an object, the size of which only its cache
+ * knows. They take 96 bytes of metadata a page, three bits for every 16 bytes. With them is the
+ * page's node in the tree of its list.
  */
 #ifndef KMEM_ENGINES_SLOB_MARKS_H
 #define KMEM_ENGINES_SLOB_MARKS_H
@@ -20,8 +20,8 @@ enum {
 struct slob_marks {
         uint64_t start[PAGE_GRANULES / 64];
         /*
-         * Of the starts, those with a header: a bit for two granules. Such a block has more than one
-         * granule, so if both begin something the bit is the second's.
+         * Starts of blocks with a header, a bit for two granules. A block with a header has more
+         * than a single granule, so if a block starts in both granules the bit is the second's.
          */
         uint64_t kmalloc[PAGE_GRANULES / 128];
         uint32_t parent; /* tree.c: page numbers, 0: none */

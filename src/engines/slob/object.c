@@ -3,10 +3,9 @@
  * Objects of caches: no header, the cache knows their size (S7-43, S7-44).
  *
  * SLAB_TYPESAFE_BY_RCU: readers may look at an object after it was freed, so its memory must go on
- * being an object of this cache. The kernel frees each one after a grace period. Here a freed
- * object stays with its cache, which hands it out again, until the cache is destroyed. Such an
- * object is still constructed and readers may hold its lock, so the constructor does not run
- * again.
+ * being an object of this cache. The kernel frees each object after a grace period. Here a freed
+ * object stays with its cache, which hands it out again, until the cache is destroyed. It is still
+ * constructed and readers may hold its lock, so the constructor does not run again.
  */
 #include "engines/slob/marks.h"
 
@@ -59,7 +58,7 @@ static void *big_alloc(struct kmem_cache *cache)
         return page_address(page);
 }
 
-/* From here on nobody finds the object; its pages go back once the lock is dropped. */
+/* From here on no thread finds the object; its pages go back once the lock is dropped. */
 static void big_detach_locked(struct kmem_cache *cache, struct page *page)
 {
         slob_counts.big_pages -= order_pages(cache->order);
@@ -109,7 +108,7 @@ static void *object_alloc(struct kmem_cache *cache)
 
         if (object && keeps_idle(cache))
                 object_footer(cache, object)->is_idle = 0;
-        /* 2.6.24 constructs without a look at what it got (S7-44). */
+        /* 2.6.24 constructs without a look at whether it got an object (S7-44). */
         if (cache->ctor && (object || options.slob_compat == SLOB_COMPAT_2_6_24))
                 cache->ctor(object);
         return object;
@@ -133,7 +132,7 @@ unsigned int slob_take(struct kmem_cache *cache, struct engine_slot *slot, void 
         return taken;
 }
 
-/* What is at the address if no object starts there that can be one of this cache, else NULL. */
+/* The reason why no object of this cache can start at the address, or NULL. */
 static const char *not_an_object(const struct kmem_cache *cache, const struct page *page,
                                  const void *address)
 {
@@ -162,7 +161,7 @@ bool slob_is_own_locked(const struct kmem_cache *cache, const struct page *page,
                (is_big(cache) || slob_has_size_locked(page, address, cache->size));
 }
 
-/* Takes the object back; *page becomes what is to be given back once the lock is dropped. */
+/* Takes the object back; *page becomes the page to give back once the lock is dropped. */
 static const char *free_object_locked(struct kmem_cache *cache, void *object, bool keep,
                                       struct page **page)
 {
@@ -176,7 +175,7 @@ static const char *free_object_locked(struct kmem_cache *cache, void *object, bo
         if (wrong)
                 return wrong;
         if (keep) {
-                /* Else the footer would be another block's. */
+                /* Else the footer would lie in another block. */
                 if (!is_big(cache) && !slob_has_size_locked(found, object, cache->size))
                         return another_size;
                 if (object_footer(cache, object)->is_idle)

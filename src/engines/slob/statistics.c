@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * SLOB's figures as the mail and its successor printed them: gathered under slob_lock, then
+ * written.
+ */
 #include "engines/slob/statistics.h"
 
 #include "machine/message.h"
@@ -31,8 +35,8 @@ void slob_list_figures_locked(unsigned int list, struct slob_list_figures *figur
 
 /*
  * Large blocks belong to no engine: sizes that no size class serves, and SLOB's kmalloc from a
- * page on. They count as the kernel's requests to the page allocator do, those of other engines'
- * caches among them.
+ * page on. They count as the kernel's requests to the page allocator do, also the large blocks of
+ * other engines' caches.
  */
 void slob_statistics(struct slob_statistics *statistics)
 {
@@ -57,7 +61,7 @@ void slob_statistics(struct slob_statistics *statistics)
         statistics->used = pages_for(statistics->counts.allocated) + statistics->big_pages;
 }
 
-/* The mail's names where it or its successor has some. */
+/* The mail's names, or its successor's, as far as they name the lists. */
 static const char *list_name(unsigned int lists, unsigned int list)
 {
         static const char *const names[][3] = {{"counted"},

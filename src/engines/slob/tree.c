@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A tree over each list of pages, to find the next page that has enough free units without a look at all
- * those between. A kernel's SLOB looks at each (S7-10), and with the tens of thousands of pages of a
- * program, most of them with a rest that is too small for anything, that is most of its time.
+ * A tree over each list of pages, to find the next page that has enough free units without a look
+ * at all pages between. The kernel's SLOB looks at each page (S7-10). A program may have tens of
+ * thousands of pages, and the rest in most is too small for any request, so the walk would be most
+ * of SLOB's time.
  *
  * Invariants, under slob_lock:
- *  TREE-1  A tree has the pages of its list, in the list's order but for where that begins: a list is
- *          turned (S7-11), and its tree, which stands for the ring, is not.
- *  TREE-2  `pages` is the number of pages of the subtree; no page of it has more free units than `most`.
- *          Pages that serve may leave `most` too large, and a search in vain makes it smaller.
- *  TREE-3  No page ranks before its parent. Ranks come of page numbers and look like chance, so a path has
- *          about twice the logarithm of the number of pages (Seidel and Aragon, Randomized search trees).
+ *  TREE-1  A tree has the pages of its list, in the list's order as a ring, but with another begin:
+ *          a list is turned (S7-11), its tree is not.
+ *  TREE-2  `pages` is the number of pages of the subtree; no page of it has more free units than
+ *          `most`. Pages that serve may leave `most` too large, and a search in vain makes it
+ *          smaller.
+ *  TREE-3  No page ranks before its parent. Ranks come of page numbers and look like chance, so a
+ *          path has about twice the logarithm of the number of pages (Seidel and Aragon, Randomized
+ *          search trees).
  */
 #include "engines/slob/block.h"
 #include "engines/slob/marks.h"
@@ -63,7 +66,7 @@ static void recount(uint32_t number)
         tighten(number);
 }
 
-/* What leads to @number from its parent, or to the root. */
+/* The link that leads to @number: in its parent, or the root. */
 static uint32_t *link_to(unsigned int list, uint32_t number)
 {
         uint32_t parent = node(number)->parent;
@@ -151,7 +154,7 @@ void slob_tree_raise_locked(struct page *page)
                 node(number)->most = units;
 }
 
-/* The first page from @number down and to the left that may have so many free units. */
+/* The first page from @number down and to the left that may have @units free units. */
 static uint32_t leftmost(uint32_t number, uint32_t units)
 {
         while (most_in(node(number)->left) >= units)
@@ -165,8 +168,9 @@ static struct page *page_or_null(uint32_t number)
 }
 
 /*
- * From page @number on, which is not among them. What is passed on the way up has been looked at in full, or
- * lies in front of where the search began; either way its bound may be made what its parts say.
+ * The next page behind @number. A subtree that the way up leaves has been searched in full, or lies
+ * in front of the begin of the search; either way its bound may be set to the greatest bound of its
+ * parts.
  */
 static uint32_t next_with(uint32_t number, uint32_t units)
 {
