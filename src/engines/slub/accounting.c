@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * How long a CPU partial list may be: the two accounting rules (S2), each of which is one branch in
- * each function here and nowhere else.
+ * How long a CPU partial list may be: the two accounting rules (S2), each rule is a branch in each
+ * function here and nowhere else.
  *
  *   option           slabs (5.16 on)                    objects (to 5.15)
  *   counted          slabs, exactly (S2-10)             besides, free objects of a slab at the
@@ -19,13 +19,16 @@
  * the reason for the slabs rule.
  *
  * A chain runs through page->next; page->prev holds its length in slabs and list_objects its free
- * objects as counted, from each slab on (S1-73). That has 24 bits: a greater limit is as that many,
- * and what a refill brings beyond them is not counted.
+ * objects as counted, from each slab on (S1-73). That has 24 bits: a greater limit has the effect
+ * of that number, and objects that a refill brings beyond it are not counted.
  */
 #include "base/options.h"
 #include "engines/slub/slab.h"
 
-/* S2.3: objects, by stride. Slabs of an object or a few are full or empty, mostly. */
+/*
+ * The limit in objects, by stride (S2.3). Slabs that hold few objects are mostly either full or
+ * empty.
+ */
 static uint32_t default_objects(const struct kmem_cache *cache)
 {
         static const uint32_t defaults[][4] = {
@@ -53,7 +56,7 @@ void slub_setup_cpu_partial(struct kmem_cache *cache)
         slub_set_cpu_partial(cache, objects);
 }
 
-/* S2-11: the factor 2 stands for slabs that are half full on average. */
+/* The factor 2 stands for slabs that are half full on average (S2-11). */
 void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects)
 {
         uint64_t slabs = (2 * (uint64_t)objects + cache->objects - 1) / cache->objects;

@@ -2,9 +2,9 @@
 /*
  * Objects come back to slabs: detached free lists (S5-20) and the slow path of free (S1-31).
  *
- * Nothing is locked on entry. A chain of one slab's objects is built privately in the slab's
- * table (SLUB-3) and pushed with one transition. Against: frees into the same slab by anybody,
- * and its owner taking the whole list.
+ * Nothing is locked on entry. A chain of a slab's objects is built privately in the slab's table
+ * (SLUB-3) and pushed with a single transition. Against: other threads may free into the slab, and
+ * its owner may take the whole list.
  */
 #include "engines/slub/slab.h"
 
@@ -12,7 +12,7 @@
 
 enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
 
-/* Objects of one slab linked in its table: head .. tail, the tail's link not yet set. */
+/* Objects of a slab linked in its table: head .. tail, the tail's link not yet set. */
 struct chain {
         struct page *slab;
         uint32_t objects; /* of the slab */
@@ -23,9 +23,9 @@ struct chain {
 };
 
 /*
- * The slab and index of an object that is given back, checked: one of ours, start of an object,
- * of the right cache, not free already. NULL for a wrong object, which is left alone, and for an
- * object of another cache, which is also put into @foreign.
+ * The slab and index of an object that is given back. Checked: the address is ours, starts an
+ * object, of the right cache, which is not free already. Else NULL: a wrong object is left alone,
+ * and an object of another cache is put into @foreign.
  */
 static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_t *index,
                                  void **foreign)
@@ -56,15 +56,15 @@ static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_
 }
 
 /*
- * The kernel's fast path of free (S1-30): objects of the slot's own CPU slab go to its CPU freelist,
- * without a swap. False if the slab is not, or no longer, the CPU slab.
+ * The kernel's fast path of free (S1-30): objects of the slot's own CPU slab go to its CPU
+ * freelist, without a swap. False if the slab is not, or no longer, the CPU slab.
  */
 static bool push_to_own_slab(struct engine_slot *slot, const struct chain *chain)
 {
         struct page *slab = chain->slab;
         bool own;
 
-        /* Stale: the lock decides, or the swap does. */
+        /* The value may be stale: the lock decides, or the swap does. */
         if (load_relaxed(&slot->slab) != slab)
                 return false;
         lock_take(&slot->lock);
@@ -81,7 +81,7 @@ static bool push_to_own_slab(struct engine_slot *slot, const struct chain *chain
         return own;
 }
 
-/* What follows a successful push under list_lock (S1-33); drops the lock. */
+/* Moves the slab after a successful push under list_lock (S1-33); drops the lock. */
 static void finish_free_locked(struct kmem_cache *cache, struct engine_slot *slot,
                                struct page *slab, struct slab_state before, bool now_empty,
                                bool node_partial, struct slab_cost *cost)
@@ -114,8 +114,8 @@ static void finish_free_locked(struct kmem_cache *cache, struct engine_slot *slo
 }
 
 /*
- * Which transition a push without list_lock was. Frozen is the CPU slab of another slot; with eager
- * freezing it may be a CPU partial slab, where the same costs as much.
+ * The transition that a push without list_lock was. A frozen slab is the CPU slab of another slot;
+ * with eager freezing it may be a CPU partial slab, and the push costs as much.
  */
 static enum slub_transition push_transition(struct slab_state before, bool node_partial)
 {
@@ -126,9 +126,9 @@ static enum slub_transition push_transition(struct slab_state before, bool node_
         return node_partial ? FREE_TO_NODE : FREE_TO_PARTIAL;
 }
 
-/* Slabs that are no longer full, on their way. */
+/* Slabs that are no longer full and on no list yet. */
 struct joining {
-        uint32_t first; /* made partial, to the slot's list in the same order */
+        uint32_t first; /* made partial, to go to the slot's list in this order */
         uint32_t last;
         uint32_t emptied; /* to be discarded */
 };
@@ -146,9 +146,9 @@ static void joining_add(struct joining *joining, struct page *slab)
 }
 
 /*
- * Pushes a chain onto its slab's free list and moves the slab where that leads (S1-31). If that is
- * the slot's CPU partial list it goes to @joining: until it is on a list frees leave it alone. So does
- * one that is to go.
+ * Pushes a chain onto its slab's free list and moves the slab to its next place (S1-31). A slab for
+ * the slot's CPU partial list goes to @joining: until it is on a list, frees leave it alone. A slab
+ * to be discarded goes there too.
  */
 static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
                             const struct chain *chain, struct joining *joining)
@@ -179,8 +179,9 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
                 if (to_partial)
                         after.frozen = cache->freeze_eagerly;
                 /*
-                 * A chain of all objects of a full slab: with the swap it is ours alone. If it is not
-                 * one of those to be kept (S1-35), whose number may be stale, no list sees it.
+                 * A chain of all objects of a full slab: with the swap the slab is ours alone. It
+                 * goes without being on a list, unless the node still keeps empty slabs (S1-35; the
+                 * number that is read may be stale).
                  */
                 emptied = cache->slab_pages && stage == STAGE_FULL && !to_partial &&
                           after.inuse == 0 &&
@@ -220,8 +221,8 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
 }
 
 /*
- * Adds the objects at the end of the array that are of the chain's slab, up to the first that is not,
- * or is wrong; how many are left. Sheaves are filled slab by slab, so this is where most go.
+ * Adds the objects at the end of the array, as long as they are right and of the chain's slab;
+ * returns how many are left. Sheaves are filled slab by slab, so most objects are added here.
  */
 static KMEM_ALWAYS_INLINE unsigned int chain_run(const struct kmem_cache *cache,
                                                  void *const *objects, unsigned int count,
@@ -253,8 +254,8 @@ static KMEM_ALWAYS_INLINE unsigned int chain_run(const struct kmem_cache *cache,
 
 /*
  * Adds the objects before objects[@position] that are of the chain's slab, until LOOK_AHEAD others
- * have been seen. An entry that went into the chain is replaced by the last one that is left; how
- * many are left. The rules are checked_slab's, which is asked only for what to say.
+ * have been seen. An entry that went into the chain is replaced by the last entry that is left;
+ * returns how many are left. The rules are checked_slab's, which is called only for its report.
  */
 static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, void **objects,
                                                     unsigned int position, struct chain *chain,
@@ -296,8 +297,8 @@ static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, vo
 }
 
 /*
- * Builds a chain from the end of the array: the last object and those of the same slab before
- * it (S5-21). What is left is objects[0 .. result).
+ * Builds a chain from the end of the array: the last object and the objects of its slab before it
+ * (S5-21). The rest is objects[0 .. result).
  */
 static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsigned int count,
                                 struct chain *chain)
@@ -314,8 +315,8 @@ static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsign
         chain->head = chain->tail = index;
         chain->count = 1;
         /*
-         * The entry of an object in the chain is marked as listed at once, so that the same
-         * object twice in one batch is seen as a double free.
+         * The entry of an object in the chain is marked as listed at once, so that an object that
+         * occurs twice in a batch is seen as a double free.
          */
         slab_set_next(chain->slab, chain->objects, index, INDEX_END);
         if (is_narrow(chain->objects))

@@ -12,8 +12,8 @@
 _Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allocator's limit");
 
 /*
- * Two objects more than one-byte table entries can name would double the table: 6% of a slab
- * of 16-byte objects against 0.8% for leaving the two out.
+ * Without the two objects that exceed a table of one-byte entries the table stays half as large.
+ * The two are 0.8% of a slab of 16-byte objects, a doubled table 6%.
  */
 static uint32_t order_objects(unsigned int order, uint32_t size)
 {
@@ -25,12 +25,12 @@ static uint32_t order_objects(unsigned int order, uint32_t size)
 }
 
 /*
- * Objects in a slab of a class of the finer table. The kernel's rule gives 12 or 16 with few CPUs,
- * and what a slab costs to come and go is then most of what its objects cost.
+ * Objects in a slab of a class of the finer table. The kernel's rule gives too few with few CPUs:
+ * making and ending slabs would be most of the cost of their 12 or 16 objects.
  */
 enum { FINE_OBJECTS = 32 };
 
-/* A class of the finer table, which no kernel has. */
+/* Whether the cache is a class of the finer table, which no kernel has. */
 static bool is_fine_class(const struct kmem_cache *cache)
 {
         return cache->flags & SLAB_KMALLOC && options.classes != CLASSES_KERNEL;
@@ -73,7 +73,7 @@ static bool lay_out_pages(struct kmem_cache *cache)
         return true;
 }
 
-/* The kernel's: a power of two of pages. False if no order is large enough. */
+/* The kernel's layout: a power of two of pages. False if no order is large enough. */
 static bool lay_out_order(struct kmem_cache *cache)
 {
         cache->order = calculate_order(cache);
@@ -88,8 +88,8 @@ static bool lay_out_order(struct kmem_cache *cache)
 enum { FEW_PARTIAL = 2 };
 
 /*
- * S1-09; pages of slabs that hold an object or a few are sooner of use to other classes. Without a slab
- * to keep, those of one object never see a list.
+ * Empty slabs that a node keeps (S1-09). Slabs with few objects are not kept, so that other classes
+ * get their pages soon; a slab of a single object then never sees a list.
  */
 static size_t default_min_partial(const struct kmem_cache *cache)
 {

@@ -14,7 +14,9 @@ static void construct_objects(struct kmem_cache *cache, struct page *slab, uint3
                 cache->ctor(slab_object(cache, slab, index));
 }
 
-/* Whether the table lies in the descriptor of the slab's second page, which is otherwise of no use. */
+/*
+ * Whether the table lies in the descriptor of the slab's second page, which is otherwise of no use.
+ */
 static bool table_is_inside(const struct kmem_cache *cache, uint32_t objects)
 {
         return cache->slab_pages > 1 && slab_table_bytes(objects) <= sizeof(void *);
@@ -67,7 +69,7 @@ static struct page *slabs_make_order(struct kmem_cache *cache, unsigned int orde
         return first;
 }
 
-/* Slabs of the preferred order, else of the least one that holds an object (S1-50). */
+/* Slabs of the preferred order, else of the least order that holds an object (S1-50). */
 struct page *slabs_make(struct kmem_cache *cache, int node, unsigned int *count,
                         slab_prepare *prepare)
 {
@@ -97,8 +99,8 @@ struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count)
 }
 
 /*
- * The slab is empty, on no list, and nobody's (S1-76). It is gone with this, with its place in the
- * map; its table and its pages are the caller's.
+ * Ends a slab that is empty, on no list, and has no owner (S1-76), and its entries in the page map.
+ * The caller frees its table and its pages.
  */
 static void slab_unmake(struct kmem_cache *cache, struct page *slab, struct slab_state state)
 {
@@ -111,7 +113,10 @@ static void slab_unmake(struct kmem_cache *cache, struct page *slab, struct slab
         store_relaxed(&slab->kind, (uint8_t)PAGE_UNUSED);
 }
 
-/* Readers may still look at the objects of a type-safe slab, so its pages wait for a grace period (S1-59). */
+/*
+ * Readers may still look at the objects of a type-safe slab, so its pages wait for a grace period
+ * (S1-59).
+ */
 static void free_slabs_pages(struct kmem_cache *cache, uint32_t chain, size_t count)
 {
         if (!(cache->flags & SLAB_TYPESAFE_BY_RCU)) {
@@ -126,7 +131,10 @@ static void free_slabs_pages(struct kmem_cache *cache, uint32_t chain, size_t co
         }
 }
 
-/* The first slabs of a chain that are of one node and order, under one hold of each lock; the rest. */
+/*
+ * Ends the first slabs of a chain that agree in node and order, with a single hold of each lock;
+ * returns the rest.
+ */
 static uint32_t slabs_end_alike(struct kmem_cache *cache, uint32_t chain, bool counted)
 {
         struct engine_node *node = slab_node(cache, page_at(chain));
@@ -190,7 +198,7 @@ static void link_uncarved(struct engine_slot *slot)
         slot->carved = objects;
 }
 
-/* Where a deactivated slab ends (S1-51). */
+/* The place of a slab after deactivation (S1-51). */
 enum deactivated { DEACTIVATED_FULL, DEACTIVATED_EMPTY, DEACTIVATED_PARTIAL };
 
 static void count_deactivation(struct engine_slot *slot, enum deactivated result, bool remote_frees,
@@ -209,12 +217,12 @@ static void count_deactivation(struct engine_slot *slot, enum deactivated result
 }
 
 /*
- * Takes the CPU slab away from the slot, whose lock is held: splices the CPU freelist in front
- * of the slab's list and unfreezes it in one transition (S1-51).
+ * Takes the CPU slab away from the slot, whose lock is held: splices the CPU freelist in front of
+ * the slab's list and unfreezes it in a single transition (S1-51).
  *
  * Delayed: only then is list_lock taken to link it, so a free in between finds it off all lists
- * and leaves it (S1-53). Eager: an unfrozen slab off the lists would be taken for one on them, so
- * list_lock is taken before the swap, and again for each retry (S1-52).
+ * and leaves it (S1-53). Eager: a free would take an unfrozen slab off the lists for a slab on
+ * them, so list_lock is taken before the swap, and again for each retry (S1-52).
  */
 void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
 {
@@ -245,7 +253,7 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
                         slab_set_next(slab, objects, tail, before.head);
                         after.head = slot->freelist;
                 }
-                /* Racy by design (S1-35): only the limit may be missed by one. */
+                /* Racy by design (S1-35): the limit may be missed by a slab. */
                 if (after.head == INDEX_END)
                         result = DEACTIVATED_FULL; /* the next free moves it */
                 else if (after.inuse == 0 &&
@@ -327,7 +335,7 @@ uint32_t node_shrink_locked(struct kmem_cache *cache, struct engine_node *node)
                         page_list_add_head(&node->partial, slab);
                 }
         }
-        /* What was shown while slabs were in buckets is too few. */
+        /* Shows the length again: the figure shown while slabs were in buckets is too low. */
         node_show_partial_locked(node);
         return empty;
 }
@@ -354,7 +362,7 @@ bool slub_shrink(struct kmem_cache *cache)
         return remain;
 }
 
-/* Names the objects that are still in use in a slab, the first few of them (S8-08). */
+/* Names the objects that are still in use in a slab, the first few (S8-08). */
 static void report_leftovers(struct kmem_cache *cache, struct page *slab)
 {
         uint32_t objects = slab_objects(slab);

@@ -31,7 +31,7 @@ static unsigned int order_for(size_t bytes, const struct order_rules *rules)
         return fls(pages);
 }
 
-/* S3-02, S3-13 */
+/* Objects that a slab should hold (S3-02, S3-13). */
 static size_t wanted_objects(size_t size, const struct order_rules *rules)
 {
         size_t objects = rules->min_objects ? rules->min_objects : 4 * (fls(rules->cpus) + 1);
@@ -84,7 +84,7 @@ static unsigned int order_5_10(size_t size, const struct order_rules *rules)
         return order != ORDER_NONE ? order : search_5_10(size, 1, ORDER_LIMIT, 1, rules);
 }
 
-/* S3-20 to S3-22 */
+/* The order by 6.12's rule (S3-20 to S3-22). */
 static unsigned int order_6_12(size_t size, const struct order_rules *rules)
 {
         size_t objects = max_of(wanted_objects(size, rules), (size_t)1);

@@ -8,9 +8,9 @@
 
 #include "base/options.h"
 
-enum { ORDER_NONE = 11 }; /* one above the largest there is */
+enum { ORDER_NONE = 11 }; /* above the largest order */
 
-/* What an order depends on besides the size of the objects (S3-02, S3-10). */
+/* The numbers that decide an order, beside the size of the objects (S3-02, S3-10). */
 struct order_rules {
         enum order_rule rule;
         unsigned int page_shift; /* pages of 1 << page_shift bytes; 12 to 16 */
@@ -21,14 +21,14 @@ struct order_rules {
 };
 
 /*
- * Order of slabs of objects that are @size bytes apart, 8 or more (S3-03); ORDER_NONE if one
- * object fits no slab. Pure.
+ * Order of slabs of objects that are @size bytes apart, 8 or more (S3-03); ORDER_NONE if an object
+ * fits no slab. Pure.
  */
 KMEM_HIDDEN unsigned int slub_order(uint32_t size, const struct order_rules *rules);
 /*
  * For size classes that no kernel has, of more than a page: the first order, up to three above
- * max_order, that wastes at most a sixteenth of a slab, else the one that wastes least. A kernel's
- * rule lets objects of 18 KiB, one in each slab of 32, waste as much again. Pure.
+ * max_order, that wastes at most a sixteenth of a slab, else the order that wastes least. The
+ * kernel's rule can waste nearly half: it gives objects of 18 KiB a slab of 32 KiB each. Pure.
  */
 KMEM_HIDDEN unsigned int slub_order_tight(uint32_t size, const struct order_rules *rules);
 

@@ -6,8 +6,8 @@
  * leave them alone wherever they come from: with delayed freezing because they are not marked
  * node_partial (S1-33), with eager freezing because they are frozen.
  *
- * The two schemes part in one branch each in slab_leave_node and slab_return, and elsewhere only
- * in slab_push_chain (what a first free freezes) and slab_deactivate (when list_lock is taken).
+ * The two schemes differ by a branch each in slab_leave_node and slab_return, and elsewhere only in
+ * slab_push_chain (whether a first free freezes) and slab_deactivate (when list_lock is taken).
  */
 #include "engines/slub/slab.h"
 
@@ -59,7 +59,7 @@ struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slo
 /*
  * Puts slabs that frees have made partial on the slot's CPU partial list (T14). A list that has
  * reached its limit goes to the node lists first, outside the slot cache lock, and the next slab
- * starts a new one (S2-03, S2-12).
+ * starts a new list (S2-03, S2-12).
  */
 void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain)
 {
@@ -91,8 +91,8 @@ void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, uint32
 }
 
 /*
- * Makes a slab that left a CPU partial list one that may be put on its node's; list_lock is held.
- * Eager: it is unfrozen, against frees into it (S1-55). Delayed: it never was frozen.
+ * Readies a slab that left a CPU partial list for its node's list; list_lock is held. Eager: it is
+ * unfrozen, against frees into it (S1-55). Delayed: it never was frozen.
  */
 static void slab_return(struct kmem_cache *cache, struct page *slab, struct slab_cost *cost)
 {
@@ -110,7 +110,7 @@ static void slab_return(struct kmem_cache *cache, struct page *slab, struct slab
 }
 
 /*
- * Returns a chain to the node lists, one hold of list_lock per run of equal nodes (S1-55): empty
+ * Returns a chain to the node lists, a hold of list_lock per run of equal nodes (S1-55): empty
  * slabs beyond min_partial are set aside and discarded, the others go to the tail.
  */
 void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain,
@@ -136,8 +136,8 @@ void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t
                 slab_return(cache, slab, &cost);
                 count_cost(slot, why, &cost);
                 /*
-                 * An empty slab off the lists stays empty: nobody holds an object to free, and
-                 * nobody else can take from it.
+                 * An empty slab off the lists stays empty: no thread holds an object to free, and
+                 * no other thread can take from it.
                  */
                 if (state_unpack(load_relaxed(&slab->state)).inuse == 0 &&
                     node->partial.length >= load_relaxed(&cache->min_partial)) {
@@ -160,10 +160,10 @@ void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t
 /*
  * Takes a slab off its node's list; list_lock is held. *before is its state then.
  *
- * Delayed: it is unlinked, which cannot fail, and whoever makes it the CPU slab freezes it outside
- * the lock (S1-42). Eager: it is frozen first, and if it is the @first its whole list is taken with
- * the same swap (S1-41). That is tried once, because a retry would hold list_lock for as long as
- * others free into the slab; false if one did, and then the slab stays where it is.
+ * Delayed: it is unlinked, which cannot fail, and the thread that makes it the CPU slab freezes it
+ * outside the lock (S1-42). Eager: it is frozen first, and with @first the swap also takes its
+ * whole list (S1-41). The swap is tried once, because retries would hold list_lock for as long as
+ * others free into the slab; false if it failed, and then the slab stays on the list.
  */
 static bool slab_leave_node(struct kmem_cache *cache, struct engine_node *node, struct page *slab,
                             bool first, struct slab_state *before, struct slab_cost *cost)
@@ -188,7 +188,10 @@ static bool slab_leave_node(struct kmem_cache *cache, struct engine_node *node, 
         return true;
 }
 
-/* Makes the first slab of a refill the CPU slab: frozen by now (eager), or now (delayed). */
+/*
+ * Makes the first slab of a refill the CPU slab; delayed freezing freezes it now, eager has done
+ * so.
+ */
 static void install_first(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
                           uint32_t head, struct slab_cost *cost)
 {
@@ -202,7 +205,7 @@ static void install_first(struct kmem_cache *cache, struct engine_slot *slot, st
 
 /*
  * Takes slabs from a node: the first becomes the CPU slab, others go to the slot's CPU partial list
- * until that is enough. False if the first could not be had. The slot cache lock is held,
+ * until there are enough. False if the first slab could not be had. The slot cache lock is held,
  * list_lock is taken inside it.
  */
 static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
@@ -257,8 +260,8 @@ bool remote_search_is_due(struct kmem_cache *cache)
 }
 
 /*
- * Another node's slabs are taken while it has more than it would keep. @anything: of what it would
- * keep too, because there is no memory for a slab here.
+ * Takes another node's slabs while that node has more than it would keep. @anything: takes also
+ * slabs that it would keep, because there is no memory for a slab here.
  */
 static bool take_from_others(struct kmem_cache *cache, struct engine_slot *slot, unsigned int here,
                              bool anything)

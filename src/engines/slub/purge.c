@@ -2,20 +2,21 @@
 /*
  * Giving back the free pages inside slabs that also hold objects.
  *
- * One slab of a node partial list at a time, under list_lock. That is enough: nobody takes objects
- * out of a slab on a node list without that lock (SLUB-2), so an object whose entry does not say
- * in-use stays free while the lock is held, and so does one that is on its way onto the list,
- * whose entry its freer has written already (SLUB-3). Free objects are never written by the
- * allocator, and nobody else may read them. So the slab's state does not change, no swap is made,
- * and frees go on meanwhile. What the lock is held for is one system call for each run of pages.
+ * Purging handles each slab of a node partial list by itself, under list_lock. The lock is enough:
+ * without it no thread takes objects out of a slab on a node list (SLUB-2). So an object with an
+ * entry other than in-use stays free while the lock is held. An object that is being freed stays
+ * free too, because its thread has written the entry before the push (SLUB-3). The allocator never
+ * writes free objects, and no other code may read them. So the slab's state does not change, no
+ * swap is made, and frees go on meanwhile. The lock is held for a system call for each run of
+ * pages.
  *
- * PURGE-1  Caches with a constructor and type-safe ones are left alone: the content of their free
- *          objects counts. So it does in debug caches, whose back end has no such operation.
- * PURGE-2  A slab that was purged, or had nothing to purge, is marked with its tag of that moment
- *          and is passed over until the tag has changed or it has left the list and come back.
+ * PURGE-1  Caches with a constructor and type-safe caches are left alone: the content of their free
+ *          objects counts. It counts in debug caches too; their back end has no purge.
+ * PURGE-2  A slab that was purged, or had nothing to purge, is marked with its tag of that moment.
+ *          It is passed over until the tag has changed, or it has left the list and come back.
  *
- * Pages stay marked as touched, so that nobody takes them for known to be zero when the slab ends
- * and new objects lie in them.
+ * Pages stay marked as touched, so that the page layer does not take them for known to be zero when
+ * the slab ends and new objects have lain in them.
  */
 #include "engines/slub/slab.h"
 
@@ -25,7 +26,9 @@ struct page_bits {
         uint64_t word[PAGE_WORDS];
 };
 
-/* Marks the pages, counted from @skip bytes into the slab, that an object lies in which somebody holds. */
+/*
+ * Marks the pages, counted from @skip bytes into the slab, that contain a part of an object in use.
+ */
 static void find_used_pages(const struct kmem_cache *cache, const struct page *slab, size_t skip,
                             size_t page_bytes, struct page_bits *used)
 {
@@ -60,7 +63,7 @@ static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *sla
         if (slab->list_objects == (uint32_t)(PURGED | state.tag))
                 return 0;
         slab->list_objects = (uint32_t)(PURGED | state.tag) & 0xffffff;
-        /* Fewer free objects than fill a page, or a system page that others have a part of. */
+        /* Too few free objects to fill a page, or a system page that other slabs have a part of. */
         if ((size_t)(state.objects - state.inuse) * cache->size + cache->size < page_bytes ||
             pages == 0)
                 return 0;
@@ -68,7 +71,10 @@ static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *sla
         for (size_t first = 0, end; first < pages; first = end + 1) {
                 for (end = first; end < pages && !bit_get(used.word, end); end++)
                         ;
-                /* Refused (locked memory): not asked again before the slab changes. */
+                /*
+                 * The system refused (locked memory): it is not asked again before the slab
+                 * changes.
+                 */
                 if (end > first &&
                     system_purge(whole + first * page_bytes, (end - first) * page_bytes))
                         purged += (end - first) * page_bytes;
@@ -87,7 +93,9 @@ bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slab
         lock_take(&node->list_lock);
         slab = node->purge_next ? page_at(node->purge_next) : page_list_first(&node->partial);
         for (; slab && slabs; slabs--) {
-                /* Whoever takes that one off the list moves this on (node_remove_partial_locked). */
+                /*
+                 * Taking that slab off the list moves purge_next on (node_remove_partial_locked).
+                 */
                 node->purge_next = slab->next;
                 purged = slab_purge_locked(cache, slab);
                 if (purged) {

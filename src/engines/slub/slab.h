@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A slab of the SLUB back end: its free list, and who may touch what. Its states and the ways
- * between them are in engines/slub/state.h.
+ * A slab of the SLUB back end: its free list, and which thread may touch which part. Its states and
+ * the ways between them are in engines/slub/state.h.
  *
  * Invariants:
- *  SLUB-1  The state word is one 64-bit word: head, inuse, objects, frozen and tag always change
+ *  SLUB-1  The state word is a 64-bit word: head, inuse, objects, frozen and tag always change
  *          together, by compare-and-swap once others can see the slab. objects equals inuse plus
  *          the length of the list at head (S1-70).
- *  SLUB-2  Anybody may push objects onto the list (release). Objects leave it only as the whole
+ *  SLUB-2  Any thread may push objects onto the list (release). Objects leave it only as the whole
  *          list (acquire), taken by the owner of a frozen or unlinked slab, or under list_lock. So
- *          between reading head and swapping it out nobody else can have popped: ABA is harmless.
- *  SLUB-3  table[i] belongs to whoever owns object i: the list for free objects (then it is the
- *          index of the next free object or INDEX_END), the one who holds it otherwise (then
- *          it is in-use). It is written before the push (release) and read after the take
- *          (acquire).
+ *          between reading head and swapping it out no other thread can have popped: ABA is
+ *          harmless.
+ *  SLUB-3  table[i] belongs to the owner of object i. A free object's owner is the list: then
+ *          table[i] is the index of the next free object or INDEX_END. Otherwise its owner is the
+ *          thread that holds the object: then table[i] is in-use. It is written before the push
+ *          (release) and read after the take (acquire).
  *  SLUB-4  Uncarved room (index >= carved) exists only in a CPU slab and counts as in use. Its
  *          table entries are undefined until it is carved or linked.
  *  SLUB-5  node_partial is written only under the node's list_lock (S1-12).
@@ -85,8 +86,8 @@ static inline void *slab_object(const struct kmem_cache *cache, const struct pag
 }
 
 /*
- * What slabs are aligned to, in pages. Objects are aligned to the largest power of two that divides
- * their stride, whatever slab they are in.
+ * The alignment of slabs, in pages. Objects are aligned to the largest power of two that divides
+ * their stride, in slabs of every order.
  */
 static inline size_t slab_align_pages(const struct kmem_cache *cache, unsigned int order)
 {
@@ -100,24 +101,27 @@ static inline struct page *slab_of_page(const struct kmem_cache *cache, struct p
 {
         size_t distance;
 
-        /* Acquire: what is said of the pages was written before the kind (slab_make). */
+        /* Acquire: pairs with slab_make, which wrote the other fields before the kind. */
         if (load_acquire(&page->kind) == PAGE_SLAB)
                 return page;
         distance = load_relaxed(&page->state);
-        /* Another's by now, if the pointer is a bad one. */
+        /* If the pointer is bad, the page may belong to another owner by now. */
         return likely(distance < cache->slab_pages) ? page - distance : page;
 }
 
-/* What no cache prefers: slabs of exact pages are shorter than the order that would have them. */
+/*
+ * An order that no cache prefers: slabs of exact pages are shorter than the order that would have
+ * them.
+ */
 enum { ORDER_EXACT = UINT8_MAX };
 
 /*
  * The slab that holds an address of this cache's pages. Slabs are aligned to their size, and a
  * cache has slabs of at most two orders: a descriptor that says "slab of the preferred order" at
- * the aligned page covers the address, whosever slab that is, otherwise the slab has the fallback
- * order. A slab of another cache there that covers less must not say so (ORDER_EXACT). Nor may kind
- * and order be read one after the other: between them a slab there may end, and a shorter block
- * begin whose pages, rounded up, have the preferred order.
+ * the aligned page covers the address, whichever cache has that slab; otherwise the slab has the
+ * fallback order. A slab of another cache there that covers less must not say so (ORDER_EXACT).
+ * Kind and order must be read at once: between two reads a slab there may end, and a shorter block
+ * may begin that has, rounded up, the preferred order.
  */
 static inline struct page *slab_of(const struct kmem_cache *cache, const void *address)
 {
@@ -127,7 +131,7 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
         if (cache->slab_pages)
                 return slab_of_page(cache, page_at(number));
         slab = page_at(number & ~(uint32_t)(order_pages(cache->order) - 1));
-        /* Acquire: the order is the one that was written before the kind (slab_make). */
+        /* Acquire: pairs with slab_make, which wrote the order before the kind. */
         if (likely(load_acquire(&slab->kind_and_order) ==
                    page_kind_and_order(PAGE_SLAB, cache->order)))
                 return slab;
@@ -163,7 +167,7 @@ static inline void node_count_slabs(struct engine_node *node, int64_t slabs, int
         node_show_slabs(node);
 }
 
-/* One comes or goes. */
+/* Counts a slab that comes or goes. */
 static inline void node_count_slab(struct kmem_cache *cache, const struct page *slab, bool there)
 {
         int64_t objects = slab_objects(slab);
@@ -172,8 +176,8 @@ static inline void node_count_slab(struct kmem_cache *cache, const struct page *
 }
 
 /*
- * What a transition costs on its way, until count_cost adds it to the slot's counters. It lives in
- * registers, so that it costs nothing where nobody counts.
+ * The costs of a transition, until count_cost adds them to the slot's counters. They live in
+ * registers, so that they cost nothing in a cache without counters.
  */
 struct slab_cost {
         uint32_t swaps;
@@ -239,22 +243,23 @@ static inline bool slab_swap(const struct kmem_cache *cache, struct page *slab, 
 /* layout.c */
 KMEM_HIDDEN int slub_setup(struct kmem_cache *cache);
 /*
- * Slabs and node lists of a cache with objects so many bytes apart; slabs may have exact pages where
- * that serves. 0 or an errno.
+ * Sets up slabs and node lists of a cache with this stride; slabs may have exact pages where that
+ * wastes less. 0 or an errno.
  */
 KMEM_HIDDEN int slub_lay_out(struct kmem_cache *cache, uint32_t size, bool may_be_exact);
 
 /* accounting.c: the two rules of how long a CPU partial list may be */
 struct slub_partial_list {
         uint64_t slabs;
-        uint64_t objects; /* free ones when their slabs joined; 0 where slabs are counted */
+        uint64_t objects; /* free objects when their slabs joined; 0 where slabs are counted */
 };
 
 /* Defaults and limits of a cache whose layout is known. */
 KMEM_HIDDEN void slub_setup_cpu_partial(struct kmem_cache *cache);
 /*
  * Sets the limit in objects, also while the cache is in use; CPU partial lists that are longer now
- * stay until they are next put to or flushed (S2-33 flushes). Only for caches with such lists.
+ * stay until they are next put to or flushed (S2-33 flushes). Only for caches with CPU partial
+ * lists.
  */
 KMEM_HIDDEN void slub_set_cpu_partial(struct kmem_cache *cache, uint32_t objects);
 KMEM_HIDDEN bool partial_list_is_full(const struct kmem_cache *cache,
@@ -264,9 +269,9 @@ KMEM_HIDDEN void partial_list_add(const struct kmem_cache *cache, struct engine_
 /* Whether a refill has taken enough slabs from a node (S2-20 to S2-22). */
 KMEM_HIDDEN bool refill_is_enough(const struct kmem_cache *cache, uint32_t pushed,
                                   uint32_t free_objects);
-/* What a slot's CPU partial list counts; takes the slot cache lock. */
+/* The counts of a slot's CPU partial list; takes the slot cache lock. */
 KMEM_HIDDEN struct slub_partial_list slub_slot_partial(struct engine_slot *slot);
-/* Free objects in as many slabs as attribute slabs_cpu_partial shows them (S2-31). */
+/* Free objects in that many slabs, as attribute slabs_cpu_partial shows them (S2-31). */
 KMEM_HIDDEN uint64_t slub_partial_objects(const struct kmem_cache *cache,
                                           const struct slub_partial_list *list);
 
@@ -279,22 +284,25 @@ KMEM_HIDDEN void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot
 KMEM_HIDDEN unsigned int slub_give(struct kmem_cache *cache, struct engine_slot *slot,
                                    void **objects, unsigned int count);
 
-/* take.c: makes a slab the CPU slab whose whole list, from @freelist on, is the slot's already */
+/* take.c: makes a slab the CPU slab; the slot has its whole list already, from @freelist on */
 KMEM_HIDDEN void slot_install(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
                               uint32_t freelist);
-/* Takes the whole list of a slab that is the slot's or nobody's, and freezes it (or, T3, not). */
+/*
+ * Takes the whole list of a slab that belongs to the slot or has no owner, and freezes it (but not
+ * in T3).
+ */
 KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab,
                                     enum slab_stage from, struct slab_cost *cost);
 
 /* partial.c: CPU partial and node partial lists */
 /*
- * From the list of node @wish, or with NODE_ANY from its own node's and then, as often as
- * remote_node_defrag_ratio says, the others'.
+ * Takes partial slabs from the list of node @wish, or with NODE_ANY from the list of the own node,
+ * and then, as often as remote_node_defrag_ratio says, from other nodes' lists.
  */
 KMEM_HIDDEN bool slot_take_from_nodes(struct kmem_cache *cache, struct engine_slot *slot, int wish);
-/* S12-07: whether this request may search nodes other than its own. */
+/* Whether this request may search nodes other than its own (S12-07). */
 KMEM_HIDDEN bool remote_search_is_due(struct kmem_cache *cache);
-/* From other nodes whatever the ratio says: when there is no memory for a slab. */
+/* Takes from other nodes regardless of the ratio: there is no memory for a slab. */
 KMEM_HIDDEN bool slot_take_last(struct kmem_cache *cache, struct engine_slot *slot);
 /* Slabs of other nodes than @node, if that is not NODE_ANY, go to their node lists first (T5). */
 KMEM_HIDDEN struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slot,
@@ -311,20 +319,21 @@ KMEM_HIDDEN void node_remove_partial_locked(struct engine_node *node, struct pag
 
 /* life.c: slabs come and go */
 enum { SLABS_AT_ONCE = 8 };
-/* Does to a slab that nobody else knows what makes its objects fit to be handed out. */
+/* Makes the objects of a slab that no other thread knows fit to be handed out. */
 typedef void slab_prepare(struct kmem_cache *cache, struct page *slab, uint32_t objects);
 /*
- * Up to *count slabs, at most SLABS_AT_ONCE, of one node, linked through next; *count becomes their
- * number, and they are not among the node's yet. NULL without memory. @node: NODE_ANY for the one that
- * the CPU belongs to. @prepare may be NULL; if it calls a constructor, only one slab and no lock held.
+ * Up to *count slabs, at most SLABS_AT_ONCE, of a single node, linked through next; *count becomes
+ * their number, and the node does not count them yet. NULL without memory. @node: NODE_ANY for the
+ * CPU's node. @prepare may be NULL; if it calls a constructor, a single slab is made and no lock is
+ * held.
  */
 KMEM_HIDDEN struct page *slabs_make(struct kmem_cache *cache, int node, unsigned int *count,
                                     slab_prepare *prepare);
-/* The same for slub itself: constructed, and counted. */
+/* As slabs_make, for slub itself: constructed, and counted. */
 KMEM_HIDDEN struct page *slabs_new(struct kmem_cache *cache, int node, unsigned int count);
-/* Ends slabs linked through next, page number of the first, that nobody counts any more. */
+/* Ends slabs linked through next, page number of the first, which no count has any more. */
 KMEM_HIDDEN void slabs_end(struct kmem_cache *cache, uint32_t chain);
-/* The same for those that are counted. */
+/* As slabs_end, for slabs that are counted. */
 KMEM_HIDDEN void slabs_discard(struct kmem_cache *cache, uint32_t chain);
 
 static inline void slab_discard(struct kmem_cache *cache, struct page *slab)
@@ -336,8 +345,8 @@ static inline void slab_discard(struct kmem_cache *cache, struct page *slab)
 KMEM_HIDDEN void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot);
 KMEM_HIDDEN void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot);
 /*
- * Unlinks the empty slabs of a node, and puts those with few free objects first, the fullest at
- * the head (S1-57), in one hold of list_lock (T20). Returns the empty ones, linked through next.
+ * Unlinks the empty slabs of a node, and puts slabs with few free objects first, the fullest at the
+ * head (S1-57), in a single hold of list_lock (T20). Returns the empty slabs, linked through next.
  */
 KMEM_HIDDEN uint32_t node_shrink_locked(struct kmem_cache *cache, struct engine_node *node);
 KMEM_HIDDEN bool slub_shrink(struct kmem_cache *cache);

@@ -17,7 +17,7 @@ static const char *const stage_names[SLAB_STAGES] = {
         [STAGE_DISABLED] = "disabled",
 };
 
-/* The stages that may follow each, as bits. */
+/* The stages that may follow each stage, as bits. */
 static const uint8_t next_stages[SLAB_STAGES] = {
         [STAGE_NEW] = 1 << STAGE_CPU | 1 << STAGE_FULL,
         [STAGE_CPU] = 1 << STAGE_CPU | 1 << STAGE_FULL | 1 << STAGE_TRANSIT,
@@ -30,7 +30,7 @@ static const uint8_t next_stages[SLAB_STAGES] = {
         [STAGE_DISABLED] = 0,
 };
 
-/* The same for back ends that use these slabs and change them under list_lock only: debug caches. */
+/* As next_stages, for the back end that changes these slabs under list_lock only: debug caches. */
 static const uint8_t locked_next_stages[SLAB_STAGES] = {
         [STAGE_NEW] = 1 << STAGE_TRANSIT,
         [STAGE_NODE_PARTIAL] = 1 << STAGE_TRANSIT,

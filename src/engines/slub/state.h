@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The states of a slab and the ways between them: its state word, and its stage, which says where
- * the slab hangs and which debug builds keep in the descriptor to catch every other way.
+ * The states of a slab and the ways between them: its state word, and its stage. The stage says
+ * where the slab hangs; debug builds keep it in the descriptor, to catch every other way.
  *
- *   stage        frozen       node_    list          who takes        who gives
- *                delayed/eager partial               objects out      objects back
- *   NEW          0            0        none          its creator      nobody
- *   CPU          1            0        none          the slot         anybody
- *   CPU PARTIAL  0 / 1        0        slot's chain  the slot         anybody
- *   NODE PARTIAL 0            1        node partial  who unlinks it   anybody
- *   IN TRANSIT   0 / any      0        none          who holds it     anybody
- *   FULL         0            0        none          nobody           anybody
- *   GONE         0            0        none          nobody           nobody
- *   DISABLED     1            0        none          nobody           nobody
+ *   stage        frozen       node_    list          objects taken    objects given
+ *                delayed/eager partial               out by           back by
+ *   NEW          0            0        none          its creator      no thread
+ *   CPU          1            0        none          the slot         any thread
+ *   CPU PARTIAL  0 / 1        0        slot's chain  the slot         any thread
+ *   NODE PARTIAL 0            1        node partial  its unlinker     any thread
+ *   IN TRANSIT   0 / any      0        none          its holder       any thread
+ *   FULL         0            0        none          no thread        any thread
+ *   GONE         0            0        none          no thread        no thread
+ *   DISABLED     1            0        none          no thread        no thread
  *
- * With freeze=delayed a slab is frozen while it is a CPU slab and never else; that frees leave the
- * lists of a CPU partial slab alone is said by the absence of node_partial, which they sample under
- * list_lock (S1-11, S1-33). With freeze=eager frozen itself says so, and so it is set and cleared
- * under list_lock whenever a slab leaves or joins a node list (S1-41, S1-52, S1-55); there is no
- * unfrozen slab with free objects off the node lists then but under list_lock, or all free and on its
- * way out.
+ * With freeze=delayed a slab is frozen while it is a CPU slab and never else. A free leaves the
+ * lists of a CPU partial slab alone because node_partial is not set; it samples that under
+ * list_lock (S1-11, S1-33). With freeze=eager the frozen bit tells it so. Therefore the bit is set
+ * and cleared under list_lock whenever a slab leaves or joins a node list (S1-41, S1-52, S1-55).
+ * Then an unfrozen slab with free objects is off the node lists only under list_lock, or when all
+ * its objects are free and it is on its way out.
  *
  *   from         to           tags      swaps d/e, of these under list_lock; where
  *   NEW          CPU          T8        plain stores; take.c slot_install_new
@@ -38,13 +38,13 @@
  *   TRANSIT      NODE PARTIAL T5, T15 - T17, T19  none; node_add_partial_locked
  *   TRANSIT      GONE         T13, T16, T18 - T20  none; life.c slabs_discard
  *
- * Debug caches (T21) have slabs that are new, on a node's partial list, full, which is a list there,
- * or DISABLED, because something was wrong with them (S10-21). Each change of the word is a plain
- * store under list_lock, and each way leads through TRANSIT (engines/debug/lists.c).
+ * Debug caches (T21) have slabs that are new, on a node's partial list, full (on the node's full
+ * list), or DISABLED after an error (S10-21). Each change of the word is a plain store under
+ * list_lock, and each way leads through TRANSIT (engines/debug/lists.c).
  *
- * Who makes a swap out of a stage owns the slab's place from then on; a swap into FULL gives it up,
- * so that stage is written before the swap and the others after it. Pushes change no stage but
- * that of a FULL slab.
+ * The thread that makes a swap out of a stage owns the slab's place from then on. A swap into FULL
+ * gives it up, so that stage is written before the swap and the others after it. A push changes
+ * only the stage of a FULL slab.
  */
 #ifndef KMEM_ENGINES_SLUB_STATE_H
 #define KMEM_ENGINES_SLUB_STATE_H
@@ -62,12 +62,12 @@ enum slab_stage {
         STAGE_GONE,
         STAGE_DISABLED,
         SLAB_STAGES,
-        STAGE_ANY, /* of a push: whatever it is, it stays */
+        STAGE_ANY, /* of a push: the stage stays as it is */
 };
 
 enum {
         SLAB_OBJECTS_MAX = 32767, /* 15 bits */
-        NARROW_OBJECTS_MAX = 254, /* up to here a table entry is one byte */
+        NARROW_OBJECTS_MAX = 254, /* up to here a table entry is a byte */
         INDEX_END = 0xffff,       /* end of a free list; "none" as a head */
         INDEX_IN_USE = 0xfffe,
         NARROW_END = 0xff,
@@ -114,8 +114,7 @@ KMEM_HIDDEN void slab_check_way(const struct kmem_cache *cache, const struct pag
 #endif
 
 /*
- * Moves a slab from one stage to the next without a swap; the caller owns its place. Nothing but
- * a check.
+ * Moves a slab from a stage to the next without a swap; the caller owns its place. Only a check.
  */
 static inline void slab_enter(const struct kmem_cache *cache, struct page *slab,
                               enum slab_stage from, enum slab_stage to)
@@ -127,14 +126,14 @@ static inline void slab_enter(const struct kmem_cache *cache, struct page *slab,
 #endif
 }
 
-/* Tests put here what others do between the read of a state and the swap. */
+/* Tests put the acts of other threads here, between the read of a state and the swap. */
 #ifdef KMEM_SWAP_HOOK
 extern void slab_swap_hook(struct page *slab) __attribute__((weak));
 #endif
 
 /*
- * One transition of SLUB-1. On failure *old holds the word found, and the caller decides anew.
- * Release publishes the table entries and objects of a push; acquire sees those of others.
+ * A transition of SLUB-1. On failure *old holds the word found, and the caller decides anew.
+ * Release publishes the table entries and objects of a push; acquire sees other threads' pushes.
  */
 static inline bool slab_transition(const struct kmem_cache *cache, struct page *slab, uint64_t *old,
                                    struct slab_state new, enum slab_stage from, enum slab_stage to)
@@ -150,7 +149,7 @@ static inline bool slab_transition(const struct kmem_cache *cache, struct page *
                 slab_swap_hook(slab);
 #endif
 #ifdef KMEM_DEBUG_CHECKS
-        /* Whoever frees first into a FULL slab reads its stage only after the swap. */
+        /* The first free into a FULL slab reads its stage only after the swap. */
         if (from != STAGE_ANY && from != STAGE_FULL)
                 check_or_die(slab->stage == from);
         slab_check_way(cache, slab, new, from, to);

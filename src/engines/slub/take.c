@@ -2,8 +2,8 @@
 /*
  * Objects leave slabs: the slow path of allocation (S1-21), for a sheaf's worth at a time.
  *
- * Runs under the slot cache lock, which stands for the kernel's local lock. Others may free
- * into every slab touched here meanwhile; nobody else takes from it (SLUB-2).
+ * Runs under the slot cache lock, which stands for the kernel's local lock. Other threads may free
+ * into every slab touched here meanwhile; none of them takes from it (SLUB-2).
  */
 #include "page/deferred.h"
 #include "engines/slub/slab.h"
@@ -12,8 +12,8 @@
 enum { APART_BYTES_MAX = 256 };
 
 /*
- * Where the objects go. The array is filled from its end, so that a sheaf, popped from its end,
- * hands them out in the order in which they are taken here.
+ * The array that the objects go to. It is filled from its end, so that a sheaf, popped from its
+ * end, hands them out in the order in which they are taken here.
  */
 struct batch {
         void **objects;
@@ -22,7 +22,9 @@ struct batch {
         uint32_t fresh;     /* new slabs that will all be used for it, page number of the first */
 };
 
-/* Takes from the list at @index until it ends or the batch is full; the rest of the list. */
+/*
+ * Takes from the list at @index until it ends or the batch is full; returns the rest of the list.
+ */
 static KMEM_ALWAYS_INLINE uint32_t take_list(struct batch *batch, const struct kmem_cache *cache,
                                              const struct page *slab, bool narrow, uint32_t index)
 {
@@ -56,10 +58,10 @@ static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slo
 }
 
 /*
- * How many objects lie from one to the next that goes out after it: 1, as in a kernel's new slab (S4-30),
- * or in a program of several threads so many that the two have no line of the cache in common. One
- * thread often hands what it allocates to others, and two of them that write to one line wait for
- * each other, for as long as each goes on with the object that it freed last (decisions/0023).
+ * The distance, in objects, from an object to the next that goes out: 1, as in a kernel's new slab
+ * (S4-30). In a program of several threads it is large enough that the two share no cache line. A
+ * thread often hands its objects to other threads. Two of these that write to a common line wait
+ * for each other, for as long as each goes on with the object that it freed last (decisions/0023).
  */
 static uint32_t objects_apart(uint32_t size)
 {
@@ -70,7 +72,9 @@ static uint32_t objects_apart(uint32_t size)
         return (size + CACHE_LINE - aligned + size - 1) / size;
 }
 
-/* Objects of the slab that nobody has had yet, ascending: all, or page by page every nth of them. */
+/*
+ * Takes objects that have never been handed out, ascending: all, or page by page every nth object.
+ */
 static void take_new(struct batch *batch, const struct kmem_cache *cache, struct page *slab,
                      uint32_t first, uint32_t count)
 {
@@ -87,7 +91,10 @@ static void take_new(struct batch *batch, const struct kmem_cache *cache, struct
         for (uint32_t start = 0, end; start < count; start = end) {
                 /* A rest of less than a page goes with the page before it. */
                 end = count - start < 2 * together ? count : start + together;
-                /* The first pass last: no pass then begins beside the object where one has ended. */
+                /*
+                 * The first pass last: then no pass begins beside the last object of the pass
+                 * before.
+                 */
                 for (uint32_t pass = min_of(start + apart, end); pass-- > start;)
                         for (uint32_t i = pass; i < end; i += apart)
                                 *--place = object + (size_t)i * size;
@@ -106,9 +113,9 @@ static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, 
 }
 
 /*
- * S1-21 step 3 for the CPU slab, T4 for one of the CPU partial list, and the delayed freeze (S1-42)
- * for one that was just unlinked. A CPU slab whose list turns out empty is unfrozen by the same
- * swap: it is FULL now and nobody's (T3).
+ * S1-21 step 3 for the CPU slab, T4 for a slab of the CPU partial list, and the delayed freeze
+ * (S1-42) for a slab that was just unlinked. If the list of a CPU slab turns out empty, the swap
+ * also unfreezes the slab: it is FULL now and has no owner (T3).
  */
 uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab, enum slab_stage from,
                         struct slab_cost *cost)
@@ -138,7 +145,7 @@ void slot_install(struct kmem_cache *cache, struct engine_slot *slot, struct pag
         slot->freelist = freelist;
 }
 
-/* Makes a fresh slab the CPU slab; nobody else can see it yet, so plain stores do (T8). */
+/* Makes a fresh slab the CPU slab; no other thread can see it yet, so plain stores do (T8). */
 static void slot_install_new(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab)
 {
         struct slab_state state = state_unpack(slab->state);
@@ -167,8 +174,8 @@ static struct page *next_fresh(struct batch *batch)
 }
 
 /*
- * New slabs of exact pages of which the batch has room for every object are FULL at once: slabs of
- * an object or a few would hardly be seen as CPU slabs. Nobody else can see them yet.
+ * A new slab of exact pages is FULL at once if the batch has room for all its objects, because a
+ * slab with few objects would be CPU slab for a moment only. No other thread can see it yet.
  */
 static void take_whole(struct kmem_cache *cache, struct engine_slot *slot, struct batch *batch)
 {
@@ -197,7 +204,10 @@ static bool batch_is_enough(const struct batch *batch)
         return batch->room * 2 <= batch->count;
 }
 
-/* How many new slabs that takes. The batch empties them all, but of a single one some may be left. */
+/*
+ * How many new slabs the batch takes. It empties them all; only a single slab may keep some
+ * objects.
+ */
 static unsigned int fresh_wanted(const struct kmem_cache *cache, const struct batch *batch)
 {
         unsigned int twice = 2 * batch->room - batch->count;
@@ -207,10 +217,10 @@ static unsigned int fresh_wanted(const struct kmem_cache *cache, const struct ba
 }
 
 /*
- * A new CPU slab. Others that the rest of the batch will empty are made with it: nobody else can
- * see them, nor free into them, and the lock is held until they are used up. But where a
- * constructor may allocate, or pages wait for a grace period, one is made without the lock; if the
- * slot got another CPU slab meanwhile, that one is deactivated (S1-21 step 7).
+ * A new CPU slab. Further slabs that the rest of the batch will empty are made with it: no other
+ * thread can see them, nor free into them, and the lock is held until they are used up. But if a
+ * constructor may allocate, or pages wait for a grace period, a single slab is made without the
+ * lock; if the slot got another CPU slab meanwhile, the other is deactivated (S1-21 step 7).
  */
 static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *slot,
                                  struct batch *batch, int node)
@@ -226,7 +236,7 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
         } else {
                 slab = slabs_new(cache, node, fresh_wanted(cache, batch));
         }
-        /* Without memory there may still be what others brought meanwhile. */
+        /* Without memory the slot may still have slabs that other threads brought meanwhile. */
         if (!slab)
                 return slot->slab != NULL || slot->partial != 0;
         if (slot->slab) {
@@ -242,8 +252,8 @@ static bool slot_new_slab_locked(struct kmem_cache *cache, struct engine_slot *s
 
 /*
  * Gives the slot a CPU slab with objects to hand out: its own list again, a CPU partial slab, a
- * node partial slab, a new one, in this order (S1-21, S12-04), and all but the first of node
- * @node unless that is NODE_ANY (S12-05). False without memory, or when only a new slab would do
+ * node partial slab, a new slab, in this order (S1-21, S12-04). All but the first are of node
+ * @node, unless @node is NODE_ANY (S12-05). False without memory, or when only a new slab would do
  * and @fresh is not wanted.
  */
 static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slot,
@@ -287,7 +297,10 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                (node == NODE_ANY && slot_take_last(cache, slot));
 }
 
-/* Slabs on the node's list or the slot's need no new one; the CPU slab may have enough itself. */
+/*
+ * No new slab is needed if the node's or the slot's list has slabs, or the CPU slab has enough
+ * objects.
+ */
 bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count)
 {
         struct page *slab;
@@ -338,8 +351,9 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
 }
 
 /*
- * A CPU slab of another node goes, whatever it still holds (S1-21 step 1). That is looked at again
- * after each reload, because others may have given the slot a CPU slab while its lock was dropped.
+ * A CPU slab of another node goes, with all objects it still holds (S1-21 step 1). The node is
+ * checked again after each reload, because other threads may have given the slot a CPU slab while
+ * its lock was dropped.
  */
 void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node)
 {
