@@ -22,8 +22,8 @@
 #define and_relaxed(pointer, value) __atomic_fetch_and(pointer, value, __ATOMIC_RELAXED)
 
 /*
- * Adds to a counter that only one writer at a time changes (its lock is held): a plain add,
- * atomic only so that readers without the lock never see it torn.
+ * Adds to a counter that a single writer at a time changes (its lock is held): a plain add, atomic
+ * only so that readers without the lock never see it torn.
  */
 #define add_owned(pointer, value) store_relaxed(pointer, load_relaxed(pointer) + (value))
 

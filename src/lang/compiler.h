@@ -17,14 +17,15 @@
 #define KMEM_NOINLINE __attribute__((noinline))
 #define KMEM_COLD __attribute__((noinline, cold))
 /*
- * For calls whose hit is a few tens of instructions: they begin on a line of the cache, so that a hit
- * is fetched in two lines and not in three, which is a tenth of its time.
+ * For calls with a hit of a few tens of instructions: they begin on a line of the cache, so that a
+ * hit is fetched in two lines and not in three. That saves a tenth of its time.
  */
 #define KMEM_FAST_CALL KMEM_PUBLIC __attribute__((aligned(CACHE_LINE)))
 #define KMEM_ALWAYS_INLINE inline __attribute__((always_inline))
 /*
  * For large variables of which a process uses the first part, or nothing: they lie behind the small
- * ones, which so share few pages (the linker sorts sections of uninitialized data by name).
+ * variables, so that these share few pages (the linker sorts sections of uninitialized data by
+ * name).
  */
 #define KMEM_SPARSE __attribute__((section(".bss.sparse")))
 #define KMEM_PRINTF(string, first) __attribute__((format(printf, string, first)))
@@ -34,11 +35,12 @@
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /*
- * A pointer of which the optimizer knows nothing. To a compiler two names are two objects, so it may
- * decide at build time how their addresses compare, and skip the comparison. The linker's names for the two
- * ends of a section (__start_SECTION, __stop_SECTION) lie in one object and may be equal. Names that the
- * dynamic linker binds need more: a compiler may take the definition it sees for the one in use, so they
- * are read from tables that it does not see (api/bound.c).
+ * A pointer of which the optimizer knows nothing. To a compiler two names are two objects, so it
+ * may decide at build time how their addresses compare, and skip the comparison. Yet the linker's
+ * names for the two ends of a section (__start_SECTION, __stop_SECTION) lie in a single object and
+ * may be equal. Names that the dynamic linker binds need more: a compiler may assume that the
+ * definition it sees is in use, so their addresses are read from tables that it does not see
+ * (api/bound.c).
  */
 #define hide_address(pointer)                                                                      \
         ({                                                                                         \

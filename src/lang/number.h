@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Numbers in texts: of options, of attributes, of requests, of arguments of our programs, and in the
- * kernel's files. Not with strtoul, which is libc's: another library may stand in front of it, and it takes
- * blanks, signs and prefixes unasked. All inline, as our programs read so without the library.
+ * Numbers in texts: of options, of attributes, of requests, of arguments of our programs, and in
+ * the kernel's files. Not by libc's strtoul: another library may stand in front of it, and it takes
+ * blanks, signs and prefixes unasked. All is inline, so that our programs can use it without the
+ * library.
  *
- * NUM-1  A number is one digit or more of its base, small letters above 9. Nothing may stand in front: a
- *        reader that takes a sign or blanks looks at them itself.
- * NUM-2  number_scan and number_next end behind the last digit, however many there are; number_whole and
- *        number_bytes want the text to end there.
- * NUM-3  No number wraps. One of more than 64 bits reads as UINT64_MAX in number_scan, as INT64_MAX in
- *        number_next, and is refused by number_whole and number_bytes.
+ * NUM-1  A number has a digit or more of its base, small letters above 9. Nothing may stand in
+ *        front: a reader that takes a sign or blanks looks at them itself.
+ * NUM-2  number_scan and number_next end behind the last digit, however many there are;
+ *        number_whole and number_bytes want the text to end there.
+ * NUM-3  No number wraps. A number of more than 64 bits reads as UINT64_MAX in number_scan, as
+ *        INT64_MAX in number_next, and is refused by number_whole and number_bytes.
  */
 #ifndef KMEM_LANG_NUMBER_H
 #define KMEM_LANG_NUMBER_H

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * text_print and its like: a small printf of our own, and texts that grow piece by piece (text.h).
+ */
 #include "lang/text.h"
 
 #include "lang/number.h"
 
 #include <string.h>
 
-/* Where a text goes: characters beyond the room are counted and dropped. */
+/* The room for a text: characters beyond it are counted and dropped. */
 struct output {
         char *text;
         size_t room; /* without the zero byte */
         size_t length;
 };
 
-/* One conversion of a format. */
+/* A conversion of a format. */
 struct conversion {
         bool left;
         bool zeroes;
@@ -123,7 +126,7 @@ size_t text_print_list(char *text, size_t bytes, const char *format, va_list arg
                         put_number(&output, &conversion, "0x", (uintptr_t)va_arg(arguments, void *),
                                    16);
                         break;
-                default: /* '%', and what is not to be used shows itself */
+                default: /* '%'; an unknown conversion shows itself */
                         put(&output, conversion.kind);
                 }
         }
