@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * From low to high: a page without access, the stack, storage below the thread pointer, storage
- * above it. x86-64 has variables below and libc's own record above, AArch64 the other way round, so
+ * above it. x86-64 has variables below and libc's own record above, AArch64 has them in reverse, so
  * there is room on both sides.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 #include <string.h>
 
 static const size_t STACK_BYTES = 64 << 10;
-/* What variables named by their offsets may take, and those of ours beside them. */
+/* Room for the variables that are named by their offsets, and for our own variables beside them. */
 static const size_t MARGIN_BYTES = 8 << 10;
 
 struct extent {
@@ -58,7 +58,7 @@ static bool memory_make(struct bare_thread *thread, struct extent extent)
         return true;
 }
 
-/* What a thread before left in the storage goes; new memory is zero, and mostly stays untouched. */
+/* Clears the storage of the thread before; new memory is zero, and mostly stays untouched. */
 static void storage_clear(struct bare_thread *thread, struct extent extent)
 {
         memset(thread->pointer - extent.below, 0, extent.below + extent.above);
@@ -67,7 +67,7 @@ static void storage_clear(struct bare_thread *thread, struct extent extent)
 static void storage_begin(struct bare_thread *thread)
 {
 #if defined(__x86_64__)
-        /* The thread pointer is read through itself, at 0 by the ABI and at 16 by libc. */
+        /* The thread pointer is read through itself, at offset 0 by the ABI and at 16 by libc. */
         memcpy(thread->pointer, &thread->pointer, sizeof(void *));
         memcpy(thread->pointer + 16, &thread->pointer, sizeof(void *));
 #endif

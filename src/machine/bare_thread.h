@@ -2,8 +2,8 @@
 /*
  * A thread of our own that libc knows nothing of: made by clone, with all signals blocked, and with
  * a stack and thread-local storage of ours. Starting it takes no lock of libc and allocates nothing
- * from the heap, so it may be done in the middle of free; and libc neither counts it among the
- * program's threads nor waits for it.
+ * from the heap, so a free may start it half way; and libc neither counts it among the program's
+ * threads nor waits for it.
  *
  * Thread-local storage is zero but for the header; only variables at the offsets that were named
  * may be used, and nothing of libc but system calls, errno, and functions of memory and strings.
@@ -20,9 +20,9 @@ struct bare_thread {
 };
 
 /*
- * Starts @run, which ends the thread by returning. Only if id is 0 (acquire), and by one caller at
- * a time. @offsets: @count offsets from the thread pointer to variables that are used. False without
- * memory, or if the kernel refuses. Keeps errno.
+ * Starts @run, which ends the thread by returning. Only if id is 0 (acquire), and by a single
+ * caller at a time. @offsets: @count offsets from the thread pointer to variables that are used.
+ * False without memory, or if the kernel refuses. Keeps errno.
  */
 KMEM_HIDDEN bool bare_thread_start(struct bare_thread *thread, int (*run)(void *argument),
                                    void *argument, const intptr_t *offsets, unsigned int count);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * clock_read, by the vDSO's clock_gettime where the kernel has it, else by a system call (clock.h).
+ */
 #include "machine/clock.h"
 
 #include "lang/atomic.h"
@@ -7,7 +10,7 @@
 
 typedef int clock_function(clockid_t clock, struct timespec *now);
 
-static clock_function *function; /* relaxed; NULL: not looked for yet */
+static clock_function *function; /* relaxed; NULL: not yet looked for */
 
 #if defined(__aarch64__)
 static const char function_name[] = "__kernel_clock_gettime";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The kernel's clocks, not libc's: a program, or a library beside us, may have a clock_gettime of its
- * own, which may allocate, wait for a lock that our caller holds, or give another time.
+ * The kernel's clocks, not libc's: a program, or a library beside us, may have a clock_gettime of
+ * its own, which may allocate, wait for a lock that our caller holds, or give another time.
  */
 #ifndef KMEM_MACHINE_CLOCK_H
 #define KMEM_MACHINE_CLOCK_H
@@ -10,7 +10,7 @@
 
 #include <time.h>
 
-/* @clock must be one that every kernel has; errno stays as it is. At any time, in any thread. */
+/* Every kernel must have @clock; errno stays as it is. May be called at any time, in any thread. */
 KMEM_HIDDEN struct timespec clock_read(clockid_t clock);
 
 #endif

@@ -4,7 +4,7 @@
  * (containers, sandboxes, chroots), so each has a fallback: the affinity mask, then 1.
  *
  * Runs before anything else of the library, and again when caches are made or trimmed; with system
- * calls only. One caller at a time.
+ * calls only. A single caller at a time.
  */
 #define _GNU_SOURCE
 #include "machine/cpus.h"
@@ -24,11 +24,11 @@ enum {
 };
 
 /*
- * What is read and worked out goes through here, not through the stack: the first allocation of a process
- * may be on a small one. In this order it is one page of memory that is touched, mostly.
+ * Files are read and masks computed in here, not on the stack: the first allocation of a process
+ * may run on a small stack. In this order most calls touch a single page of it.
  */
 static KMEM_SPARSE struct {
-        uint64_t mask[CPU_MASK_WORDS]; /* a thread's */
+        uint64_t mask[CPU_MASK_WORDS]; /* the mask of a thread */
         /* A file's text of up to TEXT_BYTES, and behind its end a path; or directory entries. */
         char text[TEXT_BYTES + PATH_MAX] __attribute__((aligned(8)));
 } room;
@@ -94,7 +94,7 @@ static unsigned int quota_of_folder(char path[PATH_MAX], size_t length, bool uni
         strcpy(path + length, "/cpu.cfs_quota_us");
         if (!file_read(path, text, sizeof(text)))
                 return 0;
-        quota = number_next(&number); /* -1: none, and "-1" is no number here */
+        quota = number_next(&number); /* -1: no limit, and "-1" is no number here */
         strcpy(path + length, "/cpu.cfs_period_us");
         if (quota <= 0 || !file_read(path, text, sizeof(text)))
                 return 0;
@@ -103,9 +103,9 @@ static unsigned int quota_of_folder(char path[PATH_MAX], size_t length, bool uni
 }
 
 /*
- * The least quota of a group and all its parents. Parents count because a limit on a
- * container is often set one level above the process, and because inside a container the
- * path may name folders that only exist outside, in which case the root is the container's.
+ * The least quota of a group and all its parents. Parents count because a limit on a container is
+ * often set a level above the process. Inside a container the path may also name folders that only
+ * exist outside; then the root is the container's.
  */
 static unsigned int quota_of_group(char path[PATH_MAX], const char *root, const char *group,
                                    size_t length, bool unified)
@@ -133,7 +133,10 @@ static unsigned int quota_of_group(char path[PATH_MAX], const char *root, const 
         }
 }
 
-/* The first @wanted in a text, or its end. Of libc's functions each is in another page. */
+/*
+ * The first @wanted in a text, or its end. Not libc's function, because each of these touches
+ * another page.
+ */
 static const char *find(const char *text, const char *end, char wanted)
 {
         while (text < end && *text != wanted)
@@ -188,7 +191,7 @@ static unsigned int quota_read(void)
 /* Adds the CPUs of a thread's mask; false if the kernel does not tell. */
 static bool affinity_add(long thread, uint64_t mask[CPU_MASK_WORDS])
 {
-        /* Not more is written than the kernel has CPUs. */
+        /* The kernel writes no more bits than it has CPUs. */
         long bytes = system_call(SYS_sched_getaffinity, thread, sizeof(room.mask), (long)room.mask);
 
         if (bytes <= 0)
@@ -236,9 +239,9 @@ static void affinity_add_threads(uint64_t mask[CPU_MASK_WORDS])
 }
 
 /*
- * Where the process may run. A thread that is kept on one CPU says nothing about the others, so
- * the masks of all threads count; they are asked for only if the first one's leaves out CPUs that
- * are online. False if the kernel does not tell.
+ * The CPUs that the process may run on. A thread that is kept on a CPU says nothing about other
+ * CPUs, so the masks of all threads count. They are asked for only if the first thread's mask
+ * leaves out CPUs that are online. False if the kernel does not tell.
  */
 static bool affinity_read(uint64_t mask[CPU_MASK_WORDS], unsigned int online)
 {

@@ -19,8 +19,8 @@ KMEM_HIDDEN void cpus_read(struct cpus *cpus);
 
 /*
  * Parsers, here for their tests. All take text that ends in a zero byte.
- * A CPU list such as "0-3,8": how many CPUs it names, and the highest number + 1; both 0 for
- * text that is no list.
+ * A CPU list like "0-3,8": how many CPUs it names, and the highest number + 1; both 0 for text that
+ * is no list.
  */
 KMEM_HIDDEN void cpus_parse_list(const char *text, unsigned int *count, unsigned int *limit);
 /* cpu.max of cgroup v2, "150000 100000" or "max 100000": CPUs rounded up, 0 for no quota. */

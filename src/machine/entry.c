@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the kernel put onto the stack where the process began: the number of arguments, these and a zero,
- * the environment and a zero, and the auxiliary vector, pairs of a type and a value up to type AT_NULL.
+ * The data that the kernel put onto the stack where the process began: the number of arguments, the
+ * arguments and a zero, the environment and a zero, and the auxiliary vector, pairs of a type and a
+ * value up to type AT_NULL.
  *
- * libc's getenv and getauxval say the same, but another library may stand in front of them, and allocate:
- * the heap would wait for itself, as it asks while it starts. The dynamic linker keeps the address of the
- * stack's beginning in a variable, before it runs anything else. Where that is missing, or stale (glibc
- * before 2.34, where the linker was called by name and has skipped its own arguments), /proc tells.
+ * libc's getenv and getauxval know these data too, but another library may stand in front of them,
+ * and allocate. The heap would wait for itself, because it asks while it starts. The dynamic linker
+ * keeps the address of the stack's beginning in a variable, before it runs anything else. If that
+ * variable is missing, /proc tells. So it does if the variable is stale (glibc before 2.34, when
+ * the linker was called by name and has skipped its own arguments).
  */
 #define _GNU_SOURCE
 #include "machine/system.h"
@@ -22,7 +24,10 @@
 /* glibc's. Points to the number of arguments. */
 extern void *__libc_stack_end __attribute__((weak));
 
-/* Far above all types that there are: an address in a type's place shows that this is no such vector. */
+/*
+ * Far above all types that there are: an address in a type's place shows that this is no auxiliary
+ * vector.
+ */
 enum { TYPES_MAX = 4096 };
 
 static bool is_vector(const ElfW(auxv_t) * entry)
@@ -42,8 +47,8 @@ static char **skip(char **list)
 }
 
 /*
- * Not by the number of arguments, which may be stale: whatever stands there instead, two zeroes are passed
- * at most, and there are two in front of the vector.
+ * The walk does not use the number of arguments, which may be stale. From any value in its place at
+ * most two zeroes are passed, and two lie in front of the vector.
  */
 static char **environment_on_stack(const ElfW(auxv_t) * *vector)
 {
@@ -60,7 +65,7 @@ static char **environment_on_stack(const ElfW(auxv_t) * *vector)
 static const ElfW(auxv_t) * vector_of_proc(void)
 {
         static ElfW(auxv_t) copy[64] KMEM_SPARSE;
-        size_t room = sizeof(copy) - sizeof(copy[0]); /* the last one stays AT_NULL */
+        size_t room = sizeof(copy) - sizeof(copy[0]); /* the last entry stays AT_NULL */
         long file, got;
 
         if (system_sandbox_was_told())
@@ -83,7 +88,7 @@ unsigned long system_auxv(unsigned long type)
                         entry = vector_of_proc();
                 if (!entry)
                         return 0;
-                /* Release: the copy is seen by whoever sees its address. */
+                /* Release: a thread that sees the address (acquire) sees the copy. */
                 store_release(&vector, entry);
         }
         for (; entry->a_type != AT_NULL; entry++)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The two system calls of an event: sleep and wake (event.h). */
 #define _GNU_SOURCE
 #include "machine/event.h"
 
@@ -15,7 +16,10 @@ void event_sleep(struct event *event, uint32_t sequence, unsigned int millisecon
                 .tv_nsec = (long)(milliseconds % 1000) * 1000000,
         };
 
-        /* The kernel compares and sleeps in one step: a wake-up since the announcement is seen. */
+        /*
+         * The kernel compares and sleeps in a single step: a wake-up since the announcement is
+         * seen.
+         */
         system_call6(SYS_futex, (long)&event->sequence, FUTEX_WAIT_PRIVATE, sequence,
                      (long)&timeout, 0, 0);
         event_retreat(event);
@@ -23,7 +27,7 @@ void event_sleep(struct event *event, uint32_t sequence, unsigned int millisecon
 
 void event_wake_waiters(struct event *event, unsigned int count)
 {
-        /* Release: whoever sees the new number sees the change that was made before. */
+        /* Release: a thread that sees the new number sees the change that was made before. */
         __atomic_add_fetch(&event->sequence, 1, __ATOMIC_RELEASE);
         system_call(SYS_futex, (long)&event->sequence, FUTEX_WAKE_PRIVATE,
                     (long)(count < INT_MAX ? count : INT_MAX));

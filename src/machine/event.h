@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Waiting for something that another thread does, over futex. All zero is an event for which
- * nobody waits.
+ * Waiting for an act of another thread, over futex. All zero is an event for which no thread waits.
  *
- * A waiter announces itself, checks once more what it waits for, and sleeps; a caller of
- * event_wake changes that first. The announcement is a sequentially consistent addition and the
- * waker fences before it looks, so one of the two sees the other: either the check finds the
- * change, or the waker finds the waiter.
+ * A waiter announces itself, checks its condition once more, and sleeps; a caller of event_wake
+ * changes the condition first. The announcement is a sequentially consistent addition and the waker
+ * fences before it looks. So either the check finds the change, or the waker finds the waiter.
  */
 #ifndef KMEM_MACHINE_EVENT_H
 #define KMEM_MACHINE_EVENT_H
@@ -18,7 +16,10 @@ struct event {
         uint32_t waiters;  /* threads between event_announce and the end of event_sleep */
 };
 
-/* Returns what event_sleep wants to know. Every announcement is followed by a sleep or a retreat. */
+/*
+ * Returns the number that event_sleep takes. Every announcement is followed by a sleep or a
+ * retreat.
+ */
 static inline uint32_t event_announce(struct event *event)
 {
         __atomic_add_fetch(&event->waiters, 1, __ATOMIC_SEQ_CST);
@@ -26,15 +27,15 @@ static inline uint32_t event_announce(struct event *event)
         return load_acquire(&event->sequence);
 }
 
-/* What was waited for has come before the sleep. */
+/* The condition has come true before the sleep. */
 static inline void event_retreat(struct event *event)
 {
         sub_relaxed(&event->waiters, 1);
 }
 
 /*
- * Sleeps until a wake-up after the announcement, a signal, or for @milliseconds. Why it
- * returned is not said: the caller checks again. Keeps errno.
+ * Sleeps until a wake-up after the announcement, a signal, or for @milliseconds. It does not tell
+ * why it returned: the caller checks again. Keeps errno.
  */
 KMEM_HIDDEN void event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Reading of small files by system calls (file.h). */
 #define _GNU_SOURCE
 #include "machine/file.h"
 

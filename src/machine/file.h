@@ -8,9 +8,9 @@
 #include "lang/compiler.h"
 
 /*
- * Reads a file up to its end or @bytes, whichever is less, and says how many there were in *used. The text
- * ends in a zero byte, which takes the last one's place if all of @bytes were used. False if it cannot be
- * read.
+ * Reads a file up to its end or @bytes, whichever is less, and stores the number of bytes in *used.
+ * The text ends in a zero byte, which replaces the last byte if all of @bytes were used. False if
+ * it cannot be read.
  */
 KMEM_HIDDEN bool file_read_all(const char *path, char *text, size_t bytes, size_t *used);
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */

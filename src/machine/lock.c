@@ -22,7 +22,7 @@ void lock_wait(struct lock *lock)
                 if (load_relaxed(&lock->word) == 0 && lock_try(lock))
                         return;
         }
-        /* Taking it as 2 may cost one needless wake-up later, never a lost one. */
+        /* Taking the lock as 2 may cost a needless wake-up later, but never loses a wake-up. */
         while (exchange_acquire(&lock->word, 2) != 0)
                 system_call6(SYS_futex, (long)&lock->word, FUTEX_WAIT_PRIVATE, 2, 0, 0, 0);
 }

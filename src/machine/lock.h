@@ -16,7 +16,7 @@
 #include "lang/atomic.h"
 
 struct lock {
-        uint32_t word; /* 0 free, 1 held, 2 held and somebody may sleep on it */
+        uint32_t word; /* 0 free, 1 held, 2 held and a thread may sleep on it */
 };
 
 KMEM_HIDDEN void lock_wait(struct lock *lock);
@@ -47,7 +47,10 @@ static inline void lock_reset(struct lock *lock)
         store_relaxed(&lock->word, 0);
 }
 
-/* For functions named *_locked: somebody holds it (who, a lock of one word cannot say). */
+/*
+ * For functions named *_locked: a thread holds the lock (a lock of a single word cannot tell
+ * which).
+ */
 static inline bool lock_is_held(const struct lock *lock)
 {
         return load_relaxed(&lock->word) != 0;

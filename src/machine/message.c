@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Lines on standard error and in files, made on the stack and written by system calls (message.h).
+ */
 #define _GNU_SOURCE
 #include "machine/message.h"
 
@@ -12,7 +15,7 @@
 #include <unistd.h>
 
 /*
- * One write(2) per line, so that lines of several threads do not mix.
+ * A single write(2) per line, so that lines of several threads do not mix.
  */
 static void print_line(const char *format, va_list arguments)
 {

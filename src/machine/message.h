@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Messages to people: one line each on standard error, beginning with "kmem: ". They allocate
+ * Messages to people: each is a line on standard error that begins with "kmem: ". They allocate
  * nothing and may be printed from any slow path, also with locks held.
  */
 #ifndef KMEM_MACHINE_MESSAGE_H
@@ -8,22 +8,22 @@
 
 #include "lang/compiler.h"
 
-/* Prints one line; the newline is added. The conversions are those of text_print (lang/text.h). */
+/* Prints a line; the newline is added. The conversions are text_print's (lang/text.h). */
 KMEM_HIDDEN void message(const char *format, ...) KMEM_PRINTF(1, 2);
 
-/* What an errno means, of those that files bring; "failed" for others. Never translated. */
+/* The meaning of an errno, for errors that files bring; "failed" for others. Never translated. */
 KMEM_HIDDEN const char *message_error(int error);
 
 /* Writes all of a text to any file. 0 or an errno. */
 KMEM_HIDDEN int message_write(int file, const char *text, size_t bytes);
 
 /*
- * Prints to any file, without prefix and newline; what does not fit 255 characters is cut off.
- * For tables and reports. The same conversions. 0 or an errno.
+ * Prints to any file, without prefix and newline; text beyond 255 characters is cut off. For tables
+ * and reports. Conversions as in message. 0 or an errno.
  */
 KMEM_HIDDEN int message_print(int file, const char *format, ...) KMEM_PRINTF(2, 3);
 
-/* Prints one line and aborts. */
+/* Prints a line and aborts. */
 KMEM_HIDDEN void message_fatal(const char *format, ...) KMEM_PRINTF(1, 2)
         __attribute__((noreturn, cold));
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * NUMA nodes from /sys/devices/system/node and the process's cpuset. Runs once, before the first
- * allocation; with system calls only. On a machine with one node it is one system call.
+ * allocation; with system calls only. On a machine with a single node it makes a single system
+ * call.
  */
 #define _GNU_SOURCE
 #include "machine/nodes.h"
@@ -19,8 +20,8 @@
 
 enum {
         TEXT_BYTES = 4096,
-        DISTANCE_SELF = 10,  /* what firmware says of a node and itself, */
-        DISTANCE_OTHER = 20, /* and the kernel of two it knows nothing about */
+        DISTANCE_SELF = 10,  /* the distance that firmware gives from a node to itself, */
+        DISTANCE_OTHER = 20, /* and the kernel for two nodes that it knows nothing about */
 };
 
 static unsigned int bits_count(const uint64_t mask[NODE_MASK_WORDS])
@@ -32,7 +33,7 @@ static unsigned int bits_count(const uint64_t mask[NODE_MASK_WORDS])
         return count;
 }
 
-/* A list such as "0-1,3" as a mask; false and an empty mask if it is none. */
+/* A list like "0-1,3" as a mask; false and an empty mask if the text is no list. */
 static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
 {
         memset(mask, 0, NODE_MASK_WORDS * sizeof(*mask));
@@ -75,8 +76,8 @@ static bool node_file_read(const char *folder, int number, const char *name)
 }
 
 /*
- * Distances from the node with the kernel's number @from to each of ours. The file has one for each
- * online node.
+ * Distances from the node with the kernel's number @from to each of our nodes. The file has a
+ * distance for each online node.
  */
 static void distances_read(const struct nodes *nodes, const char *folder, unsigned int from,
                            const uint64_t online[NODE_MASK_WORDS], int64_t distance[NODES_MAX])
@@ -103,7 +104,10 @@ static void distances_read(const struct nodes *nodes, const char *folder, unsign
         }
 }
 
-/* All of ours, the nearest first; of equal ones those that follow @from in the ring come first. */
+/*
+ * Sorts all our nodes, the nearest first; at equal distance the nodes that follow @from in the ring
+ * come first.
+ */
 static void sort_near(const struct nodes *nodes, unsigned int from,
                       const int64_t distance[NODES_MAX], uint8_t near[NODES_MAX])
 {

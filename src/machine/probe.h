@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Static probes of the provider libkmem, and for samples of otel_memory (docs/probes.md), for bpftrace, perf, SystemTap and gdb: a
- * no-op in the code and a note that says where its arguments are. They stand on slow paths only.
- * Where sys/sdt.h (Debian: systemtap-sdt-dev) is missing the library is built without them.
+ * Static probes for bpftrace, perf, SystemTap and gdb, of the provider libkmem, and of otel_memory
+ * for samples (docs/probes.md). A probe is a no-op in the code and a note that says where its
+ * arguments are. Probes stand on slow paths only. Where sys/sdt.h (Debian: systemtap-sdt-dev) is
+ * missing the library is built without them.
  *
- * Arguments must cost nothing: what is at hand anyway.
+ * Arguments must cost nothing: they are values at hand anyway.
  */
 #ifndef KMEM_MACHINE_PROBE_H
 #define KMEM_MACHINE_PROBE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the kernel does for this process: memory, identity, output. It is the part of machine/system.h
- * that is the same under a simulated machine.
+ * The kernel's services for this process: memory, identity, output. This part of machine/system.h
+ * also serves a simulated machine unchanged.
  */
 #define _GNU_SOURCE
 #include "machine/system.h"
@@ -60,8 +60,8 @@ uint32_t system_process_id(void)
 }
 
 /*
- * A child of fork in a sandbox may not ask for its number. libc has it, as the number of the child's only
- * thread, and writes it into recursive locks.
+ * A child of fork in a sandbox may not ask for its number. libc has it, as the number of the
+ * child's only thread, and writes it into recursive locks.
  */
 static uint32_t number_after_fork(void)
 {
@@ -74,11 +74,14 @@ static uint32_t number_after_fork(void)
         return number;
 }
 
-static uint32_t own_process; /* that the heap is in; 0 until it is claimed */
-/* Children of vfork, each of the one before, that run in the calling thread's memory. */
+static uint32_t own_process; /* the process of the heap; 0 until it is claimed */
+/* Number of nested children of vfork that run in the calling thread's memory. */
 static _Thread_local unsigned int borrowers __attribute__((tls_model("initial-exec")));
 
-/* Of mlockall, while it holds for memory to come; relaxed, as what is mapped meanwhile may be either. */
+/*
+ * Flags of mlockall, while it holds for memory to come; relaxed, because a mapping made meanwhile
+ * may be locked or not.
+ */
 static int lock_flags;
 
 static void claim(void)
@@ -89,7 +92,7 @@ static void claim(void)
 
 void system_claim_process(bool forked)
 {
-        /* A child that one of vfork has by fork has memory of its own. */
+        /* A child that a vfork child makes by fork has memory of its own. */
         if (forked) {
                 borrowers = 0;
                 lock_flags = 0;
@@ -100,7 +103,7 @@ void system_claim_process(bool forked)
 
 void system_lend_process(bool child)
 {
-        /* None in a child of fork that the handler of a signal made just before. */
+        /* There are no borrowers in a child of fork that a signal's handler made just before. */
         if (child)
                 borrowers++;
         else if (borrowers && --borrowers == 0 && !load_relaxed(&own_process))
@@ -178,8 +181,8 @@ void system_thread_name(char name[SYSTEM_NAME_BYTES])
 }
 
 /*
- * The limit of the heap's process. A sandbox is not asked who is asking, so there that is named: a child
- * of vfork may have another limit.
+ * The limit of the heap's process. In a sandbox no call asks for the caller's number, so the heap's
+ * process is named there: a child of vfork may have another limit.
  */
 static size_t soft_limit(int resource)
 {
@@ -229,7 +232,7 @@ void system_unlock(void *start, size_t bytes)
                 system_call(SYS_munlock, (long)start, (long)bytes, 0);
 }
 
-/* As a mapping would be that is made now. */
+/* Locks the range as the kernel would lock a mapping that is made now. */
 static bool lock_as_told(void *start, size_t bytes)
 {
         int flags = load_relaxed(&lock_flags);
@@ -259,9 +262,10 @@ void *system_reserve(size_t bytes)
 }
 
 /*
- * A debugger that writes a dump of the process (gcore) writes what is inaccessible too, a TiB of it, but
- * not what says that it does not want to be dumped. Each commit takes that back for its part, where for a
- * moment that is a mapping of its own: a process that may have no more of them takes it back for all.
+ * A debugger that writes a dump of the process (gcore) also writes inaccessible memory, a TiB of
+ * it, except ranges that are marked as not to be dumped. Each commit takes the mark back for its
+ * part, which for a moment is a mapping of its own: a process that may have no more mappings takes
+ * it back for the whole reservation.
  */
 static struct {
         uintptr_t start;
@@ -276,8 +280,8 @@ void system_dump_reservation(void)
 }
 
 /*
- * Addresses that the reservation gives back are the program's, whose mappings there may have the mark
- * for reasons of its own: it is taken back before, while all of it is ours.
+ * The program gets addresses that the reservation gives back, and may mark its mappings there for
+ * its own reasons. So our mark is taken back before, while the whole range is ours.
  */
 static void leave_reservation(uintptr_t start, size_t bytes)
 {
@@ -296,7 +300,7 @@ void *system_reserve_at(uintptr_t wish, size_t bytes)
         if (!start || system_sandbox_was_told())
                 return start;
         system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_DONTDUMP);
-        /* A mapping that is made now is locked with all of it. */
+        /* The kernel locks all of a mapping that is made now. */
         if (system_locks_memory())
                 system_unlock(start, round_to_system(bytes));
         if (first.bytes == 0) {
@@ -328,7 +332,10 @@ void system_unmap(void *start, size_t bytes)
 
         leave_reservation((uintptr_t)start, round_to_system(bytes));
         result = system_call(SYS_munmap, (long)start, (long)round_to_system(bytes), 0);
-        /* The kernel joins neighbours, and may not cut them where a process has mappings enough. */
+        /*
+         * The kernel joins neighbours, and refuses to cut them when a process has too many
+         * mappings.
+         */
         if (system_call_failed(result))
                 system_purge(start, round_to_system(bytes));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Random numbers for decisions that nobody may bet on: the same in every run of the same calls.
+ * Random numbers for decisions that no caller may bet on. They repeat in every run with equal
+ * calls.
  */
 #ifndef KMEM_MACHINE_RANDOM_H
 #define KMEM_MACHINE_RANDOM_H
@@ -11,8 +12,8 @@
 #include <stdint.h>
 
 /*
- * The next of a sequence (Knuth's multiplier for 64 bits; the low bits repeat soon, so the upper
- * half is what is returned). *state may start anywhere. Of two that race, both may get the same.
+ * The next number of a sequence (Knuth's multiplier for 64 bits; the low bits repeat soon, so it
+ * returns the upper half). *state may start anywhere. Two callers that race may get equal numbers.
  */
 static inline uint32_t random_next(uint64_t *state)
 {

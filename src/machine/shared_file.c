@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Files that several processes map, and copies of files, by system calls (shared_file.h). */
 #define _GNU_SOURCE
 #include "machine/shared_file.h"
 
@@ -31,7 +32,7 @@ static bool file_limit_allows(uint64_t bytes)
         return system_call_failed(result) || bytes <= limit.soft;
 }
 
-/* A timer that is quicker than the call must not keep us here. */
+/* A timer that fires before the call ends must not keep us here for ever. */
 enum { SPACE_ROUNDS = 1000 };
 
 long shared_file_take_space(long file, uint64_t offset, size_t bytes)
@@ -68,7 +69,7 @@ failed:
         return NULL;
 }
 
-/* Copies what @source has; 0 or an errno. */
+/* Copies all data of @source; 0 or an errno. */
 static long copy_into(long source, long target)
 {
         char text[512];
@@ -98,7 +99,7 @@ static long error_of(long result)
         return system_call_failed(result) ? -result : 0;
 }
 
-/* From one path to another, which is left as far as it was written. */
+/* Copies a file to a path; on an error the copy ends where writing stopped. */
 static long copy(const char *from, const char *to)
 {
         long source = open_file(from, O_RDONLY);
@@ -107,7 +108,7 @@ static long copy(const char *from, const char *to)
 
         if (error)
                 return error;
-        /* O_NONBLOCK: a FIFO that somebody has put there would wait for a reader. */
+        /* O_NONBLOCK: opening a FIFO that lies there would wait for a reader. */
         target = open_file(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK);
         error = error_of(target);
         if (!error) {

@@ -10,20 +10,21 @@
 
 /*
  * Maps a part of a file, shared, after space for all of it was taken, so that a full disk is an
- * error here and no signal later. @offset is a multiple of 64 KiB. The file is made if it is not there.
- * NULL with an errno in *error.
+ * error here and no signal later. @offset is a multiple of 64 KiB. The file is made if it is not
+ * there. NULL with an errno in *error.
  */
 KMEM_HIDDEN void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *error);
 
 /*
- * Takes space for a part of an open file (fallocate); 0 or less than 0. A signal may interrupt that, in
- * older kernels on tmpfs too: it is begun anew, since who is refused here does not ask again.
+ * Takes space for a part of an open file (fallocate); 0 or less than 0. A signal may interrupt the
+ * call, in older kernels on tmpfs too. It is then begun anew, because a refused caller does not ask
+ * again.
  */
 KMEM_HIDDEN long shared_file_take_space(long file, uint64_t offset, size_t bytes);
 
 /*
- * Makes @to a copy of @from, which may be a file of the kernel. Returns 0 or an errno; then @to is what it
- * was before, as on a full disk.
+ * Makes @to a copy of @from, which may be a file of the kernel. Returns 0 or an errno; then @to
+ * stays as it was before, also on a full disk.
  */
 KMEM_HIDDEN int shared_file_copy(const char *from, const char *to);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Return addresses of a call, without the library's own frames (stack.h). */
 #define _GNU_SOURCE
 #include "machine/stack.h"
 
@@ -14,12 +15,15 @@ enum { OWN_FRAMES = 12 };
 /* glibc's, for programs that the library is linked into; other C libraries have none. */
 extern int backtrace(void **frames, int count) __attribute__((weak));
 
-/* Of the shared library, or of the whole program where the library is a part of that. */
+/* Of the shared library, or of the whole program where the library is a part of it. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
 extern const char etext[] __attribute__((visibility("hidden")));
 
 static uint32_t prepared;
-/* What the walk calls may allocate, and so come here again. For good in a thread that is refused. */
+/*
+ * Set while a walk runs, because functions that it calls may allocate, and so come here again. Set
+ * for good in a thread that is refused.
+ */
 static _Thread_local bool capturing __attribute__((tls_model("initial-exec")));
 
 static int walk(void **frames, int room)
@@ -58,7 +62,10 @@ static bool is_near(uintptr_t address)
         return address >= (uintptr_t)__ehdr_start && address < (uintptr_t)etext;
 }
 
-/* Frames of the library, by their place; of a program that it is linked into, this one's caller. */
+/*
+ * The number of frames of the library, by their addresses; in a program that it is linked into,
+ * only this function's caller.
+ */
 static unsigned int own_frames(void *const *frames, unsigned int count)
 {
         unsigned int own = 0;

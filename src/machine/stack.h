@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Who called: return addresses and their names.
+ * The callers of an operation: return addresses and their names.
  */
 #ifndef KMEM_MACHINE_STACK_H
 #define KMEM_MACHINE_STACK_H
@@ -10,14 +10,14 @@
 enum { STACK_FRAMES = 16 }; /* as many as the kernel keeps (S4-10) */
 
 /*
- * Loads what walking a stack needs, once a process, without any lock held: it may call malloc and
- * the dynamic linker. Before, no stack is captured.
+ * Loads the code that walking a stack needs, once a process, without any lock held: it may call
+ * malloc and the dynamic linker. Before, no stack is captured.
  */
 KMEM_HIDDEN void stack_prepare(void);
 
 /*
- * For threads that libc does not know (machine/bare_thread.h): neither it nor the dynamic linker may be
- * asked there. No stack is captured, and who writes names writes addresses.
+ * For threads that libc does not know (machine/bare_thread.h): neither it nor the dynamic linker
+ * may be asked there. No stack is captured, and addresses are written in place of names.
  */
 KMEM_HIDDEN void stack_refuse_this_thread(void);
 KMEM_HIDDEN bool stack_is_refused(void);
@@ -30,8 +30,9 @@ KMEM_HIDDEN bool stack_is_refused(void);
 KMEM_HIDDEN unsigned int stack_capture(uintptr_t frames[STACK_FRAMES]);
 
 /*
- * As glibc's backtrace, but without locks and allocations: machine/unwind.c, of the shared libraries
- * alone. A program that the library is linked into would get a second unwinder, or a library more.
+ * As glibc's backtrace, but without locks and allocations: machine/unwind.c, of the shared
+ * libraries alone. A program that the library is linked into would get a second unwinder, or a
+ * library more.
  */
 KMEM_HIDDEN int stack_walk(void **frames, int room) __attribute__((weak));
 
@@ -45,9 +46,9 @@ enum { SYMBOL_BYTES = 192 };
 enum { SYMBOL_MARK_BYTES = 17 };
 
 /*
- * Copies a marked text with names for marks, and a zero byte. Returns the length that needs, also
- * if @bytes are too few, and then @text is as it was. Where names become longer meanwhile, as libraries
- * are opened, the text ends in front of what does not fit.
+ * Copies a marked text with names for marks, and a zero byte. Returns the length of the named text.
+ * If that is more than @bytes, @text stays as it was. If names become longer meanwhile, because
+ * libraries are opened, the text ends in front of the part that does not fit.
  */
 KMEM_HIDDEN size_t symbols_resolve(const char *marked, char *text, size_t bytes);
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Names of functions by their addresses, from the dynamic linker, in place of marks in a text
+ * (stack.h).
+ */
 #define _GNU_SOURCE
 #include "lang/number.h"
 #include "machine/stack.h"
@@ -11,7 +15,7 @@
 /*
  * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
  * symbol (addr2line takes that), or the address. Returns the length, cut to SYMBOL_BYTES - 1. It
- * asks the dynamic linker, whose lock comes before all of ours: no lock may be held.
+ * asks the dynamic linker, which takes a lock that comes before all of ours: no lock may be held.
  */
 static size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
 {
@@ -36,7 +40,7 @@ static size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
         return min_of(length, (size_t)SYMBOL_BYTES - 1);
 }
 
-/* Of the digits of a mark, as traces write them. */
+/* The address in the digits of a mark, as traces write them. */
 static uintptr_t address_of(const char *digits)
 {
         uint64_t address;
@@ -46,8 +50,8 @@ static uintptr_t address_of(const char *digits)
 }
 
 /*
- * With @text NULL only the length. Else it is cut off in front of what does not fit: names become other
- * ones when libraries are opened and closed meanwhile.
+ * With @text NULL only the length. Else the text is cut off in front of the part that does not fit:
+ * names change when libraries are opened and closed meanwhile.
  */
 static size_t resolve(const char *marked, char *text, size_t bytes)
 {

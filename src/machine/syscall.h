@@ -2,7 +2,7 @@
 /*
  * System calls without libc: they return -errno and leave errno, thread-local storage and
  * cancellation alone, so they work before libc's constructors and in threads libc does not
- * know. Included by base/ only; everybody else asks machine/system.h.
+ * know. Included by base/ only; all other files ask machine/system.h.
  */
 #ifndef KMEM_MACHINE_SYSCALL_H
 #define KMEM_MACHINE_SYSCALL_H
@@ -77,7 +77,9 @@ static inline bool system_call_failed(long result)
         return (unsigned long)result >= -4095ul;
 }
 
-/* Which signals wait for the calling thread: sets *set, and tells in *old; either may be NULL. */
+/*
+ * The signals that wait for the calling thread: sets *set, and tells in *old; either may be NULL.
+ */
 static inline long signals_set(const uint64_t *set, uint64_t *old)
 {
         return system_call6(SYS_rt_sigprocmask, SIG_SETMASK, (long)set, (long)old, sizeof(uint64_t),

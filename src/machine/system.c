@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The machine behind machine/system.h: Linux, by system calls of our own, so that nothing here
- * depends on libc being ready or changes errno. What it does for the process is in process.c.
+ * depends on libc being ready or changes errno. Its services for the process are in process.c.
  *
  * Everything read by system_init but the CPUs is constant afterwards, so any thread may ask at any
- * time. What is read again of the CPUs are single words, each stored whole; whoever reads an
- * old one does what it would have done a moment before.
+ * time. The figures of CPUs that are read again are single words, each stored whole; a reader that
+ * gets an old word acts as it would have acted a moment before.
  */
 #define _GNU_SOURCE
 #include "machine/system.h"
@@ -22,7 +22,7 @@
 #include <linux/mempolicy.h>
 #include <sys/sysinfo.h>
 
-/* What callers see who come before system_init; of CPUs they see one. */
+/* The values that callers see before system_init: among them a single CPU. */
 static struct {
         size_t page_bytes;
         size_t memory_bytes;
@@ -110,12 +110,12 @@ static long call_getcpu(unsigned int *cpu, unsigned int *node, void *unused)
 }
 
 /*
- * Where the calling thread runs; zeros if that cannot be told. Not libc's sched_getcpu: it may read a
- * restartable-sequence area that is not set up.
+ * CPU and node that the calling thread runs on; zeros if they cannot be told. Not libc's
+ * sched_getcpu: it may read a restartable-sequence area that is not set up.
  */
 static void read_place(unsigned int *cpu, unsigned int *node)
 {
-        static getcpu_function *function; /* relaxed; NULL: not looked for yet */
+        static getcpu_function *function; /* relaxed; NULL: not yet looked for */
         getcpu_function *read = load_relaxed(&function);
 
         if (unlikely(!read)) {
@@ -194,7 +194,7 @@ int system_bind(void *start, size_t bytes, unsigned int node)
                 return 0;
         number = nodes.number[node];
         mask[number / 64] = (uint64_t)1 << number % 64;
-        /* The kernel counts one bit less than it is told. */
+        /* The kernel counts a bit less than it is told. */
         result = system_call6(SYS_mbind, (long)start, (long)bytes, MPOL_PREFERRED, (long)mask,
                               NODE_NUMBERS + 1, 0);
         return system_call_failed(result) ? (int)-result : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the allocator asks of the machine: time, CPU numbers and counts, sizes, mappings.
- * Everything else in the library reaches the operating system through these functions, so
- * that a simulator can stand behind them. None of them changes errno or allocates.
+ * The allocator's questions to the machine: time, CPU numbers and counts, sizes, mappings.
+ * Everything else in the library reaches the operating system through these functions, so that a
+ * simulator can stand behind them. None of them changes errno or allocates.
  */
 #ifndef KMEM_MACHINE_SYSTEM_H
 #define KMEM_MACHINE_SYSTEM_H
@@ -10,7 +10,7 @@
 #include "lang/compiler.h"
 
 enum {
-        NODES_MAX = 8, /* NUMA nodes that there may be; how many there are says system_nodes() */
+        NODES_MAX = 8, /* most NUMA nodes; system_nodes() is their number */
         NODE_ANY = -1, /* no wish for a node */
 };
 
@@ -18,16 +18,16 @@ enum {
 KMEM_HIDDEN void system_init(void);
 
 /*
- * What the kernel told the process when it began (entry.c). The value of a type of the auxiliary vector, as
- * getauxval(3) has it; 0 if there is none.
+ * Data that the kernel gave the process when it began (entry.c). The value of a type of the
+ * auxiliary vector, as getauxval(3) returns it; 0 if there is none.
  */
 KMEM_HIDDEN unsigned long system_auxv(unsigned long type);
 /* Whether the process has more rights than its caller (AT_SECURE), also if that cannot be told. */
 KMEM_HIDDEN bool system_is_privileged(void);
-/* environ, or what it is going to be if libc has not set it yet; NULL if that cannot be told. */
+/* environ, or its later value if libc has not set it yet; NULL if that cannot be told. */
 KMEM_HIDDEN char **system_environment(void);
 
-/* Size of the system's pages (4, 16 or 64 KiB): what mappings and purging are rounded to. */
+/* Size of the system's pages (4, 16 or 64 KiB), to which mappings and purging are rounded. */
 KMEM_HIDDEN size_t system_page_bytes(void);
 
 /* Physical memory of the machine. */
@@ -35,12 +35,12 @@ KMEM_HIDDEN size_t system_memory_bytes(void);
 
 /* Monotonic time; the coarse clock, a few milliseconds fine, costs no system call. */
 KMEM_HIDDEN uint64_t system_time_ms(void);
-/* The same to the nanosecond, and dearer. */
+/* Monotonic time to the nanosecond; a dearer call. */
 KMEM_HIDDEN uint64_t system_time_ns(void);
 
 /*
- * Sleeps for that long, or until a signal comes: no cancellation point, unlike libc's functions. Less than
- * a second.
+ * Sleeps for that long, or until a signal comes: no cancellation point, unlike libc's functions.
+ * Less than a second.
  */
 KMEM_HIDDEN void system_sleep_ns(long nanoseconds);
 
@@ -55,8 +55,8 @@ enum cpu_count {
 KMEM_HIDDEN unsigned int system_cpus(enum cpu_count which);
 
 /*
- * Reads the counts and the affinity again; true if CPUs left since they were read last: some that
- * the process could run on, or some of its quota. One caller at a time.
+ * Reads the counts and the affinity again; true if CPUs left since the last reading: CPUs that the
+ * process could run on, or a part of its quota. A single caller at a time.
  */
 KMEM_HIDDEN bool system_cpus_reread(void);
 
@@ -70,8 +70,8 @@ KMEM_HIDDEN bool system_cpus_known(void);
 KMEM_HIDDEN unsigned int system_current_cpu(void);
 
 /*
- * Finds the machine's NUMA nodes if @real and @fake is 1; else the machine has @fake nodes, from 1 to
- * NODES_MAX, and its CPUs are on them in turn. Single-threaded.
+ * Finds the machine's NUMA nodes if @real and @fake is 1; else the machine has @fake nodes, from 1
+ * to NODES_MAX, and its CPUs are on them in turn. Single-threaded.
  */
 KMEM_HIDDEN void system_nodes_init(bool real, unsigned int fake);
 
@@ -79,18 +79,18 @@ KMEM_HIDDEN void system_nodes_init(bool real, unsigned int fake);
 KMEM_HIDDEN unsigned int system_nodes(void);
 
 /*
- * The kernel's number of a node, by which the program knows it, and the node with such a number,
+ * The kernel's number of a node, by which the program knows it, and the node with a given number,
  * or NODE_ANY.
  */
 KMEM_HIDDEN unsigned int system_node_number(unsigned int node);
 KMEM_HIDDEN int system_find_node(int number);
 
-/* Online CPUs of a node, those of the start if it is a real one. */
+/* Online CPUs of a node; for a real node, as they were at the start. */
 KMEM_HIDDEN unsigned int system_node_cpus(unsigned int node);
 
 /*
  * The node that is number @step by the distance from @node: 0 is the node itself, and with all
- * steps below system_nodes() each comes once.
+ * steps below system_nodes() each node comes once.
  */
 KMEM_HIDDEN unsigned int system_near_node(unsigned int node, unsigned int step);
 
@@ -98,18 +98,18 @@ KMEM_HIDDEN unsigned int system_near_node(unsigned int node, unsigned int step);
 KMEM_HIDDEN unsigned int system_current_node(void);
 
 /*
- * Starts a detached thread of our own, with all signals blocked; false if refused. Unlike the rest it
- * may allocate, so no lock may be held. This and system_threads are in thread.c.
+ * Starts a detached thread of our own, with all signals blocked; false if refused. Unlike the rest
+ * it may allocate, so no lock may be held. This and system_threads are in thread.c.
  */
 KMEM_HIDDEN bool system_start_thread(void *(*run)(void *argument));
 
 enum threads {
         THREADS_UNKNOWN, /* libc does not say */
         THREADS_ONE,
-        THREADS_MANY, /* there are, or were: libc need not notice when the others have ended */
+        THREADS_MANY, /* there are other threads, or were: libc need not notice their ends */
 };
 
-/* The threads of the program, as far as libc knows them; not ours of raw clone(2). */
+/* The threads of the program, as far as libc knows them; not our threads of raw clone(2). */
 KMEM_HIDDEN enum threads system_threads(void);
 
 /*
@@ -118,26 +118,35 @@ KMEM_HIDDEN enum threads system_threads(void);
  */
 KMEM_HIDDEN long system_write(int file, const void *text, size_t bytes);
 
-/* Gives the calling thread a name of up to 15 characters, for who looks at the process. */
+/* Gives the calling thread a name of up to 15 characters, for people who look at the process. */
 KMEM_HIDDEN void system_name_thread(const char *name);
 
 /*
- * Sandboxes: filters of system calls (seccomp) that the program enters while it runs. They may end the
- * process for a call that libc's malloc does not make, also for the question whether there is one.
+ * Sandboxes: filters of system calls (seccomp) that the program enters while it runs. They may end
+ * the process for a call that libc's malloc does not make, even for the question whether there is a
+ * filter.
  */
 
-/* From now on it counts what is entered. When the heap starts. */
+/* From now on entered sandboxes count. Called when the heap starts. */
 KMEM_HIDDEN void system_watch_sandbox(void);
-/* The program is about to enter one: nothing is asked any more. For good, also in children of fork. */
+/*
+ * The program is about to enter a sandbox: from now on nothing is asked, also in children of fork.
+ */
 KMEM_HIDDEN void system_tell_sandbox(void);
-/* Makes no system call. */
+/* Whether system_tell_sandbox was called. Makes no system call. */
 KMEM_HIDDEN bool system_sandbox_was_told(void);
-/* Told, or the calling thread is in one by now, as far as one may ask. */
+/*
+ * Whether the sandbox was told, or the calling thread has entered a sandbox by now, as far as the
+ * question is safe.
+ */
 KMEM_HIDDEN bool system_entered_sandbox(void);
 
 /* rseq(2); false if the kernel refuses. */
 KMEM_HIDDEN bool system_rseq(void *area, size_t bytes, int flags, uint32_t signature);
-/* Lets the calling thread ask for extensions of its time slices (prctl), as far as the kernel has them. */
+/*
+ * Lets the calling thread ask for extensions of its time slices (prctl), as far as the kernel has
+ * them.
+ */
 KMEM_HIDDEN void system_extend_slices(void);
 /* membarrier(2): 0 or an errno. */
 KMEM_HIDDEN int system_membarrier(int command);
@@ -147,20 +156,20 @@ KMEM_HIDDEN void system_release(char release[SYSTEM_RELEASE_BYTES]);
 
 KMEM_HIDDEN uint32_t system_process_id(void);
 /*
- * The heap is this process's from now on: when it starts, and in a child of fork (@forked). One that a
- * child of vfork starts is its parent's, who claims it when the child is gone.
+ * The heap is this process's from now on: when it starts, and in a child of fork (@forked). A heap
+ * that a child of vfork starts belongs to its parent, which claims it when the child is gone.
  */
 KMEM_HIDDEN void system_claim_process(bool forked);
 /* In a child of vfork when it begins, and in its parent when it is gone. */
 KMEM_HIDDEN void system_lend_process(bool child);
-/* Whether the caller is such a child. */
+/* Whether the caller is a child of vfork. */
 KMEM_HIDDEN bool system_is_lent(void);
 /* Not in a child of vfork, which runs in its parent's memory under another number. */
 KMEM_HIDDEN bool system_is_own_process(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);
 /*
- * Whether the process still has that thread; not if it is 0. The word that the kernel clears at a thread's
- * end (CLONE_CHILD_CLEARTID) is cleared before it has left the process.
+ * Whether the process still has the thread; false for 0. The word that the kernel clears at a
+ * thread's end (CLONE_CHILD_CLEARTID) is cleared before it has left the process.
  */
 KMEM_HIDDEN bool system_has_thread(uint32_t id);
 enum { SYSTEM_NAME_BYTES = 16 };
@@ -171,12 +180,13 @@ KMEM_HIDDEN void system_thread_name(char name[SYSTEM_NAME_BYTES]);
 KMEM_HIDDEN size_t system_address_space_limit(void);
 
 /*
- * Memory that the program locks (mlockall). Tells what it asked for, MCL_* or 0: system_commit then locks
- * what becomes accessible, if that holds for memory to come, and fails beyond the limit (RLIMIT_MEMLOCK).
- * Not in a sandbox, which may kill for it. Children of fork have nothing locked.
+ * Memory that the program locks (mlockall). Takes the flags it asked for, MCL_* or 0. If they hold
+ * for memory to come, system_commit then locks memory that becomes accessible, and fails beyond the
+ * limit (RLIMIT_MEMLOCK). Not in a sandbox, which may kill the process for the call. Children of
+ * fork have nothing locked.
  */
 KMEM_HIDDEN void system_tell_locked(int flags);
-/* Whether that holds for memory to come. */
+/* Whether mlockall holds for memory to come. */
 KMEM_HIDDEN bool system_locks_memory(void);
 /* Address space without access is no longer counted as locked. */
 KMEM_HIDDEN void system_unlock(void *start, size_t bytes);
@@ -187,21 +197,27 @@ KMEM_HIDDEN size_t system_mapped_bytes(void);
 
 /* Address space without access and without commit charge; NULL if refused. */
 KMEM_HIDDEN void *system_reserve(size_t bytes);
-/* The same, at an address if there is room. */
+/* As system_reserve, at address @wish if there is room. */
 KMEM_HIDDEN void *system_reserve_at(uintptr_t wish, size_t bytes);
 /* Readable and writable zeroed memory outside the reservation; NULL if refused. */
 KMEM_HIDDEN void *system_map(size_t bytes);
-/* Whether that ever happened. */
+/* Whether system_map was ever refused. */
 KMEM_HIDDEN bool system_map_was_refused(void);
-/* If the process has as many mappings as it may have, only the pages go, and the addresses are lost. */
+/*
+ * If the process has as many mappings as it may have, only the pages go, and the addresses are
+ * lost.
+ */
 KMEM_HIDDEN void system_unmap(void *start, size_t bytes);
-/* Moves a mapping if it must; NULL if refused, then the old one is untouched. */
+/* Moves a mapping if it must; NULL if refused, then the old mapping is untouched. */
 KMEM_HIDDEN void *system_remap(void *start, size_t old_bytes, size_t new_bytes);
-/* From now on dumps by debuggers have the heap's reservation whole, and growth takes no call for them. */
+/*
+ * From now on dumps by debuggers have the heap's reservation whole, and growth takes no call for
+ * them.
+ */
 KMEM_HIDDEN void system_dump_reservation(void);
 /*
- * For memory of which single pages are touched, here and there: where the system makes huge pages of
- * whatever it can (transparent_hugepage/enabled is "always"), each touch would take 2 MiB.
+ * For memory with single touched pages here and there: on a system that makes huge pages wherever
+ * it can (transparent_hugepage/enabled is "always"), each touch would take 2 MiB.
  */
 KMEM_HIDDEN void system_keep_pages_small(void *start, size_t bytes);
 /* Makes part of a reservation readable and writable; false if refused. */

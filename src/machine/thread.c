@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Threads of the program as libc counts them, and threads that libc makes for us (system.h). */
 #include "machine/system.h"
 
 #include "lang/atomic.h"

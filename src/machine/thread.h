@@ -20,8 +20,8 @@ static inline void *thread_pointer(void)
 }
 
 /*
- * One of @count, for threads to spread over: a part of the golden ratio for each page, so that blocks at
- * even distances, as of stacks, are far from each other.
+ * A number below @count, for threads to spread over: each page adds a part of the golden ratio, so
+ * that control blocks at even distances, like stacks, get numbers far from each other.
  */
 static inline unsigned int thread_choice(unsigned int count)
 {

@@ -2,10 +2,10 @@
 /*
  * The walk of the stack in the shared libraries, which have the compiler's unwinder inside.
  *
- * The one that the program uses is not asked: it allocates and frees under its own lock where a program
- * has registered frames of code it made (__register_frame), and a walk from there would wait for that
- * lock for ever. glibc's backtrace also loads it first, which may end the program if that is in the middle
- * of a dlopen. The price: a walk ends at registered frames.
+ * The unwinder of the program is not asked: it allocates and frees under its own lock if the
+ * program has registered frames of code it made (__register_frame), and a walk from there would
+ * wait for that lock for ever. glibc's backtrace also loads it first, which may end the program if
+ * that is in the middle of a dlopen. The price: a walk ends at registered frames.
  *
  * Threads: any, with the program's locks held, also the unwinder's and the dynamic linker's.
  */

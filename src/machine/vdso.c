@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Symbols of the vDSO, found by its own ELF tables without the dynamic linker (vdso.h). */
 #include "machine/vdso.h"
 
 #include "machine/system.h"
@@ -8,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The parts of the library that its symbols are found by. Addresses in it are relative to its base. */
+/* The tables that lead to the vDSO's symbols. Addresses in the library are relative to its base. */
 struct library {
         uintptr_t base;
         const ElfW(Dyn) * dynamic;
@@ -23,7 +24,10 @@ static struct library find_library(uintptr_t start)
         for (int i = header->e_phnum - 1; i >= 0; i--) {
                 const ElfW(Phdr) *segment = &segments[i];
 
-                /* Of several loaded ones the first counts, so it is the last seen. */
+                /*
+                 * With several loaded segments the first counts, so the loop goes backwards and
+                 * sees it last.
+                 */
                 if (segment->p_type == PT_LOAD)
                         library.base = start + segment->p_offset - segment->p_vaddr;
                 else if (segment->p_type == PT_DYNAMIC)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The kernel maps a small library into every process, the vDSO, whose functions read clocks and the
+ * The kernel maps a small library into every process, the vDSO; its functions read clocks and the
  * CPU's number without a system call.
  */
 #ifndef KMEM_MACHINE_VDSO_H
