@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Buckets of stacks that are only ever added to, at the head, by compare-and-swap: readers follow
- * the links without a lock, and fork leaves nothing half done. Two threads may keep the same new
- * stack at the same time, once each.
+ * the links without a lock, and fork leaves nothing half done. Two threads that keep equal new
+ * stacks at a time may add it twice.
  */
 #include "base/depot.h"
 
@@ -33,7 +33,7 @@ const struct stack *depot_keep(const uintptr_t *frames, unsigned int count)
 
         if (!count)
                 return NULL;
-        /* Acquire: what hangs there is complete (the swap below). */
+        /* Acquire: pairs with the swap below; the stacks of the list are complete. */
         for (stack = load_acquire(bucket); stack; stack = stack->next)
                 if (stack->hash == hash && stack->count == count &&
                     memcmp(stack->frame, frames, bytes) == 0)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The metadata arena: size classes above one frontier. Blocks come fresh from the frontier,
- * zeroed by the system, or recycled from their class's list, linked through their first word
- * and cleared when they are handed out again.
+ * The metadata arena: size classes above a common frontier. Blocks come fresh from the frontier,
+ * zeroed by the system, or recycled from their class's list, linked through their first word and
+ * cleared when they are handed out again.
  *
- * META-1  Every class size from 64 bytes on is a multiple of 64, and such blocks are carved
- *         from a frontier that stays a multiple of 64. The three smaller classes are carved
+ * META-1  Every class size from 64 bytes on is a multiple of 64, and blocks of these classes are
+ *         carved from a frontier that stays a multiple of 64. The three smaller classes are carved
  *         from runs of their own, so they do not disturb it.
  * META-2  A block above BLOCK_MAX on its class's list reads as zero but for the link.
  *
@@ -47,11 +47,11 @@ struct frontier {
 
 static struct frontier chunk_frontier;
 static struct frontier small_frontier;
-static struct frontier reserve; /* where there is address space when the system maps no more */
+static struct frontier reserve; /* address space for when the system maps no more */
 static void *recycled[CLASSES]; /* free blocks of each class, linked through the first word */
 
 static size_t mapped_bytes; /* changed under metadata_lock, read without it */
-static size_t used_bytes;   /* same */
+static size_t used_bytes;   /* changed under metadata_lock, read without it */
 
 /*
  * Class of a size from 1 byte to 1 << LIMIT_SHIFT, and the size of that class. From 64 bytes
@@ -128,7 +128,7 @@ void metadata_unlock_reserve(void)
         lock_drop(&metadata_lock);
 }
 
-/* A process may have lowered its address space limit below what it has mapped already. */
+/* A process may have lowered its address space limit below the size it has mapped already. */
 static void *reserve_commit_locked(size_t bytes)
 {
         char *start = frontier_take(&reserve, bytes);

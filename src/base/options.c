@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The one parser of settings. Runs once, before the first allocation, on static memory.
+ * The only parser of settings. Runs once, before the first allocation, on static memory.
  */
 #define _GNU_SOURCE
 #include "base/options.h"
@@ -31,7 +31,7 @@ enum kind {
         KIND_CHOICE,
         KIND_NUMBER,
         KIND_SIZE,
-        KIND_SIZE_OR_NONE, /* 0 besides those from least to most */
+        KIND_SIZE_OR_NONE, /* 0, or a number from least to most */
         KIND_SIZES,
         KIND_FAULTS,
         KIND_TEXT,
@@ -131,7 +131,10 @@ static int choice_position(const char *choices, const char *word)
         return -1;
 }
 
-/* Letters of either case; '-' takes back those in front of it, and none at all means FZPU (S9-20). */
+/*
+ * Letters of either case; '-' takes back the letters in front of it, and no letter at all means
+ * FZPU (S9-20).
+ */
 static bool parse_letters(const struct setting *setting, const char *text, uint64_t *value)
 {
         *value = *text ? 0 : DEBUG_ALL;
@@ -149,7 +152,7 @@ static bool parse_letters(const struct setting *setting, const char *text, uint6
         return true;
 }
 
-/* Parses a value of what was given as @name; on failure says what was expected. */
+/* Parses the value that was given for @name; a failure reports the values that were expected. */
 static bool parse_value(const struct setting *setting, const char *name, const char *text,
                         uint64_t *value)
 {
@@ -209,7 +212,7 @@ static bool parse_sizes(const struct setting *setting, const char *text, struct 
                         return false;
                 list->sizes[list->count++] = (uint32_t)value;
                 text += length;
-                /* A ':' at the end is not one between. */
+                /* A ':' at the end is not between two sizes. */
                 if (text[0] == ':' && *++text == '\0')
                         return false;
         }
@@ -256,7 +259,7 @@ static void set_sizes(const struct setting *setting, const char *text, struct si
                         (unsigned long)setting->most);
 }
 
-/* S3-02: of two bounds that contradict each other the one given last counts. */
+/* If two bounds contradict each other, the bound given last counts (S3-02). */
 static void agree_on_orders(size_t offset)
 {
         if (options.slub_min_order <= options.slub_max_order)
@@ -329,7 +332,7 @@ static void report_unknown(const char *name)
         message("unknown option \"%s\"; there are: %s", name, known);
 }
 
-/* One "name=value"; @entry is changed. */
+/* Parses a "name=value"; @entry is changed. */
 static void parse_entry(char *entry)
 {
         char *value = strchr(entry, '=');
@@ -356,7 +359,9 @@ static void parse_entry(char *entry)
         report_unknown(entry);
 }
 
-/* Calls @parse for each part of a text that is not empty; one of @separators is between two parts. */
+/*
+ * Calls @parse for each part of a text that is not empty; the characters of @separators part them.
+ */
 static void parse_parts(char *text, const char *separators, void (*parse)(char *part))
 {
         while (*text) {
@@ -372,7 +377,7 @@ static void parse_parts(char *text, const char *separators, void (*parse)(char *
         }
 }
 
-/* Of a file. Entries may begin with a # elsewhere: names of caches do. */
+/* Only in a file is # a comment: elsewhere entries may begin with a #, as names of caches do. */
 static void parse_line(char *line)
 {
         if (*line != '#')
@@ -411,7 +416,7 @@ static bool read_variable(char *text)
         return true;
 }
 
-/* All or nothing: a file that was cut off might end inside of a value. */
+/* All or nothing: a file that was cut off might end inside a value. */
 static void read_options_file(const char *path, char *text)
 {
         size_t used;
@@ -427,8 +432,8 @@ static void read_options_file(const char *path, char *text)
 }
 
 /*
- * An entry of the variable. @FILE stands for the entries of a file, and may have others beside it:
- * commands of ours add theirs to what the user has set.
+ * An entry of the variable. @FILE stands for the entries of a file, and may have other entries
+ * beside it: our commands add theirs to the user's.
  */
 static void parse_entry_or_file(char *entry)
 {
@@ -446,7 +451,7 @@ void options_init(void)
 {
         static KMEM_SPARSE char text[TEXT_BYTES];
 
-        /* A program with more rights than its caller does not listen to it. */
+        /* A program with more rights than its caller ignores the caller's settings. */
         if (!system_is_privileged() && read_variable(text))
                 parse_parts(text, ",\n", parse_entry_or_file);
 }
@@ -470,7 +475,7 @@ enum option_source options_for_cache(const char *cache_name, enum cache_option o
         for (unsigned int i = 0; i < cache_value_count; i++) {
                 enum option_source source = match(cache_values[i].pattern, cache_name);
 
-                /* Of equals the last one given counts, so that additions override. */
+                /* Among equal patterns the value given last counts, so that additions override. */
                 if (cache_values[i].option == option && source && source >= best) {
                         best = source;
                         *value = cache_values[i].value;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Settings: one syntax, one parser, one variable. KMEM_OPTIONS holds "name=value" separated by
- * commas; "cache.name=value" sets a value for one cache only. Unknown names and bad values are
- * reported once on standard error with what exists, and the program starts with the default.
+ * Settings, all with a common syntax, parser and variable. KMEM_OPTIONS holds "name=value"
+ * separated by commas; "cache.name=value" sets a value for a single cache. Unknown names and bad
+ * values are reported once on standard error, with the names or values that exist, and the program
+ * starts with the default.
  */
 #ifndef KMEM_BASE_OPTIONS_H
 #define KMEM_BASE_OPTIONS_H
@@ -39,12 +40,15 @@ struct size_list {
         uint32_t sizes[8];
 };
 
-/* Which requests of marked caches fail (heap/failslab.h), as the kernel's failslab= has it. */
+/*
+ * The requests of marked caches that fail (heap/failslab.h), in the order of the kernel's
+ * failslab=.
+ */
 struct failslab_rule {
-        uint64_t interval;    /* every so many of them may */
+        uint64_t interval;    /* only every interval-th request may fail */
         uint64_t probability; /* in percent; 0: none fails */
-        uint64_t space;       /* bytes that are served before */
-        uint64_t times;       /* how many fail at most */
+        uint64_t space;       /* bytes of requests that pass first */
+        uint64_t times;       /* most requests that fail */
 };
 
 enum { SLAB_MAX_ORDER_AUTO = 0xff };
@@ -63,7 +67,7 @@ struct options {
         uint64_t slab_max_order;   /* S6-20; SLAB_MAX_ORDER_AUTO: from the size of memory */
         uint64_t noaliencache;     /* 0 or 1 (S9-24) */
         uint64_t numa;             /* enum numa */
-        uint64_t numa_fake;        /* nodes in place of the real ones, 1: none (S9-25) */
+        uint64_t numa_fake;        /* nodes in place of the real nodes, 1: the real nodes (S9-25) */
         uint64_t node_limit;       /* bytes of heap that each node's zone may have, 0: no limit */
         uint64_t slot_cache_max;   /* bytes of free objects a slot may hold in stocks */
         uint64_t reserve;          /* bytes of address space for the heap, 0: chosen */
@@ -73,7 +77,8 @@ struct options {
         uint64_t memory_limit;     /* bytes that the process may have in use, 0: no limit */
         uint64_t bad_free;         /* enum bad_free */
         uint64_t check;            /* enum free_check */
-        uint64_t registry;         /* enum registry_mode: whether others can see the figures */
+        uint64_t registry;         /* enum registry_mode: whether other processes can see the
+                                      figures */
         uint64_t profile_interval; /* bytes between samples of the profile, 0: none */
         uint64_t profile_slices;   /* percent of the time without sheaves, for the profile */
         uint64_t slabinfo_pid;     /* process that writes slabinfo, 0: any */
@@ -88,10 +93,10 @@ struct options {
 };
 extern KMEM_HIDDEN struct options options;
 
-/* The most that the tunables of engine slab may be, set here or later. */
+/* The greatest values of engine slab's tunables, set here or later. */
 enum { TUNABLE_LIMIT_MAX = 65535, TUNABLE_SHARED_MAX = 1024 };
 
-/* Options that may be set for all caches or for one. */
+/* Options that may be set for all caches or for a single cache. */
 enum cache_option {
         OPTION_ENGINE,         /* position in the list of engines, engine_by_number */
         OPTION_SHEAF_CAPACITY, /* objects a sheaf holds; 0: no sheaves */
@@ -108,23 +113,23 @@ enum cache_option {
         CACHE_OPTIONS,
 };
 
-/* Whether KMEM_OPTIONS is set, to whatever. */
+/* Whether KMEM_OPTIONS is set, to any value. */
 KMEM_HIDDEN bool options_are_given(void);
 /* Parses KMEM_OPTIONS into options; single-threaded, after system_init. */
 KMEM_HIDDEN void options_init(void);
 
-/* Where a cache's value comes from; the later ones win. */
+/* The origin of a cache's value; a later origin wins. */
 enum option_source { OPTION_UNSET, OPTION_FOR_ALL, OPTION_FOR_PREFIX, OPTION_FOR_NAME };
 
 /*
- * The value set for this cache, else for all caches; *value stays if neither is set. A cache named
- * in full wins over one named up to a '*' (as slab_debug matches, S9-22).
+ * The value set for this cache, else for all caches; *value stays if neither is set. A cache's full
+ * name wins over a name up to a '*' (as slab_debug matches, S9-22).
  */
 KMEM_HIDDEN enum option_source options_for_cache(const char *cache_name, enum cache_option option,
                                                  uint64_t *value);
 /* All values given for an option that is made of bits, put together. */
 KMEM_HIDDEN uint64_t options_given(enum cache_option option);
-/* The same value, or @otherwise if none is set. */
+/* The value that options_for_cache finds, or @otherwise if none is set. */
 KMEM_HIDDEN uint64_t options_for_cache_or(const char *cache_name, enum cache_option option,
                                           uint64_t otherwise);
 

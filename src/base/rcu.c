@@ -2,9 +2,9 @@
 /*
  * Records of readers, and the grace periods (base/rcu.h says why they are right).
  *
- * At most one grace period runs at a time. Whoever polls does the work, under poll_lock taken by
- * trying only; who does not get it is told "not yet". What it covers calls the kernel and nobody
- * else, so it is a leaf of the lock order; a domain is asked without it.
+ * At most one grace period runs at a time. The polling threads do the work, under poll_lock, which
+ * they only try to take; a thread that does not get it is told "not yet". Under the lock only the
+ * kernel is called, so it is a leaf of the lock order; a domain is asked without it.
  */
 #define _GNU_SOURCE
 #include "base/rcu.h"
@@ -39,7 +39,7 @@ static uint64_t domain_over;                    /* grows; release */
 /*
  * The thread ends. Other keys' destructors may still enter read sections: they get a record
  * again, and this destructor another round. A record that misses the last round stays used with
- * word 0, which costs 64 bytes and nothing else.
+ * word 0, which costs only its 64 bytes.
  */
 static void thread_exits(void *record)
 {
@@ -55,8 +55,9 @@ static void thread_exits(void *record)
 }
 
 /*
- * Settles how to fence, before anybody reads. The key is made without the lock, as another library may stand
- * in front of that call, and allocate: of several threads that come here one's key is used.
+ * Settles how to fence, before the first reader. The key is made without the lock, because another
+ * library may stand in front of that call, and allocate: if several threads come here, a single key
+ * of theirs is used.
  */
 static void rcu_begin(void)
 {
@@ -124,8 +125,8 @@ struct rcu_reader *rcu_register(void)
                 reader = reader_new();
         rcu_this_reader = reader;
         /*
-         * Claimed once more: a signal handler that forked since the first time has made a child in
-         * which the record looked like one of a thread that is not there (rcu_fork_child).
+         * Claimed once more: a signal handler may have forked since the first time. In its child
+         * the record looked like a record of a thread that is not there (rcu_fork_child).
          */
         __atomic_signal_fence(__ATOMIC_SEQ_CST);
         store_relaxed(&reader->used, 1);
@@ -165,18 +166,22 @@ static void rcu_start_locked(void)
 {
         debug_check(lock_is_held(&poll_lock) && !running);
         running = true;
-        /* Release: RCU-2 and RCU-4; what the starter took away comes before. */
+        /*
+         * Release: RCU-2 and RCU-4; the starter's removals come before. Partner: the acquire in
+         * rcu_enter.
+         */
         store_release(&rcu.number, rcu.number + 1);
         barrier_on_all_threads();
 }
 
-/* Whether nobody is inside a section that began before the running grace period. */
+/* Whether no thread is inside a section that began before the running grace period. */
 static bool readers_have_passed(void)
 {
         uint64_t number = load_relaxed(&rcu.number);
 
         for (struct rcu_reader *reader = load_acquire(&readers); reader; reader = reader->next) {
-                uint64_t word = load_acquire(&reader->word); /* RCU-5 */
+                uint64_t word = load_acquire(&reader->word); /* RCU-5; partner: the release in
+                                                                rcu_leave. */
 
                 if (word && word >> RCU_NESTING_BITS < number)
                         return false;
@@ -184,7 +189,7 @@ static bool readers_have_passed(void)
         return true;
 }
 
-/* One step; true if a grace period was started, of which a domain has to hear. */
+/* A step of the work; true if a grace period was started, which a domain must be told of. */
 static bool rcu_step_locked(void)
 {
         bool started = false;
@@ -193,7 +198,7 @@ static bool rcu_step_locked(void)
                 rcu_start_locked();
                 started = true;
         }
-        /* Acquire: what the domain's readers did comes before. Partner: rcu_domain_done. */
+        /* Acquire: accesses of the domain's readers come before. Partner: rcu_domain_done. */
         if (load_acquire(&domain_request) && load_acquire(&domain_over) < rcu.number)
                 return started;
         if (readers_have_passed()) {
@@ -207,8 +212,8 @@ static bool rcu_step_locked(void)
 uint64_t rcu_snapshot(void)
 {
         /*
-         * What the caller took away must be visible before the number is read: else the next
-         * number could be published, and its barrier executed, in between (RCU-4).
+         * The caller's removals must be visible before the number is read: else the next number
+         * could be published, and its barrier executed, in between (RCU-4).
          */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return load_relaxed(&rcu.number) + 1;
@@ -224,7 +229,7 @@ bool rcu_poll(uint64_t snapshot)
                 return true;
         if (!load_acquire(&rcu.started))
                 rcu_begin();
-        /* Two rounds: the running one may have begun before the snapshot. */
+        /* Two rounds, because the running grace period may have begun before the snapshot. */
         for (int round = 0; round < 2 && load_acquire(&over) < snapshot; round++) {
                 if (!lock_try(&poll_lock))
                         return false;
@@ -248,7 +253,7 @@ bool rcu_poll_seldom(uint64_t snapshot, uint64_t *refused_ms)
         if (load_acquire(&over) >= snapshot)
                 return true;
         now = system_time_ms();
-        /* Relaxed: a stale value costs one more or one later look. */
+        /* Relaxed: a stale value costs a further look, or a later look. */
         if (load_relaxed(refused_ms) == now)
                 return false;
         if (rcu_poll(snapshot))
@@ -258,7 +263,7 @@ bool rcu_poll_seldom(uint64_t snapshot, uint64_t *refused_ms)
 }
 
 /*
- * Readers tell nobody that they leave, so this looks again and again: a few times at once, then
+ * Readers do not announce that they leave, so this looks again and again: a few times at once, then
  * at intervals up to a few milliseconds. Other waiters' success wakes us.
  */
 void rcu_wait(uint64_t snapshot)
@@ -340,6 +345,9 @@ void rcu_fork_child(void)
                         reader->used = 0;
                 }
         over_event = (struct event){0};
-        /* Whoever was to tell the domain may not exist here: the next poll starts anew. */
+        /*
+         * The thread that was to tell the domain may not exist in the child: the next poll starts
+         * anew.
+         */
         running = false;
 }

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Read-copy-update of our own: read sections that cost a few plain instructions, and grace
- * periods that can be waited for or only asked about, so that no free path ever blocks.
+ * Read-copy-update of our own: read sections that cost a few plain instructions, and grace periods
+ * that a caller may wait for or only ask about, so that no free path ever blocks.
  *
- * A thread announces a read section in its record, one word that only it writes: the number of
- * the newest grace period at entry, and the nesting depth. A grace period takes the next number,
- * makes every running thread of the process execute a full barrier (membarrier), and is over
- * when each record has been seen outside a section or inside one of that number or later.
+ * A thread announces a read section in its record, a word that only it writes: the number of the
+ * newest grace period at entry, and the nesting depth. A grace period takes the next number, makes
+ * every running thread of the process execute a full barrier (membarrier), and is over when each
+ * record has been seen outside a section, or inside a section of that number or later.
  *
  * Invariants:
  *  RCU-1  A record's word is written by its thread alone (and by the forked child for threads
- *         that do not exist there). One store enters and one store leaves, so a signal handler
- *         may use read sections wherever it interrupts.
+ *         that do not exist there). A single store enters and a single store leaves, so a signal
+ *         handler may use read sections wherever it interrupts.
  *  RCU-2  Grace period numbers only grow. The number is published (release) before the barrier;
  *         readers load it (acquire) before they announce themselves.
  *  RCU-3  At the barrier of grace period N every thread is either before its announcement, and
  *         then everything it reads later is newer than the barrier; or after it, and then the
  *         scan that follows sees the announcement (or the end of the section).
- *  RCU-4  A section that the scan lets pass read number N, published after whatever the starter
- *         of N had taken away: it cannot see that any more (acquire of RCU-2).
- *  RCU-5  Leaving is a release, the scan an acquire: all accesses of a finished section come
- *         before what follows the grace period.
+ *  RCU-4  A section that the scan lets pass read number N. N was published after the starter of N
+ *         had taken its data away: the section cannot see them any more (acquire of RCU-2).
+ *  RCU-5  Leaving is a release, the scan an acquire: all accesses of a finished section come before
+ *         all that follows the grace period.
  *
- * Where the kernel refuses membarrier, readers execute a full fence after the announcement and
- * the starter one in place of the barrier: RCU-3 holds as in Dekker's algorithm. Which of the two
- * is settled before the first reader exists.
+ * Where the kernel refuses membarrier, readers execute a full fence after the announcement, and the
+ * starter executes a fence in place of the barrier: RCU-3 holds as in Dekker's algorithm. The
+ * choice is made before the first reader exists.
  *
  * Records live in metadata, are never unmapped, and are used again by later threads; so a scan
  * needs no lock against threads that come and go. A thread gets its record with its first read
@@ -49,10 +49,10 @@ struct rcu_reader {
         uint32_t used;           /* 1: belongs to a thread */
 } __attribute__((aligned(CACHE_LINE)));
 
-/* What readers look at; written rarely. */
+/* Data that readers look at; written rarely. */
 struct rcu_global {
         uint64_t number;  /* of the newest grace period, 1 or more (RCU-2) */
-        uint32_t started; /* settled how to fence; release */
+        uint32_t started; /* 1: the way to fence is chosen; release */
         uint32_t fences;  /* no membarrier: readers fence; constant once started */
 };
 extern KMEM_HIDDEN struct rcu_global rcu;
@@ -63,7 +63,10 @@ extern KMEM_HIDDEN __thread struct rcu_reader *rcu_this_reader
 /* The calling thread's record, made at its first read section. */
 KMEM_HIDDEN struct rcu_reader *rcu_register(void);
 
-/* Whether no second implementation is asked, which only libc's own threads may do. */
+/*
+ * Whether there is no second implementation. Only libc's own threads may ask a second
+ * implementation.
+ */
 KMEM_HIDDEN bool rcu_is_alone(void);
 
 static inline void rcu_enter(void)
@@ -73,7 +76,7 @@ static inline void rcu_enter(void)
 
         if (unlikely(!reader))
                 reader = rcu_register();
-        word = load_relaxed(&reader->word); /* relaxed: our own */
+        word = load_relaxed(&reader->word); /* relaxed: only this thread writes it */
         if (word) {
                 store_relaxed(&reader->word, word + 1);
                 return;
@@ -84,7 +87,8 @@ static inline void rcu_enter(void)
         if (unlikely(rcu.fences))
                 __atomic_thread_fence(__ATOMIC_SEQ_CST);
         else
-                __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the rest is the starter's membarrier */
+                __atomic_signal_fence(__ATOMIC_SEQ_CST); /* only the compiler's order; the starter's
+                                                            membarrier does the rest */
 }
 
 /* The calling thread left a read section that it was not in. */
@@ -109,27 +113,28 @@ static inline bool rcu_is_reading(void)
 }
 
 /*
- * The number of a grace period that begins after this call: when it is over, nobody reads any
- * more what the caller took away before.
+ * The number of a grace period that begins after this call: when it is over, no reader sees data
+ * any more that the caller took away before.
  */
 KMEM_HIDDEN uint64_t rcu_snapshot(void);
 /*
- * Whether that grace period is over. Starts one and looks at the readers, but never waits:
- * any slow path may ask, also with locks of its own held.
+ * Whether that grace period is over. Starts a grace period and looks at the readers, but never
+ * waits: any slow path may ask, also with locks of its own held.
  */
 KMEM_HIDDEN bool rcu_poll(uint64_t snapshot);
 /*
  * rcu_poll for slow paths that ask often: after a "no" it asks again only when the coarse clock
- * has moved, so that a long read section costs them one comparison. *@refused_ms starts as 0.
+ * has moved, so that a long read section costs them a single comparison. *@refused_ms starts as 0.
  */
 KMEM_HIDDEN bool rcu_poll_seldom(uint64_t snapshot, uint64_t *refused_ms);
 /* Waits until rcu_poll says so. Not inside a read section. */
 KMEM_HIDDEN void rcu_wait(uint64_t snapshot);
 
 /*
- * A second kind of grace period beside ours. @request: asks for one that begins now and calls
- * rcu_domain_done(number) at its end, from any thread. It is called with locks held, so it must
- * neither wait nor allocate. One domain a process, never taken away; false if there is one.
+ * A second kind of grace period beside ours. @request: asks for a grace period that begins now, and
+ * calls rcu_domain_done(number) at its end, from any thread. It is called with locks held, so it
+ * must neither wait nor allocate. A process has a single domain, never taken away; false if there
+ * is a domain already.
  */
 KMEM_HIDDEN bool rcu_set_domain(void (*request)(uint64_t number));
 KMEM_HIDDEN void rcu_domain_done(uint64_t number);
