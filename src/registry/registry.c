@@ -2,15 +2,17 @@
 /*
  * The registry's file: made, mapped, grown, left to the parent in children, and removed.
  *
- * It is /dev/shm/kmem-UID/NAMESPACE.PID, or else in /run/user/UID/kmem: one file for each process id,
+ * It is /dev/shm/kmem-UID/NAMESPACE.PID, or else in /run/user/UID/kmem: a file for each process id,
  * so that a program which follows another by exec replaces its file. It is made once a process has
- * passed some slow paths: what ends before pays nothing, nor does a child that only calls exec.
+ * passed some slow paths: a process that ends before pays nothing, nor does a child that only calls
+ * exec.
  *
  * Everything is mapped at once and the descriptor closed; pages that are not needed yet are
- * inaccessible holes, which growth fills by madvise. So files are opened once, and not in a sandbox
- * that the program has entered since it began, which might end it for that.
+ * inaccessible holes, which growth fills by madvise. So files are opened once, and never in a
+ * sandbox that the program has entered since it began, because a sandbox might end it for opening
+ * files.
  *
- * metadata_lock protects what the records are carved from.
+ * metadata_lock protects the room that records are carved from.
  */
 #define _GNU_SOURCE
 #include "registry/registry.h"
@@ -46,7 +48,8 @@ enum {
 };
 
 KMEM_SPARSE struct registry_head no_registry;
-static uint32_t no_seen = 1; /* other than what no_registry asks: the first slow path comes here */
+static uint32_t no_seen = 1; /* differs from no_registry.asked, so that the first slow path comes
+                                here */
 struct registry_head *registry = &no_registry;
 uint32_t *registry_seen = &no_seen;
 uint32_t registry_generation;
@@ -60,7 +63,7 @@ static uint32_t freed[SIZES + 1]; /* offsets of free records by units, linked be
 static size_t region_bytes = REGION_BYTES;
 static uint64_t missing;
 static char file_path[80];
-static uint32_t owner;      /* process whose file it is */
+static uint32_t owner;      /* process that made the file */
 static uint32_t slow_paths; /* so far, until the file is made */
 
 static bool refused(long result)
@@ -84,7 +87,7 @@ static uint64_t read_namespace(void)
         return *digit ? (uint64_t)number_next(&digit) : 0;
 }
 
-/* Field 22 of /proc/self/stat; the second one may hold blanks and brackets. */
+/* Field 22 of /proc/self/stat; the second field may hold blanks and brackets. */
 static uint64_t read_start_time(void)
 {
         char text[512];
@@ -103,8 +106,8 @@ static uint64_t read_start_time(void)
 }
 
 /*
- * Any user may make a folder of this name first, and so keep the figures of this user's processes from
- * readers; that is said. A child does not say it again.
+ * Any user may make a folder of this name first, and so keep the figures of this user's processes
+ * from readers; a message says so. A child does not repeat it.
  */
 static void say_taken(const char *path, uint32_t user)
 {
@@ -123,7 +126,7 @@ static void say_taken(const char *path, uint32_t user)
                 path, status.st_uid, S_ISDIR(status.st_mode) ? "" : " and is no folder", user);
 }
 
-/* The user's own directory, which nobody else may enter; less than 0 if it cannot be had. */
+/* The user's own directory, which no other user may enter; less than 0 if it cannot be had. */
 static long open_directory(const char *path, uint32_t user)
 {
         struct stat status;
@@ -131,7 +134,7 @@ static long open_directory(const char *path, uint32_t user)
         long directory = system_call(SYS_openat, AT_FDCWD, (long)path, flags);
 
         if (refused(directory)) {
-                /* Whatever the program's umask is: the folder is of all the user's programs. */
+                /* The program's umask must not count: the folder serves all the user's programs. */
                 if (!refused(system_call(SYS_mkdirat, AT_FDCWD, (long)path, 0700)))
                         system_call(SYS_fchmodat, AT_FDCWD, (long)path, 0700);
                 directory = system_call(SYS_openat, AT_FDCWD, (long)path, flags);
@@ -146,7 +149,7 @@ static long open_directory(const char *path, uint32_t user)
         return directory;
 }
 
-/* Whatever has the name already was left behind by an earlier process of this number. */
+/* A file of this name was left behind by an earlier process of this number. */
 static long create(long directory, const char *name)
 {
         long flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -170,7 +173,10 @@ static bool may_have_size(void)
                limit.soft >= region_bytes;
 }
 
-/* The first @bytes are there for good; a full file system says so here and not by a signal. */
+/*
+ * The first @bytes are taken for good; a full file system refuses here instead of sending a signal
+ * later.
+ */
 static bool set_size(long file, size_t bytes)
 {
         return may_have_size() &&
@@ -198,8 +204,8 @@ static bool map_file(long file, size_t bytes)
 }
 
 /*
- * Makes the file @name in folder @before, @user, @after, and maps it over the region; false leaves no
- * file and an unknown mapping.
+ * Makes the file @name in folder @before, @user, @after, and maps it over the region; false leaves
+ * no file and an unknown mapping.
  */
 static bool make_file(const char *before, const char *after, const char *name, uint32_t user,
                       size_t bytes)
@@ -215,7 +221,10 @@ static bool make_file(const char *before, const char *after, const char *name, u
                 return false;
         file = create(directory, name);
         if (!refused(file)) {
-                /* The umask again; without it the file is there all the same, for root. */
+                /*
+                 * The umask must not count here either; if the call fails the file is there all the
+                 * same, for root.
+                 */
                 system_call(SYS_fchmod, file, 0600, 0);
                 done = set_size(file, bytes) && map_file(file, bytes);
                 if (!done)
@@ -243,7 +252,7 @@ static bool make(size_t bytes, uint64_t namespace)
         return false;
 }
 
-/* The head, with the word last by which readers know that it is there. */
+/* Writes the head; the word by which readers know that it is there comes last. */
 static void write_head(uint64_t namespace)
 {
         struct registry_head *head = (void *)region;
@@ -327,8 +336,8 @@ static long map_anonymous(int sharing)
 }
 
 /*
- * Puts the spare addresses in the region's place. They are made writable first: other threads may be
- * storing figures.
+ * Puts the spare addresses in the region's place. They are made writable first: other threads may
+ * be storing figures.
  */
 static bool move_spare(void)
 {
@@ -347,13 +356,14 @@ static bool move_spare(void)
 }
 
 /*
- * Figures that a child goes on writing where its parent's were. Private memory counts against
- * RLIMIT_DATA; in a child that may have no more of that its own children's figures are added to it. One
- * that has set RLIMIT_AS below what it has mapped may map nothing at all, but move what it has.
+ * Memory in place of the parent's file, for figures that a child goes on writing there. Private
+ * memory counts against RLIMIT_DATA. A child that may have no more private memory gets shared
+ * memory, and then its own children add their figures to it. A child that has set RLIMIT_AS below
+ * its mapped size can map nothing at all, but it can move a mapping that it has.
  */
 static void map_own_memory(void)
 {
-        /* Without memory for a few pages nothing else would go on either. */
+        /* Without memory for a few pages the process could not go on anyway. */
         check_or_die(!refused(map_anonymous(MAP_PRIVATE)) || !refused(map_anonymous(MAP_SHARED)) ||
                      move_spare());
 }
@@ -393,8 +403,8 @@ static bool make_undisturbed(void)
 }
 
 /*
- * A child that a signal's handler forked on the way would go on with it, and take its parent's file for its
- * own, or remove it: handlers wait.
+ * Handlers of signals wait meanwhile: a child that a handler forked half way would go on here, and
+ * take its parent's file for its own, or remove it.
  */
 bool registry_make(void)
 {
@@ -445,13 +455,13 @@ static bool grow_locked(size_t bytes)
         return true;
 }
 
-/* Where the next free record of the size stands in a free one. */
+/* The place in a free record that holds the next free record of its size. */
 static uint32_t *free_link(uint32_t offset)
 {
         return (uint32_t *)(void *)(region + offset + sizeof(struct registry_record_head));
 }
 
-/* Whether a record of that size may lie there, if it is free. */
+/* Whether a free record of @units may lie at @offset. */
 static bool may_lie_at(uint32_t offset, size_t units)
 {
         return offset >= REGISTRY_HEAD_BYTES && offset % UNIT == 0 && offset < used &&
@@ -465,7 +475,10 @@ static void *take_freed_locked(size_t units)
 
         if (!offset)
                 return NULL;
-        /* REG-1: a link that somebody has written over ends the list. Read once: it may change. */
+        /*
+         * REG-1: a link that another process has overwritten ends the list. It is read once,
+         * because it may change.
+         */
         next = load_relaxed(free_link(offset));
         freed[units] = may_lie_at(next, units) ? next : 0;
         return region + offset;
@@ -504,7 +517,7 @@ void registry_publish(void *record, enum registry_record kind, size_t bytes)
                 return;
         head->bytes = (uint32_t)round_up(bytes, (size_t)UNIT);
         store_release(&head->kind, (uint32_t)kind);
-        /* Readers walk up to there; a record that is not published yet has no length. */
+        /* Readers walk up to used_bytes; a record that is not published yet has no length. */
         lock_take(&metadata_lock);
         end = (size_t)((char *)record - region) + head->bytes;
         if (registry->used_bytes < end)
@@ -562,7 +575,10 @@ void registry_unlock(void)
         lock_drop(&metadata_lock);
 }
 
-/* A sandbox that was entered since might end the program for it; the next reader removes the file. */
+/*
+ * A sandbox that the program has entered since might end it for removing the file; the next reader
+ * removes it.
+ */
 void registry_close(void)
 {
         if (registry_is_made() && *registry_seen && !system_entered_sandbox() &&

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The registry: a file in shared memory with the figures of this process, which others read and
- * through which they ask for changes (docs/decisions/0014-registry.md). The process writes the
- * figures anyway, so nothing in it runs for a reader.
+ * The registry: a file in shared memory with the figures of this process. Other processes read them
+ * and ask for changes through it (docs/decisions/0014-registry.md). The process writes the figures
+ * anyway, so it runs no code for a reader.
  *
- *  REG-1  Nothing here is read back by the allocator but requests and the links of free records,
- *         which are checked: whoever may write the file can spoil what readers see, and ask for what
- *         docs/attributes.md and docs/profiles.md list. By cutting the file off they can also end the
- *         process, by SIGBUS at its next figure; but they are its own user and root, who may send it
- *         any signal.
- *  REG-2  Only the process that made a file writes it. A child, of fork or of a raw clone, finds
- *         at its first slow path that a page which the kernel clears in children is clear, and
- *         leaves its parent's registry before it writes a figure.
+ *  REG-1  The allocator reads nothing back from here but requests and the links of free records,
+ *         and it checks both. A process that may write the file can spoil the figures that readers
+ *         see, and make the requests that docs/attributes.md and docs/profiles.md list. By cutting
+ *         the file off it can also end our process, by SIGBUS at the next figure; but only our own
+ *         user and root may write the file, and they may send us any signal.
+ *  REG-2  Only the process that made a file writes it. The kernel clears a certain page in
+ *         children. A child, of fork or of a raw clone, finds that page clear at its first slow
+ *         path, and leaves its parent's registry before it writes a figure.
  *  REG-3  Every word is stored whole, so it is never torn; a record's kind is stored last when it
  *         comes and first when it goes.
  */
@@ -38,33 +38,38 @@ struct registry_record_head {
 };
 
 /*
- * What somebody asks of the process. Readers write under a lock of the file (flock), and only what is
- * pending or done: one that is taken is being honoured.
+ * A request to the process. Readers write under a lock of the file (flock), and only requests that
+ * are pending or done: a taken request is being honoured.
  */
 enum { REQUEST_NONE, REQUEST_PENDING, REQUEST_DONE, REQUEST_TAKEN };
 struct registry_request {
         uint32_t state;
         int32_t error;   /* when done: 0 or an errno */
-        uint64_t number; /* counts requests; older ones are honoured first */
+        uint64_t number; /* counts requests; older requests are honoured first */
         uint64_t birth;  /* of the cache; 0: of all caches */
         uint64_t result; /* when done: bytes given back */
-        char attribute
-                [32]; /* to write; or "trim", "profile_interval", "profile_slices", or "refresh" for the
-                               refreshed figures */
+        /*
+         * The attribute to write; or "trim", "profile_interval", "profile_slices", or "refresh" for
+         * the refreshed figures.
+         */
+        char attribute[32];
         char value[32];
 };
 
-/* Pages of the heap on one NUMA node; of 4,096 bytes. */
+/* Pages of the heap on a NUMA node; of 4,096 bytes. */
 struct registry_zone {
         uint64_t used_pages; /* in slabs and large blocks */
         uint64_t free_pages;
-        uint64_t free_touched_pages; /* of those, not given back to the system since their use */
+        uint64_t free_touched_pages; /* free pages not given back to the system since their use */
         uint64_t purged_pages;       /* given back, cumulative */
         uint64_t large_blocks;       /* in the heap */
-        uint64_t large_pages;        /* that these have */
+        uint64_t large_pages;        /* pages of large_blocks */
 };
 
-/* A freed block of the heap that is in use to its zone; a cache line each, as others change others. */
+/*
+ * A freed block that is kept for reuse, while its zone counts it as in use. Each has a cache line
+ * of its own, because different threads change different blocks.
+ */
 struct registry_kept {
         _Alignas(64) uint64_t block; /* pages << 32 | page number of the first; 0: none */
         uint64_t zero[7];
@@ -80,15 +85,16 @@ struct registry_head {
         uint32_t asked;      /* grows with each request */
         uint64_t namespace;  /* inode of the process's pid namespace, 0: not known */
         uint64_t start_time; /* of the process, clock ticks since boot, 0: not known */
-        uint64_t id;         /* tells files of one process from each other (exec) */
+        uint64_t id;         /* tells the files of a process from each other (exec) */
         uint64_t used_bytes; /* end of the records; release */
         uint64_t missing;    /* records that did not fit */
         char release[16];
         uint64_t profile_interval; /* bytes between samples on average; 0: none are taken */
         uint64_t samples_missed;   /* for want of memory, or of room here */
         uint64_t profile_slices;   /* percent of the time to be without sheaves */
-        uint64_t slice_ns;         /* how long that has been so */
-        uint64_t profile_lease_ms; /* how long a request sets those two (introspect/profile.h) */
+        uint64_t slice_ns;         /* time without sheaves so far */
+        uint64_t profile_lease_ms; /* how long a request's profile_interval and profile_slices hold
+                                      (introspect/profile.h) */
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;
@@ -96,12 +102,12 @@ struct registry_head {
         uint64_t huge_bytes;
         uint64_t huge_kept_bytes; /* freed mappings kept for reuse */
         struct registry_kept kept[REGISTRY_KEPT];
-        uint64_t zones; /* how many of the following */
+        uint64_t zones; /* number of zones that follow */
         struct registry_zone zone[REGISTRY_ZONES];
         struct registry_request requests[REGISTRY_REQUESTS];
 };
 
-/* Describes one field, so that readers need to know this struct and no other. */
+/* Describes a field, so that readers need to know only this struct. */
 enum registry_part {
         PART_HEAD,
         PART_REQUEST,
@@ -129,12 +135,12 @@ struct registry_slot {
         uint64_t taken; /* as in struct engine_slot */
         uint64_t given;
         uint64_t slow_calls; /* calls that found the main sheaf empty or full */
-        uint64_t fast_calls; /* at least so many that did not (percpu/calls.h) */
+        uint64_t fast_calls; /* least number of the other calls (percpu/calls.h) */
 };
 
 /*
- * What was sampled with one call stack (profile/sample.h), since the registry was made. Each figure
- * only grows. A sample stands for objects and bytes that the program got besides.
+ * Samples with a common call stack (profile/sample.h), since the registry was made. Each figure
+ * only grows. A sample stands for many objects and bytes that the program got.
  */
 enum { REGISTRY_FRAMES = 16 };
 struct registry_stack {
@@ -146,7 +152,7 @@ struct registry_stack {
         uint64_t freed_samples;
         uint64_t freed_objects;
         uint64_t freed_bytes;
-        uint64_t slice_samples; /* those of the first three that came in slices */
+        uint64_t slice_samples; /* the part of the first three figures that came in slices */
         uint64_t slice_objects;
         uint64_t slice_bytes;
         uint64_t frame[REGISTRY_FRAMES]; /* return addresses, the innermost first */
@@ -172,7 +178,7 @@ struct registry_cache {
         uint64_t birth;
         char name[48];
         char engine[8];
-        /* As the attributes of these names; what they may be set to behind them. */
+        /* The attributes of these names; *_most is the greatest value that may be set. */
         uint32_t object_size;
         uint32_t slab_size;
         uint32_t objs_per_slab;
@@ -194,10 +200,10 @@ struct registry_cache {
         uint32_t limit; /* slab's tunables */
         uint32_t batchcount;
         uint32_t shared;
-        uint64_t taken; /* slob, which has none for each slot */
+        uint64_t taken; /* slob only, which has no figures for each slot */
         uint64_t given;
         /* Refreshed on request only. */
-        uint64_t refreshed; /* how often */
+        uint64_t refreshed; /* times refreshed */
         uint64_t objects_inuse;
         uint64_t cpu_partial_objects;
         uint64_t cpu_partial_slabs;
@@ -208,49 +214,52 @@ struct registry_cache {
 /* registry.c */
 
 /*
- * The one of this process; before it is made, and where there is none, an empty one that only asks
- * for it to be made: then registry->asked and *registry_seen differ.
+ * The registry of this process. Before it is made, and where there is none, an empty head that only
+ * asks for it to be made: then registry->asked and *registry_seen differ.
  */
 extern KMEM_HIDDEN struct registry_head *registry;
-/* The value of registry->asked up to which all was done; the kernel clears it in children. */
+/*
+ * The value of registry->asked up to which all requests are done; the kernel clears it in children.
+ */
 extern KMEM_HIDDEN uint32_t *registry_seen;
-extern KMEM_HIDDEN struct registry_head no_registry; /* what registry is before it is made */
+extern KMEM_HIDDEN struct registry_head no_registry; /* the empty head that `registry` points to
+                                                        before it is made */
 /* Grows each time that a registry is left: figures from before are another process's. */
 extern KMEM_HIDDEN uint32_t registry_generation;
 /* Honours requests; called on slow paths where no lock of the heap is held behind cache_mutex. */
 extern KMEM_HIDDEN void (*registry_honour)(void);
 
-/* Settles whether there may be one; early, after the options. */
+/* Settles whether there may be a registry; early, after the options. */
 KMEM_HIDDEN void registry_init(void);
-/* Whether it is made, possibly by the parent. */
+/* Whether the registry is made, possibly by the parent. */
 KMEM_HIDDEN bool registry_is_made(void);
 /* Counts slow paths; true once there were enough for a registry to be worth while. */
 KMEM_HIDDEN bool registry_is_due(void);
 /*
- * Makes the file. False: there is none and never will be. Records of a parent are empty in it, but at
- * their places. One caller at a time.
+ * Makes the file. False: there is no registry and never will be. Records of a parent keep their
+ * places in it, but are empty. A single caller at a time.
  */
 KMEM_HIDDEN bool registry_make(void);
-/* In a child, before it writes a figure: memory of its own in place of its parent's file. */
+/* In a child, before it writes a figure: puts memory of its own in place of its parent's file. */
 KMEM_HIDDEN void registry_leave(void);
 /* Address space that is kept for growth. */
 KMEM_HIDDEN size_t registry_room_bytes(void);
-/* Gives it back: there will be no more records than fit now, others are counted as missing. */
+/* Gives that address space back: from then on records that do not fit are counted as missing. */
 KMEM_HIDDEN void registry_give_up_room(void);
-/* It is no longer counted as locked memory. */
+/* The address space no longer counts as locked memory. */
 KMEM_HIDDEN void registry_unlock(void);
 /* A zeroed record; NULL if there is no registry yet, or no room. */
 KMEM_HIDDEN void *registry_alloc(size_t bytes);
-/* @bytes as asked for. NULL is allowed. */
+/* @bytes as in registry_alloc. NULL is allowed. */
 KMEM_HIDDEN void registry_free(void *record, size_t bytes);
-/* Makes a record visible, which has been filled in. */
+/* Makes a filled-in record visible. */
 KMEM_HIDDEN void registry_publish(void *record, enum registry_record kind, size_t bytes);
-/* Removes the file at the end of the process whose it is. */
+/* Removes the file, at the end of the process that made it. */
 KMEM_HIDDEN void registry_close(void);
 
 /*
- * The head for figures that are shown outside of slow paths of caches: NULL before it is made, and in
- * a child that has not left its parent's registry yet (REG-2).
+ * The head for figures that are shown outside of slow paths of caches: NULL before it is made, and
+ * in a child that has not left its parent's registry yet (REG-2).
  */
 static inline struct registry_head *registry_head_shown(void)
 {
@@ -268,9 +277,9 @@ static inline void registry_fence(void)
 }
 
 /*
- * Shows a value that others may change, and show, at the same time: whoever stores a value looks
- * afterwards whether it is still the one, with a fence between, so the last store is of the last
- * value. The other way round a figure could stay behind for good.
+ * Shows a value that other threads may change, and show, at the same time. A thread stores the
+ * figure, and then, behind a fence, checks that the value has not changed since; so the last store
+ * is of the last value. With the check before the store a figure could stay behind for good.
  */
 static inline void registry_show(uint64_t *figure, const uint64_t *value)
 {
