@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The raw file that option record=FILE writes: a header, then events. It is a shared mapping of all
- * processes that record into it, so whatever was written is in the file, however a process ends.
+ * processes that record into it, so all events that were written are in the file, however a process
+ * ends.
  *
- * The number of an event is drawn from one counter in the header, of all processes, and is also its
- * place in the file. So the file is in order already. An event whose kind is 0 was drawn but never
- * written: its thread was killed in between.
+ * The number of an event is drawn from a counter in the header, common to all processes, and is
+ * also its place in the file. So the file is in order already. An event whose kind is 0 was drawn
+ * but never written: its thread was killed in between.
  */
 #ifndef KMEM_RECORD_FORMAT_H
 #define KMEM_RECORD_FORMAT_H
@@ -20,14 +21,14 @@ enum {
         RECORD_CHUNK_SHIFT = 15,
         RECORD_CHUNK_EVENTS = 1 << RECORD_CHUNK_SHIFT,
         RECORD_PROCESSES_MAX = UINT16_MAX,
-        RECORD_NAME_BYTES = 16, /* of a name in one event */
+        RECORD_NAME_BYTES = 16, /* part of a name in an event */
         RECORD_EXCESS_UNKNOWN = UINT16_MAX,
 };
 
 enum record_kind {
         RECORD_ALLOC = 1,
         RECORD_FREE,
-        RECORD_VOID,    /* drawn for something that did not happen */
+        RECORD_VOID,    /* a number that was drawn for an act that did not happen */
         RECORD_PROCESS, /* a heap began: bytes is the process id, site the number of the fork event
                            that it comes from plus 1, or 0 after exec */
         RECORD_FORK,    /* the process may be about to fork */
@@ -41,7 +42,7 @@ struct record_header {
         char magic[8];
         uint32_t event_bytes;
         uint32_t page_bytes; /* of the allocator */
-        uint32_t cpus;       /* possible ones */
+        uint32_t cpus;       /* possible CPUs */
         uint32_t processes;  /* drawn so far */
         uint64_t clock;      /* of the start, as struct record_event has it */
         uint64_t clock_ns;   /* CLOCK_MONOTONIC at that moment */
@@ -53,8 +54,8 @@ struct record_header {
 /* The upper 16 bits of two words have something of their own: addresses and sizes have 48. */
 struct record_event {
         uint64_t address; /* above: number of the process, from 1 on */
-        uint64_t site;    /* where the call came from */
-        uint64_t bytes;   /* asked for; above: how many more were given */
+        uint64_t site;    /* return address of the call */
+        uint64_t bytes;   /* bytes asked for; above: how many more were given */
         uint64_t clock;   /* time stamp counter, or the like */
         uint32_t thread;
         uint16_t cpu;

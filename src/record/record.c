@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * See record.h and format.h. Any thread may draw and write events at any time; only the mapping of
+ * The events of option record: draws their numbers, maps the file in chunks and writes them
+ * (record.h, format.h). Any thread may draw and write events at any time; only the mapping of
  * chunks is under record_lock, which is inside all other locks. A forked child goes on in the same
  * file, under a number of its own.
  */
@@ -31,11 +32,13 @@ bool record_on;
 
 static struct lock record_lock;
 static struct record_header *header;
-/* Mapped ones; written once, under record_lock (release), read without it (acquire). */
+/*
+ * Mapped chunks; each entry written once, under record_lock (release), read without it (acquire).
+ */
 static KMEM_SPARSE struct record_event *chunks[CHUNKS_MAX];
-/* Number of the process in the file. Changes in a forked child only, which has one thread. */
+/* Number of the process in the file. Changes in a forked child only, which has a single thread. */
 static uint16_t process;
-/* Nothing more is written by this process: its events in the file are the first ones it had. */
+/* This process writes no more: the file has its first events only. */
 static bool ended;
 /* Number of the latest fork event, plus 1; under cache_mutex, as all forks are. */
 static uint64_t fork_number;
@@ -90,7 +93,7 @@ static KMEM_NOINLINE struct record_event *map_chunk(uint64_t chunk)
 }
 
 /*
- * RECORD-2: the counter is read and written with acquire and release, so nothing of the caller
+ * RECORD-2: the counter is read and written with acquire and release, so no access of the caller
  * moves across. Pairs with itself in other threads.
  */
 static struct record_event *draw(uint64_t *number)
@@ -129,7 +132,9 @@ static KMEM_NOINLINE void know_thread(void)
         self.process = process;
 }
 
-/* The kind comes last: an event that has one is whole. Release pairs with whoever reads the file. */
+/*
+ * The kind comes last: an event that has a kind is whole. Release: pairs with readers of the file.
+ */
 static void fill(struct record_event *event, unsigned int kind, uint64_t address, uint64_t site,
                  uint64_t bytes)
 {
@@ -171,7 +176,7 @@ void record_void_at(struct record_event *event)
         fill(event, RECORD_VOID, 0, 0, 0);
 }
 
-/* In parts; the last one has a zero byte or is followed by nothing. */
+/* Writes a name in parts; the last part has a zero byte, or no part follows it. */
 static void record_name(uint32_t cache, const char *name)
 {
         size_t length = strlen(name);
@@ -191,7 +196,7 @@ void record_cache(uint32_t cache, const char *name)
         record_name(cache, name);
 }
 
-/* A number for this process, and where its heap comes from. */
+/* Takes a number for this process, and records where its heap comes from. */
 static void begin_process(uint64_t parent)
 {
         char name[RECORD_NAME_BYTES + 1] = "";
@@ -209,7 +214,7 @@ static void begin_process(uint64_t parent)
         record_maps();
 }
 
-/* The one process that made the file writes the header; the others wait until it has. */
+/* The process that made the file writes the header; the others wait until it is written. */
 static bool header_is_ready(void)
 {
         uint64_t none = 0;
@@ -287,7 +292,7 @@ void record_fork(bool within)
         }
 }
 
-/* A child without a fork event has a past that nobody knows, so nothing of it is recorded. */
+/* A child without a fork event has an unknown past, so nothing of it is recorded. */
 void record_fork_child(bool within)
 {
         if (!is_recording())
