@@ -321,7 +321,7 @@ static void set_for_cache(const char *name, size_t pattern_length, enum cache_op
 
 static void report_unknown(const char *name)
 {
-        static KMEM_SPARSE char known[1000]; /* the stack may be a small one */
+        static KMEM_SPARSE char known[1000]; /* not on the stack, which may be small */
         struct text text;
 
         text_begin(&text, known, sizeof(known));

@@ -7,7 +7,7 @@
 
 #include "engines/engine.h"
 
-/* Largest size with a class: of the kernel's classes two pages (S8-23). */
+/* Largest size with a class; the kernel's classes end at two pages (S8-23). */
 enum { CLASS_BYTES_MAX = PAGE_SHIFT <= 14 ? 32768 : 2 << PAGE_SHIFT };
 
 /* The set of caches; outermost of all locks. */

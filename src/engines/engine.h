@@ -140,9 +140,9 @@ struct kmem_cache {
         uint32_t sheaf_offset; /* the pair with the sheaves: pair_offset, or in a closed cache the
                                   pair that only slow paths know; relaxed */
         uint32_t object_size;  /* bytes that the user asked for; grows with aliases */
-        uint32_t usable_bytes; /* of each object, as malloc_usable_size returns it; 0: ask the
-                                 engine, debugging or marks (percpu/handed.h). Lies beside
-                                 pair_offset, which finds the cache */
+        uint32_t usable_bytes; /* bytes of each object, as malloc_usable_size returns them; 0: ask
+                                  the engine, debugging or marks (percpu/handed.h). Lies beside
+                                  pair_offset, which finds the cache */
         const struct engine *engine;
         uint32_t size; /* stride: object size with alignment (S4-08) */
         uint32_t align;
@@ -169,13 +169,14 @@ struct kmem_cache {
         uint32_t objects;    /* objects of a slab of that order */
         uint32_t min_order;  /* fallback when memory is short */
         uint32_t min_order_objects;
-        uint32_t slab_pages;  /* of each slab; 0: as many as its order says, aligned to its size */
+        uint32_t slab_pages;  /* pages of each slab; 0: as many as its order says, aligned to its
+                                 size */
         bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;  /* slabs on them are frozen */
         uint32_t cpu_partial; /* limit in objects, as the user sets it (S2-11) */
         uint32_t cpu_partial_slabs;
-        uint32_t counters_bytes; /* of a slot's statistics; 0: not counted */
+        uint32_t counters_bytes; /* size of a slot's statistics; 0: not counted */
         size_t min_partial;      /* empty slabs kept while fewer partial slabs exist (S1-35) */
         uint32_t inuse;          /* end of an object and of its right red zone (S4-04) */
         uint32_t red_left_pad;   /* bytes in front of each object (S4-07) */
@@ -332,7 +333,7 @@ struct engine {
         unsigned int (*take)(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                              unsigned int count);
         /*
-         * Whether take would make a slab for so many objects: a hint, since other threads may take
+         * Whether take would make a slab for @count objects: a hint, since other threads may take
          * and free meanwhile. CACHING_SHEAVES only.
          */
         bool (*would_grow)(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count);

@@ -8,7 +8,7 @@
 #include "lang/compiler.h"
 
 /*
- * PAGE in every formula is 4 KiB, whatever the system's page size is. Only the simulator is built
+ * PAGE in every formula is 4 KiB, with every page size of the system. Only the simulator is built
  * with others, up to 64 KiB.
  */
 #ifndef PAGE_SHIFT

@@ -6,9 +6,9 @@
  *
  * libc's getenv and getauxval know these data too, but another library may stand in front of them,
  * and allocate. The heap would wait for itself, because it asks while it starts. The dynamic linker
- * keeps the address of the stack's beginning in a variable, before it runs anything else. If that
- * variable is missing, /proc tells. So it does if the variable is stale (glibc before 2.34, when
- * the linker was called by name and has skipped its own arguments).
+ * keeps the address of the stack's beginning in a variable, before it runs anything else. /proc
+ * tells if that variable is missing, or stale (glibc before 2.34, when the linker was called by
+ * name and has skipped its own arguments).
  */
 #define _GNU_SOURCE
 #include "machine/system.h"

@@ -57,7 +57,7 @@ static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
         }
 }
 
-/* Not on the stack, which may be a small one. */
+/* Not on the stack, which may be small. */
 static KMEM_SPARSE char file_text[TEXT_BYTES];
 
 /* Into file_text: reads @folder/@name, or @folder/node@number/@name if that is not negative. */

@@ -136,8 +136,8 @@ KMEM_HIDDEN void system_tell_sandbox(void);
 /* Whether system_tell_sandbox was called. Makes no system call. */
 KMEM_HIDDEN bool system_sandbox_was_told(void);
 /*
- * Whether the sandbox was told, or the calling thread has entered a sandbox by now, as far as the
- * question is safe.
+ * Whether system_tell_sandbox was called, or the calling thread has entered a sandbox by now, as
+ * far as the question is safe.
  */
 KMEM_HIDDEN bool system_entered_sandbox(void);
 

@@ -46,7 +46,7 @@ static const void *find_entry(const struct library *library, ElfW(Sxword) tag)
 
 /*
  * GNU's table: four counts, a filter of words, the first symbol of each bucket or 0, and for each
- * symbol from @first on a hash whose lowest bit says that its bucket ends.
+ * symbol from @first on a hash; its lowest bit says that the bucket ends.
  */
 static uint32_t count_by_gnu_table(const uint32_t *table)
 {

@@ -10,7 +10,7 @@
  *
  * Against: readers hold addresses inside the pages and look at them, without any lock, until
  * they leave their read sections. Others take slabs from the runs as soon as pages_free
- * has put them there. rcu_poll is what keeps the two apart; it is asked without the lock.
+ * has put them there. rcu_poll keeps the two apart; it is asked without the lock.
  */
 #include "page/deferred.h"
 
@@ -57,7 +57,7 @@ static uint64_t queue_snapshot(const uint32_t *end)
         return snapshot;
 }
 
-/* Unlinks the blocks whose grace period is not later than @snapshot (DEFER-1). */
+/* Unlinks the blocks with grace periods up to @snapshot (DEFER-1). */
 static uint32_t queue_take(uint64_t snapshot)
 {
         uint32_t taken = 0;

@@ -13,7 +13,7 @@ extern KMEM_HIDDEN struct lock deferred_lock; /* inside release_lock */
 extern KMEM_HIDDEN size_t deferred_pages;     /* waiting; written under deferred_lock */
 
 /*
- * As pages_free, but the content stays as it is until everybody has left the read sections that
+ * As pages_free, but the content stays as it is until all readers have left the read sections that
  * began before this call. The caller's locks may be held.
  */
 KMEM_HIDDEN void pages_free_deferred(struct page *page, size_t count);

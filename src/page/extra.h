@@ -3,8 +3,8 @@
  * A further word for each page, for the owners of the objects in it, which few processes keep. The
  * table is address space until the first word is wanted.
  *
- * A word is 0, or the address of a metadata block whose first eight bytes are its size, or
- * something odd. When pages stop being a slab's, their blocks are freed (page_map_set).
+ * A word is 0, or the address of a metadata block that begins with its size in eight bytes, or an
+ * odd number. When pages stop being a slab's, their blocks are freed (page_map_set).
  */
 #ifndef KMEM_PAGE_EXTRA_H
 #define KMEM_PAGE_EXTRA_H
@@ -37,7 +37,7 @@ KMEM_HIDDEN void page_extras_fit(size_t pages);
 KMEM_HIDDEN size_t page_extras_reserved_bytes(void);
 KMEM_HIDDEN void page_extras_unlock(void);
 
-/* Frees the blocks of @count pages from @first on, which nobody uses any more. */
+/* Frees the blocks of @count pages from @first on, which no thread uses any more. */
 KMEM_HIDDEN void page_extras_drop(uint32_t first, size_t count);
 
 #endif

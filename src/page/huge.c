@@ -2,9 +2,9 @@
 /*
  * Huge blocks: mapped, kept for reuse when freed, resized by mremap.
  *
- * HUGE-1  A mapping is in the table, or kept, or known to one thread only. It leaves the
- *         table before it is unmapped and enters it after it was mapped, so an address is
- *         never in the table twice. mremap does both at once and runs under huge_lock.
+ * HUGE-1  A mapping is in the table, or kept, or known to a single thread. It leaves the table
+ *         before it is unmapped and enters it after it was mapped, so an address is never in the
+ *         table twice. mremap does both at once and runs under huge_lock.
  * HUGE-2  Kept mappings never raise the peak: before fresh memory is mapped, and again before it is
  *         handed out, the oldest go until blocks and kept mappings together stay within the most
  *         that blocks ever had.
@@ -23,7 +23,7 @@ static const size_t MOVE_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
 
 struct lock huge_lock;
 
-static size_t live_bytes;  /* of blocks in the table; written under huge_lock */
+static size_t live_bytes;  /* bytes of blocks in the table; written under huge_lock */
 static size_t peak_bytes;  /* the most that live_bytes ever was; written under huge_lock */
 static size_t peak_blocks; /* the most blocks that the table ever had; written under huge_lock */
 static size_t handed_out;  /* cumulative; added to without a lock */

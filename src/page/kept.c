@@ -3,8 +3,8 @@
  * A few cells with a block each; threads spread over them.
  *
  * KEPT-1  A cell's word is 0, or names a block that has no other owner: its pages are in no run,
- *         the kind of the first is PAGE_UNUSED, and its zone counts it as in use. The thread whose
- *         compare-and-swap takes the word away gets the block. A word that comes back meanwhile
+ *         the kind of the first is PAGE_UNUSED, and its zone counts it as in use. A thread that
+ *         takes the word away by compare-and-swap gets the block. A word that comes back meanwhile
  *         names a block that is kept again, so it does no harm that the word is equal. Release and
  *         acquire: writes to the block and its descriptor lie before the writes of the next owner.
  * KEPT-2  Kept blocks do not raise the peak, nor do they make a request fail, and a thread that

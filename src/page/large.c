@@ -3,7 +3,7 @@
  * Large blocks from the heap, and the choice between heap and huge mappings.
  *
  * LARGE-1  The kind of the first page is PAGE_LARGE from the moment the block is handed out
- *          until it is freed; one compare-and-swap ends it, so the second of two frees fails. Any
+ *          until it is freed; a compare-and-swap ends it, so the second of two frees fails. Any
  *          address may be asked about: its descriptor is looked at only if the heap holds it and it
  *          is the start of a page.
  *

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Large blocks: whole pages for one allocation. Below 32 MiB they come from the heap, at their
- * exact number of pages; freed blocks go back to the runs, where they are reused before fresh
- * memory and purged after a delay. From 32 MiB on, or when the reservation is used up, they are
- * mappings of their own (but see pages_limit_was_lowered), found by address in a locked table
- * ("huge"); a few freed huge mappings are kept for reuse within a bound.
+ * Large blocks: whole pages for an allocation. Below 32 MiB they come from the heap, at their exact
+ * number of pages; freed blocks go back to the runs, where they are reused before fresh memory and
+ * purged after a delay. From 32 MiB on, or when the reservation is used up, they are mappings of
+ * their own (but see pages_limit_was_lowered), found by address in a locked table ("huge"); a few
+ * freed huge mappings are kept for reuse within a bound.
  *
  * Every returned address is the start of its block, aligned to a page at least.
  */

@@ -11,11 +11,11 @@
  *  PAGE-1  A page belongs to a single owner: a run of free pages, a freed block that is kept
  *          (KEPT-1), a block handed out, the room beyond the frontier. Its NUMA node follows from
  *          its place (zone.h).
- *  PAGE-2  The descriptor of the first page of a block says what the block is. Descriptors of
- *          the other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the
- *          start of a large block if and only if its own descriptor says PAGE_LARGE.
+ *  PAGE-2  The descriptor of a block's first page tells the kind of the block. Descriptors of the
+ *          other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the start of
+ *          a large block if and only if its own descriptor says PAGE_LARGE.
  *  PAGE-3  A page map entry is non-zero exactly while the page belongs to a slab.
- *  PAGE-4  A free page whose touched bit is clear reads as zero.
+ *  PAGE-4  A free page with a clear touched bit reads as zero.
  */
 #ifndef KMEM_PAGE_PAGE_H
 #define KMEM_PAGE_PAGE_H
@@ -25,7 +25,7 @@
 #include "machine/lock.h"
 
 enum {
-        ORDER_MAX = 10, /* of slabs, 4 MiB; the heap grows by as much */
+        ORDER_MAX = 10, /* the largest order of a slab, 4 MiB; the heap grows by as much */
         CHUNK_PAGES = 1 << ORDER_MAX,
         /*
          * Accessible zeroed memory directly in front of the page map, from pages_init on. The
@@ -59,8 +59,8 @@ struct page {
                 struct {
                         uint8_t kind;  /* enum page_kind; written under the zone lock or by the
                                           block's owner */
-                        uint8_t order; /* of the block, rounded up; slub: ORDER_EXACT of a slab of
-                                          exact pages */
+                        uint8_t order; /* order of the block, rounded up; slub: ORDER_EXACT of a
+                                          slab of exact pages */
                 };
                 uint16_t kind_and_order; /* for readers that must see both as of a single moment */
         };

@@ -7,7 +7,7 @@
  * the others pages_purge_due then has nothing to do.
  *
  * Time comes from freed pages (zone.h). Lists are nearly sorted by it, the oldest at the
- * tail; where they are not, a run waits one delay longer.
+ * tail; where they are not, a run waits a delay longer.
  */
 #include "page/purge.h"
 

@@ -6,7 +6,7 @@
  *
  * (chunk nodes: each chunk's zone, where there are several; metadata: used only when the system
  * maps no more) and becomes accessible from the low end of each part: the heap a chunk at a time,
- * the tables in larger steps ahead of it. Neighbouring ranges of equal access merge into one
+ * the tables in larger steps ahead of it. Neighbouring ranges of equal access merge into a single
  * mapping, so their number stays constant however far the heap grows.
  *
  * RESERVE-1  Tables are accessible for every page below the frontier, rounded up.
@@ -119,7 +119,10 @@ static size_t wanted_heap_bytes(void)
         return fit_limit(bytes, system_address_space_limit());
 }
 
-/* Chunks that each zone may have (option node_limit); page 0 of the first is nobody's. */
+/*
+ * Chunks that each zone may have (option node_limit); page 0 of the first chunk is never handed
+ * out.
+ */
 static uint32_t chunks_most(void)
 {
         uint64_t chunks = (options.node_limit + CHUNK_BYTES - 1) / CHUNK_BYTES;

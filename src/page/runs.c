@@ -234,7 +234,7 @@ static struct page *run_find(const struct zone *zone, enum run_kind kind, size_t
 
 /*
  * Touched pages are there already, and probably in a cache. A clean run serves if it is shorter and
- * the touched one would have to be touched anew as well.
+ * pages of the touched run would have to be touched anew as well.
  */
 static struct page *run_choose(const struct zone *zone, size_t count, size_t align,
                                size_t looked_at)
@@ -251,8 +251,8 @@ static struct page *run_choose(const struct zone *zone, size_t count, size_t ali
 }
 
 /*
- * Moves the frontier so far that the run at it has room for the pages, except page 0, which has no
- * owner. False and no change if the system refuses, or the run has the room already.
+ * Moves the frontier so far that the run at it has room for the pages, except page 0, which is
+ * never handed out. False and no change if the system refuses, or the run has the room already.
  */
 static bool grow_for_locked(struct zone *zone, size_t count, size_t align, uint32_t limit)
 {
@@ -289,7 +289,7 @@ uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32
 
         zone_locked_check(zone);
         run = run_choose(zone, count, align, LOOKED_AT);
-        /* KEPT-2 */
+        /* The zone's kept blocks go back to its runs first (KEPT-2). */
         if ((!run || run->state < count) && kept_free_locked(zone))
                 run = run_choose(zone, count, align, LOOKED_AT);
         /* Twice at most: page 0 is missing in the first chunk of all. */
@@ -328,7 +328,7 @@ bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end)
         struct page *run;
         uint32_t free_end;
 
-        kept_free_locked(zone); /* KEPT-2 */
+        kept_free_locked(zone); /* Kept blocks may lie behind the block (KEPT-2). */
         run = run_from(zone, first);
         free_end = run ? first + run->length : first;
         if (free_end < end) {

@@ -4,18 +4,18 @@
  * steps between reservation, runs and purging.
  *
  * A run's first descriptor: kind PAGE_FREE, length, state = pages of it that were touched, table =
- * when it was freed (ms). A run that was cut carries its time on to the parts; one that grows has
+ * when it was freed (ms). A run that was cut carries its time on to the parts; a run that grows has
  * the time of the part with the most touched pages.
  *
- * ZONE-1  A chunk belongs to one zone from the growth of the frontier that made it accessible, for
- *         good; a free page is in a run of its chunk's zone, and a run or block has pages of a
+ * ZONE-1  A chunk belongs to a single zone from the growth of the frontier that made it accessible,
+ *         for good; a free page is in a run of its chunk's zone, and a run or block has pages of a
  *         single zone. So a page's zone follows from its number.
  * ZONE-2  A request that may have pages of any zone fails only at a moment at which no zone could
  *         serve it (pages.c).
  *
- * Locks: those of the zones in ascending order, then frontier.lock. Only the holder of a zone's
- * lock writes a field that says "under the zone's lock"; each zone's touched bits are in words of
- * their own.
+ * Locks: the zones' locks in ascending order, then frontier.lock. Only the holder of a zone's lock
+ * writes a field that says "under the zone's lock"; each zone's touched bits are in words of their
+ * own.
  */
 #ifndef KMEM_PAGE_ZONE_H
 #define KMEM_PAGE_ZONE_H
@@ -27,16 +27,16 @@
 
 enum {
         PURGE_PAGES = 16, /* smaller runs are left to requests and the reclaim thread */
-        BINS = 140,       /* of runs by length (runs.c) */
+        BINS = 140,       /* lists of runs by length (runs.c) */
         BIN_WORDS = (BINS + 63) / 64,
 };
 
 enum run_kind { RUN_TOUCHED, RUN_CLEAN, RUN_KINDS };
 
 /*
- * The pages of one NUMA node. Runs with touched pages and runs known to be zero are on lists of
- * their own. Requests use the newest touched runs first, because these are probably in a cache;
- * purging takes the oldest from the tail.
+ * The pages of a NUMA node. Runs with touched pages and runs known to be zero are on lists of their
+ * own. Requests use the newest touched runs first, because these are probably in a cache; purging
+ * takes the oldest from the tail.
  */
 struct zone {
         _Alignas(64) struct lock lock;
@@ -71,18 +71,20 @@ struct touched_word {
 struct frontier {
         struct lock lock;     /* protects all fields that change */
         uint32_t pages;       /* made accessible, a multiple of CHUNK_PAGES; release */
-        uint32_t reserved;    /* pages there is address space for; release; may become less */
-        uint32_t large_limit; /* exact ranges leave the frontier below it; release */
+        uint32_t reserved;    /* pages that there is address space for, in whole chunks; may become
+                                 less; relaxed: a bound */
+        uint32_t large_limit; /* exact ranges leave the frontier below it, in whole chunks; relaxed:
+                                 a bound */
         uint32_t table_pages; /* pages the tables are accessible for */
         uint32_t refusals;    /* times that the system refused to make more accessible */
         /* Under the lock of the pages' zone. */
         struct touched_word *touched_bits;
-        uint8_t *chunk_nodes; /* zone of each chunk, constant once its chunk is accessible; NULL
-                                  if there is one zone */
+        uint8_t *chunk_nodes; /* zone of each chunk, constant once its chunk is accessible; NULL if
+                                 there is a single zone */
         char *metadata;       /* address space for metadata (base/metadata.h), constant */
-        char *tables_end;     /* up to the heap's base is nothing; */
-        char *heap_end;       /* nor from there, as laid out first, */
-        char *end;            /* to the end of the reservation */
+        char *tables_end;     /* end of the tables; from there to the heap's base is nothing */
+        char *heap_end;       /* end of the heap as laid out first */
+        char *end;            /* end of the reservation; from heap_end to there is nothing */
 };
 extern KMEM_HIDDEN struct frontier frontier;
 
@@ -134,7 +136,7 @@ KMEM_HIDDEN bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t
  */
 KMEM_HIDDEN bool zone_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
 
-/* touched.c: ranges within one zone. */
+/* touched.c: ranges within a zone. */
 KMEM_HIDDEN size_t touched_count_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_set_locked(uint32_t first, size_t count);
 KMEM_HIDDEN void touched_clear_locked(uint32_t first, size_t count);

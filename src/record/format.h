@@ -5,8 +5,8 @@
  * ends.
  *
  * The number of an event is drawn from a counter in the header, common to all processes, and is
- * also its place in the file. So the file is in order already. An event whose kind is 0 was drawn
- * but never written: its thread was killed in between.
+ * also its place in the file. So the file is in order already. An event of kind 0 was drawn but
+ * never written: its thread was killed in between.
  */
 #ifndef KMEM_RECORD_FORMAT_H
 #define KMEM_RECORD_FORMAT_H
@@ -17,7 +17,7 @@
 
 enum {
         RECORD_HEADER_BYTES = 1 << 16,
-        /* Space is taken for so many events at once: 20 pages of 64 KiB. */
+        /* Space is taken for this many events at once: 20 pages of 64 KiB. */
         RECORD_CHUNK_SHIFT = 15,
         RECORD_CHUNK_EVENTS = 1 << RECORD_CHUNK_SHIFT,
         RECORD_PROCESSES_MAX = UINT16_MAX,
@@ -41,10 +41,10 @@ enum record_kind {
 struct record_header {
         char magic[8];
         uint32_t event_bytes;
-        uint32_t page_bytes; /* of the allocator */
+        uint32_t page_bytes; /* page size of the allocator */
         uint32_t cpus;       /* possible CPUs */
         uint32_t processes;  /* drawn so far */
-        uint64_t clock;      /* of the start, as struct record_event has it */
+        uint64_t clock;      /* time of the start, as in struct record_event */
         uint64_t clock_ns;   /* CLOCK_MONOTONIC at that moment */
         uint64_t ended;      /* errno that ended the recording, 0: it goes on */
         uint64_t lost;       /* events drawn without space for them */

@@ -2,8 +2,8 @@
 /*
  * The events of option record: draws their numbers, maps the file in chunks and writes them
  * (record.h, format.h). Any thread may draw and write events at any time; only the mapping of
- * chunks is under record_lock, which is inside all other locks. A forked child goes on in the same
- * file, under a number of its own.
+ * chunks is under record_lock, which is inside all other locks. A forked child goes on in its
+ * parent's file, under a number of its own.
  */
 #define _GNU_SOURCE
 #include "record/record.h"

@@ -44,7 +44,7 @@ enum {
         SLOW_PATHS = 128,        /* before the file is made */
         REGION_BYTES = 16 << 20, /* the most; region_bytes may have become less */
         UNIT = 64,
-        SIZES = 16, /* records of up to so many units are used again */
+        SIZES = 16, /* records of up to this many units are used again */
 };
 
 KMEM_SPARSE struct registry_head no_registry;
@@ -185,8 +185,8 @@ static bool set_size(long file, size_t bytes)
 }
 
 /*
- * Each part in one call: in a child other threads may be storing figures where the first one goes,
- * and must find memory there at every moment.
+ * Each part is mapped by a single call: in a child other threads may be storing figures where the
+ * first part goes, and must find memory there at every moment.
  */
 static bool map_file(long file, size_t bytes)
 {
@@ -222,8 +222,8 @@ static bool make_file(const char *before, const char *after, const char *name, u
         file = create(directory, name);
         if (!refused(file)) {
                 /*
-                 * The umask must not count here either; if the call fails the file is there all the
-                 * same, for root.
+                 * The umask must not count here either; if the call fails the file still serves
+                 * root.
                  */
                 system_call(SYS_fchmod, file, 0600, 0);
                 done = set_size(file, bytes) && map_file(file, bytes);

@@ -31,10 +31,10 @@ enum {
 
 enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT, RECORD_STACK };
 
-/* In front of every record; records lie one behind the other, each a multiple of 64 bytes. */
+/* Begins every record. Records follow each other; each is a multiple of 64 bytes. */
 struct registry_record_head {
         uint32_t kind;  /* enum registry_record; release */
-        uint32_t bytes; /* of the record; constant once it exists */
+        uint32_t bytes; /* size of the record; constant once it exists */
 };
 
 /*
@@ -46,7 +46,7 @@ struct registry_request {
         uint32_t state;
         int32_t error;   /* when done: 0 or an errno */
         uint64_t number; /* counts requests; older requests are honoured first */
-        uint64_t birth;  /* of the cache; 0: of all caches */
+        uint64_t birth;  /* birth of the cache; 0: for all caches */
         uint64_t result; /* when done: bytes given back */
         /*
          * The attribute to write; or "trim", "profile_interval", "profile_slices", or "refresh" for
@@ -130,7 +130,7 @@ struct registry_field {
 /* A slot's figures for a cache. Cumulative, so that taken - given is never below 0. */
 struct registry_slot {
         struct registry_record_head head;
-        uint64_t birth; /* of the cache */
+        uint64_t birth; /* birth of the cache */
         uint32_t slot;  /* UINT32_MAX: threads without a slot */
         uint64_t taken; /* as in struct engine_slot */
         uint64_t given;

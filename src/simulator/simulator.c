@@ -175,7 +175,7 @@ KMEM_PUBLIC int sim_start(const struct sim_machine *given)
         return error;
 }
 
-/* No handlers around fork: they would take locks, and a process of one thread needs none. */
+/* No handlers around fork: they would take locks, and a process of a single thread needs none. */
 bool process_start_heap(void)
 {
         if (heap_start())

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The simulated machine: the library's own sources, built on CPUs, nodes, pages, time, locks and
- * atomics that exist only as numbers. One thread drives it: it says which CPU it is and what time
- * it is, and calls kmem.h as programs do. Every CPU has a slot. A call takes the steps on it that
- * it would take on that CPU of a real machine, and their cost there is counted.
+ * atomics that exist only as numbers. A single thread drives it: it sets the CPU and the time, and
+ * calls kmem.h as programs do. Every CPU has a slot. A call takes the steps on it that it would
+ * take on that CPU of a real machine, and their cost there is counted.
  *
- * There is one library for each page size (libkmem-simulator-4k.so, -16k and so on), and one heap a
- * process: a second run takes a second process. Two processes that make equal calls in equal order
- * get equal counts and equal tables. Nothing here may be called from a second thread, nor may
- * anything of kmem.h.
+ * There is a library for each page size (libkmem-simulator-4k.so, -16k and so on), and a single
+ * heap in a process: a second run takes a second process. Two processes that make equal calls in
+ * equal order get equal counts and equal tables. Nothing here may be called from a second thread,
+ * nor may anything of kmem.h.
  *
  * Objects have real addresses, and their memory is touched only by the driver, constructors,
  * __GFP_ZERO, debug caches, engine slob, and engine slab where it keeps the free list in the slab
@@ -34,10 +34,11 @@ extern "C" {
 /* A field that is 0 has the value that its comment gives behind the semicolon. */
 struct sim_machine {
         unsigned int cpus_online;   /* CPUs 0..n-1 are online at the start; 1 */
-        unsigned int cpus_present;  /* at least those online; as many as are online */
-        unsigned int cpus_possible; /* at least those present, up to SIM_CPUS_MAX; as present */
+        unsigned int cpus_present;  /* at least cpus_online; as many as are online */
+        unsigned int cpus_possible; /* at least cpus_present, up to SIM_CPUS_MAX; as many as are
+                                       present */
         unsigned int nodes;         /* each has an equal block of CPUs; 1 */
-        uint64_t memory_bytes;      /* of the machine, for sizing the heap; 64 GiB */
+        uint64_t memory_bytes;      /* memory of the machine, for sizing the heap; 64 GiB */
         const char *options;        /* as in KMEM_OPTIONS, which is not read; no option */
 };
 
@@ -98,7 +99,7 @@ struct sim_lock_counts {
 
 /* Since the start or the last reset. */
 struct sim_counts {
-        uint64_t compare_swaps; /* without locks; none fails on one thread */
+        uint64_t compare_swaps; /* without locks; none fails on a single thread */
         uint64_t atomic_adds;
         uint64_t exchanges;
         uint64_t remote_words;      /* changes to a page descriptor's word (a slab's state) that

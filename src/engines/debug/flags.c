@@ -16,7 +16,8 @@ static uint64_t letters_of(const char *name, uint32_t flags)
         if (!(flags & SLAB_NO_USER_FLAGS))
                 source = options_for_cache(name, OPTION_DEBUG, &letters);
         if (source == OPTION_FOR_ALL && flags & SLAB_NOLEAKTRACE)
-                letters &= ~(uint64_t)DEBUG_USER; /* S9-22 */
+                letters &= ~(uint64_t)DEBUG_USER; /* U for all caches leaves out caches that are not
+                                                     traced for leaks (S9-22) */
         return letters;
 }
 

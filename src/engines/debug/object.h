@@ -18,7 +18,7 @@
 #include "engines/slub/slab.h"
 
 enum {
-        POISON_FREE = 0x6b, /* S4.2 */
+        POISON_FREE = 0x6b, /* the kernel's poison bytes (S4.2) */
         POISON_END = 0xa5,
         POISON_INUSE = 0x5a,
         RED_INACTIVE = 0xbb,
@@ -26,9 +26,12 @@ enum {
         DEBUG_WORD = 8,
 };
 
-/* S4-10. A write far beyond the object may have changed it: then depot_has() denies the stack. */
+/*
+ * The last call that took or gave back an object (S4-10). A write far beyond the object may have
+ * changed it: then depot_has() denies the stack.
+ */
 struct track {
-        uintptr_t address;         /* of the caller, 0: not known */
+        uintptr_t address;         /* return address of the caller, 0: not known */
         const struct stack *stack; /* the whole call stack, or NULL */
         int32_t cpu;
         int32_t pid; /* thread, as the kernel numbers them; 0: no call yet */

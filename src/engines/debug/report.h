@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reports in the kernel's format (10.3): gathered under list_lock, written after it by one
+ * Reports in the kernel's format (10.3): gathered under list_lock, written after it by a single
  * write(2). A report serves a single call, however many errors the call finds.
  */
 #ifndef KMEM_ENGINES_DEBUG_REPORT_H
@@ -22,7 +22,7 @@ struct debug_report {
         struct kmem_cache *cache;
         struct debug_caller caller;
         struct text text; /* in the metadata arena, or in small */
-        bool failed;      /* there are errors in it */
+        bool failed;      /* the text reports errors */
         char small[REPORT_SMALL_BYTES];
 };
 

@@ -5,7 +5,7 @@
 #include "engines/debug/object.h"
 
 /*
- * Checks free objects as free, others as in use (S10-30), whatever the list says of them (DEBUG-3).
+ * Checks free objects as free, others as in use (S10-30), regardless of the list (DEBUG-3).
  */
 static void validate_slab_locked(struct debug_report *report, struct page *slab)
 {

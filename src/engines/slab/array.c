@@ -56,9 +56,9 @@ unsigned int shared_take_locked(struct slab_node *data, void **objects, unsigned
 }
 
 /*
- * Returns the oldest objects of the node's shared array, if it has one, to their slabs. They leave
- * the array first: a wrong object is reported without the lock, and meanwhile other threads may use
- * the array or replace it.
+ * Returns the oldest objects of the node's shared array, if there is an array, to their slabs. They
+ * leave the array first: a wrong object is reported without the lock, and meanwhile other threads
+ * may use the array or replace it.
  */
 void shared_drain_locked(struct kmem_cache *cache, uint32_t node, unsigned int count,
                          uint32_t *doomed)

@@ -4,7 +4,7 @@
  * S6-44), or drained, straight to their slabs (S6-61, S6-62).
  *
  * In the kernel an object of another node does not enter the CPU array. Here the push does not
- * look at nodes, so such objects are sorted out when they leave the array.
+ * look at nodes, so objects of other nodes are sorted out when they leave the array.
  *
  * @objects belongs to the caller's thread. Nothing is locked on entry.
  */

@@ -68,8 +68,8 @@ static void slab_release(struct kmem_cache *cache, struct page *slab)
 
 /*
  * A slab on exactly this node (S6-32), with all its objects free and constructed, on no list yet
- * and in no count; NULL without memory there. No other thread can see it, except one that looks up
- * a bad pointer.
+ * and in no count; NULL without memory there. No other thread can see it, except a thread that
+ * looks up a bad pointer.
  */
 struct page *slab_make(struct kmem_cache *cache, uint32_t node)
 {

@@ -125,7 +125,7 @@ static void set_tunables(struct kmem_cache *cache)
         cache->shared = (uint32_t)shared;
 }
 
-/* S6-44: alien arrays take an object each at least, whatever their cache's limit. */
+/* Alien arrays hold at least an object each, with any limit of the cache (S6-44). */
 static bool make_aliens(struct kmem_cache *cache, uint32_t node)
 {
         struct slab_node *data = &slab_data(cache)->node[node];

@@ -55,7 +55,10 @@ unsigned int slab_pop_objects(struct kmem_cache *cache, struct page *slab, void 
                 uint32_t index = table[active];
                 char *object = first + (size_t)index * size;
 
-                /* The object that holds the table is the last (SLAB-3), whatever the table says. */
+                /*
+                 * The object that holds the table is the last (SLAB-3), also if the table says
+                 * otherwise.
+                 */
                 if (unlikely(index >= all || bit_get(bits, index) ||
                              (object == (const char *)table && active + 1 < all))) {
                         slab->active = (uint16_t)active;
@@ -117,7 +120,7 @@ void slab_list_new_locked(struct kmem_cache *cache, struct page *slab)
         add_owned(&data->free_objects, cache->objects - slab->active);
 }
 
-/* S6-31, without the shared array: partial slabs first, then free ones. */
+/* Takes from partial slabs first, then from free slabs (S6-31, without the shared array). */
 unsigned int node_pop_locked(struct kmem_cache *cache, uint32_t node, void **objects,
                              unsigned int count)
 {

@@ -74,7 +74,7 @@ struct slab_node {
         struct page_list full;
         struct page_list free;
         uint64_t free_objects; /* in slabs; read without the lock as a hint */
-        uint64_t free_limit;   /* S6-43 */
+        uint64_t free_limit;   /* free objects that the node keeps at most (S6-43) */
         uint64_t refused;      /* objects that came from arrays but were wrong */
         uint64_t reap_time;    /* ms, when shared array and free slabs are looked at next */
         uint32_t colour_next;  /* colour of the slab made last; races are harmless */

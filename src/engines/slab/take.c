@@ -10,7 +10,7 @@
 
 #include "machine/system.h"
 
-/* The node whose lists the calling thread uses first. Tests with more nodes replace it. */
+/* The node with the lists that the calling thread uses first. Tests with more nodes replace it. */
 __attribute__((weak)) uint32_t slab_local_node(void)
 {
         return system_current_node();

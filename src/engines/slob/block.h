@@ -3,7 +3,7 @@
  * A free block, as written into the free memory itself (S7-02), and a page's own figures.
  *
  * A block of two units or more holds its size in the first unit and the offset of the next free
- * block in the second. A block of one unit holds that offset negated. Offsets count units from
+ * block in the second. A block of a single unit holds that offset negated. Offsets count units from
  * the start of the page; the last block's next is PAGE_UNITS, the end of the page.
  */
 #ifndef KMEM_ENGINES_SLOB_BLOCK_H

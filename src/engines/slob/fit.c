@@ -22,7 +22,7 @@ static uint32_t aligned_start(uint32_t at, uint32_t align, uint32_t header)
         return (uint32_t)(round_up(behind_header, align) - header) / SLOB_UNIT;
 }
 
-/* Raises the page's rooms to those that this free block offers. */
+/* Raises the page's rooms to the rooms that this free block offers. */
 static void raise_rooms(struct page_state *state, const struct free_block *block)
 {
         uint32_t end = block->at + block->units;

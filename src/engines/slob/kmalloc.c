@@ -119,7 +119,7 @@ void *slob_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align, bool
 
                 return adds ? (void *)KMALLOC_HEADER : NULL;
         }
-        /* The whole unit, one byte more than S7-13: krealloc may hand it out as zero (S8-26). */
+        /* The whole unit, a byte more than S7-13: krealloc may hand it out as zero (S8-26). */
         return zero ? memset(block, 0, round_up(size, SLOB_UNIT)) : block;
 }
 

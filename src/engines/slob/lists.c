@@ -2,8 +2,8 @@
 /*
  * The lists of pages with free units, a list for each range of block sizes (S7.4).
  *
- * Allocation and free choose the list by the same size, so a page only ever holds blocks of a
- * single range (S7-30), and small blocks do not cut up the room that large blocks need.
+ * Allocation and free choose the list by equal sizes, so a page only ever holds blocks of a single
+ * range (S7-30), and small blocks do not cut up the room that large blocks need.
  */
 #include "engines/slob/block.h"
 

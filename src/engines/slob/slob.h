@@ -22,7 +22,7 @@
  *          on no list, and a page without blocks does not exist (S7-20).
  *  SLOB-4  The kind and map entry of a page are set before any thread can have a pointer into it
  *          and cleared under the lock before it is given back. So an address is ours if both say so
- *          under the lock, whatever the caller saw before.
+ *          under the lock, regardless of an earlier look without it.
  *
  * Locks: slob_lock nests inside cache_mutex and drain_mutex, and nothing is taken inside it:
  * pages and marks come and go, and constructors run, while it is not held (S7-12).
@@ -84,7 +84,8 @@ extern KMEM_HIDDEN struct kmem_cache slob_shared;
 /* A block that is wanted. */
 struct slob_request {
         uint32_t bytes;           /* header included; chooses the list */
-        uint32_t align;           /* of the address behind the header; at least SLOB_ALIGN */
+        uint32_t align;           /* alignment of the address behind the header; at least
+                                     SLOB_ALIGN */
         uint32_t header;          /* bytes: KMALLOC_HEADER or 0 */
         struct slob_cache *owner; /* the cache with the counters that change */
 };
@@ -161,7 +162,7 @@ KMEM_HIDDEN uint64_t slob_list_fragments_locked(unsigned int list, uint32_t unit
 /* tree.c: the pages of lists, to be found by their number of free units */
 
 KMEM_HIDDEN void slob_trees_init(void);
-/* In front of @next, the list's first page; NULL: the list was empty. */
+/* Adds the page in front of @next, the list's first page; NULL: the list was empty. */
 KMEM_HIDDEN void slob_tree_add_locked(struct page *page, const struct page *next);
 KMEM_HIDDEN void slob_tree_remove_locked(struct page *page);
 /* After a page of a list got more free units. */

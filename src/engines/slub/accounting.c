@@ -14,9 +14,9 @@
  *                    S2-22)
  *   shown            slabs, taken as half full (S2-31)  objects counted
  *
- * A slab that joins after its first free counts as one object, whatever is freed into it later.
- * So the objects rule lets a list grow to cpu_partial + 1 slabs, which may all be empty (S2-05):
- * the reason for the slabs rule.
+ * A slab that joins after its first free counts as a single object, even when more objects are
+ * freed into it later. So the objects rule lets a list grow to cpu_partial + 1 slabs, which may all
+ * be empty (S2-05): the reason for the slabs rule.
  *
  * A chain runs through page->next; page->prev holds its length in slabs and list_objects its free
  * objects as counted, from each slab on (S1-73). That has 24 bits: a greater limit has the effect

@@ -15,7 +15,7 @@ enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21
 /* Objects of a slab linked in its table: head .. tail, the tail's link not yet set. */
 struct chain {
         struct page *slab;
-        uint32_t objects; /* of the slab */
+        uint32_t objects; /* capacity of the slab */
         uint32_t head;
         uint32_t tail;
         uint32_t count;

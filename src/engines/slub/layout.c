@@ -12,7 +12,7 @@
 _Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allocator's limit");
 
 /*
- * Without the two objects that exceed a table of one-byte entries the table stays half as large.
+ * Without the two objects that exceed a table of single-byte entries the table stays half as large.
  * The two are 0.8% of a slab of 16-byte objects, a doubled table 6%.
  */
 static uint32_t order_objects(unsigned int order, uint32_t size)
@@ -55,7 +55,7 @@ static unsigned int calculate_order(const struct kmem_cache *cache)
                                                : slub_order(cache->size, &rules);
 }
 
-/* The fewest objects whose pages have at most a 32nd to spare. */
+/* The fewest objects that leave at most a 32nd of their pages unused. */
 static bool lay_out_pages(struct kmem_cache *cache)
 {
         size_t objects = 0;

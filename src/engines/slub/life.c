@@ -217,8 +217,8 @@ static void count_deactivation(struct engine_slot *slot, enum deactivated result
 }
 
 /*
- * Takes the CPU slab away from the slot, whose lock is held: splices the CPU freelist in front of
- * the slab's list and unfreezes it in a single transition (S1-51).
+ * Takes the CPU slab away from the slot; the slot's lock is held. It splices the CPU freelist in
+ * front of the slab's list and unfreezes it in a single transition (S1-51).
  *
  * Delayed: only then is list_lock taken to link it, so a free in between finds it off all lists
  * and leaves it (S1-53). Eager: a free would take an unfrozen slab off the lists for a slab on

@@ -9,7 +9,7 @@
 #include "lang/bits.h"
 
 enum {
-        ORDER_LIMIT = ORDER_NONE - 1, /* of the page allocator (S3-02) */
+        ORDER_LIMIT = ORDER_NONE - 1, /* largest order of the page allocator (S3-02) */
         OBJECTS_LIMIT = 32767,        /* 15 bits in a slab's state */
 };
 
@@ -23,7 +23,7 @@ static size_t objects_of(unsigned int order, size_t size, const struct order_rul
         return bytes_of(order, rules) / size;
 }
 
-/* The smallest order with room for so many bytes (S3-01). */
+/* The smallest order with room for @bytes (S3-01). */
 static unsigned int order_for(size_t bytes, const struct order_rules *rules)
 {
         size_t pages = (bytes - 1) >> rules->page_shift;

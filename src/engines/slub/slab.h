@@ -254,7 +254,7 @@ struct slub_partial_list {
         uint64_t objects; /* free objects when their slabs joined; 0 where slabs are counted */
 };
 
-/* Defaults and limits of a cache whose layout is known. */
+/* Sets defaults and limits of a cache; its layout is known. */
 KMEM_HIDDEN void slub_setup_cpu_partial(struct kmem_cache *cache);
 /*
  * Sets the limit in objects, also while the cache is in use; CPU partial lists that are longer now

@@ -17,7 +17,7 @@ enum { APART_BYTES_MAX = 256 };
  */
 struct batch {
         void **objects;
-        unsigned int count; /* of the array */
+        unsigned int count; /* entries of the array */
         unsigned int room;  /* entries still free, at the front */
         uint32_t fresh;     /* new slabs that will all be used for it, page number of the first */
 };

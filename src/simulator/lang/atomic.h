@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of lang/atomic.h: plain accesses, because there is one thread, and counts of the
+ * In place of lang/atomic.h: plain accesses, because there is a single thread, and counts of the
  * accesses that would be atomic on a real machine. Order has no meaning here. Arguments are
  * evaluated once.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * In place of machine/lock.h: a lock that remembers which CPU held it last. Each place that takes a
- * lock has counts of its own, and they are gathered from section sim_locks. There is one thread, so
- * a lock that is held already would never be dropped: the process ends, for that is an error of the
- * library or the driver.
+ * lock has counts of its own, and they are gathered from section sim_locks. There is a single
+ * thread, so a lock that is held already would never be dropped: the process ends, for that is an
+ * error of the library or the driver.
  */
 #ifndef KMEM_MACHINE_LOCK_H
 #define KMEM_MACHINE_LOCK_H

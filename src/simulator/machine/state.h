@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The state that simulated atomics, locks and slots read and write: the CPU that runs, and the
- * counts. There is one thread, so everything here is plain.
+ * counts. There is a single thread, so everything here is plain.
  */
 #ifndef KMEM_SIMULATOR_MACHINE_STATE_H
 #define KMEM_SIMULATOR_MACHINE_STATE_H
@@ -17,7 +17,7 @@ enum {
                                 word */
 
 struct sim_state {
-        struct slot *slot; /* of the CPU; shared_slot until it is made */
+        struct slot *slot; /* the CPU's slot; shared_slot until it is made */
         uint32_t cpu;
         uint16_t mark; /* cpu + 1, stored where this CPU was the last to change something; 0: no CPU
                           was */
@@ -27,7 +27,7 @@ struct sim_state {
         uint16_t *words_last; /* for each descriptor the mark of the CPU that changed its word
                                  last */
         uint64_t nanoseconds;
-        uint64_t clock; /* of the CPU, in picoseconds; stands still while all costs are 0 */
+        uint64_t clock; /* the CPU's clock in picoseconds; stands still while all costs are 0 */
         bool waits;     /* there are costs, so list locks are waited for */
         struct sim_costs costs;
         struct sim_counts counts; /* without locks: each place that takes a lock counts for

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * In place of machine/system.c, cpus.c, event.c and thread.c: the machine that sim_start describes.
- * A wait would never end on one thread, so it ends the process.
+ * A wait would never end on a single thread, so it ends the process.
  */
 #include "machine/system.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of percpu/sequences.h: the same steps on the slot of the simulated CPU. Nothing can
- * abort them. The real sequences document what each returns and when (kmem-sequence.h,
- * percpu/rseq_x86_64.h).
+ * In place of percpu/sequences.h: their steps, on the slot of the simulated CPU. Nothing can abort
+ * them. The real sequences document their results (kmem-sequence.h, percpu/rseq_x86_64.h).
  */
 #ifndef KMEM_PERCPU_SEQUENCES_H
 #define KMEM_PERCPU_SEQUENCES_H
