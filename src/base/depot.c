@@ -49,6 +49,7 @@ const struct stack *depot_keep(const uintptr_t *frames, unsigned int count)
         stack->count = count;
         memcpy(stack->frame, frames, bytes);
         stack->next = load_relaxed(bucket);
+        /* Release: pairs with the acquire of readers in depot_keep and depot_has. */
         while (!compare_swap(bucket, &stack->next, stack))
                 ;
         return stack;
@@ -57,6 +58,7 @@ const struct stack *depot_keep(const uintptr_t *frames, unsigned int count)
 bool depot_has(const struct stack *stack)
 {
         for (size_t i = 0; i < BUCKETS; i++)
+                /* Acquire: pairs with the swap in depot_keep. */
                 for (const struct stack *each = load_acquire(&buckets[i]); each; each = each->next)
                         if (each == stack)
                                 return true;

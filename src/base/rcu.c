@@ -47,6 +47,7 @@ static void thread_exits(void *record)
 
         if (load_relaxed(&reader->word)) {
                 message("a thread ended inside an RCU read section; the section ends with it");
+                /* Release: RCU-5. Partner: the acquire in readers_have_passed. */
                 store_release(&reader->word, 0);
         }
         rcu_this_reader = NULL;
@@ -71,6 +72,7 @@ static void rcu_begin(void)
                 exit_key = key;
                 has_exit_key = made;
                 made = false;
+                /* Release: the way to fence is chosen. Partners: the acquires of rcu.started. */
                 store_release(&rcu.started, 1);
         }
         lock_drop(&start_lock);
@@ -107,6 +109,7 @@ static struct rcu_reader *reader_new(void)
                         message_fatal("out of memory for the RCU record of a thread");
                 reader = &reserve[number];
         }
+        /* The swap below releases the record to walkers of the list (acquire of readers). */
         reader->used = 1;
         do {
                 reader->next = head;
@@ -179,6 +182,7 @@ static bool readers_have_passed(void)
 {
         uint64_t number = load_relaxed(&rcu.number);
 
+        /* Acquire: partner of the push in reader_new. */
         for (struct rcu_reader *reader = load_acquire(&readers); reader; reader = reader->next) {
                 uint64_t word = load_acquire(&reader->word); /* RCU-5; partner: the release in
                                                                 rcu_leave. */
@@ -225,6 +229,7 @@ bool rcu_poll(uint64_t snapshot)
         uint64_t number;
         bool started = false;
 
+        /* Acquire: partner of the release in rcu_step_locked; accesses of sections come before. */
         if (load_acquire(&over) >= snapshot)
                 return true;
         if (!load_acquire(&rcu.started))
@@ -301,6 +306,9 @@ bool rcu_set_domain(void (*request)(uint64_t number))
         lock_take(&poll_lock);
         set = !domain_request;
         if (set) {
+                /*
+                 * Release: a thread that sees the request sees domain_over. Partners: its acquires.
+                 */
                 store_release(&domain_over, rcu.number);
                 store_release(&domain_request, request);
         }

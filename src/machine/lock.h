@@ -26,6 +26,7 @@ static inline bool lock_try(struct lock *lock)
 {
         uint32_t expected = 0;
 
+        /* Acquire: pairs with the release in lock_drop. */
         return compare_swap_acquire(&lock->word, &expected, 1);
 }
 
@@ -37,6 +38,7 @@ static inline void lock_take(struct lock *lock)
 
 static inline void lock_drop(struct lock *lock)
 {
+        /* Release: pairs with the acquires in lock_try and lock_wait. */
         if (unlikely(exchange_release(&lock->word, 0) == 2))
                 lock_wake(lock);
 }

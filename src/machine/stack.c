@@ -43,6 +43,7 @@ void stack_prepare(void)
         capturing = true;
         walk(&frame, 1);
         capturing = false;
+        /* Release: the unwinder is loaded. Partner: the acquire in stack_capture. */
         store_release(&prepared, 1);
         errno = saved_errno;
 }

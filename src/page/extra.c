@@ -35,6 +35,7 @@ static bool table_grow_locked(uint32_t number)
         if (!extra_table ||
             !system_commit(extra_table + old, table_bytes(wanted) - table_bytes(old)))
                 return false;
+        /* Release: the table is accessible so far. Partners: the acquires of extra_pages. */
         store_release(&extra_pages, (uint32_t)wanted);
         return true;
 }

@@ -80,6 +80,7 @@ struct page *kept_put(struct page *page, size_t *pages)
         debug_check(load_relaxed(&page->kind) == PAGE_UNUSED);
         if (*pages > PAGES_MOST || options.purge_delay == 0)
                 return page;
+        /* Release and acquire (KEPT-1): pairs with kept_take, kept_free_locked and itself. */
         while (!compare_swap(&cell->word, &before, (uint64_t)*pages << 32 | page_number(page)))
                 ;
         cell_show(cell);
@@ -95,6 +96,7 @@ bool kept_free_locked(struct zone *zone)
         for (unsigned int i = 0; i < CELLS; i++) {
                 uint64_t word = load_relaxed(&cells[i].word);
 
+                /* Acquire: pairs with the swap in kept_put. */
                 if (!word || zone_of(word_first(word)) != zone ||
                     !compare_swap_acquire(&cells[i].word, &word, 0))
                         continue;

@@ -328,7 +328,7 @@ bool range_take_locked(struct zone *zone, uint32_t first, uint32_t end)
         struct page *run;
         uint32_t free_end;
 
-        kept_free_locked(zone); /* Kept blocks may lie behind the block (KEPT-2). */
+        kept_free_locked(zone); /* KEPT-2 */
         run = run_from(zone, first);
         free_end = run ? first + run->length : first;
         if (free_end < end) {

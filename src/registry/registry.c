@@ -273,6 +273,7 @@ static void write_head(uint64_t namespace)
         strcpy(head->release, KMEM_VERSION);
         store_release(&head->used_bytes, used);
         memcpy(head->magic, "libkmem", 8);
+        /* Release: partner of readers in other processes, which look at the version first. */
         store_release(&head->version, (uint32_t)REGISTRY_VERSION);
 }
 
@@ -398,6 +399,7 @@ static bool make_undisturbed(void)
         }
         registry_seen = cleared;
         write_head(namespace);
+        /* Release: the head is written. Partner: the acquire in registry_head_shown. */
         store_release(&registry, (struct registry_head *)(void *)region);
         return true;
 }
@@ -532,6 +534,7 @@ void registry_free(void *record, size_t bytes)
 
         if (!record || !registry_is_made() || !*registry_seen)
                 return;
+        /* Release: REG-3, for readers in other processes. */
         store_release(&head->kind, (uint32_t)RECORD_FREE);
         lock_take(&metadata_lock);
         if (units <= SIZES) {

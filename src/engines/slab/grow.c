@@ -96,6 +96,7 @@ struct page *slab_make(struct kmem_cache *cache, uint32_t node)
         table_fill(slab->table, cache->objects);
         for (uint32_t index = 0; cache->ctor && index < cache->objects; index++)
                 cache->ctor(slab_object(cache, slab, index));
+        /* Release: pairs with the acquire in large_page, when a bad pointer is looked up. */
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
         /* From here on free finds the cache by the page map. */
         page_map_set(slab, order_pages(cache->order), (uint16_t)cache->pair_offset);

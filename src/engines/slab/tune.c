@@ -38,6 +38,7 @@ static void replace_shared(struct kmem_cache *cache, uint32_t node, struct objec
         lock_take(&cache->node[node].list_lock);
         shared_drain_locked(cache, node, UINT32_MAX, &doomed);
         old = data->shared;
+        /* Release: pairs with readers of the pointer that do not hold the lock. */
         store_release(&data->shared, shared);
         data->free_limit = slab_free_limit(cache, node);
         slab_drop_node(cache, node);

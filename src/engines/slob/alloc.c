@@ -40,6 +40,7 @@ static struct page *page_new(unsigned int list)
         page->list = (uint16_t)list;
         page_set_state(page, whole);
         block_write(page, 0, PAGE_UNITS, PAGE_UNITS);
+        /* Release: pairs with the acquire in slob_page_locked (SLOB-4). */
         store_release(&page->kind, (uint8_t)PAGE_SLAB);
         page_map_set(page, 1, (uint16_t)slob_shared.pair_offset);
         return page;

@@ -46,6 +46,7 @@ static void *big_alloc(struct kmem_cache *cache)
         if (!page)
                 return NULL;
         page->slot = cache_index(cache);
+        /* Release: pairs with the acquire in slob_page_locked (SLOB-4). */
         store_release(&page->kind, (uint8_t)PAGE_SLAB);
         page_map_set(page, order_pages(cache->order), (uint16_t)slob_shared.pair_offset);
 

@@ -43,6 +43,7 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
                 prepare(cache, slab, objects);
         for (uint32_t page = 1; page < cache->slab_pages; page++)
                 store_relaxed(&slab[page].state, (uint64_t)page);
+        /* Release: pairs with the acquires in slab_of, slab_of_page and debug/give.c. */
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
         page_map_set(slab, pages, (uint16_t)cache->pair_offset);
         PROBE4(slab_alloc, cache->name, page_address(slab), objects, pages << PAGE_SHIFT);
@@ -147,6 +148,7 @@ static uint32_t slabs_end_alike(struct kmem_cache *cache, uint32_t chain, bool c
 
         while (chain) {
                 struct page *slab = page_at(chain);
+                /* Acquire: pairs with the pushes of the last frees (SLUB-2). */
                 struct slab_state state = state_unpack(load_acquire(&slab->state));
 
                 if (slab_node(cache, slab) != node || slab->order != order)
