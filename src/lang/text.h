@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Texts put together without libc's printf. libc's first call touches much code and many tables,
- * some 200 KiB in each process, and every call needs more than 2 KiB of stack. Also, another
- * library may stand in front of it, and allocate, while we hold locks.
+ * Texts put together without libc's printf. The first call of printf touches much code and many
+ * tables, some 200 KiB in each process, and every call needs more than 2 KiB of stack. Also,
+ * another library may stand in front of it, and allocate, while we hold locks.
  */
 #ifndef KMEM_LANG_TEXT_H
 #define KMEM_LANG_TEXT_H

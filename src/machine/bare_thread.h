@@ -2,8 +2,8 @@
 /*
  * A thread of our own that libc knows nothing of: made by clone, with all signals blocked, and with
  * a stack and thread-local storage of ours. Starting it takes no lock of libc and allocates nothing
- * from the heap, so a free may start it half way; and libc neither counts it among the program's
- * threads nor waits for it.
+ * from the heap, so it may be started in the middle of a free; and libc neither counts it among the
+ * program's threads nor waits for it.
  *
  * Thread-local storage is zero but for the header; only variables at the offsets that were named
  * may be used, and nothing of libc but system calls, errno, and functions of memory and strings.

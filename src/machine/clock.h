@@ -10,7 +10,10 @@
 
 #include <time.h>
 
-/* Every kernel must have @clock; errno stays as it is. May be called at any time, in any thread. */
+/*
+ * @clock is a clock that every kernel has; errno stays as it is. May be called at any time, in any
+ * thread.
+ */
 KMEM_HIDDEN struct timespec clock_read(clockid_t clock);
 
 #endif

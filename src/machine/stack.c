@@ -15,7 +15,7 @@ enum { OWN_FRAMES = 12 };
 /* glibc's, for programs that the library is linked into; other C libraries have none. */
 extern int backtrace(void **frames, int count) __attribute__((weak));
 
-/* Of the shared library, or of the whole program where the library is a part of it. */
+/* Begin and end of the shared library, or of the program where the library is a part of it. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
 extern const char etext[] __attribute__((visibility("hidden")));
 

@@ -194,7 +194,7 @@ int system_bind(void *start, size_t bytes, unsigned int node)
                 return 0;
         number = nodes.number[node];
         mask[number / 64] = (uint64_t)1 << number % 64;
-        /* The kernel counts a bit less than it is told. */
+        /* The kernel reads one bit of the mask less than it is told. */
         result = system_call6(SYS_mbind, (long)start, (long)bytes, MPOL_PREFERRED, (long)mask,
                               NODE_NUMBERS + 1, 0);
         return system_call_failed(result) ? (int)-result : 0;

@@ -7,10 +7,10 @@
  *
  * Invariants:
  *  RECORD-1  Numbers of events come from a single atomic counter, so they are a total order over
- *            all threads and processes, regardless of their clocks. RECORD-2 A free draws its
- *            number before another thread can get the block, and an allocation after it got the
- *            block. The counter's acquire and release order draw and hand-over: of two owners of an
- *            address, the first owner's free has the lower number.
+ *            all threads and processes, regardless of their clocks.
+ *  RECORD-2  A free draws its number before another thread can get the block, and an allocation
+ *            after it got the block. The counter's acquire and release order draw and hand-over: of
+ *            two owners of an address, the first owner's free has the lower number.
  *
  * Sources: the design is ours; an event has the fields of the kernel's kmem tracepoints.
  */

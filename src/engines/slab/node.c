@@ -207,8 +207,8 @@ static const char *find_object(struct kmem_cache *cache, const void *object, str
  * A wrong object is reported without the lock, because a program may catch the signal of an abort.
  * Slabs to be ended are chained to *doomed, for when the lock has been dropped.
  *
- * An object of the slab of the object before is known by its distance from the first object, so
- * only others are looked up. The rules are find_object's, which also gives the reason for the
+ * If an object is in the slab of the object before, its distance from the slab's first object tells
+ * so; only others are looked up. The rules are find_object's, which also gives the reason for the
  * report. While the lock is dropped the slab may end.
  */
 unsigned int node_push_locked(struct kmem_cache *cache, uint32_t node, void *const *objects,
