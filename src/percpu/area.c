@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A child of vfork runs on its parent's memory and thread block, so it finds its parent's area there. By
- * POSIX it may do next to nothing, but programs allocate in it, beside other threads of the parent. The
- * kernel has no area of the child: it would abort none of its sequences, and not write its slot number.
+ * A child of vfork runs on its parent's memory and thread block, so it finds its parent's area
+ * there. By POSIX it may do next to nothing, but programs allocate in it, beside other threads of
+ * the parent. The kernel has no area of the child: it would abort none of its sequences, and not
+ * write its slot number.
  *
- * So the parent unregisters before it calls vfork, and registers anew when the child is gone. The kernel
- * leaves "not registered" in the area, and the child takes the slow path. In a sandbox that was told,
- * which may kill for that system call, and where the kernel refuses it, fast.rseq is turned instead: for
- * as long as there is such a child, sequences of all threads read an area that was never registered.
- * Those that have read fast.rseq before run on their own thread's area, as ever. fast.slot_field is not
- * turned: a thread that has the old fast.rseq with another field would take the slot of number 0.
+ * So the parent unregisters before it calls vfork, and registers anew when the child is gone. The
+ * kernel leaves "not registered" in the area, and the child takes the slow path.
+ *
+ * A sandbox that was announced may kill for the system call, and the kernel may refuse it. Then the
+ * parent turns fast.rseq instead: for as long as the child lives, sequences of all threads read an
+ * area that was never registered. A thread that has read fast.rseq before still runs on its own
+ * area. fast.slot_field is not turned: a thread that has the old fast.rseq with another field would
+ * take the slot of number 0.
  */
 #define _GNU_SOURCE
 #include "percpu/area.h"
@@ -27,30 +30,30 @@ enum {
 };
 
 /*
- * What a thread has of its own, at an offset from the thread pointer that is the same in every thread.
- * Initial-exec: access must never allocate.
+ * A thread's own part, at an offset from the thread pointer that all threads share. Initial-exec:
+ * access must never allocate.
  */
 static _Thread_local struct {
         struct rseq_area own;   /* the kernel's, once it is registered, where libc registers none */
         struct rseq_area never; /* never registered */
-        bool refused;           /* the kernel did so once: it is not asked again */
+        bool refused;           /* the kernel refused once: it is not asked again */
         bool ours;              /* of a bare thread */
         uint32_t unregistered;  /* vforks under way whose parent is unregistered meanwhile */
-        uint32_t turned;        /* those that have fast.rseq turned */
+        uint32_t turned;        /* vforks under way that have fast.rseq turned */
 } thread __attribute__((tls_model("initial-exec"))) = {.own.cpu_id = -1, .never.cpu_id = -1};
 
 /* libc's registration, where it makes one (glibc from 2.35 on). */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
-static bool register_threads; /* libc registered nobody, so each thread does it itself */
+static bool register_threads; /* libc registers no thread, so each thread does it itself */
 static bool none_used;        /* area_use_none was called */
-static intptr_t used_offset; /* what fast.rseq is when it is not turned; 0 before the heap starts */
+static intptr_t used_offset;  /* fast.rseq while it is not turned; 0 before the heap starts */
 
 /*
- * vforks of the process that have fast.rseq turned, and the thread that changes the number at this moment.
- * A handler of a signal may interrupt that thread and call vfork: it changes the number as well, and has
- * changed it back when the thread goes on.
+ * Number of vforks of the process that have fast.rseq turned, and the thread that changes the
+ * number at this moment. A signal handler may interrupt that thread and call vfork: the handler
+ * changes the number as well, and has changed it back when the thread goes on.
  */
 static uint32_t turned;
 static void *turning;
@@ -76,8 +79,8 @@ intptr_t area_offset(void)
 }
 
 /*
- * The length of the registration (AREA-3): libc says how much of the area is used, and registers no fewer
- * than the 32 bytes of the first kernels.
+ * The length of the registration (AREA-3): libc says how much of the area is used, and registers at
+ * least the 32 bytes of the first kernels.
  */
 static size_t area_bytes(void)
 {
@@ -98,8 +101,9 @@ static bool area_unregister(void)
 }
 
 /*
- * Not in a child of vfork, whose own area this is not, nor in a handler of a signal that interrupted its
- * parent's vfork: the child would find the area registered (AREA-2).
+ * Registers the thread, but neither in a child of vfork, which runs on its parent's area, nor in a
+ * signal handler that interrupted its parent's vfork: the child would find the area registered
+ * (AREA-2).
  */
 static bool register_this_thread(void)
 {
@@ -110,7 +114,7 @@ static bool register_this_thread(void)
         return !thread.refused;
 }
 
-/* False where the calling thread was interrupted while it had the right: it has it still. */
+/* False if the calling thread was interrupted while it had the right to turn: it still has it. */
 static bool turning_begin(void)
 {
         void *nobody = NULL;
@@ -141,21 +145,25 @@ static void follow_turned(void)
 }
 
 /*
- * Turns fast.rseq for one more child of vfork, or for one less. The store comes before the caller's vfork
- * in program order, and the child is the caller's thread in all but name: it reads what was stored.
+ * Counts a child of vfork more (@change is 1) or less, and turns fast.rseq accordingly. The store
+ * comes before the caller's vfork in program order, and the child is the caller's thread in all but
+ * name, so the child reads the new value.
  */
 static void turn(uint32_t change)
 {
         bool begun = turning_begin();
 
         thread.turned += change;
-        /* Relaxed: others read it to see whether they may register, and register nothing that is lent. */
+        /*
+         * Relaxed: other threads read it to decide whether they may register, and they never
+         * register a lent area.
+         */
         add_owned(&turned, change);
         follow_turned();
         turning_end(begun);
 }
 
-/* Which area sequences run on when none is turned. */
+/* Chooses the area that sequences run on while none is turned. */
 static void use(bool none, intptr_t offset)
 {
         bool begun = turning_begin();
@@ -227,7 +235,7 @@ intptr_t area_thread_offset(void)
         return thread_offset(&thread);
 }
 
-/* A bare thread's storage is zero, and the kernel has nothing of it. */
+/* A bare thread begins with zeroed storage, and the kernel has no area of it. */
 void area_refuse_this_thread(void)
 {
         thread.ours = true;
@@ -258,7 +266,10 @@ enum area_lent area_lend(void)
         return AREA_TURNED;
 }
 
-/* The parent itself was not in a sandbox when it unregistered, whatever its child has told since. */
+/*
+ * Goes by the sandbox state at the time of area_lend: the parent was in no sandbox when it
+ * unregistered, even if its child has entered a sandbox since.
+ */
 void area_take_back(enum area_lent lent)
 {
         switch (lent) {
@@ -278,9 +289,9 @@ void area_take_back(enum area_lent lent)
 }
 
 /*
- * The calling thread is the only one of the new process. If it was a child of vfork that forked, it has
- * memory of its own now, and may have the area; in a handler of a signal that came just behind a vfork the
- * interrupted call registers once more, and is refused.
+ * The calling thread is the only thread of the new process. A child of vfork that forked gave the
+ * new process memory of its own, so the process may have the area. In a signal handler that came
+ * just behind a vfork, the interrupted call registers once more, and is refused.
  */
 void area_fork_child(void)
 {

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The CPU array: what a slot keeps for caches whose engine has CACHING_ARRAY (S6-01). A refill
+ * The CPU array: a slot's objects of a cache with an engine of CACHING_ARRAY (S6-01). A refill
  * brings a batch in, a flush takes the oldest batch out, and the rest stays.
  *
  * Invariants:
- *  ARRAY-1  Such a cache's pair is {array, cold} or {cold, cold}. Capacity of the array is the
- *           tunable limit, or one that the limit was when it was taken out last.
- *  ARRAY-2  In the pair, only pops and pushes change the array. To change it otherwise it is
- *           taken out, by replacing {array, cold} with {cold, cold}; from that commit on it is
- *           private (INV-3). It is put back by replacing {cold, cold} with {array, cold}.
- *  ARRAY-3  The slot cache lock is held from out to back, so that a second thread on the slot
- *           waits for the array instead of making another one.
+ *  ARRAY-1  The cache's pair is {array, cold} or {cold, cold}. The array's capacity is the tunable
+ *           limit, or the limit at the time when it was last taken out.
+ *  ARRAY-2  In the pair, only pops and pushes change the array. To change it otherwise it is taken
+ *           out, by replacing {array, cold} with {cold, cold}; from that commit on it is private
+ *           (INV-3). It is put back by replacing {cold, cold} with {array, cold}.
+ *  ARRAY-3  The slot cache lock is held from out to back, so that a second thread on the slot waits
+ *           for the array instead of making another one.
  *
- * Opponents: pops and pushes on the same slot, which find main cold while the array is out and
- * come here; a drainer, which takes what is in the pair (INV-4); other slow paths of the slot,
- * kept out by the lock but while a constructor runs. Taking out fails if the thread has
- * moved, the slot is stopped or the pair has changed: the request is then served by the back end
- * alone. Putting back fails likewise, or if another array is there by now: then the objects go to
- * the back end and the array ends. Both replaces are sequences that, aborted, have changed nothing.
+ * Opponents: pops and pushes on the slot, which find main cold while the array is out and come
+ * here; a drainer, which takes the array out of the pair (INV-4); other slow paths of the slot,
+ * kept out by the lock but while a constructor runs. Taking out fails if the thread has moved, the
+ * slot is stopped or the pair has changed: the request is then served by the back end alone.
+ * Putting back fails likewise, or if another array is there by now; then the objects go to the back
+ * end and the array ends. Both replaces are sequences that, aborted, have changed nothing.
  *
  * The kernel sets a mark `touched` whenever an object is popped. Pops here do not know of it:
- * array_seen holds the size the reaper saw last, and an array of another size has been touched.
- * One that has come back to the very same size passes for untouched.
+ * array_seen holds the size the reaper saw last, and an array of another size has been touched. An
+ * array that has come back to exactly that size passes for untouched.
  */
 #include "percpu/array.h"
 
@@ -43,8 +43,8 @@ enum {
 static const struct pair no_array = {&cold_sheaf, &cold_sheaf};
 
 /*
- * The slot's array, private, or a new one if it has none. NULL if the array cannot be had now, or
- * without memory. The slot cache lock is held.
+ * Takes out the slot's array, which is private then, or makes a new array if it has none. NULL if
+ * the array cannot be had now, or without memory. The slot cache lock is held.
  */
 static struct sheaf *take_out_locked(struct kmem_cache *cache, struct slot *slot,
                                      struct slot_cache *record)
@@ -61,8 +61,8 @@ static struct sheaf *take_out_locked(struct kmem_cache *cache, struct slot *slot
 }
 
 /*
- * Puts a private array into the pair and drops the slot cache lock. One whose capacity is no longer
- * the tunable limit ends instead (S6-51).
+ * Puts a private array into the pair and drops the slot cache lock. An array with another capacity
+ * than the tunable limit ends instead (S6-51).
  */
 static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                             struct sheaf *array)
@@ -78,7 +78,7 @@ static void put_back_locked(struct kmem_cache *cache, struct slot *slot, struct 
         sheaf_free(cache, array);
 }
 
-/* Single calls copy one. */
+/* Single calls copy a single pointer. */
 static inline void copy_objects(void **to, void *const *from, unsigned int count)
 {
         if (count == 1)
@@ -89,7 +89,8 @@ static inline void copy_objects(void **to, void *const *from, unsigned int count
 
 /*
  * Takes the oldest objects from the bottom of a private array; the rest shifts down (S6-41). Not
- * inlined: where gcc knows that there are few it copies by rep movs, which takes longer for a batch.
+ * inlined: if gcc knows that the count is small it copies by rep movs, which takes longer for a
+ * batch.
  */
 static KMEM_NOINLINE unsigned int pull_oldest(struct sheaf *array, void **objects,
                                               unsigned int count)
@@ -102,8 +103,9 @@ static KMEM_NOINLINE unsigned int pull_oldest(struct sheaf *array, void **object
 }
 
 /*
- * How many objects an empty array is refilled with (S6-31). Where @wanted ones are asked for, of
- * which no refill would leave any in the array, it is as many whole refills as they take.
+ * How many objects an empty array is refilled with (S6-31). If the caller wants more than a refill
+ * (@wanted), so that the array would keep none, the amount is as many whole refills as the request
+ * takes.
  */
 static uint32_t refill_amount(const struct kmem_cache *cache, const struct slot_cache *record,
                               const struct sheaf *array, unsigned int wanted)
@@ -116,10 +118,10 @@ static uint32_t refill_amount(const struct kmem_cache *cache, const struct slot_
 }
 
 /*
- * Takes the objects of one refill while the slot's array is private and empty, or of several at once,
- * which is the same: each goes on where the one before it left off. If the back end
- * makes a slab for it, constructors run, which may allocate and so may need any lock: then the lock
- * is let go, and another thread may make an array meanwhile.
+ * Takes the objects of a refill while the slot's array is private and empty. Several refills may be
+ * taken at once, because each would go on where the last left off. If the back end makes a slab,
+ * constructors run, which may allocate and so may need any lock. Then the lock is dropped, and
+ * another thread may make an array meanwhile.
  */
 static unsigned int refill_locked(struct kmem_cache *cache, struct slot_cache *record,
                                   void **objects, uint32_t amount)
@@ -137,8 +139,8 @@ static unsigned int refill_locked(struct kmem_cache *cache, struct slot_cache *r
 }
 
 /*
- * Takes objects out of a private array, refilled as often as need be. Refills of which nothing would
- * stay in the array go past it.
+ * Takes objects out of a private array, refilled as often as need be. A refill that would leave
+ * nothing in the array goes straight to the caller.
  */
 static unsigned int take_private_locked(struct kmem_cache *cache, struct slot_cache *record,
                                         struct sheaf *array, void **objects, unsigned int count)
@@ -201,7 +203,10 @@ static unsigned int shed_chunk(struct kmem_cache *cache, struct slot *slot,
         return pulled;
 }
 
-/* S6-61, and the reaper of the caller's slot only, as in the kernel. */
+/*
+ * Gives back a part of an untouched array (S6-61); the reaper sees the caller's slot only, as in
+ * the kernel.
+ */
 static void reap_array(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
 {
         void *objects[CHUNK];
@@ -275,15 +280,15 @@ unsigned int array_alloc(struct kmem_cache *cache, struct slot *slot, struct slo
                 lock_drop(&record->engine.lock);
                 return cache->engine->take(cache, &record->engine, objects, count);
         }
-        /* Others may have freed into it since the caller found it empty. */
+        /* Another thread may have freed into the array since the caller found it empty. */
         taken = take_private_locked(cache, record, array, objects, count);
         put_back_locked(cache, slot, record, array);
         return taken;
 }
 
 /*
- * Puts some of the objects into the slot's array, after flushes if it is full, and returns how many.
- * The oldest leave while others may use the array already.
+ * Puts some of the objects into the slot's array, after flushes if it is full, and returns how
+ * many. The oldest objects leave while other threads may use the array already.
  */
 static unsigned int put_some(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                              void *const *objects, unsigned int count)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Barns: lists of full and of empty sheaves under the barn's lock, and the making of sheaves. */
 #include "percpu/barn.h"
 
 #include "base/metadata.h"
@@ -59,7 +60,7 @@ struct sheaf *barn_take_empty(struct kmem_cache *cache)
         struct barn *barn = barn_here(cache);
         struct sheaf *sheaf = NULL;
 
-        /* Peek without the lock: a stale zero only makes one more sheaf. */
+        /* Relaxed peek, from stores under the lock: a stale zero only makes one more sheaf. */
         if (load_relaxed(&barn->empty_size)) {
                 lock_take(&barn->lock);
                 sheaf = list_pop(&barn->empty, &barn->empty_size);
@@ -86,7 +87,7 @@ struct sheaf *barn_take_full(struct barn *barn)
 {
         struct sheaf *sheaf;
 
-        /* Peek: a stale zero sends us to the back end, which is always correct. */
+        /* Relaxed peek: a stale zero sends the caller to the back end, which is always correct. */
         if (!load_relaxed(&barn->full_size))
                 return NULL;
         lock_take(&barn->lock);
@@ -100,7 +101,7 @@ struct sheaf *barn_take_surplus(struct barn *barn)
 {
         struct sheaf *sheaf = NULL;
 
-        /* Peek: what comes meanwhile is no surplus yet. */
+        /* Relaxed peek: a sheaf that comes meanwhile is no surplus yet. */
         if (!load_relaxed(&barn->full_size))
                 return NULL;
         lock_take(&barn->lock);

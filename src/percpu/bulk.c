@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Many objects at once: pointers move between the array and the main sheaf in one sequence; what
- * is beyond goes sheaf by sheaf, and what is beyond those straight to or from the back end.
+ * Many objects at once. Pointers move between the array and the main sheaf in one sequence; the
+ * rest moves by whole sheaves, and less than a sheaf straight to or from the back end.
  */
 #include "percpu/percpu.h"
 
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* Locked slots take single steps: each locks its slot for an object. */
+/* Locked slots take single steps: each step locks its slot for an object. */
 static unsigned int pop_some(struct kmem_cache *cache, void **objects, unsigned int count)
 {
         unsigned int taken = 0;
@@ -40,8 +40,8 @@ static unsigned int push_some(struct kmem_cache *cache, void **objects, unsigned
 }
 
 /*
- * Objects for a request that the main sheaf does not cover: a whole sheaf from stock or barn, or
- * as many as are wanted from the back end. 0 without memory.
+ * Objects for a request that the main sheaf does not cover: a whole sheaf from stock or barn, or up
+ * to @count objects from the back end. 0 without memory.
  */
 static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
                               struct slot_cache *record, void **objects, unsigned int count)
@@ -65,7 +65,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         return marks_exist() ? marks_serve(cache, record, objects, taken) : taken;
 }
 
-/* A slot's one array is refilled and flushed batch by batch, as by single calls (S5-30). */
+/* A slot's array is refilled and flushed batch by batch, as by single calls (S5-30). */
 static bool goes_by_array(const struct kmem_cache *cache, const struct slot *slot)
 {
         return cache->engine->caching == CACHING_ARRAY && load_relaxed(&cache->sheaf_capacity) &&
@@ -83,7 +83,10 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 unsigned int wanted = count - taken;
                 unsigned int got = 0;
 
-                /* Fewer than half a sheaf are worth a refill, which leaves the rest installed. */
+                /*
+                 * A request for less than half a sheaf is worth a refill, which leaves the rest
+                 * installed.
+                 */
                 if (goes_by_array(cache, slot)) {
                         got = array_alloc(cache, slot, record, objects + taken, wanted);
                 } else if (wanted * 2 < load_relaxed(&cache->sheaf_capacity)) {
@@ -107,7 +110,7 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
         return taken;
 }
 
-/* Objects for which the main sheaf has no room: as a whole sheaf, or to the back end. */
+/* Gives back objects that have no room in the main sheaf: as a whole sheaf, or to the back end. */
 static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                       void **objects, unsigned int count)
 {
@@ -115,7 +118,7 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
 
         if (slot != &shared_slot && count == load_relaxed(&cache->sheaf_capacity))
                 sheaf = barn_take_empty(cache);
-        /* The capacity may have changed since. */
+        /* The capacity may have changed since the caller read it. */
         if (sheaf && unlikely(sheaf->capacity != count)) {
                 barn_put_empty(cache, sheaf);
                 sheaf = NULL;
@@ -164,7 +167,7 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                         got = capacity ? capacity : left;
                         give_many(cache, slot, record, objects + given, got);
                 } else if (!got) {
-                        /* One object the long way makes room for the others. */
+                        /* A single free by the slow path makes room for the others. */
                         if (!percpu_free_slow(cache, objects[given]))
                                 report_double_free(cache, objects[given]);
                         got = 1;

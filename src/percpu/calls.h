@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * How many calls the fast path serves. It counts nothing, but each of its calls changes the size of
- * main by one, and only slow paths and drains put another sheaf in main's place. So a slow path
- * that finds the sheaf which the one before has left there knows that there were at least as many calls
- * as its size differs; what went back and forth between them is not seen.
+ * main by 1, and only slow paths and drains put another sheaf in main's place. So a slow path that
+ * finds the sheaf which the last slow path left knows how many calls there were at least: the
+ * difference of its sizes. Allocations and frees that cancel out are not seen.
  *
- *  CALLS-1  Nothing depends on these figures. Threads that run in the same slot's slow paths at a
- *           time may spoil a difference, which is bounded by the capacity.
- *  CALLS-2  They are counted where readers see them, and only while there is a registry. Each count
- *           is one instruction where that is to be had, so no thread that is preempted in it stores
- *           an old value later; two CPUs that count for one slot at a time, as a thread that was moved
- *           does, may lose one.
+ *  CALLS-1  Nothing depends on these figures. Threads that run in the slow paths of a slot at the
+ *           same time may spoil a difference, which is bounded by the capacity.
+ *  CALLS-2  The figures are counted in the registry, and only while there is a registry. Each count
+ *           is a single instruction where the processor has it, so a thread that is preempted in it
+ *           stores no old value later. Two CPUs that count for a slot at a time, after a thread was
+ *           moved, may lose a count.
  */
 #ifndef KMEM_PERCPU_CALLS_H
 #define KMEM_PERCPU_CALLS_H
@@ -27,8 +27,8 @@ static inline void count_here(uint64_t *figure, uint64_t calls)
 }
 
 /*
- * A slow path is about to make this sheaf main, or has found that it stays; NULL: which one stays is
- * not known, as after bulk calls, which are not counted.
+ * Notes the sheaf that a slow path is about to make main, or leaves there. NULL: it is not known,
+ * as after bulk calls, which are not counted.
  */
 static inline void calls_leave(struct slot_cache *record, const struct sheaf *main, uint32_t size)
 {
@@ -36,7 +36,10 @@ static inline void calls_leave(struct slot_cache *record, const struct sheaf *ma
         store_relaxed(&record->left_size, size);
 }
 
-/* A slow path of alloc or free has found this sheaf as main. */
+/*
+ * Counts the calls since calls_leave. A slow path of alloc or free calls it, with the sheaf that it
+ * has found as main.
+ */
 static inline void calls_count(const struct kmem_cache *cache, struct slot_cache *record,
                                const struct sheaf *main)
 {

@@ -3,21 +3,21 @@
  * The drain protocol (INV-4). To take a cache's sheaves from slots that other CPUs use:
  *
  *   (0) take drain_mutex
- *   (1) set the stop mark of the slots: from the next check on nobody replaces a pair
+ *   (1) set the stop mark of the slots: from the next check on no thread replaces a pair
  *   (2) fence: every replace that passed the check before is committed or aborted
  *   (3) exchange the pairs for cold: pops and pushes that load main from now on go slow
  *   (4) fence: every pop and push that loaded the old main is committed or aborted
  *   (5) the old sheaves are private
  *   (6) clear the marks
  *
- * Without (1) or (2) a replace could install one of the old sheaves again, or take it, after
- * (3): two owners. Without (4) a pop or push could commit into a sheaf that is being emptied:
- * an object handed out twice, or lost.
+ * Without (1) or (2) a replace could install one of the old sheaves again, or take it, after (3):
+ * the sheaf would have two owners. Without (4) a pop or push could commit into a sheaf that is
+ * being emptied: an object would be handed out twice, or lost.
  *
- * Locked slots: the slot's lock is held over the exchange; that is all of it.
+ * For locked slots the drainer holds the slot's lock over the exchange, and no more is needed.
  *
- * Closing a cache is the same with one difference: the pairs are exchanged for closed instead of
- * cold, so that no slow path ever installs a sheaf there again.
+ * To close a cache, the drainer exchanges its pairs for closed pairs instead of cold ones, so that
+ * no slow path ever installs a sheaf there again.
  */
 #include "percpu/drain.h"
 
@@ -35,14 +35,17 @@ bool slots_orphaned;
 static const struct pair cold_pair = {&cold_sheaf, &cold_sheaf};
 static const struct pair closed_pair = {&closed_sheaf, &closed_sheaf};
 
-/* What is taken from whom; held still by drain_mutex, and by cache_mutex if it is all caches. */
+/*
+ * The sheaves that a drain takes. drain_mutex holds it still, and cache_mutex too if it is for all
+ * caches.
+ */
 struct drain {
-        struct kmem_cache *cache;   /* NULL: all of them */
+        struct kmem_cache *cache;   /* NULL: all caches */
         unsigned int count;         /* slots made when it began; later ones have no mark */
         bool left_only;             /* only slots whose CPU may have left */
-        bool quiet_only;            /* only records that are marked quiet, and the mark goes */
+        bool quiet_only;            /* only records that are marked quiet, which clears the mark */
         bool stay_stopped;          /* the caller clears the marks */
-        const struct pair *instead; /* what their pairs become: cold or closed */
+        const struct pair *instead; /* the new content of their pairs: cold or closed */
 };
 
 static void stop_slots(unsigned int count, uint32_t stopped)
@@ -81,8 +84,8 @@ static void each_pair(const struct drain *drain,
 }
 
 /*
- * Step 3 for one pair. Owners load main and spare one at a time, so two stores do. A slot without
- * a record for the cache has never had a sheaf of it.
+ * Step 3 for a pair. Owners load main and spare separately, so two stores are enough. A slot
+ * without a record for the cache has never had a sheaf of it.
  */
 static void exchange_pair(struct slot *slot, struct kmem_cache *cache, const struct pair *instead)
 {
@@ -96,8 +99,8 @@ static void exchange_pair(struct slot *slot, struct kmem_cache *cache, const str
 }
 
 /*
- * Takes the pairs into record->drained and puts cold or closed ones in their place; false if the
- * kernel refuses fences. One pair of fences serves any number of slots and caches.
+ * Takes the pairs into record->drained and puts cold or closed pairs in their place; false if the
+ * kernel refuses fences. A single pair of fences serves any number of slots and caches.
  */
 static bool detach_rseq(const struct drain *drain)
 {
@@ -107,7 +110,7 @@ static bool detach_rseq(const struct drain *drain)
         fenced = !system_sandbox_was_told() && slots_fence();
         if (fenced) {
                 each_pair(drain, exchange_pair);
-                /* The kernel has granted the first; refusing now would leave sheaves shared. */
+                /* The kernel granted the first fence; a refusal now would leave sheaves shared. */
                 check_or_die(slots_fence());
         }
         if (!drain->stay_stopped)
@@ -133,7 +136,7 @@ static bool detach(const struct drain *drain)
         return true;
 }
 
-/* Without fences: only the calling thread's own slot, by an ordinary replace. */
+/* Without fences the drainer takes only the calling thread's own slot, by an ordinary replace. */
 static void detach_own(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
@@ -152,7 +155,7 @@ static void empty_sheaf(struct kmem_cache *cache, struct slot_cache *record, str
         sheaf_free(cache, sheaf);
 }
 
-/* Everything a slot holds of the cache but its pair, and what was detached of that. */
+/* Empties a slot of a cache: the detached sheaves, the stock, and the back end's part. */
 static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct pair *unused)
 {
         struct slot_cache *record = slot_peek(slot, cache_index(cache));
@@ -169,9 +172,9 @@ static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct
 }
 
 /*
- * Empties the slots that exist now; drain_mutex is held. False if others' could not be taken.
- * Destroy (@unused) needs no fences: the caller promises that nobody uses the cache, so no pop,
- * push or replace of its pairs runs or will run.
+ * Empties the slots that exist now; drain_mutex is held. False if the sheaves of other slots could
+ * not be taken. Destroy (@unused) needs no fences: the caller promises that nobody uses the cache,
+ * so no pop, push or replace of its pairs runs or will run.
  */
 static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
 {
@@ -189,7 +192,7 @@ static bool flush_slots_locked(struct kmem_cache *cache, bool unused)
         return complete;
 }
 
-/* What is in no slot with a pair: in barns, and with the back end for threads without one. */
+/* Empties the barns, and the back end's part for threads without a slot. */
 static void empty_shared(struct kmem_cache *cache)
 {
         struct slot_cache *record = slot_peek(&shared_slot, cache_index(cache));
@@ -202,8 +205,8 @@ static void empty_shared(struct kmem_cache *cache)
 }
 
 /*
- * What the slot of a CPU holds that left goes back to the nodes (S12-01). A slot that is in use
- * after all, or again, fills up as any other.
+ * Empties the slots of CPUs that have left to the nodes (S12-01). A slot that is in use after all,
+ * or again, fills up as any other.
  */
 void percpu_follow_cpus(void)
 {
@@ -227,8 +230,8 @@ static void forget_quiet(struct slot *slot, struct kmem_cache *cache, const stru
 }
 
 /*
- * The records of the shared slot are used by threads without a slot, whose pairs stay cold: they
- * hold nothing but what the back end has there.
+ * Threads without a slot use the records of the shared slot. Its pairs stay cold, so these records
+ * hold nothing but the back end's part.
  */
 bool percpu_drain_quiet(unsigned int slots)
 {
@@ -239,7 +242,7 @@ bool percpu_drain_quiet(unsigned int slots)
         percpu_after_fork();
         lock_take(&drain_mutex);
         detached = detach(&drain);
-        /* What lies behind the pairs needs no fences. */
+        /* The stock and the back end's part need no fences. */
         each_pair(&drain, empty_slot);
         each_pair(&drain, forget_quiet);
         lock_drop(&drain_mutex);
@@ -338,8 +341,9 @@ void percpu_go_on(unsigned int slots)
 }
 
 /*
- * The sheaves' new index is told after the fences: whoever reads the old one later finds the pair
- * closed, and whoever compares with what it read there before finds it changed (INV-6).
+ * The sheaves' new index is stored after the fences. A slow path that reads the old index later
+ * finds the pair closed, and a slow path that read a pair at the old index before finds that the
+ * pair changed (INV-6).
  */
 static bool close_locked(struct kmem_cache *cache, uint32_t hidden_index)
 {
@@ -403,10 +407,10 @@ void percpu_report(struct kmem_cache *cache, struct engine_report *report, uint6
 }
 
 /*
- * Slots that only vanished threads used may never be used again by a forked child, so at its
- * first slow path all slots are emptied; it may have threads again by then. Sheaves that vanished
- * threads held in slow paths are lost; they count as in use.
- * A cache cannot vanish under this: destroy flushes first, and that waits for drain_mutex.
+ * After fork the child may never again use a slot that only vanished threads used, so its first
+ * slow path empties all slots; the child may have threads again by then. Sheaves that vanished
+ * threads held in slow paths are lost, and their objects count as in use. A cache cannot vanish
+ * under this function: destroy flushes first, and the flush waits for drain_mutex.
  */
 void collect_orphans(void)
 {
@@ -423,8 +427,8 @@ void collect_orphans(void)
 }
 
 /*
- * Calls a function on every lock of the caches, outermost first, and on those of locked slots:
- * a pair may be replaced with the slot cache lock held, so they come after all of those.
+ * Calls a function on every lock of the caches, outermost first. The locks of locked slots come
+ * after those of all caches, because a pair may be replaced with the slot cache lock held.
  */
 static void each_lock(void (*act)(struct lock *))
 {

@@ -22,14 +22,13 @@ static inline void percpu_after_fork(void)
 }
 
 /*
- * Takes away all that the records marked quiet hold, of the first @slots slots, behind one pair of
- * fences; all but the sheaves in their pairs, and false, if the kernel refuses those. Under
- * cache_mutex.
+ * Empties the records marked quiet of the first @slots slots behind one pair of fences. If the
+ * kernel refuses the fences, the sheaves in pairs stay and the result is false. Under cache_mutex.
  */
 KMEM_HIDDEN bool percpu_drain_quiet(unsigned int slots);
 /*
- * The same for what of a cache no slot holds: sheaves in barns that nobody has needed since the last
- * call, and the shared slot's record if it is marked quiet. Under cache_mutex.
+ * Empties the quiet part of a cache outside slots: sheaves in barns that nobody has needed since
+ * the last call, and the shared slot's record if it is marked quiet. Under cache_mutex.
  */
 KMEM_HIDDEN void percpu_drain_surplus(struct kmem_cache *cache);
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The registry's figures of caches and slots: makes their records, writes attributes into them, and
+ * does the work that a request from outside asks for (figures_act).
+ */
 #include "percpu/figures.h"
 
 #include "percpu/area.h"
@@ -38,7 +42,7 @@ static void show_limits(const struct kmem_cache *cache, struct registry_cache *f
                       has_sheaves ? cache->sheaf_room : load_relaxed(&cache->sheaf_capacity));
 }
 
-/* What back ends write as it changes: their reports do so for some of it. */
+/* Shows the node figures that back ends write when they change: the report writes some of them. */
 static void show_nodes(struct kmem_cache *cache)
 {
         struct engine_report report = {0};
@@ -55,10 +59,13 @@ void figures_show_cache(struct kmem_cache *cache)
 
         if (!figures)
                 return;
-        /* A child that changes a cache before its first slow path (REG-2). */
+        /* A child changes a cache before its first slow path (REG-2). */
         if (unlikely(!load_relaxed(registry_seen)))
                 registry_leave();
-        /* Destroyed with objects left (S8-08): frees of them still write to the record, which stays. */
+        /*
+         * The cache was destroyed with objects left (S8-08): frees of them still write to the
+         * record, so it stays.
+         */
         if (!cache->references) {
                 store_release(&figures->head.kind, (uint32_t)RECORD_FREE);
                 return;
@@ -92,7 +99,10 @@ void figures_show_cache(struct kmem_cache *cache)
         figures->nodes = system_nodes();
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 figures->node[node].number = system_node_number(node);
-                /* Seen by everybody before the values are read, so that none stays behind. */
+                /*
+                 * Every thread sees the pointer before the values are read, so no change gets lost.
+                 * Sequentially consistent, with the fence of writers (registry_show).
+                 */
                 __atomic_store_n(&cache->node[node].figures, &figures->node[node],
                                  __ATOMIC_SEQ_CST);
         }
@@ -112,7 +122,7 @@ void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32
                 return;
         figures->birth = cache->birth;
         figures->slot = id;
-        /* Back ends change taken under this lock, or show it as they do given. */
+        /* Back ends change `taken` under this lock, and show `given` after each change of it. */
         lock_take(&slot->lock);
         __atomic_store_n(&slot->figures, figures, __ATOMIC_SEQ_CST);
         registry_show(&figures->taken, &slot->taken);
@@ -138,7 +148,10 @@ static void start_cache(struct kmem_cache *cache)
         slots_each_record(cache, figures_add_slot);
 }
 
-/* Whoever holds cache_mutex may be the caller: then the next slow path does it. */
+/*
+ * Makes the registry, unless another thread holds cache_mutex; that may also be the caller. Then
+ * the next slow path does it.
+ */
 static void start(void)
 {
         if (!lock_try(&cache_mutex))
@@ -168,8 +181,8 @@ void figures_act(void)
         bool ours = area_thread_is_ours();
 
         /*
-         * A thread of ours opens no file, and cannot say that fences are refused. One that a child of
-         * vfork made would have the child's number, and go when it ends.
+         * A bare thread of ours opens no file, and cannot say that fences are refused. A registry
+         * made by a child of vfork would have the child's number, and vanish when the child ends.
          */
         if (!registry_is_made()) {
                 if (!ours && !system_is_lent() && registry_is_due())
@@ -180,7 +193,7 @@ void figures_act(void)
                    registry_honour && (!ours || slots_can_drain())) {
                 registry_honour();
         }
-        /* After the requests, one of which may renew it. */
+        /* Profiles end after the requests, because a request may renew the lease. */
         if (unlikely(lease_is_over()) && (!ours || slots_can_drain()))
                 profile_end_lease();
         errno = saved_errno;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The figures of caches in the registry (registry/registry.h): made with the registry, with
- * the cache, or with what a slot keeps for it. Between, back ends write those that change; attributes are written here. Without
- * a registry, or room in it, the pointers are NULL and nothing is written.
+ * The figures of caches in the registry (registry/registry.h). Their records are made together with
+ * the registry, the cache, or the slot's record for it. Back ends write the figures that change;
+ * this file writes the attributes. Without a registry, or room in it, the pointers are NULL and
+ * nothing is written.
  */
 #ifndef KMEM_PERCPU_FIGURES_H
 #define KMEM_PERCPU_FIGURES_H
@@ -14,8 +15,8 @@
 KMEM_HIDDEN void figures_add_cache(struct kmem_cache *cache);
 KMEM_HIDDEN void figures_drop_cache(struct kmem_cache *cache);
 /*
- * After a change of attributes, when the cache is complete, or destroyed with objects left: then nobody is
- * to see it any more. Under cache_mutex.
+ * Writes the attributes: after a change, when the cache is complete, or when it was destroyed with
+ * objects left; then its record vanishes from view. Under cache_mutex.
  */
 KMEM_HIDDEN void figures_show_cache(struct kmem_cache *cache);
 /* Under slots_lock. */
@@ -25,10 +26,10 @@ KMEM_HIDDEN void figures_drop_slot(struct engine_slot *slot);
 KMEM_HIDDEN void figures_act(void);
 
 /*
- * At the beginning of slow paths, those of large blocks too, before figures are written: makes the
- * registry when it is due, leaves that of the parent, honours requests, or ends a profile whose lease is
- * over. No lock of the heap is
- * held but those in front of cache_mutex, that, and drain_mutex.
+ * Called at the beginning of slow paths, also of large blocks, before figures are written. Makes
+ * the registry when it is due, leaves the parent's registry, honours requests, or ends a profile
+ * with a lease that is over. The caller may hold cache_mutex, the locks in front of it, and
+ * drain_mutex, but no other lock of the heap.
  */
 static inline void figures_poll(void)
 {

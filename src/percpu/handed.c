@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A bit for every 8 bytes of the heap, which is 1/64 of it, in blocks of a chunk each that are made when
- * the first object there is handed out. They stay: the chunk is used again. The table of them, and each of
- * them, is put in place by compare-and-swap against other threads that make it at the same time.
+ * A bit for every 8 bytes of the heap, which is 1/64 of it. The bits lie in blocks, each for a
+ * chunk of the heap and made when the first object of the chunk is handed out. Blocks stay: the
+ * chunk is used again. Their table and each block are put in place by compare-and-swap, since other
+ * threads may make them at the same time.
  */
 #include "percpu/handed.h"
 
@@ -47,7 +48,7 @@ static bool make_table(void)
         return table || load_acquire(&chunks);
 }
 
-/* As word_of, made if need be; NULL without memory. */
+/* The word with the object's mark, made if need be; NULL without memory. */
 static uint64_t *word_make(const void *object)
 {
         uint64_t *word = word_of(object);
@@ -61,15 +62,15 @@ static uint64_t *word_make(const void *object)
                 return NULL;
         place = &load_acquire(&chunks)[((uintptr_t)object - heap.base) >> CHUNK_SHIFT];
         marks = metadata_alloc(sizeof(*marks));
-        /* Release: as above. */
+        /* Release: the zeroes are there before the block is found (acquire in word_of). */
         if (marks && !compare_swap_release(place, &none, marks))
                 metadata_free(marks, sizeof(*marks));
         return word_of(object);
 }
 
 /*
- * Relaxed: the program passes an object from thread to thread with an order of its own, and a double free
- * has none, for which the step needs to be atomic only (HANDED-3).
+ * Relaxed: the program orders the passing of an object between threads itself. A double free has no
+ * order, and needs only an atomic step (HANDED-3).
  */
 bool handed_mark(const void *object)
 {

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Samples of a heap profile as marks in sheaves: deciding which objects become samples, and moving
+ * sheaves with marks in and out of pairs. marks.h has the invariants.
+ */
 #include "percpu/marks.h"
 
 #include "account/group.h"
@@ -19,7 +23,10 @@ bool marks_made;
 
 static const struct pair no_sheaves = {&cold_sheaf, &cold_sheaf};
 
-/* Closed for check=sheaf only, which has no marks for samples, a cache has owners as soon as there are any. */
+/*
+ * Whether objects of the cache may have owners. A cache that is closed only for check=sheaf has
+ * none until there are groups or a recording; then it has owners at once.
+ */
 static bool may_have_owners(const struct kmem_cache *cache)
 {
         return cache_is_closed(cache) &&
@@ -27,8 +34,9 @@ static bool may_have_owners(const struct kmem_cache *cache)
 }
 
 /*
- * Objects of debug caches have red zones and those of closed ones owners, which samples have not;
- * readers may look at freed objects of type-safe ones. The other engines' objects are not decided.
+ * Whether objects of the cache may be samples. A sample has neither the red zones of a debug cache
+ * nor the owners of a closed cache, and readers may look at freed objects of a type-safe cache.
+ * Engines without samples leave all objects undecided.
  */
 static bool can_sample(const struct kmem_cache *cache)
 {
@@ -48,7 +56,7 @@ static uint32_t gap_of(const struct kmem_cache *cache)
 void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **objects,
                   unsigned int count)
 {
-        /* Slices have to begin, also where nothing is ever drained. */
+        /* Slices of a profile must begin even if nothing is ever drained. */
         if (load_relaxed(&profile_slices))
                 reclaim_ask();
         for (uint64_t at = gap_of(cache); at < count; at += 1 + (uint64_t)gap_of(cache)) {
@@ -58,7 +66,10 @@ void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **ob
         }
 }
 
-/* Sheaves that came here before the cache was closed, or sampling ended, may still have marks. */
+/*
+ * A sheaf from the time before the cache was closed, or before sampling ended, may still have
+ * marks.
+ */
 void *marks_sample(struct kmem_cache *cache)
 {
         return is_profiling() && can_sample(cache) ? sample_alloc(cache) : NULL;
@@ -83,7 +94,7 @@ unsigned int marks_serve(struct kmem_cache *cache, struct slot_cache *record, vo
         return served;
 }
 
-/* Where the topmost mark is, plus 1; 0 if there is none. */
+/* The position of the topmost mark, plus 1; 0 if there is none. */
 static uint32_t find_mark(const struct sheaf *sheaf)
 {
         uint32_t at = sheaf->size;
@@ -160,7 +171,10 @@ bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
         return true;
 }
 
-/* Puts a mark on top of a private sheaf; of a full one the newest object goes to the new main. */
+/*
+ * Puts a mark on top of a private sheaf. If the sheaf is full, its newest object moves to a new
+ * main.
+ */
 static void push_mark(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         if (sheaf->size == sheaf->capacity) {
@@ -174,9 +188,9 @@ static void push_mark(struct kmem_cache *cache, struct slot_cache *record, struc
 }
 
 /*
- * Main becomes a part of the spare, as far as there is room, and what is in the way afterwards is full:
- * a sheaf with few objects would go to the back end, and it would have few because there is a mark. So
- * samples would vanish more often than other objects.
+ * Main moves into the spare, as far as there is room, and the sheaf left over is full, empty or
+ * cold. A sheaf with few objects would go to the back end, and here it would have few only because
+ * of a mark. Then samples would vanish more often than other objects.
  */
 static bool put_mark(struct kmem_cache *cache)
 {
@@ -219,11 +233,13 @@ void marks_put(struct kmem_cache *cache)
         percpu_after_fork();
         if (!is_profiling() || !can_sample(cache) || !load_relaxed(&cache->sheaf_capacity))
                 return;
-        /* The thread may have moved, or somebody else have had the sheaves out for a moment. */
+        /*
+         * The thread may have moved, or another thread may have taken the sheaves out for a moment.
+         */
         for (unsigned int tries = 0; tries < PUT_TRIES; tries++)
                 if (put_mark(cache))
                         return;
-        /* Without a sheaf the object would have gone to the back end. */
+        /* Here the back end would have taken an object, so the mark vanishes. */
 }
 
 void marks_drop(struct sheaf *sheaf)

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Where among the objects in sheaves samples lie (docs/decisions/0016-profiles.md).
+ * The places of samples among the objects in sheaves (docs/decisions/0016-profiles.md).
  *
- * Each object that leaves the back end is a sample with probability p, and then stays there after all: a
- * mark, NULL, lies in the sheaf in its place. An allocation that comes to a mark gets an object of
- * profile/sample.h; the free of that leaves a mark where it would leave the object; and marks that come
- * to the back end vanish. So at any time each object that the program has is a sample with
- * probability p, whatever the order of its allocations and frees, and no fast path knows of it.
+ * Each object that leaves the back end is a sample with probability p. The object of a sample stays
+ * in the back end: a mark, NULL, lies in the sheaf in its place. An allocation that comes to a mark
+ * gets an object of profile/sample.h instead. The free of a sample leaves a mark where it would
+ * leave an object, and a mark that comes to the back end vanishes. So at any time each object that
+ * the program has is a sample with probability p, whatever the order of its allocations and frees,
+ * and no fast path knows of it.
  *
- *  MARK-1  Main has no marks: pop and push do not look for them. A sheaf with marks becomes main only as
- *          the part above its topmost mark; the rest is the spare then, so that main runs empty where
- *          the mark is.
- *  MARK-2  The pointer to a spare that may have marks has its lowest bit set. take_turns gives up at
- *          such a pointer, and a thread that has read the pair before it was set finds another pair
- *          when it commits. So no spare with marks becomes main by mistake.
- *  MARK-3  Sheaves in stocks and barns, and those of slow paths, may have marks once marks_made is set,
- *          which comes before the first mark, and stays. Who got a sheaf after that, under a lock or
- *          by a commit, sees it.
- *  MARK-4  Only who owns a sheaf (INV-1) looks at its marks or changes them.
+ *  MARK-1  Main has no marks: pop and push do not look for them. Only the part of a sheaf above its
+ *          topmost mark becomes main; the rest is the spare then, so that main runs empty where the
+ *          mark is.
+ *  MARK-2  The pointer to a spare that may have marks has its lowest bit set. take_turns gives up
+ *          at a pointer with that bit, and a thread that has read the pair before it was set finds
+ *          another pair when it commits. So no spare with marks becomes main by mistake.
+ *  MARK-3  Sheaves in stocks and barns, and sheaves of slow paths, may have marks once marks_made
+ *          is set. It is set before the first mark, and stays. A thread that got a sheaf after
+ *          that, under a lock or by a commit, sees it.
+ *  MARK-4  Only the owner of a sheaf (INV-1) looks at its marks or changes them.
  */
 #ifndef KMEM_PERCPU_MARKS_H
 #define KMEM_PERCPU_MARKS_H
@@ -33,30 +34,34 @@ static inline bool marks_exist(void)
 }
 
 /*
- * Decides about objects that have just left the back end; those that are to be samples go back, and are
- * NULL then.
+ * Decides which objects, just taken from the back end, become samples. Their objects go back, and
+ * NULL replaces them in the array.
  */
 KMEM_HIDDEN void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **objects,
                               unsigned int count);
-/* The same for one that would go straight to the program: a sample in its place, or NULL. */
+/*
+ * Decides about an object that would go straight to the program: the result is a sample, or NULL if
+ * the object itself is to serve.
+ */
 KMEM_HIDDEN void *marks_alloc_one(struct kmem_cache *cache);
-/* A sample in the place of a mark; NULL if none can be had: then any object has to serve. */
+/* A sample in the place of a mark; NULL if none can be had. Then any object has to serve. */
 KMEM_HIDDEN void *marks_sample(struct kmem_cache *cache);
 /*
- * Puts samples in the place of marks, or other objects if there are none; returns how many objects there
- * are then, less than @count only without memory.
+ * Puts samples in the place of marks, or other objects if there are no samples. Returns the new
+ * number of objects, less than @count only without memory.
  */
 KMEM_HIDDEN unsigned int marks_serve(struct kmem_cache *cache, struct slot_cache *record,
                                      void **objects, unsigned int count);
 /*
- * Installs a private sheaf that has marks where @pair is, whose main is empty, or puts it away. False:
- * it has none, and nothing was done.
+ * Installs a private sheaf that has marks in place of @pair, which has an empty main, or puts it
+ * away. False: the sheaf has no marks, and nothing was done.
  */
 KMEM_HIDDEN bool marks_split(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                              const struct pair *pair, struct sheaf *sheaf);
 /*
- * A full main and a spare with marks that has room: fills the spare with the oldest of main, and puts
- * @object on top of that. False: the pair has changed, and nothing was done.
+ * Serves a free with a full main and a spare with marks that has room: fills the spare with the
+ * oldest of main, and puts @object on top of main. False: the pair has changed, and nothing was
+ * done.
  */
 KMEM_HIDDEN bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                              const struct pair *pair, void *object);
@@ -64,7 +69,10 @@ KMEM_HIDDEN bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct
 KMEM_HIDDEN void marks_put(struct kmem_cache *cache);
 /* Takes the marks out of a private sheaf. */
 KMEM_HIDDEN void marks_drop(struct sheaf *sheaf);
-/* How many of the first @size entries are objects; for counts, also of sheaves of others. */
+/*
+ * How many of the first @size entries are objects. For counts; the sheaf may belong to another
+ * thread.
+ */
 KMEM_HIDDEN uint32_t marks_count(const struct sheaf *sheaf, uint32_t size);
 
 static inline uint32_t sheaf_count(const struct sheaf *sheaf, uint32_t size)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Refill and drain: what happens when a sheaf runs empty or full.
+ * Refill and drain: the slow paths for a sheaf that runs empty or full.
  *
  * A slow path never works on a sheaf in a pair. It takes a sheaf out of a pair by replacing it
- * (INV-3), works on it alone, and puts one in the same way. If a replacement fails, because the
- * thread moved, somebody else was quicker or the slot is stopped, the request is served all the
- * same, from or to what the slow path owns, and nothing is installed.
+ * (INV-3), works on it alone, and puts a sheaf in the same way. A replacement fails if the thread
+ * moved, another thread was quicker or the slot is stopped. Then the slow path serves the request
+ * all the same, from or to the sheaf that it owns, and installs nothing.
  */
 #include "percpu/percpu.h"
 
@@ -28,7 +28,9 @@
 
 #include <errno.h>
 
-/* Bytes of free objects that one cache's stock in a slot, and each of its barns, may hold. */
+/*
+ * Bytes of free objects that a stock or a barn of a cache may hold, and the most sheaves of each.
+ */
 enum { STOCK_BYTES = 256 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
 
 bool class_is_coarse(uint32_t size)
@@ -38,9 +40,10 @@ bool class_is_coarse(uint32_t size)
 
 /*
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
- * of a power of two: 126 objects up to 256 bytes, 62 up to 512, 30 up to 1 KiB, 14 up to 2 KiB,
- * 6 up to 32 KiB, then 2. The kernel's numbers (S13-03) make bursts of 32 objects above 256 bytes miss.
- * A class that stands for others (heap/classes.c) gets as many requests as they all, and twice that.
+ * of a power of two: 126 objects up to 256 bytes, 62 up to 512, 30 up to 1 KiB, 14 up to 2 KiB, 6
+ * up to 32 KiB, then 2. With the kernel's numbers (S13-03), bursts of 32 objects above 256 bytes
+ * miss. A class that stands for others (heap/classes.c) serves the requests of all of them, so its
+ * sheaf may have twice the size.
  */
 static uint32_t default_capacity(const struct kmem_cache *cache)
 {
@@ -55,9 +58,9 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
 }
 
 /*
- * Caches whose objects are recorded, charged or checked (HANDED-2), or may be refused (FAULT-2), from the
- * first one on. Those with SLAB_ACCOUNT
- * begin open while there are no groups and can be closed when the first one is made.
+ * Whether the cache is closed from its first object on: because its objects are recorded, charged
+ * or checked (HANDED-2), or may be refused (FAULT-2). A cache with SLAB_ACCOUNT begins open while
+ * there are no groups, and can be closed when the first group is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
 {
@@ -74,7 +77,10 @@ static void give_indexes(struct kmem_cache *cache)
         cache->sheaf_offset = cache->pair_offset = 0;
 }
 
-/* The index that the page map knows, and if it begins closed one for its sheaves. */
+/*
+ * Takes the index that the page map knows, and a second index for the sheaves of a cache that
+ * begins closed.
+ */
 static bool take_indexes(struct kmem_cache *cache)
 {
         uint32_t index = cache_index_take();
@@ -104,10 +110,10 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 }
 
 /*
- * Others may be using the cache. Slow paths that have read the old capacity may still make a sheaf
- * of it, which is as good as any: who works on a sheaf goes by the sheaf's own capacity, and it goes
- * when it is empty (barn_put_empty), an array when it has been out (put_back_locked). All other
- * sheaves of the old capacity are taken away by the drain protocol.
+ * Other threads may be using the cache. A slow path that has read the old capacity may still make a
+ * sheaf of that size. It does no harm: each slow path goes by the sheaf's own capacity, and the
+ * sheaf is freed when it is empty (barn_put_empty), an array after it was taken out
+ * (put_back_locked). The drain protocol takes away all other sheaves of the old capacity.
  */
 void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
@@ -170,9 +176,9 @@ void percpu_retire(struct kmem_cache *cache)
 }
 
 /*
- * A sheaf from the stock of another slot if the heap would grow, so that what a thread has left behind
- * on another CPU serves it first. Not between nodes, and a few slots only: the others' stocks are
- * small, and reclaim finds what lies there unused.
+ * Takes a sheaf from the stock of another slot if the heap would grow otherwise, so that objects
+ * which a thread has left behind on another CPU are used first. It does not look across nodes, and
+ * it looks at few slots: the stocks are small, and reclaim finds unused sheaves in the others.
  */
 static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slot *slot,
                                       struct slot_cache *record)
@@ -208,7 +214,10 @@ struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot
         return sheaf ? sheaf : take_from_others(cache, slot, record);
 }
 
-/* Fills an empty sheaf that is the caller's; if the back end has nothing it goes, and NULL. */
+/*
+ * Fills an empty sheaf that the caller owns. If the back end has no object, the sheaf is put away
+ * and the result is NULL.
+ */
 static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
@@ -239,8 +248,9 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
                 return;
         if (sheaf->size) {
                 /*
-                 * One with few objects would only look like a refill. But it may have few because there
-                 * are marks, which must not leave more often than objects do.
+                 * A sheaf with few objects would only look like a refill. While a profile runs,
+                 * though, it may have few objects because it has marks, and marks must not leave
+                 * more often than objects do.
                  */
                 bool worth = is_profiling() || sheaf->size * 4 >= sheaf->capacity;
 
@@ -253,9 +263,9 @@ void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *re
 }
 
 /*
- * Takes the spare out of the pair, which serves without one until the caller puts one in. It is
- * the caller's from the replacement on, with whatever is in it by then. NULL if there is none, or
- * the pair has changed.
+ * Takes the spare out of the pair, which serves without a spare until the caller installs another.
+ * The caller owns the sheaf from the replacement on, with any objects that were freed into it
+ * meanwhile. NULL if there is no spare, or if the pair has changed.
  */
 static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
                                 const struct pair *pair)
@@ -267,7 +277,10 @@ static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
         return spare_of(pair);
 }
 
-/* A full sheaf for a pair whose two are empty: a kept one, or its spare filled by the back end. */
+/*
+ * A full sheaf for a pair with two empty sheaves: a kept sheaf, or the spare after the back end
+ * filled it.
+ */
 static struct sheaf *refill_spare(struct kmem_cache *cache, struct slot *slot,
                                   struct slot_cache *record, const struct pair *pair)
 {
@@ -277,20 +290,23 @@ static struct sheaf *refill_spare(struct kmem_cache *cache, struct slot *slot,
                 sheaf = take_spare(cache, slot, pair);
         if (!sheaf)
                 return refill(cache, slot, record);
-        /* Others may have freed into the spare, or into what it was when they had it as main. */
+        /* Another thread may have freed into the spare, or into the sheaf while it was main. */
         return sheaf->size ? sheaf : fill(cache, record, sheaf);
 }
 
 /*
- * An empty sheaf for a pair whose two are full: its spare, emptied into the back end, if there is
- * no room to keep it as it is; that takes no lock of the barn. NULL only without memory.
+ * An empty sheaf for a pair with two full sheaves. If neither stock nor barn has room, it is the
+ * spare, emptied into the back end, which saves the barn's lock. NULL only without memory.
  */
 static struct sheaf *drain_spare(struct kmem_cache *cache, struct slot *slot,
                                  struct slot_cache *record, const struct pair *pair)
 {
         struct sheaf *sheaf = NULL;
 
-        /* Stale counts only choose the other way to the same end. */
+        /*
+         * Relaxed, from other threads' writes under the locks: a stale count only chooses the other
+         * way to an empty sheaf.
+         */
         if (load_relaxed(&record->stock_size) >= load_relaxed(&cache->stock_max) &&
             !barn_has_room(barn_here(cache)))
                 sheaf = take_spare(cache, slot, pair);
@@ -312,8 +328,8 @@ bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *
 }
 
 /*
- * Makes @sheaf the main one and puts away what that displaces: the old main becomes the spare
- * if there is none of its kind, else it goes.
+ * Makes @sheaf the main sheaf. With @keep_spare the old main is put away; without it the old main
+ * becomes the spare, and the old spare is put away.
  */
 static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                     const struct pair *pair, struct sheaf *sheaf, bool keep_spare)
@@ -327,7 +343,7 @@ static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cac
         return true;
 }
 
-/* Main has no marks, so a sheaf that has some comes in two parts. */
+/* Main has no marks (MARK-1), so marks_split installs a sheaf with marks in two parts. */
 static void install_refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                            struct sheaf *sheaf)
 {
@@ -348,7 +364,10 @@ static void *pop_again(struct kmem_cache *cache)
                                 : locked_slot_pop(sheaf_offset(cache));
 }
 
-/* One object straight from the back end: caches without sheaves, threads without a slot. */
+/*
+ * A single object straight from the back end: for caches without sheaves and threads without a
+ * slot.
+ */
 static void *alloc_one(struct kmem_cache *cache, struct slot_cache *record)
 {
         void *object;
@@ -388,27 +407,36 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                 if (likely(object))
                         return object;
         }
-        /* While the slot is stopped nothing can be installed: no use for a whole sheaf. */
+        /*
+         * Nothing can be installed while the slot is stopped, so a whole sheaf would be of no use.
+         */
         if (unlikely(load_relaxed(&slot->stopped)))
                 return alloc_one(cache, record);
         sheaf = spare_is_marked(&pair) ? take_spare(cache, slot, &pair) : NULL;
         if (likely(!sheaf))
                 sheaf = refill_spare(cache, slot, record, &pair);
-        /* Without memory for a sheaf, or for as many objects, there may still be one. */
+        /*
+         * There was no memory for a sheaf, or for so many objects; a single object may still be
+         * there.
+         */
         if (unlikely(!sheaf))
                 return alloc_one(cache, record);
         object = sheaf->object[--sheaf->size];
         install_refill(cache, slot, record, sheaf);
-        /* A mark; afterwards, since the walk of the stack takes long. */
+        /*
+         * The object is a mark. Its sample is made after the installation, because the walk of the
+         * stack takes long.
+         */
         if (unlikely(!object))
                 object = marks_sample(cache);
         return likely(object) ? object : alloc_one(cache, record);
 }
 
 /*
- * A wish for another node goes past the sheaves (S13-04). One for the own node is served from them,
- * but what CPUs free here lies in them too: an object of another node goes home. If the node has
- * no object and no memory for a slab, the wish is dropped, unless it is for @only that node (S12-05).
+ * A request for another node goes past the sheaves (S13-04). A request for the thread's own node is
+ * served from the sheaves; but they also hold objects of other nodes that this CPU freed, and such
+ * an object goes back to its node. If the node has neither an object nor memory for a slab, any
+ * node serves, unless the request is for @only that node (S12-05).
  */
 void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
 {
@@ -418,7 +446,7 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
 
         if (node == (int)system_current_node() && cache->engine->caching != CACHING_NONE)
                 object = percpu_alloc(cache);
-        /* A sample is of no node. */
+        /* A sample belongs to no node. */
         if (object && (in_sample_region(object) || cache->engine->node_of(cache, object) == node))
                 return object;
         slot = slot_current();

@@ -9,7 +9,7 @@
 
 /*
  * Whether malloc takes this size class in place of others while the heap is small (heap/classes.c):
- * with classes=auto powers of two, and three times those.
+ * with classes=auto powers of two, and three times a power of two.
  */
 KMEM_HIDDEN bool class_is_coarse(uint32_t size);
 
@@ -19,36 +19,38 @@ KMEM_HIDDEN int percpu_setup(struct kmem_cache *cache);
 KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
 
 /*
- * Changes how many objects a new sheaf holds, or an array; sheaves up to sheaf_room. Not for
- * CACHING_NONE. Empties all of them. Under cache_mutex.
+ * Changes how many objects a new sheaf or array holds; up to sheaf_room for sheaves. All of the
+ * cache's sheaves are emptied. Not for CACHING_NONE. Under cache_mutex.
  */
 KMEM_HIDDEN void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity);
 
 /*
- * Closes a cache (cache_is_closed) that others may be using. 0, or EPERM if other slots' sheaves cannot
- * be taken (no membarrier), or ENOSPC if all indexes are in use. Under cache_mutex.
+ * Closes a cache (cache_is_closed) that other threads may be using. Returns 0, or EPERM if the
+ * sheaves of other slots cannot be taken (no membarrier), or ENOSPC if all indexes are in use.
+ * Under cache_mutex.
  */
 KMEM_HIDDEN int percpu_close(struct kmem_cache *cache);
 
 /* The slow half of allocation; NULL only without memory. */
 KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
 /*
- * An object of node @node, which is below system_nodes(), or if there is none to be had and not
- * @only one of another. The engine knows nodes. NULL without memory.
+ * An object of node @node, which is below system_nodes(). If that node has none, the object comes
+ * from another node, or the call fails if it wants @only that node. The engine knows nodes. NULL
+ * without memory.
  */
 KMEM_HIDDEN void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only);
 /*
- * The slow half of free. False if the object is on top of the sheaf it would go to, which is a
- * double free; then nothing happened.
+ * The slow half of free. False if the object already lies on top of the sheaf that would receive
+ * it, which is a double free; then nothing happened.
  */
 KMEM_HIDDEN bool percpu_free_slow(struct kmem_cache *cache, void *object);
 
 enum { BULK_PIECE = 1 << 20 };
 
 /*
- * The slow halves of the bulk calls (percpu/bulk.c). The first returns how many objects it got,
- * fewer than asked only without memory. The second takes addresses in the heap only and leaves
- * garbage in the array. BULK_PIECE objects at most.
+ * The slow halves of the bulk calls (percpu/bulk.c). Allocation returns how many objects it got,
+ * fewer than asked only without memory. Free takes addresses in the heap only and leaves garbage in
+ * the array. BULK_PIECE objects at most.
  */
 KMEM_HIDDEN unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects,
                                                 unsigned int count);
@@ -56,31 +58,31 @@ KMEM_HIDDEN void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects,
                                        unsigned int count);
 
 /*
- * Empties all sheaves of a cache, of all slots and the barn, into the back end, and flushes what
- * the slots hold there. @unused: nobody uses the cache any more (destroy), so no fences are
- * needed. False if other slots' sheaves could not be taken (no membarrier).
+ * Empties all sheaves of a cache, of all slots and the barn, into the back end, and flushes the
+ * back end's part of the slots. @unused: nobody uses the cache any more (destroy), so no fences are
+ * needed. False if the sheaves of other slots could not be taken (no membarrier).
  */
 KMEM_HIDDEN bool percpu_flush(struct kmem_cache *cache, bool unused);
-/* The same for all caches, with one pair of fences; cache_mutex is held. */
+/* percpu_flush for all caches, with one pair of fences; cache_mutex is held. */
 KMEM_HIDDEN void percpu_flush_all(void);
 
 /*
  * Empties the slots made so far and keeps them without sheaves, so that all their calls go to the
- * back end, until percpu_go_on is called with the same number; drain_mutex is held in between. False if
- * others' sheaves could not be taken: then nothing is stopped and no lock held. Under cache_mutex, which
- * may go before percpu_go_on.
+ * back end, until percpu_go_on is called with the number of slots that this call stored.
+ * drain_mutex is held in between. False if the sheaves of other slots could not be taken: then
+ * nothing is stopped and no lock held. Under cache_mutex, which may be dropped before percpu_go_on.
  */
 KMEM_HIDDEN bool percpu_stop(unsigned int *slots);
 KMEM_HIDDEN void percpu_go_on(unsigned int slots);
 
 /*
- * Reads the CPUs again. Caches made from now on have orders by the new counts (S3-11), and what
- * slots of CPUs that left hold of any cache goes to the back end (S12-01), if the kernel lets us
- * take it (membarrier). Costs some file reads. Under cache_mutex; may not be called by malloc and
- * free themselves, as a program in a sandbox may no longer open files.
+ * Reads the CPUs again. Caches made from now on have orders by the new counts (S3-11). The slots of
+ * CPUs that have left are emptied to the back end (S12-01), if the kernel lets us take their
+ * sheaves (membarrier). The call reads some files, so malloc and free may not make it: a program in
+ * a sandbox may no longer open files. Under cache_mutex.
  */
 KMEM_HIDDEN void percpu_follow_cpus(void);
-/* The same, but at most every 100 ms. */
+/* percpu_follow_cpus, at most every 100 ms. */
 KMEM_HIDDEN void percpu_follow_cpus_seldom(void);
 
 /* The cache's figures with objects resting in sheaves counted in *resting. */
@@ -88,8 +90,8 @@ KMEM_HIDDEN void percpu_report(struct kmem_cache *cache, struct engine_report *r
                                uint64_t *resting);
 
 /*
- * Whether none of the locks that the fork handlers take is held. One caller at a time; under
- * cache_mutex, where others may destroy caches.
+ * Whether no lock that the fork handlers take is held. One caller at a time; under cache_mutex,
+ * where other threads may destroy caches.
  */
 KMEM_HIDDEN bool percpu_locks_free(void);
 
@@ -99,8 +101,8 @@ KMEM_HIDDEN void percpu_fork_release(void (*release)(struct lock *lock));
 KMEM_HIDDEN void percpu_fork_child(void);
 
 /*
- * Pops an object from the calling CPU's sheaf; NULL if the slow path is needed. With locked
- * slots every call is slow, and pops there.
+ * Pops an object from the calling CPU's sheaf; NULL if the slow path is needed. With locked slots
+ * every call takes the slow path, which pops.
  */
 static KMEM_ALWAYS_INLINE void *percpu_alloc_fast(uint64_t pair_offset)
 {
@@ -112,7 +114,7 @@ static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *obje
         return rseq_push(pair_offset, object) == PUSH_DONE;
 }
 
-/* From the sheaves, open or closed. */
+/* An object from the cache's sheaves, open or closed. */
 static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)
 {
         void *object = percpu_alloc_fast(sheaf_offset(cache));

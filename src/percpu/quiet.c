@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Which of the slots' records nobody has used since the last look, and what then is taken away.
+ * Finds the slots' records that nobody has used since the last look, and takes their content away.
  *
- * A look reads words that their owners go on changing, and compares what they add up to with what
- * they did before. It never reads what hangs on them but the sizes of sheaves, which may be those of
- * freed ones (sheaf_peek). A wrong answer only costs time: a sheaf is taken away from somebody who
- * uses it, and refilled; or it stays for one more look. So a thread whose sheaf happens to be as full
- * as at the last look loses it, which is a refill for each look at most.
+ * A look reads words that their owners go on changing, and compares a hash of them with the hash of
+ * the last look. It follows no pointers but for the sizes of sheaves, which may have been freed
+ * (sheaf_peek). A wrong answer only costs time. A sheaf may be taken away although its thread uses
+ * it, and is refilled; or it stays for one more look. So a thread that has exactly as many objects
+ * in its sheaf as at the last look loses it, which costs at most a refill for each look.
  */
 #include "percpu/quiet.h"
 
@@ -15,7 +15,7 @@
 #include "percpu/percpu.h"
 
 struct quiet {
-        bool changed;         /* some record is not as it was */
+        bool changed;         /* some record has changed */
         unsigned int records; /* marked quiet, of slots */
 };
 
@@ -24,7 +24,10 @@ static uint64_t mix(uint64_t sum, uint64_t value)
         return (sum ^ value) * 0x9e3779b97f4a7c15ull;
 }
 
-/* Whether the slot keeps anything of the cache, and what changes with each use of it. */
+/*
+ * Whether the slot keeps anything of the cache; *seen becomes a hash that changes with each use of
+ * it.
+ */
 static bool look(struct slot *slot, struct kmem_cache *cache, const struct slot_cache *record,
                  uint64_t *seen)
 {
@@ -43,7 +46,7 @@ static bool look(struct slot *slot, struct kmem_cache *cache, const struct slot_
         return !sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare) || stock || partial || slab;
 }
 
-/* Marks the record if it holds something that nobody has used since the last look. */
+/* Marks the record quiet if it holds something that nobody has used since the last look. */
 static void look_at_record(struct slot *slot, uint32_t index, struct quiet *result)
 {
         struct kmem_cache *cache = load_acquire(&caches_by_index[index]);

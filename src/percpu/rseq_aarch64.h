@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The restartable sequences for AArch64. What each reads, commits and leaves when aborted, and
- * against whom, is said in kmem-sequence.h and rseq_x86_64.h; here only what differs.
+ * The restartable sequences for AArch64. kmem-sequence.h and rseq_x86_64.h say for each sequence
+ * the words it reads, its commit, the state after an abort, and its opponents. This file says only
+ * the differences.
  *
  * The commit of push and replace is a store-release: a drainer on another CPU that sees the new
- * size or pointer sees what it covers. A pair is replaced by one stp, which FEAT_LSE2 makes
- * single-copy atomic when aligned to 16; without LSE2 no slots are made from sequences at all
+ * size or pointer sees the objects below it. A pair is replaced by a single stp, which FEAT_LSE2
+ * makes single-copy atomic when aligned to 16; without LSE2 no slots are made from sequences at all
  * (slots.c), so that an interrupt between the halves cannot be seen.
  */
 #ifndef KMEM_PERCPU_RSEQ_AARCH64_H
@@ -120,7 +121,9 @@ on_top:
         return PUSH_ON_TOP;
 }
 
-/* Several at a time one by one: each is a sequence of its own. A stranger ends a push. */
+/*
+ * AArch64 has no multi-pop, so this loop pops one object at a time, each in a sequence of its own.
+ */
 static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
 {
         unsigned int taken = 0;

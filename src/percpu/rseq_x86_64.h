@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The restartable sequences for x86-64. Those of one object, pop and push, and the text that all
- * have in common are in kmem-sequence.h, because programs have them too.
+ * The restartable sequences for x86-64. pop and push of a single object, and the text that all
+ * sequences share, are in kmem-sequence.h, because programs have them too.
  */
 #ifndef KMEM_PERCPU_RSEQ_X86_64_H
 #define KMEM_PERCPU_RSEQ_X86_64_H
@@ -25,14 +25,14 @@ static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void 
 }
 
 /*
- * Replace a whole pair, if the thread still runs on @slot, the slot is not stopped, and the pair
- * is still the expected one.
- * Reads: slot number, stop mark, both pointers.  Commits: one aligned 16-byte store.
- * Aborted before it: nothing changed. Against: the same slot on this CPU, which aborts us, and a
- * drainer: a replace that read the mark clear is committed or aborted by the first fence, before
- * the drainer reads the pointers; later ones see the mark (INV-4).
- * The new pair is loaded in halves, as the caller has just stored it: a load of both would wait
- * until the two stores have reached the cache.
+ * Replaces a whole pair, if the thread still runs on @slot, the slot is not stopped, and the pair
+ * is still the expected pair. Reads: slot number, stop mark, both pointers.  Commits: one aligned
+ * 16-byte store.
+ * Aborted before it: nothing changed.
+ * Against: threads on the slot's own CPU, which abort this one, and a drainer. A replace that read
+ * the mark clear is committed or aborted by the first fence, before the drainer reads the pointers;
+ * later replaces see the mark (INV-4).  The new pair is loaded in halves because the caller has
+ * just stored it in halves: a load of both would wait until the two stores have reached the cache.
  */
 static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                                 const struct pair *expected, const struct pair *new_pair)
@@ -66,10 +66,10 @@ slow:
 }
 
 /*
- * Copies @taken pointers, eight a step and the rest by fours, twos and one, with the loads and
- * stores of equal width in both directions: the processor hands a pointer that was just stored
- * to a load of the same width at once and makes any other wait. Between a load and its place
- * CHECK_n looks at xmm0 up to xmm(n-1), which hold two pointers each.
+ * Copies @taken pointers, eight a step and the rest by fours, twos and single. Loads and stores
+ * have equal width in both directions: the processor hands a pointer that was just stored to a load
+ * of equal width at once, and makes any other load wait. Between a load and its store CHECK_n looks
+ * at xmm0 up to xmm(n-1), which hold two pointers each.
  */
 #define COPY_2(source, target, at, register)                                                       \
         "movups " #at "(" source ",%[index],8), %%" register "\n\t"                                \
@@ -97,9 +97,9 @@ slow:
         "movq %%xmm0, (" target ",%[index],8)\n\t"
 
 /*
- * Pop up to @count (1 or more) of the newest objects into an array. Returns how many; 0 where
- * rseq_pop gives NULL. Reads and commits as pop does, with size - n. The array is the caller's: an
- * aborted copy into it is begun anew. Against: as pop.
+ * Pops up to @count (1 or more) of the newest objects into an array. Returns how many; 0 if
+ * rseq_pop would give NULL. Reads and commits as pop does, with size - n. The array belongs to the
+ * caller: an aborted copy into it is begun anew. Against: as pop.
  */
 static KMEM_ALWAYS_INLINE unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects,
                                                      uint64_t count)
@@ -142,12 +142,12 @@ slow:
         "por %%" register ", %%xmm5\n\t"
 
 /*
- * Push up to @count (1 or more) objects of an array. Returns how many. 0 where rseq_push gives
- * PUSH_FULL, and if there is a stranger among them: NULL, or an address outside the heap's
- * reservation, which has a distance from the heap's base with a bit of heap.outside. Double frees
- * are not looked for.
- * Writes above size, which nobody reads before the commit: the store of size + n. Aborted before
- * it, or left by a stranger: nothing changed. Against: as push.
+ * Pushes up to @count (1 or more) objects of an array. Returns how many. 0 if rseq_push would give
+ * PUSH_FULL, or if there is a stranger among them: NULL, or an address outside the heap's
+ * reservation. The distance of a stranger from the heap's base has a bit of heap.outside. Double
+ * frees are not looked for. Writes above size, which nobody reads before the commit: the store of
+ * size + n. If it is aborted before the commit, or stops at a stranger, nothing has changed.
+ * Against: as push.
  */
 static KMEM_ALWAYS_INLINE unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects,
                                                       uint64_t count)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The sequences of this architecture: rseq_pop, rseq_push, rseq_replace and the bulk ones. Only
- * slot.h includes this. The simulator has plain C in its place.
+ * The sequences of this architecture: rseq_pop, rseq_push, rseq_replace and their bulk forms. Only
+ * slot.h includes this file. The simulator has plain C in its place.
  */
 #ifndef KMEM_PERCPU_SEQUENCES_H
 #define KMEM_PERCPU_SEQUENCES_H

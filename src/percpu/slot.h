@@ -2,24 +2,24 @@
 /*
  * Slots, sheaves, and the sequences that work on them.
  *
- * A slot is what the kernel would call a CPU: at any moment at most one running thread uses it.
- * Slots come from restartable sequences (a slot per concurrency id or CPU) or, without rseq,
- * from a fixed set of records behind locks.
+ * A slot is to a cache as a CPU is in the kernel: at any moment at most one running thread uses it.
+ * Slots come from restartable sequences (a slot per concurrency id or CPU) or, without rseq, from a
+ * fixed set of records behind locks.
  *
  * Invariants:
- *  INV-1  A sheaf is owned by exactly one of: a pair of one slot, a stock, a barn, one thread's
- *         slow path. Only pop and push work on a sheaf in a pair, and only on main.
- *  INV-2  pop, push and replace act on the slot of the CPU they run on and commit with one
- *         store. Aborted before it they have changed nothing that anybody reads, and are
- *         tried once more before they give up; after it they are done.
- *  INV-3  Whoever replaces a sheaf of a pair with something else owns it from the commit on.
- *         replace compares the whole pair, so of two that try, one fails.
- *  INV-4  Another CPU takes sheaves only by the drain protocol (percpu/drain.c): stop mark,
- *         fence, exchange for cold, fence. Nothing replaces in a slot whose mark is set.
- *  INV-5  The cold sheaf is empty and full at once and never written. A pair is cold in every
- *         slot before its index can be seen; pair 0 is always cold.
- *  INV-6  A pair that holds the closed sheaf is never replaced, in no slot: the cache's sheaves
- *         are at another index, and whoever still looks here is served without installing.
+ *  INV-1  A sheaf has a single owner: a pair of a slot, a stock, a barn, or the slow path of a
+ *         thread. Only pop and push work on a sheaf in a pair, and only on main.
+ *  INV-2  pop, push and replace act on the slot of the CPU they run on and commit with a single
+ *         store. A sequence that is aborted before the store has changed nothing that anybody
+ *         reads, and is tried once more before it gives up; after the store it is done.
+ *  INV-3  A thread that replaces a sheaf of a pair owns the old sheaf from the commit on. replace
+ *         compares the whole pair, so of two threads that try, the second fails.
+ *  INV-4  Another CPU takes sheaves only by the drain protocol (percpu/drain.c): stop mark, fence,
+ *         exchange for cold, fence. No pair is replaced in a slot while its stop mark is set.
+ *  INV-5  The cold sheaf is empty and full at once and never written. A pair is cold in every slot
+ *         before its index can be seen; pair 0 is always cold.
+ *  INV-6  A pair that holds the closed sheaf is never replaced, in no slot: the cache's sheaves are
+ *         at another index, and a slow path that still looks here is served without installing.
  */
 #ifndef KMEM_PERCPU_SLOT_H
 #define KMEM_PERCPU_SLOT_H
@@ -33,8 +33,9 @@ enum {
 };
 
 /*
- * The link comes first: the metadata arena keeps its own there when a sheaf is freed, so a slow
- * path that peeks at a sheaf which is gone reads a size that was one (sheaf_free leaves 0).
+ * The link comes first because the metadata arena keeps its own link there when a sheaf is freed.
+ * So a slow path that peeks at a sheaf after its free still reads a size that was true once
+ * (sheaf_free leaves 0).
  */
 struct sheaf {
         struct sheaf *next; /* in a stock or barn */
@@ -44,8 +45,8 @@ struct sheaf {
 };
 
 /*
- * Both pointers are always valid; 16-byte aligned so that one store may commit both. The lowest bit of
- * spare tells that there are marks among its objects (marks.h).
+ * Both pointers are always valid. The pair is 16-byte aligned so that a single store may commit
+ * both. The lowest bit of spare is set while there are marks among its objects (marks.h).
  */
 struct pair {
         struct sheaf *main;
@@ -63,18 +64,18 @@ static inline struct sheaf *spare_of(const struct pair *pair)
         return (struct sheaf *)((uintptr_t)pair->spare & ~(uintptr_t)1);
 }
 
-/* What a slot keeps for one cache besides the pair; made at the first slow path. */
+/* A slot's part of a cache besides the pair; made at the first slow path. */
 struct slot_cache {
         struct engine_slot engine; /* its lock, the slot cache lock, protects the stock too */
         struct sheaf *stock;       /* sheaves with objects */
         uint32_t stock_size;       /* number of them */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
-        uint32_t left_size;        /* what a slow path has left as main, and with how many objects
-                                      (calls.h) */
+        uint32_t left_size;        /* size of `left` when it was left (calls.h) */
         const struct sheaf *left;
         struct pair drained; /* scratch of the drainer, under drain_mutex */
-        uint64_t seen;       /* what reclaim saw here last (percpu/quiet.c); under cache_mutex */
-        bool quiet;          /* it holds something and has not changed since; same */
+        uint64_t seen;       /* sum of the figures at the last look (percpu/quiet.c); under
+                                cache_mutex */
+        bool quiet;          /* it holds something and has not changed since; under cache_mutex */
 } __attribute__((aligned(64)));
 
 /* A record has the back end's counters, if there are any, behind it. */
@@ -84,13 +85,14 @@ static inline size_t slot_record_bytes(const struct kmem_cache *cache)
 }
 
 /*
- * The table of slots and the sequences know a slot by its pairs. What few caches need lies around the
- * start of these, the records backwards in front, in one page if the slot begins with one.
+ * The table of slots and the sequences know a slot by its pairs. The fields that few caches need
+ * lie around the start of the pairs, with the records backwards in front, so that they share a page
+ * if the slot begins with a page.
  */
 struct slot {
         char apart[2048];
         struct slot_cache *records[CACHES_MAX]; /* slot_place() */
-        struct lock lock; /* locked slots only: held by whoever uses the pairs */
+        struct lock lock; /* locked slots only: the thread that uses the pairs holds it */
         uint32_t id;
         uint32_t stopped;     /* the stop mark of INV-4; written under drain_mutex */
         uint64_t stock_bytes; /* of all stocks of the slot; atomic adds */
@@ -99,7 +101,7 @@ struct slot {
         struct pair pairs[CACHES_MAX];
 };
 
-/* Where the slot's record of the cache with an index is, or is to be. */
+/* The place of the slot's record for the cache with an index; NULL is there until it is made. */
 static inline struct slot_cache **slot_place(struct slot *slot, uint32_t index)
 {
         return &slot->records[CACHES_MAX - 1 - index];
@@ -120,15 +122,15 @@ struct front {
 _Static_assert(sizeof(struct front) <= HEAP_FRONT_BYTES, "the tables fit in front of the map");
 
 /*
- * What the fast paths read besides, here and in programs. All zero before initialisation, which
- * sends every malloc and free to the slow path.
+ * The words that fast paths read besides, here and in programs. All are zero before initialisation,
+ * which sends every malloc and free to the slow path.
  */
 extern KMEM_HIDDEN struct kmem_inline_layout fast;
 
 /*
- * Loads what a pop or a push reads of that before the code that follows: to be called in front of the
- * first branch, behind which the compiler would leave the loads. Pairs of malloc and free take 0.92 of the
- * time with it. The statements are empty.
+ * Loads the words of `fast` that a pop or a push reads. Call it in front of the first branch: the
+ * compiler would leave the loads behind it. The statements are empty. Pairs of malloc and free take
+ * 0.92 of the time with it.
  */
 static KMEM_ALWAYS_INLINE void load_for_pop(void)
 {
@@ -148,7 +150,7 @@ static KMEM_ALWAYS_INLINE struct front *front(void)
 extern KMEM_HIDDEN struct sheaf cold_sheaf;
 /* A second cold sheaf, for the pairs of indexes that are closed for good (INV-6). */
 extern KMEM_HIDDEN struct sheaf closed_sheaf;
-/* For threads that no slot can be given to, or none yet: records only, its pairs stay cold. */
+/* For threads that have no slot, or none yet: records only, its pairs stay cold. */
 extern KMEM_HIDDEN struct slot shared_slot;
 
 static inline bool sheaf_is_cold(const struct sheaf *sheaf)
@@ -189,8 +191,8 @@ KMEM_HIDDEN void slots_refuse(void);
 /* After the CPU counts were read again. Under cache_mutex. */
 KMEM_HIDDEN void slots_follow_cpus(void);
 /*
- * Whether the slot's CPU is one that the process cannot use now. Which slot that is cannot be told
- * from concurrency ids, so it may be any of them then.
+ * Whether the process can no longer use the slot's CPU. A concurrency id does not tell its CPU;
+ * then the answer is true for every slot.
  */
 KMEM_HIDDEN bool slot_may_have_left(const struct slot *slot);
 /* Whether slots come from restartable sequences. */
@@ -210,17 +212,17 @@ KMEM_HIDDEN struct slot *slot_made(unsigned int number);
 /* Makes the pair of an index cold in every slot, present and future (INV-5). */
 KMEM_HIDDEN void slots_publish_index(uint32_t index);
 /*
- * Marks an index as closed: slots made from now on begin with its pair closed. The pairs of those
- * that exist are the drainer's to change. Reopening makes those pairs cold that are closed, and leaves
- * alone what others hold sheaves.
+ * Marks an index as closed: slots made from now on begin with its pair closed, and the drainer
+ * changes the pairs of existing slots. Reopening makes closed pairs cold again, and leaves pairs
+ * alone in which other threads hold sheaves.
  */
 KMEM_HIDDEN void slots_close_index(uint32_t index);
 KMEM_HIDDEN void slots_reopen_index(uint32_t index);
 /* Indexes from here on have never been published. */
 KMEM_HIDDEN uint32_t slots_index_end(void);
 /*
- * What the slot keeps for a cache, made if need be. Without memory for it *slot becomes the shared
- * slot, whose records are made with their caches: so a free never lacks one.
+ * The slot's record of a cache, made if need be. If there is no memory for it, *slot becomes the
+ * shared slot, which gets its records together with the caches: so a free never lacks a record.
  */
 KMEM_HIDDEN struct slot_cache *slot_record(struct slot **slot, struct kmem_cache *cache);
 /* Calls a function on each record of a cache, while none is made. */
@@ -243,7 +245,10 @@ KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const str
 /* Of the table of slots; for fork. */
 extern KMEM_HIDDEN struct lock slots_lock;
 
-/* The pair that slow paths use; read anew at each step, as a cache may be closed meanwhile. */
+/*
+ * The offset of the pair that slow paths use. They read it anew at each step, as a cache may be
+ * closed meanwhile.
+ */
 static inline uint32_t sheaf_offset(const struct kmem_cache *cache)
 {
         return load_relaxed(&cache->sheaf_offset);
@@ -255,7 +260,7 @@ static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
 }
 
 /*
- * The size of a sheaf that is somebody else's: a hint, within bounds even if the sheaf has been
+ * The size of a sheaf that another thread owns: a hint, within bounds even if the sheaf has been
  * freed and its memory reused.
  */
 static inline uint32_t sheaf_peek(const struct kmem_cache *cache, const struct sheaf *sheaf)
@@ -264,7 +269,10 @@ static inline uint32_t sheaf_peek(const struct kmem_cache *cache, const struct s
                       max_of(cache->sheaf_room, load_relaxed(&cache->sheaf_capacity)));
 }
 
-/* Both pointers of a pair, read one after the other: good enough as what replace compares. */
+/*
+ * Both pointers of a pair, read in two loads. A torn pair does no harm: replace compares both
+ * pointers again.
+ */
 static inline struct pair slot_read_pair(struct slot *slot, uint32_t pair_offset)
 {
         struct pair *pair = slot_pair(slot, pair_offset);

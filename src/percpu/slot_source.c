@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Slot sources: restartable sequences where the kernel and libc allow them, locked records where
- * not; chosen once at start. The simulator has a third in place of this file.
+ * Slot sources: restartable sequences where the kernel and libc allow them, else locked records;
+ * chosen once at start. The simulator replaces this file by a third source.
  */
 #define _GNU_SOURCE
 #include "percpu/slot_source.h"
@@ -19,14 +19,15 @@
 #define AT_RSEQ_FEATURE_SIZE 27
 #endif
 
-/* Programs find it under the name that says what is in it; see kmem-sequence.h. */
+/* Programs find it under a name with the layout's number; see kmem-sequence.h. */
 struct kmem_inline_layout fast __attribute__((aligned(CACHE_LINE)));
 extern KMEM_PUBLIC struct kmem_inline_layout kmem_inline_layout_1
         __attribute__((alias("fast"), used));
 
 /*
- * Locked slots: the first so many of those made. Release and acquire, so that the records are seen.
- * An old count costs waiting, or leaves an object in a slot that is not used any more.
+ * Number of locked slots in use, which are the first of all slots. Release and acquire, so that the
+ * records are seen. An old count costs waiting, or leaves an object in a slot that is not used any
+ * more.
  */
 static unsigned int locked_in_use;
 static bool rseq_mode;
@@ -37,7 +38,7 @@ static bool membarrier_register(void)
         return system_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) == 0;
 }
 
-/* Whether one 16-byte store to aligned memory is seen whole by interrupts and other CPUs. */
+/* Whether interrupts and other CPUs see a 16-byte store to aligned memory as a whole. */
 static bool pair_store_is_whole(void)
 {
 #if defined(__aarch64__)
@@ -55,8 +56,8 @@ static bool rseq_init(void)
         if (!pair_store_is_whole() || !area_use())
                 return false;
         /*
-         * glibc 2.36 says size 20, but registers the 32 bytes that the kernel fills: its own
-         * feature size is what tells whether mm_cid is there.
+         * glibc 2.36 says size 20, but registers the 32 bytes that the kernel fills. So the
+         * kernel's own feature size tells whether mm_cid is there.
          */
         fast.slot_field = area_offset() +
                           (system_auxv(AT_RSEQ_FEATURE_SIZE) >= offsetof(struct rseq_area, padding)
@@ -86,7 +87,7 @@ void slot_source_init(void)
         slots_follow_cpus();
 }
 
-/* Locked slots: as many are in use as there are CPUs. */
+/* With locked slots, as many slots are in use as there are CPUs. */
 void slots_follow_cpus(void)
 {
         unsigned int wanted = min_of(system_cpus(CPUS_USABLE), (unsigned int)SLOTS_MAX);
@@ -113,8 +114,8 @@ bool slots_are_rseq(void)
 }
 
 /*
- * Takes some slot's lock: the thread's own choice, else any that is free, else waits. NULL if
- * there is no slot.
+ * Takes some slot's lock: the slot that the thread prefers, else any free slot, else waits. NULL
+ * if there is no slot.
  */
 static struct slot *locked_slot_take(void)
 {
@@ -171,8 +172,8 @@ enum push_result locked_slot_push(uint32_t pair_offset, void *object)
 }
 
 /*
- * In a locked slot a pair is replaced under the lock, which the drainer takes after setting a stop mark
- * that is to stay.
+ * Replaces a pair of a locked slot under the slot's lock. The drainer takes that lock after it has
+ * set a stop mark that is to stay.
  */
 static bool locked_slot_replace(struct slot *slot, uint32_t pair_offset,
                                 const struct pair *expected, const struct pair *new_pair)

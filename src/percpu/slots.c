@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The set of slots: made when a thread first needs them and never unmade, and which of their pairs
- * can be seen. Where a thread's slot comes from is slot_source.c's business.
+ * The set of slots: each is made when a thread first needs it and never unmade. Also the set of
+ * their pairs that can be seen. slot_source.c decides which slot a thread has.
  *
- * slots_lock protects the set of slots, their records' pointers and cold initialisation. It
- * nests inside cache_mutex and drain_mutex and outside everything else.
+ * slots_lock protects the set of slots, the pointers to their records and cold initialisation. It
+ * nests inside cache_mutex and drain_mutex and outside all other locks.
  */
 #include "percpu/slot_source.h"
 
@@ -63,8 +63,8 @@ void slots_init(void)
         unsigned int ids = SLOTS_MAX;
 
         /*
-         * Ids are below the number of possible CPUs. That may be told wrong where /sys is hidden, so
-         * the first page of the table is filled in any case, and all of it if the count is a guess.
+         * Ids are below the number of possible CPUs. That number may be wrong where /sys is hidden,
+         * so at least the first page of the table is filled, and all of it if the count is a guess.
          */
         if (system_cpus_known())
                 ids = min_of(ids, max_of(system_cpus(CPUS_POSSIBLE), 512u));
@@ -107,8 +107,8 @@ void slots_close_index(uint32_t index)
 }
 
 /*
- * A closed pair becomes cold. Threads may be using it, and its slot others: main comes last, since
- * nothing is put in its place before it is cold (INV-6).
+ * Makes a closed pair cold. Other threads may be using the pair, and the slot's other caches. Main
+ * is stored last, since nothing replaces the pair before main is cold (INV-6).
  */
 static void reopen_pair(struct pair *pair)
 {

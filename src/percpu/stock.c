@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A slot's stock of full sheaves, and giving objects and sheaves to the back end. An object that
+ * was freed to the wrong cache goes to its own, with a message.
+ */
 #include "percpu/stock.h"
 
 #include "account/owners.h"
@@ -17,7 +21,7 @@ struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot, struct slo
 {
         struct sheaf *sheaf;
 
-        /* Peek: a stale zero sends us to the barn. */
+        /* Relaxed peek, from stores under the lock: a stale zero sends the caller to the barn. */
         if (!load_relaxed(&record->stock_size))
                 return NULL;
         lock_take(&record->engine.lock);
@@ -72,13 +76,13 @@ static void object_give_to_own(struct kmem_cache *cache, void *object)
         struct slot_cache *record = slot_record(&slot, own);
 
         report_stranger(cache, own, object);
-        /* Freed as another cache's, it passed no slow path that would have uncharged it. */
+        /* The object was freed to another cache, so no slow path has uncharged it. */
         if (cache_has_owners(own))
                 owner_forget(own, object);
         own->engine->give(own, &record->engine, &object, 1);
 }
 
-/* How many objects from the first on lie in pages with this entry of the map. */
+/* How many objects, from the first on, lie in pages with this entry of the map. */
 static unsigned int count_mapped(void *const *objects, unsigned int count, uint16_t entry)
 {
         size_t accessible = load_relaxed(&heap.accessible_bytes);

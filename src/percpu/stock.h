@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What the slow paths share about a slot's stock and about giving objects to the back end.
- */
+/* The slow paths' common part: a slot's stock, and giving objects to the back end. */
 #ifndef KMEM_PERCPU_STOCK_H
 #define KMEM_PERCPU_STOCK_H
 
@@ -10,20 +8,23 @@
 /* A sheaf with objects from the slot's stock, or NULL. */
 KMEM_HIDDEN struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot,
                                      struct slot_cache *record);
-/* False if the stock or the slot (option slot_cache_max) has its fill. */
+/* False if the stock is full, or the slot (option slot_cache_max). */
 KMEM_HIDDEN bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                            struct sheaf *sheaf);
 
-/* Says that an object of @own is freed to another cache, and if that is known who took it (S8-42). */
+/*
+ * Reports that an object of @own is freed to cache @cache, and who allocated it, if that is known
+ * (S8-42).
+ */
 KMEM_HIDDEN void report_stranger(const struct kmem_cache *cache, struct kmem_cache *own,
                                  void *object);
 /*
- * Gives objects of other caches to their own, with a message each. What is left is
- * objects[0 .. result). No lock may be held.
+ * Gives objects of other caches to their own caches, with a message each. The objects that remain
+ * are objects[0 .. result). No lock may be held.
  */
 KMEM_HIDDEN unsigned int objects_keep_own(struct kmem_cache *cache, void **objects,
                                           unsigned int count);
-/* Gives objects to the back end; those of another cache go to that one, with a message. */
+/* Gives objects to the back end; objects of another cache go to that cache, with a message. */
 KMEM_HIDDEN void objects_give(struct kmem_cache *cache, struct slot_cache *record, void **objects,
                               unsigned int count);
 /* Empties a sheaf that belongs to the caller into the back end. */
@@ -32,16 +33,16 @@ KMEM_HIDDEN void sheaf_give(struct kmem_cache *cache, struct slot_cache *record,
 
 /* percpu.c: what refill and drain share with the bulk calls */
 
-/* A sheaf with objects from the stock or the barn, which is the caller's then; or NULL. */
+/* A sheaf with objects from the stock or the barn, which belongs to the caller then; or NULL. */
 KMEM_HIDDEN struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot,
                                     struct slot_cache *record);
-/* The same, filled by the back end if there is none; NULL only without memory. */
+/* take_full, or a sheaf that the back end fills; NULL only without memory. */
 KMEM_HIDDEN struct sheaf *refill(struct kmem_cache *cache, struct slot *slot,
                                  struct slot_cache *record);
 /* Puts away a sheaf that belongs to the caller: stock, barn, or back end. */
 KMEM_HIDDEN void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                           struct sheaf *sheaf);
-/* Makes the spare sheaf the main one and the other way round. */
+/* Swaps main and spare. False if the pair has changed, or the spare has marks (MARK-2). */
 KMEM_HIDDEN bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair);
 
 #endif
