@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Allocation of objects and large blocks with a charge to a memory group. On its way it also makes
+ * faults (option failslab), marks checked objects, notes owners and records.
+ */
 #include "heap/accounted.h"
 
 #include "account/owners.h"
@@ -8,7 +12,7 @@
 #include "percpu/handed.h"
 #include "profile/sample.h"
 
-/* An open cache that is asked for an accounted object; false if it must stay open. */
+/* Closes an open cache that is asked for an accounted object; false if it must stay open. */
 static KMEM_COLD bool close_cache(struct kmem_cache *cache)
 {
         static uint32_t warned;
@@ -30,13 +34,16 @@ static bool charge(struct kmem_cache *cache, gfp_t flags, size_t count, struct k
         bool accounted = flags & __GFP_ACCOUNT || cache->flags & SLAB_ACCOUNT;
 
         *owner = NULL;
-        /* Objects of an open cache are freed without a look at their owner. */
+        /*
+         * Objects of an open cache are freed without a look at their owner, so they must not have
+         * one.
+         */
         if (unlikely(!cache_is_closed(cache)) && !close_cache(cache))
                 return true;
         return group_charge(accounted, count, object_charge(cache), owner);
 }
 
-/* Notes the owner of objects; those that cannot have one are let go uncharged (S11-05). */
+/* Notes the owner of objects. An object that cannot have an owner is uncharged at once (S11-05). */
 static void put_owner(struct kmem_cache *cache, struct kmem_group *owner, size_t count,
                       void **objects)
 {
@@ -48,14 +55,17 @@ static void put_owner(struct kmem_cache *cache, struct kmem_group *owner, size_t
                 group_disown(owner, unowned, object_charge(cache));
 }
 
-/* Marks objects that are to be handed out (HANDED-1); how many: fewer only without memory for marks. */
+/*
+ * Marks objects that are to be handed out (HANDED-1) and returns how many; fewer than @count only
+ * without memory for marks.
+ */
 static size_t mark_handed(struct kmem_cache *cache, size_t count, void **objects)
 {
         size_t marked = 0;
 
         if (likely(!cache_is_checked(cache)))
                 return count;
-        /* A sample is no object of the heap, and checked by what made it. */
+        /* A sample is no object of the heap; profile/sample.c checks its free itself. */
         while (marked < count &&
                (in_sample_region(objects[marked]) || handed_mark(objects[marked])))
                 marked++;
@@ -94,7 +104,7 @@ void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
         bool noted;
         void *block;
 
-        /* There is no slow path of the per-CPU layer in front of these. */
+        /* These blocks pass no slow path of the per-CPU layer, which would poll. */
         figures_poll();
         if (failslab_fails(cache, flags) || !group_charge(flags & __GFP_ACCOUNT, 1, bytes, &owner))
                 return NULL;
@@ -112,7 +122,7 @@ void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
         return block;
 }
 
-/* In pieces of what the per-CPU layer counts with; returns how many it got. */
+/* Takes objects in pieces that the per-CPU layer can count; returns how many it got. */
 static size_t take_bulk(struct kmem_cache *cache, size_t count, void **objects)
 {
         size_t taken = 0;
@@ -136,7 +146,7 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         struct kmem_group *owner;
         size_t taken;
 
-        /* Even a group that is above its limit has room for nothing. */
+        /* A request for nothing succeeds, even if the group is above its limit. */
         if (!count)
                 return true;
         if (unlikely(failslab_fails(cache, flags) || !charge(cache, flags, count, &owner)))
@@ -157,7 +167,7 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         return true;
 }
 
-/* A large block that was handed out, if any. */
+/* Samples a large block that is handed out, unless it is NULL. */
 static void *profiled(void *block, size_t bytes)
 {
         if (is_profiling() && block)
@@ -189,7 +199,7 @@ void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
         return profiled(large_alloc_charged(bytes, align, flags), bytes);
 }
 
-/* Before the block may become somebody else's; 0: it is no sample. */
+/* Takes the block's sample before another thread may get the block; 0 if it is no sample. */
 static uint32_t take_sample(const void *block)
 {
         return likely(!load_relaxed(&sample_large_blocks)) ? 0 : sample_large_take(block);
@@ -223,9 +233,9 @@ bool accounted_large_free(void *block)
 }
 
 /*
- * A block that grows is charged first (so its owner's peak counts the attempt, too), one that
- * shrinks is uncharged afterwards. If it has to move instead, the caller's new block is charged on
- * its own, and both count while there are two.
+ * A block that grows is charged first (so the owner's peak counts a failed attempt, too); a block
+ * that shrinks is uncharged afterwards. If it has to move instead, the caller's new block is
+ * charged on its own, and both count while there are two.
  */
 static void *large_resize_charged(void *block, size_t bytes)
 {
@@ -248,7 +258,7 @@ static void *large_resize_charged(void *block, size_t bytes)
         return resized;
 }
 
-/* For the profile a block that is resized is freed and got again. */
+/* For the profile, a resize is a free and an allocation. */
 void *accounted_large_resize(void *block, size_t bytes)
 {
         uint32_t sample;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Allocation with a charge: what the slow paths of the public calls do for closed caches, for
+ * Allocation with a charge: the slow paths of the public calls use it for closed caches, for
  * requests with __GFP_ACCOUNT, and for large blocks.
  *
- * The charge comes first, then the memory, so that a refusal touches no memory. If there is none
- * the charge is taken back. A request is accounted if it has __GFP_ACCOUNT or its cache has
- * SLAB_ACCOUNT, and the thread has a group (S11-02); everything else is charged to the process's
- * group, if there is one.
+ * The charge comes first, then the memory, so that a refusal touches no memory. Without memory the
+ * charge is taken back. A request is accounted if it has __GFP_ACCOUNT or its cache has
+ * SLAB_ACCOUNT, and the thread has a group (S11-02). Every other request is charged to the
+ * process's group, if there is one.
  */
 #ifndef KMEM_HEAP_ACCOUNTED_H
 #define KMEM_HEAP_ACCOUNTED_H
@@ -24,8 +24,9 @@ static inline bool wants_account(gfp_t flags)
 }
 
 /*
- * The node that a request goes for: the caller's wish, which is the kernel's number of a node, or
- * NODE_ANY if that is none, a node that there is not (S12-06), or wasted on a back end without nodes.
+ * The node that a request shall be served from: the caller's @node in the kernel's numbers.
+ * NODE_ANY if @node is no number, if there is no node of that number (S12-06), or if the back end
+ * knows no nodes.
  */
 static inline int node_wish(const struct kmem_cache *cache, int node)
 {
@@ -35,8 +36,8 @@ static inline int node_wish(const struct kmem_cache *cache, int node)
 }
 
 /*
- * Whether a failure is probably a limit's, which is counted in the group, or was asked for, which is said
- * there: then it is not reported.
+ * Whether a failed request was probably refused by a limit, which the group counts, or by option
+ * failslab, which reports it. Then nobody else reports it.
  */
 static inline bool is_limited(void)
 {
@@ -44,21 +45,21 @@ static inline bool is_limited(void)
 }
 
 /*
- * An object of a closed cache, or of an open one if wants_account(flags), which closes it. @node
- * is what node_wish() says. NULL if a limit or option failslab refuses, which *refused tells, or without
- * memory.
+ * An object of a closed cache, or of an open cache if wants_account(flags), which closes it. @node
+ * is a result of node_wish(). NULL without memory, or if a limit or option failslab refuses, which
+ * sets *refused.
  */
 KMEM_HIDDEN void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *refused);
-/* engine->alloc_bytes with the charge; flags as below. */
+/* engine->alloc_bytes with the charge; flags as for accounted_large_alloc. */
 KMEM_HIDDEN void *accounted_alloc_bytes(struct kmem_cache *cache, size_t size, size_t align,
                                         gfp_t flags);
-/* @count objects, all or none: false. Recorded, also those that were taken in vain. */
+/* All @count objects, or none and false. A recording has them even if they were taken in vain. */
 KMEM_HIDDEN bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
                                       void **objects, const void *site);
 
 /*
- * Uncharges an object of a closed cache and pushes it onto its sheaf; false if the rest is to be
- * done by percpu_free_slow.
+ * Uncharges an object of a closed cache and pushes it onto its sheaf; false if percpu_free_slow has
+ * to do the rest.
  */
 static inline bool accounted_free_fast(struct kmem_cache *cache, void *object)
 {
@@ -66,7 +67,7 @@ static inline bool accounted_free_fast(struct kmem_cache *cache, void *object)
         return percpu_free_fast(sheaf_offset(cache), object);
 }
 
-/* Notes an object of a cache that is handed out, if that is wanted. */
+/* Notes, for a recording, an object that a cache hands out. */
 static inline void record_object(const struct kmem_cache *cache, const void *object,
                                  const void *site)
 {

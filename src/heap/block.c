@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Blocks by pointer: a block is an object of a cache or a large block, and its address tells
- * which (page map entry, else page descriptor, else the table of huge blocks).
+ * Blocks by pointer: a block is an object of a cache or a large block, and its address tells which:
+ * by the page map entry, else the page descriptor, else the table of huge blocks.
  */
 #include "heap/heap.h"
 
@@ -20,19 +20,19 @@
 /* libc's own free, for option bad_free=libc; glibc exports it under this name. */
 extern void __libc_free(void *block) __attribute__((weak));
 
-/* Smaller objects would waste most of a mapping of their own. */
+/* A smaller object would waste most of a mapping of its own. */
 enum { MAPPED_ALONE_BYTES = 2048 };
 
-/* Nothing is mapped below it, so that libc has no block there either. */
+/* Nothing is mapped below it, so libc has no block there either. */
 enum { LEAST_ADDRESS = 4096 };
 
-/* Bytes that malloc's alignment asks for; kmalloc's rule is the engine's. */
+/* The alignment of malloc's blocks in bytes; for kmalloc the engine has its own rule. */
 static size_t exact_align(enum class_table table)
 {
         return table == CLASS_MALLOC ? MALLOC_ALIGN : 0;
 }
 
-/* The same object, and a debug cache knows now how much of it was asked for. */
+/* Tells a debug cache how much of the object was asked for; returns the object. */
 static inline void *with_request(struct kmem_cache *cache, void *object, size_t size)
 {
         if (unlikely(cache->engine->set_request) && object)
@@ -47,13 +47,13 @@ static void *object_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
                                       : percpu_alloc(cache);
 }
 
-/* What does not fit the reservation any more may find room outside it. */
+/* Whether a request that no longer fits the reservation may find room outside it. */
 static bool may_lie_outside(const void *object, bool refused, size_t size)
 {
         return unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES;
 }
 
-/* @flags: __GFP_ZERO, and __GFP_NOFAIL for no fault on purpose. */
+/* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
 static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
 {
         struct kmem_cache *cache;
@@ -76,7 +76,7 @@ static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
         return with_request(cache, object, size);
 }
 
-/* Notes an allocation, if that is wanted. */
+/* Notes an allocation for a recording. */
 static void *recorded(void *block, size_t size, const void *site)
 {
         if (is_recording() && !ZERO_OR_NULL_PTR(block))
@@ -94,7 +94,9 @@ static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
         struct kmem_cache *cache = NULL;
         bool refused;
 
-        /* No cache kmalloc-cg-N is made for aligned blocks, so accounted ones are large. */
+        /*
+         * There are no aligned caches kmalloc-cg-N, so accounted aligned blocks are large blocks.
+         */
         if (size <= class_bytes_max() && align <= PAGE_SIZE && !wants_account(flags))
                 cache = class_cache_aligned(max_of(size, (size_t)1), align);
         if (cache && cache->engine->alloc_bytes)
@@ -210,7 +212,7 @@ static KMEM_NOINLINE void free_sample(void *block, const char *call)
                 marks_put(cache);
 }
 
-/* What is wrong with a free, where the cache is checked and has handed out nothing that starts there. */
+/* The fault of a free, in a checked cache that has handed out nothing at that address. */
 static KMEM_COLD const char *not_handed_out(const struct kmem_cache *cache, const void *block)
 {
         return cache_is_object(cache, block) ? "free already (double free), or never handed out"
@@ -254,7 +256,7 @@ void block_free_at(void *block, const char *call, const void *site)
         errno = saved_errno;
 }
 
-/* As block_free_at, whatever the sheaves would take, for calls that free besides other things. */
+/* block_free_at for calls that also free a block. In a recording it never takes the fast path. */
 static void free_moved(void *block, const char *call, const void *site)
 {
         if (is_recording() || !block_free_fast(block, fast.heap_bytes))
@@ -262,9 +264,8 @@ static void free_moved(void *block, const char *call, const void *site)
 }
 
 /*
- * A block that was resized in place is, in a recording, one that was freed and got again. The old
- * address may be somebody else's as soon as the block has left it, so the number of the free is
- * drawn before.
+ * A recording notes a resize in place as a free and an allocation. Another thread may get the old
+ * address as soon as the block has left it, so the number of the free is drawn before.
  */
 static void *resize_large(void *block, size_t size, const void *site)
 {
@@ -287,7 +288,7 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
                 with_room && !is_recording() ? size_to_move_to(old, size, class_bytes_max()) : size;
         void *moved = block_alloc(table, wanted, false, site);
 
-        /* Not the NULL and header that slob_compat=2.6.24 makes of a failure. */
+        /* The failure may be NULL plus a header, if slob_compat=2.6.24; then nothing is copied. */
         if (!ZERO_OR_NULL_PTR(moved)) {
                 memcpy(moved, block, min_of(old, size));
                 free_moved(block, "realloc", site);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Frees of many objects at once: runs of objects of a cache go together, the rest step by step. */
 #include "heap/blocks.h"
 
 #include "account/owners.h"
@@ -14,7 +15,10 @@ void objects_free(struct kmem_cache *cache, unsigned int count, void **objects, 
         for (unsigned int i = 0; is_recording() && i < count; i++)
                 record_free(objects[i], site);
         if (cache_has_owners(cache)) {
-                /* Handed out again, an object of another cache would have its owner in a wrong place. */
+                /*
+                 * An object of another cache must not lie in this pair: handed out again, it would
+                 * have its owner in a wrong place.
+                 */
                 count = objects_keep_own(cache, objects, count);
                 owner_forget_bulk(cache, count, objects);
                 pushed = rseq_push_bulk(sheaf_offset(cache), objects, count);
@@ -23,7 +27,10 @@ void objects_free(struct kmem_cache *cache, unsigned int count, void **objects, 
                 percpu_free_bulk_slow(cache, objects + pushed, count - pushed);
 }
 
-/* What the pair had no room for; blocks of exact sizes have no pair and go one by one. */
+/*
+ * Frees the objects that the pair had no room for. Blocks of exact sizes have no pair and are freed
+ * each by itself.
+ */
 static void free_run(struct kmem_cache *cache, unsigned int count, void **objects, const char *call,
                      const void *site)
 {
@@ -35,7 +42,7 @@ static void free_run(struct kmem_cache *cache, unsigned int count, void **object
                 block_free_at(objects[i], call, site);
 }
 
-/* Neighbours of one cache go together; large blocks, NULL and strangers one by one. */
+/* Neighbours of the same cache are freed together; large blocks, NULL and strangers separately. */
 void blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
                  unsigned int pushed, const char *call, const void *site)
 {

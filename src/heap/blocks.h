@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Frees of many objects at once: of one cache, or of any.
- */
+/* Frees of many objects at once, all of the same cache or of any caches. */
 #ifndef KMEM_HEAP_BLOCKS_H
 #define KMEM_HEAP_BLOCKS_H
 
 #include "heap/heap.h"
 
-/* Of the last call of the thread. Initial-exec: access must never allocate. */
+/*
+ * The page map entry that the thread's last bulk free looked up. Initial-exec: access must never
+ * allocate.
+ */
 extern KMEM_HIDDEN __thread uint32_t last_map_entry __attribute__((tls_model("initial-exec")));
 
-/* The page map entry of an object that is looked up by address, 0 if that needs the slow path. */
+/* The page map entry of an object that is looked up by address; 0 if that needs the slow path. */
 static KMEM_ALWAYS_INLINE uint32_t map_entry(const void *object)
 {
         uintptr_t offset = (uintptr_t)object - fast.heap_base;
@@ -19,9 +20,10 @@ static KMEM_ALWAYS_INLINE uint32_t map_entry(const void *object)
 }
 
 /*
- * The entry again, but from the last call, if that had the same: the processor then goes on to the
- * sheaf while it still reads object and page map, instead of waiting for both. The empty statement
- * hides from the compiler that the two are equal, or it would use the one that is waited for.
+ * @entry, but taken from the thread's last call if that entry was equal. Then the processor goes on
+ * to the sheaf while it still reads object and page map, instead of waiting for both. The empty
+ * statement hides from the compiler that the two are equal, or it would use @entry, which it has to
+ * wait for.
  */
 static KMEM_ALWAYS_INLINE uint32_t foreseen_entry(uint32_t entry)
 {
@@ -35,7 +37,7 @@ static KMEM_ALWAYS_INLINE uint32_t foreseen_entry(uint32_t entry)
         return entry;
 }
 
-/* How many objects from the first on have its page map entry, which is @entry. */
+/* How many objects, from the first on, have the page map entry @entry, which the first has. */
 static KMEM_ALWAYS_INLINE unsigned int count_run(size_t count, void **objects, uint32_t entry)
 {
         unsigned int most = (unsigned int)min_of(count, (size_t)BULK_PIECE);
@@ -47,14 +49,15 @@ static KMEM_ALWAYS_INLINE unsigned int count_run(size_t count, void **objects, u
 }
 
 /*
- * Takes back objects of one cache that its pair had no room for: of a closed cache all. @site is where the
- * program called.
+ * Takes back objects of a cache that its pair had no room for; all of a closed cache's objects come
+ * here. @site is the program's call.
  */
 KMEM_HIDDEN void objects_free(struct kmem_cache *cache, unsigned int count, void **objects,
                               const void *site);
 /*
- * Takes back objects of any cache, large blocks, and NULL. Of the first @run objects, whose entry is @entry,
- * @pushed are on their sheaf already. @call names the caller's function in reports.
+ * Takes back objects of any cache, large blocks, and NULL. The first @run objects have the entry
+ * @entry, and the first @pushed are on their sheaf already. @call names the caller's function in
+ * reports.
  */
 KMEM_HIDDEN void blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
                              unsigned int pushed, const char *call, const void *site);

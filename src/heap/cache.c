@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Caches are made, merged, shrunk and dropped (S8-01 to S8-10, S4-40 to S4-46).
+ * The life of caches: they are made, merged, shrunk and dropped (S8-01 to S8-10, S4-40 to S4-46).
  */
 #include "heap/heap.h"
 
@@ -19,13 +19,19 @@
 
 struct list cache_list = {&cache_list, &cache_list};
 
-/* Flags that keep a cache from being merged (S4-40), and those that must agree (S4-42). */
+/*
+ * Flags that keep a cache from being merged (S4-40), and flags that two merged caches must share
+ * (S4-42).
+ */
 static const slab_flags_t never_merge = SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE |
                                         SLAB_TYPESAFE_BY_RCU | SLAB_NOLEAKTRACE | SLAB_NO_MERGE;
 static const slab_flags_t merge_same =
         SLAB_RECLAIM_ACCOUNT | SLAB_CACHE_DMA | SLAB_CACHE_DMA32 | SLAB_ACCOUNT;
 
-/* Who names a cache in an option knows it better than the program, which knows it better than all. */
+/*
+ * Chooses the engine. An option that names the cache comes first, then the program's flags, then an
+ * option for all caches.
+ */
 static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
 {
         uint64_t number;
@@ -39,8 +45,8 @@ static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
 }
 
 /*
- * Engine and flags, with what option debug adds: only engine slub has debugging (S4-41, S8-05), and
- * another back end for it.
+ * Sets engine and flags, with the flags that option debug adds. Only engine slub has debugging
+ * (S4-41, S8-05); a debug cache gets the debug back end.
  */
 static void choose_engine(struct kmem_cache *cache, const char *name, slab_flags_t flags)
 {
@@ -70,7 +76,10 @@ struct kmem_cache *cache_before_locked(uint64_t birth)
         return NULL;
 }
 
-/* Before the first cache of a back end whose caches share pages: what stands for those. */
+/*
+ * Makes the cache that stands for all caches of a back end with shared pages, before the first of
+ * these.
+ */
 static int share_pages_locked(const struct engine *engine)
 {
         struct kmem_cache *shared = engine->shared;
@@ -154,7 +163,7 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
 
         choose_engine(&probe, name, flags);
         probe.align = engine_align(&probe);
-        /* What was asked for keeps caches apart also on an engine that does nothing about it. */
+        /* Debug flags keep caches apart also on an engine that ignores them. */
         if (flags & never_merge || !cache_is_mergeable(&probe))
                 return NULL;
         for (node = cache_list.prev; node != &cache_list; node = node->prev) {
@@ -168,7 +177,10 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
                 if (rounded > cache->size || cache->size - rounded >= sizeof(void *) ||
                     cache->size % probe.align)
                         continue;
-                /* Its slabs begin with a colour, in steps of the cache's own alignment (S6-21). */
+                /*
+                 * Slab colours move objects in steps of the cache's own alignment (S6-21), so it
+                 * must divide.
+                 */
                 if (cache->engine == &slab_engine && cache->align % probe.align)
                         continue;
                 return cache;
@@ -176,7 +188,7 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
         return NULL;
 }
 
-/* Options look at the name that the cache gets: @given, cut. */
+/* Options apply to the name that the cache gets: @given, cut to its length. */
 int cache_create_locked(const char *given, unsigned int size, const struct kmem_cache_args *args,
                         slab_flags_t flags, struct kmem_cache **cache)
 {
@@ -203,7 +215,7 @@ void cache_drop_locked(struct kmem_cache *cache)
                 list_remove(&cache->list);
                 alias_remove_all_locked(cache);
                 percpu_flush(cache, true);
-                /* With leftovers the record leaks too: frees of them may still come. */
+                /* Objects that are left make the record leak too: frees of them may still come. */
                 if (cache->engine->teardown(cache)) {
                         figures_show_cache(cache);
                 } else {
@@ -224,7 +236,7 @@ bool cache_shrink(struct kmem_cache *cache)
         return cache->engine->shrink(cache);
 }
 
-/* S8-46, at most ten lines a process. */
+/* Reports a failed allocation (S8-46), in at most ten lines a process. */
 KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
 {
         static uint32_t warned;
@@ -245,7 +257,7 @@ void cache_free_at(struct kmem_cache *cache, void *object, const void *site)
         struct kmem_cache *own = cache_of(object);
 
         if (own && own == cache->engine->shared) {
-                /* The pages do not tell the cache, so the caller's word counts. */
+                /* The pages do not tell the cache, so the function believes the caller. */
                 if (cache_is_closed(cache))
                         owner_forget(cache, object);
                 if (is_recording())

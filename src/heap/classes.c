@@ -2,13 +2,15 @@
 /*
  * Size classes of kmalloc and malloc, and the tables that the fast paths read.
  *
- * A class's cache is made when its first object is asked for. Until one is asked for by way of a table, the
- * entries there are pair offset 0, the pair that is always cold, so such requests take the slow path.
+ * A class's cache is made when its first object is asked for. Until a request has come through a
+ * table, the class's entries there are pair offset 0, the pair that is always cold, so its requests
+ * take the slow path.
  *
- * Each class in use has a slab or more for every CPU, whatever is in it, and each object is up to the
- * next class too large. In the small heap of a program of several threads the first is more than the
- * second, so there malloc has two classes a doubling, and gets all of them when the heap has grown.
- * Objects keep the class that they came from, which the page map knows.
+ * Each class in use costs a slab or more for every CPU, even if it is nearly empty; fewer classes
+ * cost more in each object, which is rounded up further. In the small heap of a program with
+ * several threads the slabs cost more. There malloc has two classes a doubling, and gets all
+ * classes when the heap has grown. Objects keep the class that they came from, which the page map
+ * knows.
  */
 #define _GNU_SOURCE
 #include "heap/heap.h"
@@ -26,9 +28,13 @@ enum {
 static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
 static unsigned int class_count;
 static struct kmem_cache *class_caches[CLASSES_MAX];     /* release; written under cache_mutex */
-static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; same */
+static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; release; written under
+                                                            cache_mutex */
 
-/* Whether few classes do for the malloc of several threads; under cache_mutex, read without it. */
+/*
+ * Whether malloc has only the coarse classes, as with several threads; under cache_mutex, read
+ * without it.
+ */
 static bool coarse;
 
 static void add_class(uint32_t size)
@@ -37,8 +43,9 @@ static void add_class(uint32_t size)
 }
 
 /*
- * 16-byte steps to 128, then eight classes a doubling: at most 12.5% waste above 112 bytes. Above 8 KiB
- * four, whole pages but for two: pages are what such an object is rounded to anyway, or nearly.
+ * 16-byte steps to 128, then eight classes a doubling: at most 12.5% waste above 112 bytes. Above 8
+ * KiB there are four classes a doubling. All but two of these are whole pages, and such an object
+ * would be rounded to pages anyway, or nearly.
  */
 static void init_fine(void)
 {
@@ -49,7 +56,7 @@ static void init_fine(void)
                         add_class(base + base / steps * step);
 }
 
-/* S8-23 */
+/* The kernel's classes (S8-23). */
 static void init_kernel(void)
 {
         static const uint32_t small[] = {8, 16, 32, 64, 96, 128, 192, 256};
@@ -67,7 +74,7 @@ void classes_init(void)
         else
                 init_fine();
         coarse = options.classes == CLASSES_AUTO;
-        /* With locked slots this only saves the class search; the fast path finds no slot. */
+        /* With locked slots the limit only saves the class search; the fast path finds no slot. */
         fast.malloc_limit = class_bytes_max();
         fast.heap_bytes = options.check == CHECK_SHEAF ? 0 : heap.accessible_bytes;
 }
@@ -88,9 +95,10 @@ static size_t table_least(enum class_table table)
 }
 
 /*
- * Whether requests of malloc may have this class now; those of kmalloc always may. Where the threads are
- * not known there may be several. A second one may come between two looks: then a class fills fewer entries
- * of the table than it could, and the requests for the others come here once more.
+ * Whether requests of malloc may have this class now; requests of kmalloc may have every class. If
+ * the threads are unknown, there may be several. A second thread may start between two looks: then
+ * a class fills fewer entries of the table than it could, and the requests for the other entries
+ * come here once more.
  */
 static bool malloc_has(unsigned int number)
 {
@@ -131,8 +139,8 @@ size_t class_bytes(enum class_table table, size_t size)
 }
 
 /*
- * Points the entries of the sizes that a class serves at its cache: from its own size down to those
- * of the next class below. malloc's least class also serves the sizes below its alignment.
+ * Points the table entries of all sizes that a class serves at its cache: from its own size down to
+ * the next class below. malloc's least class also serves the sizes below its alignment.
  */
 static void fill_table_locked(enum class_table table, unsigned int number)
 {
@@ -146,8 +154,9 @@ static void fill_table_locked(enum class_table table, unsigned int number)
 }
 
 /*
- * Once the heap has grown malloc has all classes, and its table begins anew. Against: threads that read it
- * meanwhile; an old entry gives them an object that is larger, and 0 the slow path.
+ * Gives malloc all classes once the heap has grown; its table begins anew. Against: threads that
+ * read the table meanwhile. An old entry gives them a larger object, and 0 sends them to the slow
+ * path.
  */
 static KMEM_COLD void refine(void)
 {
@@ -166,7 +175,10 @@ static void refine_if_grown(void)
                 refine();
 }
 
-/* S8-24: powers of two print as 512, 1k, 2k; others in bytes unless they are whole KiB. */
+/*
+ * The class's name (S8-24): powers of two print as 512, 1k, 2k; other sizes in bytes unless they
+ * are whole KiB.
+ */
 static void class_name(char name[CACHE_NAME_BYTES], const char *kind, uint32_t size)
 {
         char *end = stpcpy(stpcpy(name, "kmalloc-"), kind);
@@ -177,7 +189,7 @@ static void class_name(char name[CACHE_NAME_BYTES], const char *kind, uint32_t s
                 text_number(end, size, 0);
 }
 
-/* The largest power of two that divides the size (S4-22), as far as pages go. */
+/* The largest power of two that divides the size (S4-22), but no more than a page. */
 static uint32_t class_align(uint32_t size)
 {
         return (uint32_t)min_of((size_t)(size & -size), PAGE_SIZE);
@@ -236,8 +248,8 @@ static struct kmem_cache *cache_of_class(unsigned int number)
 }
 
 /*
- * Without an index or memory for its own cache a class makes do with that of a larger one that is
- * aligned as well; above a page a large block is as good.
+ * The cache of a larger class that is aligned as well, for a class that has no index or no memory
+ * for its own cache. Above a page a large block is as good.
  */
 static KMEM_COLD struct kmem_cache *cache_above(unsigned int number)
 {
@@ -260,7 +272,7 @@ struct kmem_cache *class_cache(enum class_table table, size_t size)
         uint16_t entry;
 
         refine_if_grown();
-        /* Acquire: pairs with fill_table_locked, which comes after the cache was made. */
+        /* Acquire: pairs with fill_table_locked, which stores after the cache was made. */
         entry = load_acquire(&entries[size ? (size - 1) >> CLASS_STEP_SHIFT : 0]);
         if (likely(entry))
                 return load_relaxed(&caches_by_index[entry >> PAIR_SHIFT]);
@@ -280,6 +292,6 @@ struct kmem_cache *class_cache_aligned(size_t size, size_t align)
 
         refine_if_grown();
         number = class_number(CLASS_MALLOC, max_of(size, (size_t)MALLOC_ALIGN), align);
-        /* As for that size, so that malloc's table has it. */
+        /* Through the table of that size, so that malloc's fast path has it next time. */
         return number < class_count ? class_cache(CLASS_MALLOC, class_sizes[number]) : NULL;
 }

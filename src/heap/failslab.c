@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Option failslab: decides for each request whether it fails, in the order of the kernel's rule:
+ * times, space, interval, probability.
+ */
 #include "heap/failslab.h"
 
 #include "machine/message.h"
@@ -11,7 +15,10 @@ static uint64_t requests;
 static uint64_t faults;
 static uint64_t draws;
 
-/* As long as the request leaves something of the space, it takes its bytes from it and passes. */
+/*
+ * Whether the request passes because of the rule's space: as long as it leaves some of the space,
+ * it takes its bytes from it.
+ */
 static bool fits_space(const struct failslab_rule *rule, uint32_t bytes)
 {
         uint64_t used = load_relaxed(&space_used);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the public functions share: the start of the heap, size classes, and free by pointer.
+ * The common part of the public functions: the start of the heap, size classes, and free by
+ * pointer.
  */
 #ifndef KMEM_HEAP_HEAP_H
 #define KMEM_HEAP_HEAP_H
@@ -17,8 +18,8 @@ enum { HEAP_NEW, HEAP_READY };
 extern KMEM_HIDDEN struct lock heap_start_lock;
 
 /*
- * Sets the heap up if it is not; true if this call did, which is without memory for it, or where another
- * library of ours owns the heap, never so (heap/owner.h).
+ * Sets the heap up if it is not; true if this call did. It never does without memory, nor where
+ * another library of ours owns the heap (heap/owner.h).
  */
 KMEM_HIDDEN bool heap_start(void);
 
@@ -34,8 +35,8 @@ extern KMEM_HIDDEN struct list cache_list; /* newest first; under cache_mutex */
 #define CACHE_ENGINE_FLAGS (SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB)
 
 /*
- * A cache with checked arguments, or an older one that it is merged with, whose references count it;
- * 0 or an errno. Under cache_mutex.
+ * Makes a cache with checked arguments, or finds an older cache to merge it with, which counts it
+ * in its references; 0 or an errno. Under cache_mutex.
  */
 KMEM_HIDDEN int cache_create_locked(const char *given, unsigned int size,
                                     const struct kmem_cache_args *args, slab_flags_t flags,
@@ -44,30 +45,30 @@ KMEM_HIDDEN int cache_create_locked(const char *given, unsigned int size,
 KMEM_HIDDEN void cache_drop_locked(struct kmem_cache *cache);
 
 /*
- * A cache without checks of arguments and without merging; 0 or an errno. Its name has at most
- * CACHE_NAME_BYTES - 1 characters. Under cache_mutex.
+ * Makes a cache without checks of arguments and without merging; 0 or an errno. Its name has at
+ * most CACHE_NAME_BYTES - 1 characters. Under cache_mutex.
  */
 KMEM_HIDDEN int cache_make_locked(const char *name, const struct kmem_cache_args *args,
                                   uint32_t size, slab_flags_t flags, struct kmem_cache **made);
 
-/* Says why a request failed, unless told not to; sets errno, returns NULL (S8-46). */
+/* Reports why a request failed, unless told not to; sets errno, returns NULL (S8-46). */
 KMEM_HIDDEN void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags);
 
 /*
- * Takes back an object that is not NULL, by the word of the caller where its page does not tell the cache.
- * @site is where the program called.
+ * Takes back an object that is not NULL. If its page does not tell the cache, the caller's @cache
+ * is believed. @site is the program's call.
  */
 KMEM_HIDDEN void cache_free_at(struct kmem_cache *cache, void *object, const void *site);
 
 /*
- * The newest cache that is older than the one of that birth (0: the newest of all), or NULL. For
- * walks that drop cache_mutex between caches.
+ * The newest cache that is older than the cache with that birth (0: the newest of all), or NULL.
+ * For walks that drop cache_mutex between caches.
  */
 KMEM_HIDDEN struct kmem_cache *cache_before_locked(uint64_t birth);
 
-/* Whether others may be merged with the cache (S4-40, S4-47). */
+/* Whether other caches may be merged with the cache (S4-40, S4-47). */
 KMEM_HIDDEN bool cache_is_mergeable(const struct kmem_cache *cache);
-/* kmem_cache_shrink but for kfree_rcu's blocks. cache_mutex may be held. */
+/* kmem_cache_shrink, but it leaves kfree_rcu's blocks. cache_mutex may be held. */
 KMEM_HIDDEN bool cache_shrink(struct kmem_cache *cache);
 
 /* names.c; all under cache_mutex. Names have at most CACHE_NAME_BYTES - 1 characters. */
@@ -81,17 +82,20 @@ extern KMEM_HIDDEN struct list alias_list; /* oldest first */
 
 /* Gives a cache a second name. False without memory, or if another cache has the name (S4-43). */
 KMEM_HIDDEN bool alias_add_locked(struct kmem_cache *cache, const char *name);
-/* Does nothing if there is none. */
+/* Does nothing if there is no alias of that name. */
 KMEM_HIDDEN void alias_remove_locked(const char *name);
 KMEM_HIDDEN void alias_remove_all_locked(const struct kmem_cache *cache);
-/* By own name, alias or unique id; of several the newest. NULL: none. */
+/*
+ * Finds a cache by its own name, an alias or its unique id; the newest if there are several. NULL:
+ * none.
+ */
 KMEM_HIDDEN struct kmem_cache *cache_named_locked(const char *name);
 /* The name of the cache's directory in sysfs: the unique id, or its own name (S4-45). */
 KMEM_HIDDEN void cache_place_locked(const struct kmem_cache *cache, char place[CACHE_NAME_BYTES]);
 
 /* classes.c: size classes, their caches made when first needed */
 
-/* Which of the two tables: kmalloc has classes below the 16 bytes of malloc's alignment. */
+/* The two tables of classes: only kmalloc has classes below the 16 bytes of malloc's alignment. */
 enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
 enum { MALLOC_ALIGN = 16 };
 
@@ -101,48 +105,49 @@ KMEM_HIDDEN void classes_init(void);
  * want of memory or of an index; a large block may do then.
  */
 KMEM_HIDDEN struct kmem_cache *class_cache(enum class_table table, size_t size);
-/* The cache kmalloc-cg-N for a size; NULL as above. */
+/* The cache kmalloc-cg-N for a size; NULL as for class_cache. */
 KMEM_HIDDEN struct kmem_cache *class_cache_accounted(size_t size);
-/* That of the least class for @size whose objects are aligned to @align; NULL: none, or as above. */
+/*
+ * The cache of the least class for @size with objects aligned to @align; NULL if there is no class,
+ * or as for class_cache.
+ */
 KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
 KMEM_HIDDEN size_t class_bytes_max(void);
 /* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */
 KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
 
-/*
- * block.c: blocks by pointer, whatever serves them. @site is where the program called, for
- * recordings.
- */
+/* block.c: blocks by pointer, whatever serves them. @site is the program's call, for recordings. */
 
 /* Memory for @size bytes (not 0) from a class or as a large block; NULL without memory. */
 KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero, const void *site);
-/* The same aligned to @align, a power of two; flags: __GFP_ACCOUNT. */
+/* A block aligned to @align, a power of two; flags: __GFP_ACCOUNT. NULL without memory. */
 KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site);
 /*
- * The same for kmalloc with __GFP_ACCOUNT: charged to the thread's group, if it has one, and from
- * kmalloc-cg-N then (S11-07).
+ * A block for kmalloc with __GFP_ACCOUNT. If the thread has a group, the block is charged to it and
+ * comes from kmalloc-cg-N (S11-07).
  */
 KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags, const void *site);
 /* Usable bytes; 0 if no block starts there. */
 KMEM_HIDDEN size_t block_bytes(const void *block);
 /*
- * The same for a caller that may write to all of them: a debug cache no longer holds it to what it
- * asked for (S8-27).
+ * Usable bytes for a caller that may write to all of them: a debug cache then gives up its check of
+ * the size that was asked for (S8-27).
  */
 KMEM_HIDDEN size_t block_usable_bytes(const void *block);
-/* Bytes that were asked for where a debug cache knows that, else usable ones. */
+/* Bytes that were asked for, if a debug cache knows that, else usable bytes. */
 KMEM_HIDDEN size_t block_request(const void *block);
-/* Tells a debug cache that so many bytes are wanted of the block now. */
+/* Tells a debug cache that @size bytes of the block are wanted now. */
 KMEM_HIDDEN void block_set_request(void *block, size_t size);
 /*
- * Takes back a block, whatever the fast half could not; @call names the caller's function in reports, @site
- * is where the program called. Keeps errno. NULL is no block, and nothing happens.
+ * Takes back a block that the fast half could not take. @call names the caller's function in
+ * reports, @site is the program's call. Keeps errno. NULL is no block, and nothing happens.
  */
 KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
 /*
- * What realloc asks for if an object of @old bytes is too small for @size bytes and moves. Whoever appends
- * in small steps would have it copied in each class up to the largest; so it gets a quarter more
- * than it had, up to the @most that an object has. Up to 2 KiB a copy is soon made.
+ * The size that realloc asks for if an object of @old bytes is too small for @size bytes and moves.
+ * A program that appends in small steps would have its block copied in each class up to the
+ * largest. So the block gets a quarter more than it had, up to the @most that an object has. Up to
+ * 2 KiB a copy takes little time.
  */
 static inline size_t size_to_move_to(size_t old, size_t size, size_t most)
 {
@@ -150,12 +155,13 @@ static inline size_t size_to_move_to(size_t old, size_t size, size_t most)
 }
 
 /*
- * In place or moved; NULL without memory, then @block is untouched. @old is block_bytes(block). Objects
- * of malloc's that grow get size_to_move_to; recordings and debug caches are told what was asked for.
+ * Resizes a block in place or moves it; NULL without memory, then @block is untouched. @old is
+ * block_bytes(block). A growing object of malloc's gets size_to_move_to; recordings and debug
+ * caches get the size that was asked for.
  */
 KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size,
                                const void *site);
-/* Whether option bad_free=libc takes a block that is not ours for libc's. */
+/* Whether option bad_free=libc treats a block that is not ours as a block of libc's. */
 KMEM_HIDDEN bool belongs_to_libc(const void *block);
 /* For krealloc with __GFP_ACCOUNT; the content beyond @old is undefined. */
 KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
@@ -163,7 +169,10 @@ KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, g
 /* Reports a pointer that cannot be freed, as option bad_free says. */
 KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
 
-/* The fast half of every free by pointer; false if the slow one is needed. @bytes: fast.heap_bytes or 0. */
+/*
+ * The fast half of every free by pointer; false if the slow half is needed. @bytes: fast.heap_bytes
+ * or 0.
+ */
 static KMEM_ALWAYS_INLINE bool block_free_fast(void *block, size_t bytes)
 {
         uintptr_t offset;

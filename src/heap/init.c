@@ -15,8 +15,8 @@ uint32_t heap_state;
 struct lock heap_start_lock;
 
 /*
- * What precedes the heap, once, however often that is refused: bad options are named once, and a recording
- * has the process once.
+ * The steps in front of the heap. They are done once, even if the heap is refused more often: bad
+ * options are reported once, and a recording has the process once.
  */
 static void prepare_locked(void)
 {

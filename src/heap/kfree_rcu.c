@@ -2,18 +2,20 @@
 /*
  * Blocks that are freed after a grace period (S8-22).
  *
- * Pointers are collected in the open batch. A batch that is full, or old, or has collected a
- * sheaf's worth while no other waits, is closed with a snapshot of the grace period it needs, and
- * queued; later calls free the batches at the front whose time has come. Without memory for a batch
- * a block waits in a second queue, linked through the head in it.
+ * Pointers are collected in the open batch. A batch is closed when it is full, or old, or has
+ * collected a sheaf's worth while no other batch waits. Closing takes a snapshot of the grace
+ * period that the batch needs, and queues it. Later calls free the batches at the front after their
+ * grace period. Without memory for a batch a block waits in a second queue, linked through the head
+ * in it.
  *
  * Invariants:
- *  KFREE-1  A batch's snapshot is taken after its last pointer was put in, so it covers all.
+ *  KFREE-1  A batch's snapshot is taken after its last pointer was put in, so it covers all of
+ *           them.
  *  KFREE-2  Snapshots ascend along both queues (they are taken under the lock).
- *  KFREE-3  Nobody here waits for a callback: a callback may call all of this.
+ *  KFREE-3  No function here waits for a callback: a callback may call all of them.
  *
- * Against: readers use the blocks until they leave their sections; nothing here reads or writes
- * a block, but for its head, before its grace period is over. Frees happen without the lock.
+ * Against: readers use the blocks until they leave their sections. Nothing here reads or writes a
+ * block, but for its head, before its grace period is over. Frees happen without the lock.
  */
 #include "heap/blocks.h"
 #include "heap/rcu.h"
@@ -27,9 +29,9 @@
 enum {
         BATCH_BYTES = 4096,
         BATCH_POINTERS = BATCH_BYTES / 8 - 4,
-        CLOSE_COUNT = 32, /* worth a grace period of their own when nothing else waits */
+        CLOSE_COUNT = 32, /* enough pointers for a grace period of their own when no batch waits */
         CLOSE_AGE_MS = 20,
-        OFFSET_BITS = 12, /* of how far into its block a head may lie */
+        OFFSET_BITS = 12, /* for the offset of a head in its block */
 };
 
 struct batch {
@@ -44,7 +46,7 @@ _Static_assert(sizeof(struct batch) == BATCH_BYTES, "a batch fills its metadata 
 static struct {
         struct lock lock;
         struct batch *open;  /* collects; NULL or not empty */
-        struct batch *first; /* queue of closed ones, oldest first */
+        struct batch *first; /* queue of closed batches, oldest first */
         struct batch *last;
         /* Blocks without a batch, oldest first. func holds snapshot << OFFSET_BITS | offset. */
         struct kmem_rcu_head *first_head;
@@ -120,7 +122,9 @@ static void queue_head(struct kmem_rcu_head *head, uintptr_t offset)
         lock_drop(&pending.lock);
 }
 
-/* Held while blocks are freed, so that the barrier finds none half done; outside pending.lock. */
+/*
+ * Held while blocks are freed, so that the barrier finds no batch half freed; outside pending.lock.
+ */
 static struct lock free_lock;
 
 /* Takes the first batch out of the queue if its grace period is not later than @snapshot. */
@@ -138,7 +142,7 @@ static struct batch *take_batch(uint64_t snapshot)
         return batch;
 }
 
-/* As take_batch, for the queue of heads. */
+/* take_batch for the queue of heads. */
 static struct kmem_rcu_head *take_head(uint64_t snapshot)
 {
         struct kmem_rcu_head *head;
@@ -173,7 +177,7 @@ static void free_waiting_locked(uint64_t snapshot)
                 free_block((char *)head - ((uintptr_t)head->func & ((1 << OFFSET_BITS) - 1)));
 }
 
-/* Of the two queues' oldest; 0 if both are empty. */
+/* The snapshot of the oldest entry of both queues; 0 if both are empty. */
 static uint64_t first_snapshot(void)
 {
         uint64_t snapshot;
@@ -187,7 +191,7 @@ static uint64_t first_snapshot(void)
         return snapshot;
 }
 
-/* Of the two queues' newest; 0 if both are empty. */
+/* The snapshot of the newest entry of both queues; 0 if both are empty. */
 static uint64_t last_snapshot(void)
 {
         uint64_t snapshot;
@@ -201,7 +205,7 @@ static uint64_t last_snapshot(void)
         return snapshot;
 }
 
-/* Whether anything is in a queue. Relaxed: what is missed now, a later call finds. */
+/* Whether anything is in a queue. Relaxed: a later call finds an entry that this call misses. */
 static bool is_waiting(void)
 {
         return load_relaxed(&pending.first) || load_relaxed(&pending.first_head);
@@ -220,7 +224,7 @@ void kfree_rcu_release(void)
         lock_drop(&free_lock);
 }
 
-/* Neither memory to collect the block nor a head in it. */
+/* Frees a block although there is neither memory to note it nor a head in it. */
 static KMEM_COLD void free_without_memory(void *block)
 {
         if (rcu_is_reading()) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What caches are called: their own names, those of their aliases (S4-43), and the unique id of
- * those that may be merged (S4-45).
+ * The names of caches: their own names, their aliases (S4-43), and the unique ids of caches that
+ * may be merged (S4-45).
  *
- * An alias is a name only. It stays until its cache ends, since destroying an alias does not say
- * which, or until a cache of its own takes the name.
+ * An alias is a name only. It stays until its cache ends, since a destroyed alias does not tell its
+ * name, or until a cache of its own takes the name.
  */
 #define _GNU_SOURCE
 #include "heap/heap.h"
@@ -111,7 +111,7 @@ static void unique_id(const struct kmem_cache *cache, char id[CACHE_NAME_BYTES])
         text_number(stpcpy(id, letters), cache->size, 7);
 }
 
-/* The newest mergeable cache of an id: several only where their engines differ. */
+/* The newest mergeable cache of an id: there are several only if their engines differ. */
 static struct kmem_cache *find_id_locked(const char *id)
 {
         struct list *node;

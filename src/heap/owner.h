@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One heap a process. libkmem.so and libkmem-malloc.so may both be loaded: a program linked with one
- * of them runs under the other. Both export kmem_heap_owner, and the dynamic linker binds every
- * reference to the library that was loaded first. That library owns the heap; the other starts none
- * and passes each call on (api/owner.h).
+ * One heap a process. libkmem.so and libkmem-malloc.so may both be loaded: a program linked with
+ * libkmem.so may run under libkmem-malloc.so. Both export kmem_heap_owner, and the dynamic linker
+ * binds every reference to the library that was loaded first. That library owns the heap; the other
+ * starts none and passes each call on (api/owner.h).
  *
  * Only slow paths look: in the library without a heap no fast path ever hits.
  */
@@ -15,14 +15,14 @@
 #include <stdbool.h>
 
 struct heap_owner {
-        const char *library; /* tells whose it is */
+        const char *library; /* the address of its library's own_library */
 };
 
-/* Of this library, or of one loaded before: only heap/bound.c may name it. */
+/* The owner of this library, or of a library loaded before: only heap/bound.c may name it. */
 extern KMEM_PUBLIC const struct heap_owner kmem_heap_owner;
-/* In the owner of this library. */
+/* Identifies this library by its address. */
 extern KMEM_HIDDEN const char own_library;
-/* As the dynamic linker has bound it (heap/bound.c). */
+/* The owner as the dynamic linker has bound it (heap/bound.c). */
 extern KMEM_HIDDEN const struct heap_owner *const bound_heap_owner;
 
 static inline bool heap_is_foreign(void)

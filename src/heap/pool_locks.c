@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The locks of memory pools, found by the pool's address. */
 #include "heap/pool_locks.h"
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The locks of memory pools: a few that all pools share, by address, so that fork can take those of
- * pools that only the program knows.
+ * The locks of memory pools. All pools share a few locks, by address, so that fork can take the
+ * locks of pools that only the program knows.
  */
 #ifndef KMEM_HEAP_POOL_LOCKS_H
 #define KMEM_HEAP_POOL_LOCKS_H

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * RCU for the program: waiting for a grace period, and functions that are called after one.
+ * RCU for the program: waiting for a grace period, and functions that are called after a grace
+ * period.
  *
- * Callbacks are collected in `next`. Whoever holds run_lock takes them all, waits for one grace
- * period, and runs them in order: the library's thread, or kmem_rcu_barrier. run_lock is held
- * while callbacks run, so a barrier that gets it has nothing older in front of it. It is outside
- * of all other locks, and fork does not take it: a callback may fork. Then the child's thread is
- * still the holder, and goes on with the callbacks whose grace period it has waited for; others
- * must not add theirs to them.
+ * Callbacks are collected in `next`. The holder of run_lock takes them all, waits for a grace
+ * period, and runs them in order: that is the library's thread, or kmem_rcu_barrier. run_lock is
+ * held while callbacks run, so a barrier that gets it finds no older callback still to come. It is
+ * outside of all other locks, and fork does not take it: a callback may fork. Then the child's
+ * thread is still the holder, and goes on with the callbacks that have waited for their grace
+ * period; other threads must not add new callbacks to these.
  */
 #include "heap/rcu.h"
 
@@ -29,7 +30,7 @@ static struct {
         bool has_thread;
 } callbacks;
 static struct lock run_lock;
-/* The calling thread holds run_lock. Initial-exec: access must never allocate. */
+/* Whether the calling thread holds run_lock. Initial-exec: access must never allocate. */
 static _Thread_local bool has_run_lock __attribute__((tls_model("initial-exec")));
 static struct event callback_event;
 
@@ -49,7 +50,7 @@ void rcu_synchronize(void)
 
 /* ---- Callbacks --------------------------------------------------------------------------- */
 
-/* @from behind @to; @from is empty afterwards. */
+/* Moves @from behind @to; @from is empty afterwards. */
 static void list_append(struct callback_list *to, struct callback_list *from)
 {
         if (!from->first)
@@ -74,7 +75,7 @@ static struct kmem_rcu_head *take_ready(void)
         return head;
 }
 
-/* Runs all callbacks there are; false if there were none. */
+/* Runs all callbacks; false if there were none. */
 static bool run_all_locked(void)
 {
         struct kmem_rcu_head *head;
@@ -121,7 +122,7 @@ static void *callback_thread(void *unused)
         return unused;
 }
 
-/* Without a thread, for lack of memory, callbacks wait for the next call or barrier. */
+/* If there is no memory for a thread, callbacks wait for the next call or barrier. */
 static void start_thread(void)
 {
         if (!system_start_thread(callback_thread)) {
@@ -163,8 +164,8 @@ void call_rcu_fork_each_lock(void (*change)(struct lock *lock))
 }
 
 /*
- * The callback that another thread was running is lost; those behind it are not, and wait for
- * another grace period.
+ * The callback that another thread was running is lost. The callbacks behind it wait for another
+ * grace period.
  */
 void call_rcu_fork_child(void)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What the rest of the calls needs of kfree_rcu and kmem_call_rcu.
- */
+/* The interface of kfree_rcu and kmem_call_rcu for the other calls. */
 #ifndef KMEM_HEAP_RCU_H
 #define KMEM_HEAP_RCU_H
 
@@ -10,8 +8,8 @@
 /* kfree_rcu.c */
 
 /*
- * Frees the block after a grace period. @head, or NULL, is in the block, and serves where there is no memory
- * to note it.
+ * Frees the block after a grace period. @head, or NULL, lies in the block, and links it if there is
+ * no memory to note it elsewhere.
  */
 KMEM_HIDDEN void kfree_rcu_add(void *block, struct kmem_rcu_head *head);
 /* Returns when all blocks that were added before have been freed. */
@@ -30,11 +28,11 @@ KMEM_HIDDEN void rcu_barrier(void);
 /* Stops the process if the thread is inside a read section: @call would wait for itself. */
 KMEM_HIDDEN void check_may_wait(const char *call);
 
-/* For fork: locks of both files, outside those of the layers below. */
+/* For fork: locks of both files, outside the locks of the layers below. */
 KMEM_HIDDEN void kfree_rcu_fork_take(void (*take)(struct lock *lock));
 KMEM_HIDDEN void kfree_rcu_fork_release(void (*release)(struct lock *lock));
 KMEM_HIDDEN void call_rcu_fork_each_lock(void (*change)(struct lock *lock));
-/* Under them. */
+/* Under the locks of the three functions above. */
 KMEM_HIDDEN void call_rcu_fork_child(void);
 
 #endif

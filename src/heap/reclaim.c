@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the reclaim thread does at each of its looks, and what malloc_trim does at once.
+ * A look of the reclaim thread, and malloc_trim, which does all its steps at once.
  *
- * A look takes what nobody has used since the last one, from the slots outwards to the system:
+ * A look takes memory that nobody has used since the last look, from the slots outwards to the
+ * system:
  *
- *   1. blocks of kfree_rcu and pages whose grace period is over
- *   2. sheaves and slabs in slots that are as they were (percpu/quiet.c), by one drain
+ *   1. blocks of kfree_rcu and pages that have waited for their grace period
+ *   2. sheaves and slabs in slots that have not changed (percpu/quiet.c), by one drain
  *   3. sheaves in barns below their low-water marks
- *   4. of caches whose back end handed out and took back nothing: empty slabs, and when that has
- *      been so for purge_delay, free pages inside the others (engines/slub/purge.c)
+ *   4. empty slabs of caches that neither took objects from the back end nor gave any back; after
+ *      purge_delay without a change also free pages inside their other slabs (engines/slub/purge.c)
  *   5. pages that have been free for purge_delay
  *
- * A cache in use keeps its slabs as they are, because a walk over their list is not free, and costs
- * those who use it the time that list_lock is held.
+ * A cache in use keeps its slabs as they are, because a walk over their list costs its users the
+ * time that list_lock is held.
  *
- * cache_mutex is held for what looks at all slots, and then for one cache at a time, and again and
- * again while a long list is purged.
+ * cache_mutex is held while all slots are looked at, and then for each cache anew, and dropped
+ * between the pieces of a long list that is purged.
  */
 #include "heap/reclaim.h"
 
@@ -70,11 +71,11 @@ size_t heap_trim(size_t keep)
         return bytes + pages_purge_all(keep);
 }
 
-/* What a step of a cache leaves. */
+/* The rest after a step of a cache: nothing, a step at a later look, or another step at once. */
 enum step { STEP_DONE, STEP_LATER, STEP_AGAIN };
 
 /*
- * The next step of a cache that may be quiet: then its empty slabs go, and after purge_delay pages
+ * Makes the next step of a cache if it is quiet: its empty slabs go, and after purge_delay pages
  * inside the others, up to PURGE_SLABS slabs at a time.
  */
 static enum step cache_step_locked(struct kmem_cache *cache, uint64_t now_ms)
@@ -84,7 +85,10 @@ static enum step cache_step_locked(struct kmem_cache *cache, uint64_t now_ms)
         size_t bytes = 0;
 
         debug_check(lock_is_held(&cache_mutex));
-        /* The thread that this may be cannot report what is wrong. */
+        /*
+         * The reclaim thread may be the caller, and it cannot report the faults that the checks
+         * find.
+         */
         if (cache->engine->checks_at_end)
                 return STEP_DONE;
         if (activity != quiet->activity) {
@@ -106,7 +110,7 @@ static enum step cache_step_locked(struct kmem_cache *cache, uint64_t now_ms)
         return STEP_AGAIN;
 }
 
-/* All steps that can be made now for the newest cache older than *birth; false if there is none. */
+/* Makes all steps that are due for the newest cache older than *birth; false if there is none. */
 static bool cache_steps(uint64_t *birth, uint64_t now_ms, bool *any)
 {
         enum step step = STEP_AGAIN;
@@ -118,7 +122,7 @@ static bool cache_steps(uint64_t *birth, uint64_t now_ms, bool *any)
 
                 lock_take(&cache_mutex);
                 cache = cache_before_locked(before);
-                /* Another than in the last round: that one was destroyed. */
+                /* The cache of the last round was destroyed, and this is another cache. */
                 if (!cache || (!first && cache->birth != *birth)) {
                         lock_drop(&cache_mutex);
                         return cache != NULL;

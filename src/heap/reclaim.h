@@ -1,39 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Giving memory back that the program has freed: by degrees while it sleeps, or at once.
- */
+/* Gives memory back that the program has freed: by degrees while it sleeps, or at once. */
 #ifndef KMEM_HEAP_RECLAIM_H
 #define KMEM_HEAP_RECLAIM_H
 
 #include "lang/compiler.h"
 
 /*
- * One of the looks that the reclaim thread makes, at @now_ms. False if there was nothing to give back
- * and nobody has used the heap since the last look, as far as can be seen. One caller at a time.
+ * Makes a look of the reclaim thread, at @now_ms. False if there was nothing to give back and
+ * nobody seems to have used the heap since the last look. One caller at a time.
  */
 KMEM_HIDDEN bool reclaim_step(uint64_t now_ms);
 
 /*
- * Empties all sheaves, frees empty slabs, and gives free pages back to the system but for @keep
- * bytes of those that lie in no slab. Returns bytes given back.
+ * Empties all sheaves, frees empty slabs, and gives free pages back to the system, but keeps @keep
+ * bytes of the pages that lie in no slab. Returns bytes given back.
  */
 KMEM_HIDDEN size_t heap_trim(size_t keep);
 /*
- * The same without a look at the CPUs, which reads files, and without the free pages. Under
+ * heap_trim without a look at the CPUs, which reads files, and without the free pages. Under
  * cache_mutex.
  */
 KMEM_HIDDEN size_t caches_trim_locked(void);
 
-/* reclaim_thread.c: settles whether there may be a thread; early, after the options. */
+/* reclaim_thread.c: decides whether there may be a thread; early, after the options. */
 KMEM_HIDDEN void reclaim_thread_init(void);
 
 /*
- * Ends the reclaim thread if there is one, for which it waits up to a second, mostly to its next look.
- * None starts before reclaim_thread_allow, which the caller owes; false if that cannot be had.
+ * Ends the reclaim thread if there is one, and waits for it up to a second, mostly until its next
+ * look. No thread starts before reclaim_thread_allow, which the caller has to call; false if the
+ * thread cannot be stopped.
  */
 KMEM_HIDDEN bool reclaim_thread_stop(void);
 KMEM_HIDDEN void reclaim_thread_allow(void);
-/* False only if there is none, and nobody starts one. */
+/* False only if there is no thread, and nobody is starting one. */
 KMEM_HIDDEN bool reclaim_thread_is_there(void);
 
 #endif
