@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Writes the reports of options slabinfo and attrs when the process ends, and closes its registry
+ * file.
+ */
 #define _GNU_SOURCE
 #include "process/at_exit.h"
 
@@ -15,11 +19,11 @@
 #include <string.h>
 #include <time.h>
 
-/* One thing that an option asks for. */
+/* A report that an option asks for. */
 static const struct exit_report {
         const char *option;
-        char *path;              /* of the option; empty: not wanted */
-        const uint64_t *process; /* the only one that writes, 0: every one */
+        char *path;              /* the option's path; empty: not wanted */
+        const uint64_t *process; /* the only process that writes, by id; 0: every process writes */
         /* Both return 0 or an errno. @alone: no other process writes there. */
         int (*begin)(const char *path, bool alone);
         int (*write)(const char *path);
@@ -59,9 +63,9 @@ static void say_why(const struct exit_report *report, const char *path, int erro
 }
 
 /*
- * What cannot be written is said at the start: at the end nobody may be listening, as many programs close
- * standard error before. So that is no place for a full disk: the sign of one is an empty file or directory,
- * which each of the reports leaves where it could not be written whole.
+ * Reports at the start that a path cannot be written: at the end nobody may be listening, as many
+ * programs close standard error before. So a full disk is not reported in words: an empty file or
+ * directory stays where a report could not be written whole.
  */
 static void begin(const struct exit_report *report)
 {
@@ -112,7 +116,10 @@ static void write_reports(void)
                 record_maps();
 }
 
-/* What cannot be written must not change how the program ends: by a limit of files, or a closed pipe. */
+/*
+ * A failed write must not change how the program ends, so the signals of a file size limit and of a
+ * closed pipe are blocked.
+ */
 static void write_without_signals(void)
 {
         const struct timespec at_once = {0};
@@ -138,7 +145,7 @@ void at_exit_write(void)
         static uint32_t done;
         int saved_errno = errno;
 
-        /* A child of vfork must not take its parent's turn. */
+        /* A child of vfork must not report in its parent's place. */
         if (!at_exit_is_wanted() || !system_is_own_process() || add_relaxed(&done, 1) > 1)
                 return;
         write_without_signals();
@@ -147,7 +154,10 @@ void at_exit_write(void)
 
 __attribute__((destructor)) static void at_exit(void)
 {
-        /* Without a heap there is neither, and no more of the library's file is read for it. */
+        /*
+         * Without a heap there is neither report nor registry, and the library's pages for them are
+         * not read.
+         */
         if (load_acquire(&heap_state) != HEAP_READY)
                 return;
         at_exit_write();

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the process writes about itself when it ends: the slab table (option slabinfo) and the tree
- * of attributes (option attrs).
+ * Reports that the process writes about itself when it ends: the slab table (option slabinfo) and
+ * the tree of attributes (option attrs).
  */
 #ifndef KMEM_PROCESS_AT_EXIT_H
 #define KMEM_PROCESS_AT_EXIT_H
 
 #include "lang/compiler.h"
 
-/* Looks whether it can be written, and says so if not; called when the heap starts. */
+/* Checks that the reports can be written, and says so if not; called when the heap starts. */
 KMEM_HIDDEN void at_exit_init(void);
-/* Whether anything is to be written. */
+/* Whether there is a report to write. */
 KMEM_HIDDEN bool at_exit_is_wanted(void);
-/* Writes it, once; called when the process ends. */
+/* Writes the reports, once; called when the process ends. */
 KMEM_HIDDEN void at_exit_write(void);
 
 #endif

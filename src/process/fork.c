@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Fork, also of a process whose heap has not started. All locks are taken before, outermost first,
- * so that the child's copy of everything they protect is consistent; the child resets them. Our
- * handlers are registered before those of the program and its libraries, so that they run last
- * before the fork and first after it: others' handlers may allocate.
+ * Fork, also of a process with a heap that has not started. All locks are taken before the fork,
+ * outermost first, so that the child's copy of everything they protect is consistent; the child
+ * resets them. Our handlers are registered before the handlers of the program and its libraries, so
+ * that they run last before the fork and first after it: the other handlers may allocate.
  *
- * A handler of a signal may fork in the middle of a call of ours, as those do that have a debugger look
- * at a crash. In a process with one thread the locks that are held then are that call's. They are left
- * to it: it goes on when the handler returns, in the parent and in the child.
+ * A signal handler may fork in the middle of a call of ours; handlers that have a debugger look at
+ * a crash do. In a process with one thread, the interrupted call holds all locks that are held
+ * then. They are left to it: it goes on when the handler returns, in the parent and in the child.
  */
 #define _GNU_SOURCE
 #include "process/fork.h"
@@ -30,9 +30,9 @@
 #include <pthread.h>
 
 /*
- * glibc locks its list of streams after all handlers have run, and a stream's owner may be waiting
- * for us, and a holder of the list for that stream. So the list comes first: the lock counts its
- * owner's claims, and fork takes it again.
+ * glibc locks its list of streams after all handlers have run. A thread that holds the list may
+ * wait for a stream, and the stream's owner may wait for one of our locks. So the list comes first:
+ * its lock counts its owner's claims, and fork takes it again.
  */
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
@@ -40,17 +40,20 @@ extern void _IO_list_resetlock(void) __attribute__((weak));
 
 enum { OWN_LOCKS_MAX = 16 }; /* more than any call holds */
 
-/* Of a process with one thread only. */
+/* For a process with a single thread. */
 static struct {
-        struct lock *locks[OWN_LOCKS_MAX]; /* those that the interrupted call holds */
+        struct lock *locks[OWN_LOCKS_MAX]; /* locks that the interrupted call holds */
         unsigned int count;
         bool group_lock;
-        unsigned int forks; /* under way: a handler may interrupt one, and fork */
+        unsigned int forks; /* forks under way: a handler may interrupt a fork, and fork itself */
 } own;
 
 static struct lock look_lock; /* of heap_page_locks_free */
 
-/* Threads that libc does not know are not counted, but for ours. */
+/*
+ * Whether the process has a single thread. Threads that libc does not know are not counted, except
+ * the reclaim thread.
+ */
 static bool is_alone(void)
 {
         return system_threads() == THREADS_ONE && !reclaim_thread_is_there();
@@ -90,7 +93,7 @@ static void prepare(void)
 
         if (alone && own.forks++)
                 return;
-        /* With one thread glibc does not lock it either. */
+        /* In a process with a single thread glibc does not lock the list either. */
         if (!alone && &_IO_list_lock)
                 _IO_list_lock();
         take(&heap_start_lock);
@@ -115,7 +118,7 @@ static void prepare(void)
         record_fork_each_lock(take);
 }
 
-/* All that prepare() took, in the other order. */
+/* Releases all that prepare() took, in the reverse order. */
 static void release_all(void (*release)(struct lock *lock))
 {
         record_fork_each_lock(release);
@@ -139,7 +142,7 @@ static void release_all(void (*release)(struct lock *lock))
         own.count = 0;
 }
 
-/* Last of all: until then forks of handlers leave the locks to this one. */
+/* The last step: until then a handler's fork leaves the locks to the interrupted fork. */
 static void one_fork_less(void)
 {
         if (own.forks)
@@ -172,7 +175,7 @@ static void child(void)
         one_fork_less();
 }
 
-/* Once: by the constructor, or by a heap that starts before it. */
+/* Registers the handlers once: called by the constructor, or by a heap that starts before it. */
 void fork_init(void)
 {
         static uint32_t registered;
@@ -189,7 +192,10 @@ static void look(struct lock *lock)
         any_held |= lock_is_held(lock);
 }
 
-/* Without cache_mutex, which a trim of a large heap holds for longer than anybody waits for these. */
+/*
+ * Looks without cache_mutex, which a trim of a large heap holds for longer than anybody waits for
+ * these locks.
+ */
 bool heap_page_locks_free(void)
 {
         bool none_held;
@@ -218,7 +224,7 @@ bool heap_locks_free(void)
 {
         bool none_held;
 
-        /* Held for as long as the look takes: no cache whose locks are looked at ends meanwhile. */
+        /* Held during the whole look, so that no cache ends while its locks are looked at. */
         if (!lock_try(&cache_mutex))
                 return false;
         none_held = percpu_locks_free() && !lock_is_held(&release_lock) &&

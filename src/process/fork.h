@@ -10,14 +10,14 @@
 #include <stdbool.h>
 
 KMEM_HIDDEN void fork_init(void);
-/* Whether no lock of the heap is held at this moment, by anybody. */
+/* Whether nobody holds a lock of the heap at this moment. */
 KMEM_HIDDEN bool heap_locks_free(void);
-/* The same of those that pages_fit_limit takes. */
+/* Whether nobody holds a lock that pages_fit_limit takes. */
 KMEM_HIDDEN bool heap_page_locks_free(void);
 /*
- * Waits until one of these two says yes, a tenth of a second at most. For calls of libc that may come from a
- * signal handler which interrupted a slow path: its locks will not be free before the handler returns;
- * those of other threads soon are.
+ * Waits until one of these two functions says yes, a tenth of a second at most. For calls of libc
+ * that may come from a signal handler which interrupted a slow path. The interrupted path's locks
+ * stay held until the handler returns; other threads soon release theirs.
  */
 KMEM_HIDDEN bool heap_await(bool (*locks_free)(void));
 

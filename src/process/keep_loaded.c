@@ -2,7 +2,7 @@
 /*
  * Shared libraries with inlined sequences stay in memory (kmem-inline.h). The dynamic linker's
  * functions are weak: a static program has none and unloads nothing. dlopen is looked up, because
- * linkers warn of its mere name when they make one.
+ * linkers warn of its mere name when they make a static program.
  */
 #define _GNU_SOURCE
 #define KMEM_INLINE_NODELETE /* as this library is */
@@ -20,9 +20,10 @@ extern __typeof__(dlsym) dlsym __attribute__((weak));
 extern __typeof__(dladdr1) dladdr1 __attribute__((weak));
 
 /*
- * Whether the program's own segments have an address. From what the kernel told about them: each
- * program with inlined code asks once when it starts, and dladdr1 would search the symbols of a
- * large one. A position-independent program says with PT_PHDR where it was linked to be.
+ * Whether the program's own segments contain an address. The kernel's auxiliary vector answers it:
+ * each program with inlined code asks once when it starts, and dladdr1 would search the symbols of
+ * a large program. In a position-independent program PT_PHDR tells the address that it was linked
+ * for.
  */
 static bool is_of_program(const void *address)
 {
@@ -50,8 +51,8 @@ KMEM_PUBLIC void kmem_inline_keep_loaded(const void *address)
         if (!dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
                 return; /* in no shared library: nobody can unload it */
         if (!*map->l_name)
-                return; /* the program itself, where the kernel told nothing */
-        /* The handle is kept, too: it counts as one more user. */
+                return; /* the program itself, where the auxiliary vector has no headers */
+        /* The handle is kept: it counts as a further user. */
         *(void **)&open = dlsym(RTLD_DEFAULT, "dlopen");
         if (open && open(map->l_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
                 return;

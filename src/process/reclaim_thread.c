@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The reclaim thread: started by the free that finds nobody at work, it looks ten times a second
- * (heap/reclaim.c) until there is nothing left to give back and nobody uses the heap, and then ends.
- * A process that is idle has no such thread and is not woken; one in use has one.
+ * The reclaim thread. A free that finds none starts it. The thread looks ten times a second
+ * (heap/reclaim.c) until there is nothing left to give back and nobody uses the heap, and then
+ * ends. An idle process has no reclaim thread and is not woken; a process in use has this thread.
  *
- * THREAD-1  `current` is the only one that looks. Another that is still there has been relieved: it
+ * THREAD-1  Only the thread `current` looks. Another thread that still runs has been relieved: it
  *           ends at its next look, and `current` does not begin before the kernel has cleared the
  *           other's id.
- * THREAD-2  reclaim_wanted is 0 only if `current` runs and will look at least twice more, if one is
- *           being started, or if nobody is ever to be asked. A thread that is about to end sets it
- *           one look before: what is freed before that is seen by the last look, what is freed later
- *           starts another. Who starts one clears it before and not after: a signal handler that
- *           forks behind the start makes a child in which it must stay set.
+ * THREAD-2  reclaim_wanted is 0 only if `current` runs and will look at least twice more, if a
+ *           thread is being started, or if nobody is ever to be asked. A thread that is about to
+ *           end sets it one look before. Its last look sees memory that was freed before that; a
+ *           later free starts another thread. The starter clears reclaim_wanted before the start
+ *           and not after: a signal handler that forks behind the start makes a child in which it
+ *           must stay set.
  *
- * A thread keeps the credentials and the sandbox that its starter had, while the program may give up
- * its own; setuid and its like reach only threads of libc's. So it asks to be relieved every two
- * seconds: the next free that comes by starts a successor, which has the program's credentials of
- * that moment. If no free comes, the thread ends with its work. With libc's own threads there would
- * be locks of libc inside free, and a program whose main thread ends with pthread_exit would wait
- * for us.
+ * A thread keeps the credentials and the sandbox that its starter had, while the program may give
+ * up its own; setuid and its like reach only threads of libc's. So the thread asks to be relieved
+ * every two seconds: the next free starts a successor, which has the program's credentials of that
+ * moment. If no free comes, the thread ends with its work. A thread made by libc would take locks
+ * of libc inside free, and a program with a main thread that ends with pthread_exit would wait for
+ * it.
  *
- * start_lock is only tried, and nothing is taken inside it but the metadata of a first start. Who
- * stops the thread keeps it, so nobody starts another meanwhile.
+ * start_lock is only tried, and nothing is taken inside it but the metadata of a first start. A
+ * caller that stops the thread keeps the lock, so nobody starts another meanwhile.
  */
 #define _GNU_SOURCE
 #include "heap/reclaim.h"
@@ -43,8 +44,8 @@
 enum {
         LOOK_MS = 100,
         RELIEF_MS = 2000,
-        REFUSED_MS = 1000, /* after a refusal nobody is asked for so long */
-        STOP_MS = 1000,    /* so long a thread that is to stop is waited for */
+        REFUSED_MS = 1000, /* pause after a refused start */
+        STOP_MS = 1000,    /* longest wait for a thread that is to stop */
 };
 
 static struct bare_thread threads[2];
@@ -64,7 +65,10 @@ static int thread_run(void *argument)
         area_refuse_this_thread();
         stack_refuse_this_thread();
         system_name_thread("kmem-reclaim");
-        /* The starter says so after it has started us; nobody relieves us before. */
+        /*
+         * The starter stores `current` after the start, and nobody relieves the thread before.
+         * Acquire, with the release in start_locked.
+         */
         while (load_acquire(&current) != index)
                 event_pause(1);
         for (;;) {
@@ -74,7 +78,10 @@ static int thread_run(void *argument)
                 event_pause(LOOK_MS - profile_slice_ms(LOOK_MS));
                 if (load_acquire(&current) != index || load_acquire(&stop_wanted))
                         return 0;
-                /* THREAD-1. Acquire: what it did comes before. Partner: its end, by the kernel. */
+                /*
+                 * THREAD-1. Acquire: the other thread's work comes before. Partner: its end, by the
+                 *           kernel.
+                 */
                 if (load_acquire(&threads[!index].id))
                         continue;
                 now = system_time_ms();
@@ -98,13 +105,16 @@ static void start_locked(void)
         const intptr_t offsets[] = {
                 (char *)&errno - (char *)thread_pointer(),
                 (char *)&rcu_this_reader - (char *)thread_pointer(),
-                /* In a static program the second of them lies before all that the program has. */
+                /*
+                 * In a static program the second offset lies below all thread variables of the
+                 * program.
+                 */
                 area_offset(),
                 area_thread_offset(),
         };
         uint32_t next = !current;
 
-        /* Acquire: the one before last has left its stack. Partner: the kernel. */
+        /* Acquire: the previous thread of this index has left its stack. Partner: the kernel. */
         if (load_acquire(&threads[next].id))
                 return;
         /* THREAD-2 */
@@ -119,12 +129,15 @@ static void start_locked(void)
 }
 
 /*
- * Called by frees, in any thread, and in children of vfork, which share our memory but not our
- * threads.
+ * Called by frees, in any thread, and in children of vfork, which share the library's memory but
+ * not its threads.
  */
 static void thread_start(void)
 {
-        /* Our own frees: a successor is to have the program's credentials, not ours. */
+        /*
+         * The caller is the reclaim thread itself. A successor must have the program's credentials,
+         * not those of this thread.
+         */
         if (thread_pointer() == (void *)threads[load_relaxed(&current)].pointer)
                 return;
         if (options.reclaim_thread == RECLAIM_AUTO && system_threads() != THREADS_MANY &&
@@ -155,7 +168,9 @@ bool reclaim_thread_stop(void)
         uint32_t first;
         uint32_t second;
 
-        /* Who holds the lock is another thread of the program, or what a signal interrupted. */
+        /*
+         * The lock is held by another thread of the program, or by code that a signal interrupted.
+         */
         if (system_entered_sandbox() || !system_is_own_process() || !lock_try(&start_lock))
                 return false;
         first = load_acquire(&threads[0].id);
@@ -182,15 +197,15 @@ bool reclaim_thread_is_there(void)
 }
 
 /*
- * The end of a process is not worth a thread. Under valgrind, where ours ends before the last frees,
- * a successor would make it fail.
+ * A process that ends needs no thread. Under valgrind, where the thread ends before the last frees,
+ * a successor would make valgrind fail.
  */
 static __attribute__((destructor)) void refuse_threads(void)
 {
         store_relaxed(&not_before, UINT64_MAX);
 }
 
-/* The child has none of our threads. */
+/* The child has none of the threads. */
 static void fork_child(void)
 {
         threads[0].id = 0;
@@ -203,7 +218,7 @@ static void fork_child(void)
 
 void reclaim_thread_init(void)
 {
-        /* A program that runs with more rights than its caller has may give them up at any time. */
+        /* A program with more rights than its caller may give them up at any time. */
         if (options.reclaim_thread == RECLAIM_OFF ||
             (options.reclaim_thread == RECLAIM_AUTO && system_is_privileged()))
                 return;

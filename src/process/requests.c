@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * One thread at a time honours requests, with cache_mutex, which it only tries: whoever holds that,
- * possibly the caller itself, may be in the middle of anything, and the next slow path is soon.
+ * Honours requests from outside, with cache_mutex. A single thread does so at a time. It only tries
+ * the mutex: its holder, possibly the caller itself, may be in the middle of anything, and the next
+ * slow path comes soon.
  *
- * Readers write a request's fields, then its state, then registry->asked; here the other way round. A
- * request is taken before it is copied, and done only if it is still taken. A reader that found it
- * pending a moment before and changes it clears its state first: so a copy of one that is still taken is
- * whole, and what came in its place is not marked as done with it.
+ * Readers write a request's fields, then its state, then registry->asked; this file reads them in
+ * the reverse order. A request is taken before it is copied, and done only if it is still taken
+ * after the copy. A reader that found it pending a moment before, and changes it, clears its state
+ * first. So the copy of a request that is still taken is whole, and a request that came in its
+ * place is not marked as done.
  *
- * The handler of a signal that comes meanwhile may fork (process/fork.c). The child goes on here, and must not
- * take away the mark by which its next slow path leaves its parent's registry (REG-2).
+ * A signal handler that interrupts the work may fork (process/fork.c). The child goes on here, and
+ * must not take away the mark by which its next slow path leaves its parent's registry (REG-2).
  */
 #include "process/requests.h"
 
@@ -33,7 +35,8 @@ static bool change_state(struct registry_request *request, uint32_t from, uint32
 
 /*
  * Takes the oldest pending request beyond @after, which moves on to it, or returns NULL. The copy's
- * state tells whether it was taken: not if a reader has come between, who says so once it is done.
+ * state tells whether the request was taken. It was not if a reader has come between; the reader
+ * raises registry->asked once its change is done.
  */
 static struct registry_request *take_request(uint64_t *after, struct registry_request *copy)
 {
@@ -77,7 +80,7 @@ static struct kmem_cache *cache_born_locked(uint64_t birth)
         return NULL;
 }
 
-/* Figures that cost a walk. */
+/* Updates the figures that cost a walk. */
 static void refresh_locked(struct kmem_cache *cache)
 {
         struct registry_cache *figures = cache->figures;
@@ -114,13 +117,16 @@ static int honour_attribute_locked(const struct registry_request *request)
         }
         if (!attribute || !attribute_exists(attribute, cache))
                 return ENOENT;
-        /* The program's own: checks may end it, and it counts for itself. */
+        /*
+         * Only the program itself may set this attribute: its checks may end the program, and it
+         * counts for the program.
+         */
         if (!attribute->outside)
                 return EIO;
         return attribute_store_locked(attribute, cache, request->value);
 }
 
-/* An empty value is the program's own. */
+/* Sets a profile's value; an empty request restores the program's @own. */
 static int honour_profile_locked(const struct registry_request *request, uint64_t own,
                                  int (*set_locked)(uint64_t value))
 {
@@ -135,7 +141,10 @@ static int honour_profile_locked(const struct registry_request *request, uint64_
         return error;
 }
 
-/* Also in the reclaim thread, where only the simplest of libc may be called. */
+/*
+ * Honours all pending requests. The reclaim thread may be the caller, so only the simplest
+ * functions of libc may be called.
+ */
 static void honour(void)
 {
         static KMEM_SPARSE struct registry_request
@@ -148,9 +157,15 @@ static void honour(void)
 
         if (!seen || load_acquire(&heap_state) != HEAP_READY || !lock_try(&cache_mutex))
                 return;
-        /* Before the search: whoever asks during it is found by the next one. */
+        /*
+         * Loaded before the search, so the next slow path finds a request that comes during it.
+         * Acquire, with the release of the request's writer.
+         */
         asked = load_acquire(&registry->asked);
-        /* No more than there are places: who writes the file without end must not keep a slow path here. */
+        /*
+         * At most as many requests as there are places: a writer without end must not keep a slow
+         * path here.
+         */
         for (unsigned int i = 0; i < REGISTRY_REQUESTS; i++) {
                 request = take_request(&number, &copy);
                 if (!request)
@@ -174,7 +189,10 @@ static void honour(void)
                 store_relaxed(&request->result, copy.result);
                 change_state(request, REQUEST_TAKEN, REQUEST_DONE);
         }
-        /* 0 is the mark of a child. In one step: no fork comes between the look for it and the store. */
+        /*
+         * 0 marks a child. A single step, so no fork comes between the look for the mark and the
+         * store.
+         */
         if (compare_swap(registry_seen, &seen, asked ? asked : 1) && !asked)
                 store_relaxed(&registry->asked, 1u);
         lock_drop(&cache_mutex);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Makes the slices of time without sheaves that a profile asks for; see slice.h. */
 #include "process/slice.h"
 
 #include "heap/heap.h"
@@ -25,11 +26,17 @@ bool profile_slice(unsigned int period_ms)
         if (!slice_ms)
                 return false;
         lock_take(&cache_mutex);
-        /* With the emptying of the slots: a thread that waits for its CPU so long catches up after it. */
+        /*
+         * The slice includes the emptying of the slots: a thread that waited for its CPU meanwhile
+         * catches up after it.
+         */
         begun = system_time_ns();
         store_relaxed(&profile_in_slice, true);
         stopped = percpu_stop(&slots);
-        /* Before the lock is dropped: a child forked behind it would stay in a slice that there is not. */
+        /*
+         * Cleared before the lock is dropped: a child forked after it would believe that a slice
+         * runs.
+         */
         if (!stopped)
                 store_relaxed(&profile_in_slice, false);
         lock_drop(&cache_mutex);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The heap's ties to its process: it follows its forks, and reports at its end. A simulated heap has
- * other ties (src/simulator).
+ * The heap's ties to its process: the heap follows forks, and reports at the end of the process. A
+ * simulated heap has other ties (src/simulator).
  */
 #include "process/start.h"
 
@@ -33,10 +33,11 @@ bool process_start_heap(void)
 }
 
 /*
- * Early, so that our fork handlers come before those of others (they run in reverse order). The heap
- * starts with the first allocation, as most of what a start costs, files to read and pages of libc
- * and of this library, is wasted on a process that makes none; with options it starts at once, as
- * they may ask for a report of a process that allocates nothing, and bad ones are named first.
+ * Runs early, so that our fork handlers come before those of others (they run in reverse order).
+ * The heap starts with the first allocation: most of the cost of a start, files to read and pages
+ * of libc and of this library, is wasted on a process that never allocates. With options it starts
+ * at once, because an option may ask for a report of a process that allocates nothing, and bad
+ * options are reported first.
  */
 __attribute__((constructor(101))) static void start_early(void)
 {

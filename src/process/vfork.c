@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The heap's side of vfork: lends the parent's area to the child, and takes it back. */
 #include "process/vfork.h"
 
 #include "process/start.h"
@@ -7,10 +8,10 @@
 #include <errno.h>
 
 /*
- * A heap that started in a child would find the area unregistered, and do without restartable sequences
- * for good: it starts before. Not in a sandbox, where a program that never allocated may be killed for what
- * a start asks of the kernel; nor where it is starting at this moment, maybe in the call that a handler of
- * a signal interrupted to come here.
+ * Starts the heap before the vfork: a heap that started in a child would find the area
+ * unregistered, and do without restartable sequences for good. Not in a sandbox, where the start's
+ * system calls may kill a program that never allocated; nor while the heap is starting, perhaps in
+ * the call that this signal handler interrupted.
  */
 static void start_heap(void)
 {
