@@ -177,10 +177,7 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
                 if (rounded > cache->size || cache->size - rounded >= sizeof(void *) ||
                     cache->size % probe.align)
                         continue;
-                /*
-                 * Slab colours move objects in steps of the cache's own alignment (S6-21), so it
-                 * must divide.
-                 */
+                /* Slab colours move objects in steps of the old cache's alignment (S6-21). */
                 if (cache->engine == &slab_engine && cache->align % probe.align)
                         continue;
                 return cache;
