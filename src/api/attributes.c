@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * The public calls of attributes, by the names of a cache and of an attribute (S9).
- */
+/* The public calls of attributes: a call names the cache and the attribute (S9). */
 #include "introspect/attributes.h"
 
 #include "api/owner.h"
@@ -11,7 +9,10 @@
 
 #include <errno.h>
 
-/* The cache of a name that has the attribute, with cache_mutex held; else NULL, and not held. */
+/*
+ * Finds a cache by name that has the attribute, and takes cache_mutex; else NULL, and the lock is
+ * not held.
+ */
 static struct kmem_cache *find_cache(const char *name, const struct attribute *attribute)
 {
         struct kmem_cache *cache;
@@ -68,7 +69,7 @@ KMEM_PUBLIC int kmem_attr_write(const char *cache_name, const char *name, const 
 
         if (heap_is_foreign())
                 return bound.calls->attr_write(cache_name, name, value);
-        /* As kmem_cache_shrink does; its locks come before cache_mutex. */
+        /* As in kmem_cache_shrink. The locks of kfree_rcu come before cache_mutex. */
         if (attribute && attribute->store == store_shrink)
                 kfree_rcu_release();
         cache = find_cache(cache_name, attribute);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Names of the interface that the dynamic linker binds. Compiled by itself for the reason that
- * heap/bound.c gives.
+ * Names of the interface as the dynamic linker binds them. The file is compiled by itself, for the
+ * reason in heap/bound.c.
  */
 #include "api/owner.h"
 

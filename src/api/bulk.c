@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * The bulk calls (S5). Counts beyond 32 bits are done in pieces.
- */
+/* The bulk calls (S5). Counts beyond 32 bits are done in pieces. */
 #include "api/owner.h"
 #include "heap/accounted.h"
 #include "heap/blocks.h"
@@ -23,7 +21,10 @@ static KMEM_COLD int alloc_bulk_failed(struct kmem_cache *cache, gfp_t flags, vo
         return 0;
 }
 
-/* Starts anew, with the charge first: @taken objects came from a cache that was open then. */
+/*
+ * Starts the request anew, with the charge first: its first @taken objects came from a cache that
+ * was open then.
+ */
 static int alloc_bulk_accounted(struct kmem_cache *cache, gfp_t flags, size_t count, void **objects,
                                 size_t taken, const void *site)
 {
@@ -36,7 +37,7 @@ static int alloc_bulk_accounted(struct kmem_cache *cache, gfp_t flags, size_t co
         return (int)count;
 }
 
-/* What the sheaf did not cover of a request: @taken objects are there already. */
+/* Takes the objects of a request that the sheaf did not cover; @taken objects are there already. */
 static KMEM_NOINLINE int alloc_bulk_rest(struct kmem_cache *cache, gfp_t flags, size_t count,
                                          void **objects, size_t taken)
 {
@@ -77,7 +78,7 @@ static KMEM_NOINLINE int alloc_many(struct kmem_cache *cache, gfp_t flags, size_
         return (int)count;
 }
 
-/* One object takes the short way of a single call, whose registers need no saving. */
+/* A request for a single object takes the short way of a single call, which saves no registers. */
 KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count,
                                       void **objects)
 {
@@ -102,7 +103,7 @@ static bool all_in_heap(size_t count, void **objects)
         return !(distances & load_relaxed(&heap.outside)) && fast.heap_bytes != 0;
 }
 
-/* What the sheaf had no room for, in pieces; strangers among them one by one. */
+/* Frees the objects that the sheaf had no room for, in pieces; the pieces may contain strangers. */
 static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count, void **objects)
 {
         const void *site = CALL_SITE;
@@ -147,7 +148,9 @@ static KMEM_NOINLINE void free_any_rest(size_t count, void **objects, uint32_t e
                                 owner_block_free_at(objects[i], "kfree_bulk", site);
 }
 
-/* The first run, which is often all there is, without a frame for calls. */
+/*
+ * Frees the first run of objects of a cache, which is often all, without a stack frame for calls.
+ */
 static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
 {
         uint32_t entry = count ? map_entry(objects[0]) : 0;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * The public calls of caches: arguments are checked here, and the heap does the rest (S8-01 to S8-10).
- */
+/* The public calls of caches: they check arguments, and the heap does the rest (S8-01 to S8-10). */
 #include "api/owner.h"
 #include "heap/rcu.h"
 
@@ -25,7 +23,7 @@ static const slab_flags_t permitted_flags =
 
 enum { WRONG_BYTES = 80 };
 
-/* What is wrong with the arguments, or NULL (S8-04, S4-05); @text is room for it. */
+/* The fault of the arguments, written to @text, or NULL if there is none (S8-04, S4-05). */
 static const char *wrong_arguments(const char *name, unsigned int size,
                                    const struct kmem_cache_args *args, slab_flags_t flags,
                                    char text[WRONG_BYTES])
@@ -52,7 +50,7 @@ static const char *wrong_arguments(const char *name, unsigned int size,
         return NULL;
 }
 
-/* A bad usercopy region is warned of and treated as none (S8-04). */
+/* Warns of a bad usercopy region and clears it (S8-04). */
 static void check_usercopy(const char *name, unsigned int size, struct kmem_cache_args *args)
 {
         if ((args->usersize || !args->useroffset) && args->usersize <= size &&
@@ -76,7 +74,10 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_args(const char *name, unsigned
         int error = EINVAL;
 
         if (heap_is_foreign()) {
-                /* Before our constructor ran: no fast path may run on an area nobody set up. */
+                /*
+                 * This call may come before the library's constructor: no fast path may run on an
+                 * area that nobody set up.
+                 */
                 slots_refuse();
                 return bound.calls->cache_create(name, size, given, flags);
         }
@@ -132,10 +133,10 @@ KMEM_PUBLIC struct kmem_cache *kmem_cache_create_usercopy(const char *name, unsi
 }
 
 /*
- * Grace periods are waited for without cache_mutex: a reader may be making a cache. Objects given
- * to kfree_rcu must be back before. Readers that stand on objects of a type-safe cache leave
- * before its slabs end, whatever the back end; pages of slabs that ended earlier (shrink) wait for
- * a grace period of their own, which is over at the latest when this returns.
+ * Waits for grace periods without cache_mutex, since a reader may be making a cache. Objects that
+ * were given to kfree_rcu must be back before. Readers of objects of a type-safe cache leave before
+ * its slabs end, with every back end; pages of slabs that ended earlier (shrink) wait for a grace
+ * period of their own, which is over at the latest when the call returns.
  */
 KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
 {
@@ -193,7 +194,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
         return object;
 }
 
-/* What the flags ask for besides an object. */
+/* Does the part of the flags besides the object: charges it or clears it. */
 static KMEM_NOINLINE void *alloc_with_flags(struct kmem_cache *cache, void *object, gfp_t flags)
 {
         if (wants_account(flags)) {

@@ -23,7 +23,10 @@ KMEM_PUBLIC char *kmemdup_nul(const char *source, size_t bytes, gfp_t flags)
 
         if (!source)
                 return NULL;
-        /* No room for the end of the string: kmalloc refuses as much, and says so. */
+        /*
+         * SIZE_MAX leaves no room for the end of the string: kmalloc refuses that size, and says
+         * so.
+         */
         copy = kmalloc(bytes == SIZE_MAX ? bytes : bytes + 1, flags);
         if (copy) {
                 memcpy(copy, source, bytes);

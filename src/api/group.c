@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The public calls of memory groups (S11). Until the first group is made, caches with SLAB_ACCOUNT
- * are caches like any other.
+ * The public calls of memory groups (S11). Until the first group is made, a cache with SLAB_ACCOUNT
+ * is like any other.
  */
 #include "account/group.h"
 
@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-/* Closes the caches whose objects may be charged from now on; 0 or an errno. */
+/* Closes all caches with objects that may be charged from now on; 0 or an errno. */
 static int turn_on(void)
 {
         struct list *node;
@@ -22,7 +22,7 @@ static int turn_on(void)
                 if (cache->flags & SLAB_ACCOUNT && !error)
                         error = percpu_close(cache);
         }
-        /* Under the same lock as the making of caches: none is missed. */
+        /* Caches are made under this lock too, so none is missed. */
         if (!error)
                 groups_turn_on();
         lock_drop(&cache_mutex);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Figures for the program itself: of the heap, and of one cache after the other.
+ * Figures for the program itself: of the heap, and of each cache in a walk.
  *
  * A walk keeps the birth of the cache it is at, not the cache, and holds no lock between calls.
  */
@@ -19,13 +19,13 @@ static int failed(int error)
         return -1;
 }
 
-/* Whether a struct of the caller's has room for its first field. */
+/* Whether the caller's struct has room for its first field. */
 static bool has_size(const size_t *size)
 {
         return size && *size >= sizeof(*size);
 }
 
-/* Copies as much of a struct as the caller's has room for; its first field is its size. */
+/* Copies as much of a struct as the caller's struct has room for; its first field is its size. */
 static void hand_out(void *to, size_t room, const void *from, size_t bytes)
 {
         size_t known = min_of(room, bytes);
@@ -143,7 +143,7 @@ KMEM_PUBLIC int kmem_cache_info(struct kmem_cache *cache, struct kmem_cache_info
         return 0;
 }
 
-/* Births begin with 1; behind the oldest cache the walk stays. */
+/* Births begin with 1; after the oldest cache the walk stays there. */
 enum { POSITION_END = 1 };
 
 KMEM_PUBLIC int kmem_cache_next(uint64_t *position, struct kmem_cache_info *info)

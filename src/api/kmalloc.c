@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* is_limited() of the heap that was asked. */
+/* is_limited() in the heap that served the request. */
 static bool is_limited_there(void)
 {
         struct kmem_group_stats stats;
@@ -49,7 +49,10 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
         return likely(block) ? block : kmalloc_failed(size, flags);
 }
 
-/* What the flags ask for besides memory; accounted memory comes from caches of its own (S11-07). */
+/*
+ * Does the part of the flags besides the memory. Accounted memory comes from caches of its own
+ * (S11-07).
+ */
 static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t flags,
                                               uint32_t offset)
 {
@@ -109,7 +112,10 @@ KMEM_PUBLIC void kfree_sensitive(const void *block)
 
         if (bytes) {
                 memset((void *)block, 0, bytes);
-                /* The block is about to be freed; the compiler must not see that as unused. */
+                /*
+                 * The block is about to be freed; the compiler must not drop the stores to it as
+                 * unused.
+                 */
                 __asm__ volatile("" : : "r"(block) : "memory");
         }
         kfree(block);
@@ -159,7 +165,7 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                         memset((char *)resized + request, 0, block_request(resized) - request);
                 return resized;
         }
-        /* A debug cache clears what it did not give out yet. */
+        /* A debug cache clears the rest beyond the request itself. */
         if (flags & __GFP_ZERO && request == old)
                 memset((char *)block + size, 0, old - size);
         block_set_request(block, size);
@@ -181,7 +187,7 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
 
         if (heap_is_foreign())
                 return bound.calls->size_roundup(size);
-        /* Also the last sizes that may be asked for, whose whole pages are too much. */
+        /* For the last possible sizes the rounding to whole pages would exceed the limit. */
         if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;
         if (size > class_bytes_max())

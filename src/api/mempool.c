@@ -3,23 +3,23 @@
  * Memory pools (S8-28): a reserve of elements in front of an allocator that may fail.
  *
  * Invariants:
- *  POOL-1  0 <= curr_nr <= max(min_nr, 1), and elements[0 .. curr_nr) are the reserve. All of
- *          it changes under the pool's lock; curr_nr and min_nr are also read without it, as
- *          hints.
- *  POOL-2  An element that is freed finds the reserve short if it came from there and nobody has
- *          refilled it: taking it out, under the lock, happened before its owner could free it.
- *          So the hint that is read without the lock never lets a needed element pass by.
+ *  POOL-1  0 <= curr_nr <= max(min_nr, 1), and elements[0 .. curr_nr) are the reserve. All of it
+ *          changes under the pool's lock; curr_nr and min_nr are also read without it, as hints.
+ *  POOL-2  If an element came from the reserve and nobody has refilled the reserve, the free of the
+ *          element finds it short: the element was taken out under the lock before its owner could
+ *          free it. So a free that reads the hint without the lock never keeps a needed element
+ *          from the reserve.
  *  POOL-3  A waiter announces itself before it drops the lock under which it found the reserve
  *          empty, so an element that is put there later wakes it.
- *  POOL-4  A free wakes one waiter, which may be served by alloc_fn in the end: whoever has waited
- *          wakes another, so nobody sleeps beside an element.
+ *  POOL-4  A free wakes a single waiter, and alloc_fn may serve that waiter in the end. So each
+ *          waiter wakes another when it is served, and no waiter sleeps beside an element.
  *
- * A pool's lock is one of a few that all pools share, by address: so fork can take those of pools
- * that only the program knows (heap/pool_locks.h). alloc_fn and free_fn are never called with it held, nor is
- * any other lock taken.
+ * All pools share a few locks, by address, so fork can take the locks of pools that only the
+ * program knows (heap/pool_locks.h). While a pool's lock is held, alloc_fn and free_fn are not
+ * called and no other lock is taken.
  *
- * In a forked child, waiters of the parent stay counted in the pool's event, which costs its frees a
- * system call that wakes nobody.
+ * In a forked child, waiters of the parent stay counted in the pool's event, so the child's frees
+ * make a system call that wakes nobody.
  */
 #include "api/owner.h"
 
@@ -58,8 +58,8 @@ static void *pool_remove_locked(mempool_t *pool)
 }
 
 /*
- * In a program that is not position-independent the address of a function may be the program's own
- * entry for it, so the functions of pools are known as they are bound.
+ * The functions of pools are compared as they are bound: in a program that is not
+ * position-independent, the address of a function may be the program's own entry for it.
  */
 static bool has_constructor(mempool_alloc_t *alloc_fn, void *pool_data)
 {
@@ -136,7 +136,7 @@ KMEM_PUBLIC void mempool_destroy(mempool_t *pool)
         }
 }
 
-/* Frees what is above the new number, then promises less. */
+/* Frees the elements above the new number, then lowers min_nr. */
 static void pool_shrink(mempool_t *pool, int new_min_nr)
 {
         lock_take(pool_lock(pool));
@@ -151,7 +151,9 @@ static void pool_shrink(mempool_t *pool, int new_min_nr)
         lock_drop(pool_lock(pool));
 }
 
-/* Allocates until the reserve is full or memory is out; frees by others fill it meanwhile. */
+/*
+ * Allocates until the reserve is full or memory is out; frees by other threads fill it meanwhile.
+ */
 static void pool_fill(mempool_t *pool)
 {
         for (;;) {
@@ -218,8 +220,8 @@ KMEM_PUBLIC void *mempool_alloc_preallocated(mempool_t *pool)
 }
 
 /*
- * The reserve once more, and if it is still empty, sleep until an element comes (POOL-3) or for
- * WAIT_MS, in case the allocator has memory again and nobody frees.
+ * Tries the reserve once more. If it is still empty, sleeps until an element comes (POOL-3), but at
+ * most WAIT_MS, in case the allocator has memory again and nobody frees.
  */
 static void *pool_wait(mempool_t *pool)
 {
@@ -248,7 +250,10 @@ static KMEM_COLD void *refuse_zero(void)
 
 KMEM_PUBLIC void *mempool_alloc(mempool_t *pool, gfp_t flags)
 {
-        /* What must not fail is the pool's call; a refusal behind it is no reason to stop. */
+        /*
+         * __GFP_NOFAIL is meant for the pool's call; a refusal of the allocator behind it is no
+         * reason to stop the process.
+         */
         gfp_t patient = (flags & ~__GFP_NOFAIL) | __GFP_NOMEMALLOC | __GFP_NORETRY | __GFP_NOWARN;
         gfp_t hasty = patient & ~(__GFP_DIRECT_RECLAIM | __GFP_IO);
         int saved_errno = errno;
@@ -288,7 +293,7 @@ KMEM_PUBLIC void mempool_free(void *element, mempool_t *pool)
 
         if (unlikely(!element))
                 return;
-        /* POOL-2 is why a look without the lock will do. */
+        /* The unlocked look is enough by POOL-2. */
         if (unlikely(load_relaxed(&pool->curr_nr) < load_relaxed(&pool->min_nr))) {
                 lock_take(pool_lock(pool));
                 if (pool->curr_nr < pool->min_nr) {
@@ -299,6 +304,6 @@ KMEM_PUBLIC void mempool_free(void *element, mempool_t *pool)
         }
         if (!added)
                 pool->free(element, pool->pool_data);
-        /* Also after free_fn: for a pool without reserve that is what others wait for. */
+        /* Also after free_fn: the waiters of a pool without reserve wait for that. */
         event_wake(pool_event(pool), 1);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What stands behind the usual pools (S8-28): caches, kmalloc, and pages, which are also to be had
+ * The allocators behind the usual pools (S8-28): caches, kmalloc, and pages. Pages can also be had
  * without a pool.
  */
 #include "api/owner.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Requests that name a NUMA node (S8-20, S12-05). On a machine with one node, or without a node to
- * wish for (S12-06), they are the plain calls.
+ * Requests that name a NUMA node (S8-20, S12-05). On a machine with one node, or for a node that
+ * does not exist (S12-06), they are the plain calls.
  */
 #include "heap/accounted.h"
 #include "api/owner.h"
@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * @node is what node_wish() says. The object, cleared if that is asked for; NULL without memory, or
- * if a limit refuses, which *refused tells.
+ * An object for a @node from node_wish(), cleared if the flags ask for it. NULL without memory, or
+ * if a limit refuses, which sets *refused.
  */
 static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node, const void *site,
                            bool *refused)
@@ -68,7 +68,9 @@ KMEM_PUBLIC void *kmalloc_node(size_t size, gfp_t flags, int node)
                 block_set_request(object, size);
                 return object;
         }
-        /* Without the wish there may still be memory, as a large block; not with a limit. */
+        /*
+         * Without the node there may still be memory, as a large block; but not if a limit refused.
+         */
         return refused || flags & __GFP_THISNODE ? cache_alloc_failed(cache, flags)
                                                  : kmalloc(size, flags);
 }
@@ -82,7 +84,7 @@ KMEM_PUBLIC void *kmalloc_array_node(size_t count, size_t size, gfp_t flags, int
 {
         size_t bytes;
 
-        /* Too many: the plain call says so. */
+        /* The product is too large; the plain call reports it. */
         if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
                 return kmalloc_array(count, size, flags);
         return kmalloc_node(bytes, flags, node);

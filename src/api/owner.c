@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Passes calls to the heap's owner: to this library's heap if it is up, else through the table of
+ * the library that owns the heap. The table of this library is here too.
+ */
 #include "api/owner.h"
 
 #include "record/record.h"

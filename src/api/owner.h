@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Calls of whichever library owns the heap (heap/owner.h). In the library that does not own it every
- * call passes through the owner's table.
+ * Calls of the library that owns the heap (heap/owner.h). In any other library every call passes
+ * through the owner's table.
  */
 #ifndef KMEM_API_OWNER_H
 #define KMEM_API_OWNER_H
@@ -59,12 +59,12 @@ struct heap_calls {
         void (*vfork_end)(enum area_lent lent, bool born);
 };
 
-/* Of this library, or of one loaded before: only api/bound.c may name it. */
+/* The table of this library, or of a library loaded before: only api/bound.c may name it. */
 extern KMEM_PUBLIC const struct heap_calls kmem_heap_calls;
 
 /*
- * Addresses as the dynamic linker has bound the names, which may be other ones than this library's own
- * (api/bound.c).
+ * Addresses as the dynamic linker has bound the names. They may differ from this library's own
+ * addresses (api/bound.c).
  */
 struct bound_names {
         const struct heap_calls *calls; /* of the library that was loaded first */
@@ -73,7 +73,10 @@ struct bound_names {
 };
 extern KMEM_HIDDEN const struct bound_names bound;
 
-/* Memory for a block; NULL without memory or a heap. Arguments as of the heap's calls (heap/heap.h). */
+/*
+ * Memory for a block; NULL without memory or a heap. Arguments are those of block_alloc
+ * (heap/heap.h).
+ */
 static inline void *owner_block_alloc(enum class_table table, size_t size, bool zero,
                                       const void *site)
 {
@@ -108,11 +111,11 @@ KMEM_HIDDEN bool owner_belongs_to_libc(const void *block);
 KMEM_HIDDEN void owner_report_bad_free(const char *call, void *block, const char *wrong);
 
 /*
- * The slow half of every free; @call names the caller's function in reports. Keeps errno. NULL is no
- * block, and nothing happens; of the small addresses that the kmalloc family knows it is the only one.
+ * The slow half of every free; @call names the caller's function in reports. Keeps errno. NULL is
+ * no block, and nothing happens. Other small addresses are bad frees here.
  */
 KMEM_HIDDEN void owner_block_free_slow(void *block, const char *call);
-/* That of kfree's family, to which no address up to ZERO_SIZE_PTR is a block (S8-40). */
+/* The slow half of kfree's family, to which no address up to ZERO_SIZE_PTR is a block (S8-40). */
 KMEM_HIDDEN void owner_block_kfree_slow(void *block, const char *call);
 /* For a caller that knows where the program called. */
 KMEM_HIDDEN void owner_block_free_at(void *block, const char *call, const void *site);

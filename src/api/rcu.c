@@ -65,7 +65,10 @@ KMEM_PUBLIC void kmem_rcu_domain_done(uint64_t number)
                 rcu_domain_done(number);
 }
 
-/* Const as kfree's, so that the macro needs no cast; a caller that gives a block up lets it be written. */
+/*
+ * Const as in kfree, so that the macro needs no cast; a caller that gives a block up lets it be
+ * written.
+ */
 KMEM_PUBLIC void kmem_free_rcu(const void *block, const void *head)
 {
         if (ZERO_OR_NULL_PTR(block))

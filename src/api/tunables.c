@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What the kernel does with a line that is written to /proc/slabinfo (S6-51).
- */
+/* Lines that are written to /proc/slabinfo, and their effect in the kernel (S6-51). */
 #include "api/owner.h"
 #include "base/options.h"
 #include "percpu/figures.h"
@@ -21,7 +19,7 @@ struct tunables {
         long shared;
 };
 
-/* Blanks and a sign may be in front of it. */
+/* Reads an integer, after blanks and a sign. */
 static bool parse_integer(const char **text, long *value)
 {
         const char *at = *text;
@@ -60,7 +58,10 @@ static bool parse_line(const char *line, struct tunables *tunables)
         return !*line;
 }
 
-/* Impossible values are ignored without a word, as the kernel does; so it has no word for any. */
+/*
+ * Applies the tunables. Impossible values are ignored silently, as in the kernel; so nothing else
+ * is reported either.
+ */
 static int tune_locked(struct kmem_cache *cache, const struct tunables *tunables)
 {
         int error;
