@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * mlockall in front of libc's. The kernel counts the heap's reservation as memory that is locked, though there
- * is nothing in it: a process without rights and with a limit (RLIMIT_MEMLOCK) could lock nothing, and one
- * that gives up its rights later could map nothing any more.
+ * mlockall in front of libc's. The kernel counts the heap's reservation as locked memory, although
+ * there is nothing in it. A process without rights and with a limit (RLIMIT_MEMLOCK) could lock
+ * nothing, and a process that gives up its rights later could map nothing any more.
  *
- * A program that calls the system itself, and not libc, is not seen.
+ * The library does not see a program that calls the system itself, without libc.
  */
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 /*
- * mlockall is refused if all that is mapped is more than may be locked, and the reservation counts though
- * nothing is in it. Then as much of it is given up. False: it would be refused all the same.
+ * Gives up reserved address space, so that all mappings fit the limit of mlockall: the reservation
+ * counts although nothing is in it. False: mlockall would be refused all the same.
  */
 static bool fit_lock_limit(void)
 {
@@ -40,7 +40,10 @@ static bool fit_lock_limit(void)
         return true;
 }
 
-/* Locked and without access it would count against the limit of what the program maps from now on. */
+/*
+ * A reservation that is locked and without access would count against the limit of the program's
+ * later mappings.
+ */
 static void unlock_reservations(void)
 {
         if (!heap_await(heap_page_locks_free))
@@ -50,8 +53,8 @@ static void unlock_reservations(void)
 }
 
 /*
- * The heap grows inside of a mapping that it has, which the kernel knows as locked or not: so it is left
- * unlocked, and parts of it are locked as they become accessible, where memory to come is to be.
+ * The heap grows inside a mapping that the kernel knows as locked or not. So the mapping is left
+ * unlocked, and if later memory is to be locked, each part is locked as it becomes accessible.
  */
 KMEM_PUBLIC int mlockall(int flags)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The drop-in malloc: every C and POSIX allocation symbol. Alignment is 16; memory comes from
- * the same caches as kmalloc's, so free and kfree are interchangeable.
+ * kmalloc's caches too, so free and kfree are interchangeable.
  *
  * Works before constructors and after destructors, since the heap starts itself and is never
  * taken down, and there is no work at thread exit.
@@ -20,7 +20,7 @@
 /* libc's own realloc, for option bad_free=libc; glibc exports it under this name. */
 extern void *__libc_realloc(void *block, size_t size) __attribute__((weak));
 
-/* Not declared by libc's headers: gone from glibc, or newer than it. */
+/* libc's headers do not declare these: they are gone from glibc, or newer than it. */
 void cfree(void *block);
 void free_sized(void *block, size_t size);
 void free_aligned_sized(void *block, size_t align, size_t size);
@@ -91,7 +91,7 @@ static KMEM_NOINLINE void *move_object(void *moved, void *block, size_t bytes)
         return moved;
 }
 
-/* What block_resize does with most objects, by the fast paths; NULL: it is to do it. */
+/* The most frequent cases of block_resize, by the fast paths; NULL if block_resize has to do it. */
 static KMEM_ALWAYS_INLINE void *realloc_object(void *block, size_t size)
 {
         const struct kmem_cache *cache = cache_of(block);
@@ -141,7 +141,7 @@ static KMEM_ALWAYS_INLINE void *realloc_at(void *block, size_t size, const void 
         return likely(resized) ? resized : realloc_slow(block, size, site);
 }
 
-/* glibc's meaning: NULL acts as malloc; size 0 frees and returns NULL. */
+/* As glibc: NULL acts as malloc; size 0 frees and returns NULL. */
 KMEM_PUBLIC void *realloc(void *block, size_t size)
 {
         return realloc_at(block, size, CALL_SITE);
@@ -156,7 +156,10 @@ KMEM_PUBLIC void *reallocarray(void *block, size_t count, size_t size)
         return realloc_at(block, bytes, CALL_SITE);
 }
 
-/* From the class that has multiples of @align, where that is one; NULL if the slow path is needed. */
+/*
+ * Takes an object from the class of @size rounded up to @align, if its objects have that alignment;
+ * NULL if the slow path is needed.
+ */
 static KMEM_ALWAYS_INLINE void *aligned_fast(size_t align, size_t size)
 {
         size_t rounded = round_up(size, align);
@@ -165,7 +168,7 @@ static KMEM_ALWAYS_INLINE void *aligned_fast(size_t align, size_t size)
 
         if (align <= MALLOC_ALIGN_BYTES)
                 return malloc_fast(size, fast.malloc_limit);
-        /* 0 for a size of 0, and for one that is too large to be rounded. */
+        /* 0 for a size of 0, and for a size that is too large to be rounded. */
         if (unlikely(rounded - 1 >= fast.malloc_limit))
                 return NULL;
         entry = front()->malloc_class[(rounded - 1) >> CLASS_STEP_SHIFT];
@@ -201,13 +204,16 @@ static void *aligned_alloc_at(size_t align, size_t size, const void *site)
         return malloc_aligned(align, size, site);
 }
 
-/* C11 and POSIX want a power of two; glibc 2.36 rounds others up, newer ones refuse them, as we do. */
+/*
+ * C11 and POSIX want a power of two. glibc 2.36 rounds other alignments up; newer versions refuse
+ * them, as this function does.
+ */
 KMEM_PUBLIC void *aligned_alloc(size_t align, size_t size)
 {
         return aligned_alloc_at(align, size, CALL_SITE);
 }
 
-/* Others than powers of two are rounded up, as by glibc. */
+/* An alignment that is no power of two is rounded up, as by glibc. */
 KMEM_PUBLIC void *memalign(size_t align, size_t size)
 {
         if (align <= MALLOC_ALIGN_BYTES)
@@ -231,8 +237,8 @@ static KMEM_NOINLINE int posix_memalign_slow(void **result, size_t align, size_t
 }
 
 /*
- * Returns 0 or the error, and leaves *result alone on failure (POSIX). As with glibc errno is ENOMEM then,
- * too, but as it was if @align is wrong, which is EINVAL.
+ * Returns 0 or the error, and leaves *result alone on failure (POSIX). As with glibc, errno is
+ * ENOMEM too, but keeps its value if @align is wrong, which returns EINVAL.
  */
 KMEM_PUBLIC int posix_memalign(void **result, size_t align, size_t size)
 {
@@ -261,14 +267,17 @@ KMEM_PUBLIC void *pvalloc(size_t size)
 }
 
 /*
- * 0 for NULL, and where no block starts. The whole object is usable, also for programs built with
- * _FORTIFY_SOURCE=3: nothing of ours lies in it.
+ * 0 for NULL, and if no block starts at the address. The whole object is usable, also for programs
+ * built with _FORTIFY_SOURCE=3: nothing of the library lies in it.
  */
 KMEM_PUBLIC size_t malloc_usable_size(void *block)
 {
         const struct kmem_cache *cache = cache_of(block);
 
-        /* Not asked whether a block starts there: that would read the slab, and some ask at each free. */
+        /*
+         * The function does not check that a block starts there: that would read the slab, and some
+         * programs ask at each free.
+         */
         if (likely(cache && cache->usable_bytes))
                 return cache->usable_bytes;
         return block ? owner_block_usable_bytes(block) : 0;
@@ -279,7 +288,7 @@ KMEM_PUBLIC void cfree(void *block)
         owner_block_free(block, "cfree");
 }
 
-/* C23; the sizes are not needed, the page map knows. */
+/* C23. The size is not needed: the page map knows the cache. */
 KMEM_PUBLIC void free_sized(void *block, size_t size)
 {
         (void)size;

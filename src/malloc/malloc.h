@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What the files of the drop-in malloc share.
- */
+/* The common part of the drop-in's files. */
 #ifndef KMEM_MALLOC_MALLOC_H
 #define KMEM_MALLOC_MALLOC_H
 
@@ -9,7 +7,10 @@
 
 enum { MALLOC_ALIGN_BYTES = 16 };
 
-/* Size 0 wraps around and takes the slow path with everything above @limit, fast.malloc_limit or 0. */
+/*
+ * A malloc by the fast path; @limit is fast.malloc_limit or 0. Size 0 wraps around and takes the
+ * slow path, as do sizes above @limit.
+ */
 static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
 {
         load_for_pop();
@@ -18,10 +19,13 @@ static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
         return percpu_alloc_fast(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
 }
 
-/* Where the program called is whom these return to: they are reached by a jump, or given it. */
+/*
+ * The slow halves of malloc. Wrappers jump to malloc_slow, so its return address is the program's
+ * call site. A wrapper that cannot jump passes the call site to malloc_slow_at.
+ */
 KMEM_HIDDEN void *malloc_slow(size_t size);
 KMEM_HIDDEN void *malloc_slow_at(size_t size, const void *site);
-/* The C++ operators that others call. */
+/* The C++ operators that other operators call. */
 struct operators {
         void *(*plain_new)(size_t size);
         void (*plain_delete)(void *object);

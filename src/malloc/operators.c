@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The C++ operators that programs call most, under their mangled names, so that the library needs no
- * C++ runtime. All others are left to the program's runtime, whose nothrow forms call these and whose
- * aligned ones call aligned_alloc and free. Failure calls the new-handler and then throws
- * std::bad_alloc through two functions of that runtime.
+ * The C++ operators that programs call most, under their mangled names, so that the library needs
+ * no C++ runtime. All other operators are left to the program's runtime: its nothrow forms call the
+ * operators here, and its aligned forms call aligned_alloc and free. Failure calls the new-handler
+ * and then throws std::bad_alloc through two functions of that runtime.
  *
- * A program may replace some of them, and the standard says which one the others call then: a sized
- * delete the plain one, an array's new that of one object.
+ * A program may replace some of the operators. Then the standard says which operators call the
+ * replacement: a sized delete calls the plain delete, and an array's new calls the new of a single
+ * object.
  */
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
@@ -21,8 +22,9 @@ typedef new_handler (*get_new_handler_function)(void);
 typedef void (*throw_function)(void);
 
 /*
- * std::get_new_handler() and std::__throw_bad_alloc() of libstdc++. C programs load the shared
- * library, too; from the archive only C++ programs take this file, and it must take these from theirs.
+ * std::get_new_handler() and std::__throw_bad_alloc() of libstdc++. They are weak in the shared
+ * library, which C programs load, too. From the archive only C++ programs take this file, and it
+ * must take both functions from their runtime.
  */
 #define GET_NEW_HANDLER "_ZSt15get_new_handlerv"
 #define THROW_BAD_ALLOC "_ZSt17__throw_bad_allocv"
@@ -34,12 +36,15 @@ typedef void (*throw_function)(void);
 extern new_handler cxx_get_new_handler(void) __asm__(GET_NEW_HANDLER) CXX_RUNTIME;
 extern void cxx_throw_bad_alloc(void) __asm__(THROW_BAD_ALLOC) CXX_RUNTIME;
 
-/* A mangled name is declared through its assembler name, the function gets a readable one. */
+/* Declares a mangled name through its assembler name, and gives the function a readable name. */
 #define OPERATOR(type, name, mangled, ...)                                                         \
         KMEM_FAST_CALL type name(__VA_ARGS__) __asm__(mangled);                                    \
         type name(__VA_ARGS__)
 
-/* One that others call has a name besides that is always this library's. */
+/*
+ * Defines an operator that other operators call: it has a second name that is always this
+ * library's.
+ */
 #define OPERATOR_CALLED(type, name, mangled, argument)                                             \
         KMEM_PUBLIC type operator_##name(argument) __asm__(mangled)                                \
                 __attribute__((alias("own_" #name)));                                              \
@@ -50,15 +55,19 @@ KMEM_HIDDEN void own_plain_delete(void *object);
 KMEM_HIDDEN void own_array_delete(void *object);
 
 /*
- * What the fast paths of the operators that call those read in place of fast.malloc_limit and
- * fast.heap_bytes: zero until the first slow path, and for good where one is replaced.
+ * Limits for the fast paths of operators that call other operators, in place of fast.malloc_limit
+ * and fast.heap_bytes. They are zero until the first slow path, and stay zero if an operator is
+ * replaced.
  */
 static struct {
         size_t malloc_limit;
         size_t heap_bytes;
 } unless_replaced;
 
-/* Asked by slow paths. Where none is, the fast paths hit from now on. */
+/*
+ * Whether the program replaces an operator that others call. Slow paths ask; if it does not, the
+ * fast paths hit from now on.
+ */
 static bool one_is_replaced(void)
 {
         if (operators_used.plain_new != own_plain_new ||
@@ -71,9 +80,9 @@ static bool one_is_replaced(void)
 }
 
 /*
- * @linked, or where the process began without a C++ runtime the function of the one that the code at
- * @site uses: plug-ins of C programs, such as python3's, bring one that only they see. NULL if there
- * is none.
+ * A function of the C++ runtime: @linked, or, if the process began without a C++ runtime, the
+ * function in the runtime that the code at @site uses. Plug-ins of C programs, as of python3, bring
+ * a runtime that only they see. NULL if there is none.
  */
 static KMEM_COLD void *runtime_function(void *linked, const char *name, const void *site)
 {
@@ -96,8 +105,8 @@ static KMEM_COLD void *runtime_function(void *linked, const char *name, const vo
 }
 
 /*
- * After a failed try: true if the handler may have made room, false if there is none. A handler
- * may throw; nothing of ours is held then.
+ * After a failed try: calls the new-handler, which may make room; false if there is none. The
+ * handler may throw; no lock of the library is held then.
  */
 static bool handler_called(const void *site)
 {
@@ -156,7 +165,7 @@ OPERATOR(void *, array_new, "_Znam", size_t size)
         return likely(object) ? object : array_new_slow(size);
 }
 
-/* Reached by jumps only, so the slow half sees where the program called. */
+/* Reached by jumps only, so the slow half sees the program's call site. */
 static KMEM_NOINLINE void delete_slow(void *object, void (*called)(void *object))
 {
         if (one_is_replaced())
@@ -176,7 +185,7 @@ OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)
                 delete_slow(object, operators_used.plain_delete);
 }
 
-/* Sizes are not needed: the page map knows. */
+/* The size is not needed: the page map knows the cache. */
 OPERATOR(void, sized_delete, "_ZdlPvm", void *object, size_t size)
 {
         (void)size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The operators that the process uses under these names: the program's where it has its own, else
- * this library's. As in api/bound.c they are not defined here, and no compiler sees the definitions.
+ * The operators that the process uses under these names: the program's own if it has any, else this
+ * library's. As in api/bound.c they are not defined here, so that no compiler sees the definitions.
  */
 #include "malloc/malloc.h"
 

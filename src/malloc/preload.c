@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Functions of libc that the drop-in library stands in front of.
- */
+/* Functions of libc that the drop-in library stands in front of. */
 #define _GNU_SOURCE
 #undef _FILE_OFFSET_BITS /* with it setrlimit is but another name of setrlimit64 */
 #include "malloc/malloc.h"
@@ -37,7 +35,8 @@ static KMEM_NOINLINE dlopen_function find_dlopen(void)
 
 /*
  * A library opened with RTLD_DEEPBIND would free our blocks with libc's free, so the flag is
- * dropped. libc's dlopen must see its true caller, whose search path counts: the call is a jump.
+ * dropped. libc's dlopen uses the search path of its caller and must see the true caller: the call
+ * is a jump.
  */
 KMEM_PUBLIC void *dlopen(const char *file, int mode)
 {
@@ -48,15 +47,18 @@ KMEM_PUBLIC void *dlopen(const char *file, int mode)
         return real(file, mode & ~RTLD_DEEPBIND);
 }
 
-/* A child of vfork runs in its parent's memory. In a sandbox asking which it is may be the end. */
+/*
+ * Whether the process is not a child of vfork, which runs in its parent's memory. In a sandbox the
+ * question itself may be the end of the process, so it is not asked.
+ */
 static bool is_own_process(void)
 {
         return system_sandbox_was_told() || system_is_own_process();
 }
 
 /*
- * What a slow path would do later with calls that a sandbox may kill for, and libc's malloc does not
- * make, is done before.
+ * Makes, before a sandbox begins, the system calls that a slow path would make later. The sandbox
+ * may kill for them, as libc's malloc does not make them.
  */
 static bool may_prepare_for_sandbox(void)
 {
@@ -72,8 +74,8 @@ static bool may_prepare_for_sandbox(void)
 }
 
 /*
- * Who filters its system calls calls this for the filter, or, but for a few privileged ones, to give up
- * rights before.
+ * A program calls prctl to install a filter of system calls, or, except a few privileged programs,
+ * to give up rights before it installs one.
  */
 KMEM_PUBLIC int prctl(int option, ...)
 {
@@ -88,7 +90,7 @@ KMEM_PUBLIC int prctl(int option, ...)
         va_end(arguments);
         told = (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) &&
                may_prepare_for_sandbox();
-        /* The filter may be entered for all threads (SECCOMP_FILTER_FLAG_TSYNC). */
+        /* The filter may apply to all threads (SECCOMP_FILTER_FLAG_TSYNC). */
         stopped = told && reclaim_thread_stop();
         result =
                 (int)syscall(SYS_prctl, option, argument[0], argument[1], argument[2], argument[3]);
@@ -106,8 +108,8 @@ static void fit_limit(size_t limit)
 }
 
 /*
- * Whether the kernel will take the limit, and it is a lower one. It is read only where the kernel could
- * read it, which does so before it refuses a resource that there is not.
+ * Whether the kernel will take the limit, and it is lower than now. The function reads @limit only
+ * if the kernel could read it: the kernel does so before it refuses a resource that does not exist.
  */
 static bool is_lowering(const struct rlimit64 *limit)
 {
@@ -123,10 +125,11 @@ static bool is_lowering(const struct rlimit64 *limit)
 }
 
 /*
- * A limit of the address space counts the reservation, which the program knows nothing of. A child of
- * vfork sets limits of its own, but the memory is its parent's. Before the limit is set, so that no
- * other thread is refused a mapping meanwhile; and after it by the limit that we have now: the process
- * may have been named by one of its threads, and what was asked for been overwritten by the old limit.
+ * Sets a limit. A limit of the address space counts the reservation, which the program knows
+ * nothing of. A child of vfork sets limits of its own, but the memory is its parent's. The heap
+ * shrinks before the limit is set, so that no other thread is refused a mapping meanwhile; and
+ * after it, by the limit that the process has now: @process may name a thread of this process, and
+ * the old limit may have overwritten the new limit in the program's memory.
  */
 static int limit_set(pid_t process, int resource, const void *limit, void *old)
 {
@@ -165,8 +168,9 @@ KMEM_PUBLIC int prlimit64(pid_t process, enum __rlimit_resource resource,
 }
 
 /*
- * Some namespaces are refused to processes with more than one thread, or whose threads share a root
- * directory. A thread of ours is not to be in the way of a program that has ended its own.
+ * The kernel refuses some namespaces to processes with more than one thread, or with threads that
+ * share a root directory. The reclaim thread must not hinder a program that has ended its own
+ * threads, so it is stopped and the call repeated.
  */
 static int namespace_call(long number, long first, long second)
 {
@@ -191,7 +195,7 @@ KMEM_PUBLIC int setns(int descriptor, int kind)
 
 static void leave(int status) __attribute__((noreturn));
 
-/* Programs that leave without running destructors still write what they were asked for. */
+/* Writes the reports of a program that leaves without running destructors. */
 static void finish(void)
 {
         if (at_exit_is_wanted() && heap_await(heap_locks_free))
@@ -217,9 +221,9 @@ KMEM_PUBLIC void _Exit(int status)
 }
 
 /*
- * libc's calls its own _exit. The table is of the moment before the functions that the program has
- * given at_quick_exit: one of ours there would be called behind them, but would have to be given at
- * the start of every process.
+ * quick_exit in front of libc's, which calls libc's own _exit. The report shows the moment before
+ * the functions of at_quick_exit run. A function of ours registered there would run behind them,
+ * but every process would have to register it at its start.
  */
 KMEM_PUBLIC void quick_exit(int status)
 {

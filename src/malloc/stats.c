@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * glibc's calls to look at and tune malloc.
- */
+/* glibc's calls to look at and tune malloc. */
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
@@ -18,20 +16,21 @@
 #include <unistd.h>
 
 enum {
-        TRIM_REST = 4, /* times as long as a trim took there is none */
+        TRIM_REST = 4, /* a pause after each trim of that many times its duration */
         TRIM_REST_MAX_NS = 10000000,
 };
 
 /*
- * Empties all sheaves, frees empty slabs and gives free pages back, but for @keep bytes of them.
+ * Empties all sheaves, frees empty slabs and gives free pages back, but keeps @keep bytes of them.
  * Returns 1 if memory went back to the system, else 0.
  *
- * A program that calls this all the time gets a fifth of its time's worth of it: within four times as
- * long as the last call took, 10 ms at most, it does nothing and returns 0.
+ * The pause keeps trims to a fifth of the time of a program that calls this all the time: after a
+ * trim the function does nothing and returns 0 for four times as long as the trim took, but 10 ms
+ * at most.
  */
 KMEM_PUBLIC int malloc_trim(size_t keep)
 {
-        static uint64_t due; /* relaxed; two at once both trim, and either says what comes next */
+        static uint64_t due; /* relaxed; two at once both trim, and either sets the next time */
         uint64_t begin;
         uint64_t end;
         size_t bytes;
@@ -47,7 +46,7 @@ KMEM_PUBLIC int malloc_trim(size_t keep)
         return bytes > 0;
 }
 
-/* Threads that work meanwhile never make a part larger than the whole. */
+/* Bounds each part by the whole: threads that work meanwhile could make it larger. */
 static struct mallinfo2 info_of(const struct heap_totals *totals)
 {
         size_t pages = totals->pages.used_pages + totals->pages.free_touched_pages;
@@ -66,11 +65,11 @@ static struct mallinfo2 info_of(const struct heap_totals *totals)
 }
 
 /*
- * What the fields mean here: arena: bytes of the heap in use or free but touched; uordblks: those that
- * the program has, by the size of objects; fordblks: all others, in slabs, sheaves and pages, so that the
- * two are the arena, as with glibc; keepcost: of these, free touched pages; ordblks: free objects in
- * slabs and sheaves; hblks, hblkhd: huge mappings and their bytes, which are in none of the others.
- * smblks, usmblks and fsmblks are 0.
+ * The meaning of the fields: arena: bytes of the heap in use or free but touched; uordblks: bytes
+ * that the program has, by the size of objects; fordblks: all other bytes, in slabs, sheaves and
+ * pages, so that the two add up to the arena, as with glibc; keepcost: free touched pages, a part
+ * of fordblks; ordblks: free objects in slabs and sheaves; hblks, hblkhd: huge mappings and their
+ * bytes, which are in none of the others. smblks, usmblks and fsmblks are 0.
  */
 KMEM_PUBLIC struct mallinfo2 mallinfo2(void)
 {
@@ -82,7 +81,7 @@ KMEM_PUBLIC struct mallinfo2 mallinfo2(void)
         return info_of(&totals);
 }
 
-/* The same in int, cut off at its limit. */
+/* mallinfo2 in int, cut off at its limit. */
 KMEM_PUBLIC struct mallinfo mallinfo(void)
 {
         struct mallinfo2 wide = mallinfo2();
@@ -100,8 +99,8 @@ KMEM_PUBLIC struct mallinfo mallinfo(void)
 }
 
 /*
- * Bytes of the character beyond ASCII that @text begins with, in UTF-8; 0 if there is none that XML has,
- * as where a long name was cut off inside one.
+ * Bytes of the UTF-8 character beyond ASCII that @text begins with. 0 if it is no character of XML,
+ * as when a long name was cut off inside a character.
  */
 static size_t wide_character(const char *text)
 {
@@ -124,8 +123,8 @@ static size_t wide_character(const char *text)
 }
 
 /*
- * A name may be any text. XML lacks most control characters, which become '!', as in the slab table, and
- * bytes that are no character, which do so too.
+ * Escapes a name, which may be any text, for XML. XML lacks most control characters; they become
+ * '!', as in the slab table, and so do bytes that are no character.
  */
 static void escape(const char *name, char *escaped)
 {
@@ -180,9 +179,9 @@ static void print_sizes(FILE *stream)
 }
 
 /*
- * Writes glibc's kind of XML, with one <size> per cache, and bytes in use besides what glibc tells. The
- * figures are mallinfo2's; the most that the system gave is what the heap has grown to. @flags must be 0,
- * else EINVAL. Returns 0, or -1 with errno.
+ * Writes XML like glibc's, with a <size> for each cache, and bytes in use besides glibc's figures.
+ * The figures are mallinfo2's; the maximum from the system is the size that the heap has grown to.
+ * @flags must be 0, else EINVAL. Returns 0, or -1 with errno.
  */
 KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
 {
@@ -228,8 +227,9 @@ static void print_arena(const char *title, size_t system_bytes, size_t bytes_in_
 }
 
 /*
- * Prints on standard error what programs that read glibc's look for, in its form and by mallinfo2's
- * figures: the heap as the one arena, and huge blocks as mmap. The slab table follows.
+ * Prints on standard error the lines that programs which read glibc's look for, in glibc's form and
+ * by mallinfo2's figures: the heap as the single arena, and huge blocks as mmap. The slab table
+ * follows.
  */
 KMEM_PUBLIC void malloc_stats(void)
 {

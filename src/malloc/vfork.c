@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * vfork in front of libc's. Its child runs on the parent's memory and thread block, and so on the parent's
- * area for restartable sequences (percpu/area.c). POSIX allows that child little, but programs do more, and
- * other allocators bear it. A child by clone(2) itself is not seen here.
+ * vfork in front of libc's. Its child runs on the parent's memory and thread block, and so on the
+ * parent's area for restartable sequences (percpu/area.c). POSIX allows that child little, but
+ * programs do more, and other allocators bear it. A child by clone(2) itself is not seen here.
  *
- * The child overwrites what lies on the stack above the call. On x86-64 that is the return address. The
- * parent keeps it in a register, and what vfork_prepare returned in another: the system call changes
+ * The child overwrites the stack above the call. On x86-64 that is the return address. The parent
+ * keeps it in a register, and the result of vfork_prepare in another: the system call changes
  * neither.
  */
 #include "api/owner.h"
@@ -13,7 +13,10 @@
 #include <errno.h>
 #include <sys/types.h>
 
-/* Used: where the whole library is optimised at once, calls from assembly text are not seen. */
+/*
+ * Used: if the whole library is optimised at once, the compiler does not see calls from assembly
+ * text.
+ */
 KMEM_HIDDEN __attribute__((used)) int vfork_in_front(void);
 KMEM_HIDDEN __attribute__((used)) pid_t vfork_in_child(void);
 KMEM_HIDDEN __attribute__((used)) pid_t vfork_in_parent(long result, int lent);
