@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The table of attributes, and reading and changing one of them by its entry. */
 #include "introspect/attributes.h"
 
 #include "introspect/counters.h"
@@ -12,8 +13,8 @@
 #define COUNTER .show = show_counter, .store = store_counter, .place
 
 /*
- * The kernel's (S9.1), our own, and the kernel's counters (S9.2). Readers in Python have the table from
- * tools/attributes.c.
+ * The kernel's attributes (S9.1), our own, and the kernel's counters (S9.2). Readers in Python get
+ * the table from tools/attributes.c.
  */
 const struct attribute attributes[] = {
         {"slab_size", .show = show_number, .place = FIELD(size)},

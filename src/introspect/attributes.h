@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The attributes of a cache: one table of names, how each is shown and how it is changed (S9).
- * Everything here runs under cache_mutex, so the cache stays.
+ * The attributes of a cache: a table with the name of each, the function that shows it and the
+ * function that changes it (S9). Everything here runs under cache_mutex, so the cache stays.
  */
 #ifndef KMEM_INTROSPECT_ATTRIBUTES_H
 #define KMEM_INTROSPECT_ATTRIBUTES_H
@@ -11,15 +11,16 @@
 
 struct attribute {
         const char *name;
-        /* Adds the value, without a newline; nothing at all for one that reads as empty. */
+        /* Adds the value, without a newline; adds nothing if the attribute reads as empty. */
         void (*show)(const struct attribute *attribute, struct kmem_cache *cache,
                      struct text *text);
         /* Takes a value; 0, or an errno and then nothing has changed. NULL: read only. */
         int (*store)(const struct attribute *attribute, struct kmem_cache *cache,
                      const char *value);
-        size_t place; /* of a field in whatever show looks at; of a counter its number */
+        size_t place; /* the field's place in the struct that show reads; for a counter its
+                         number */
         slab_flags_t flag;
-        uint64_t most; /* that may be written; 0: a number by the cache, or no number */
+        uint64_t most; /* largest value that may be written; 0: the cache decides, or no number */
         bool outside;  /* other processes may ask for it to be changed (docs/attributes.md) */
 };
 
@@ -27,20 +28,20 @@ extern KMEM_HIDDEN const struct attribute attributes[];
 extern KMEM_HIDDEN const size_t attribute_count;
 
 KMEM_HIDDEN const struct attribute *find_attribute(const char *name);
-/* 0, or an errno: EIO for one that is read only. */
+/* Changes an attribute. 0, or an errno: EIO if it is read only. */
 KMEM_HIDDEN int attribute_store_locked(const struct attribute *attribute, struct kmem_cache *cache,
                                        const char *value);
 
 /*
- * Counters are there where the cache counts, as in a kernel with CONFIG_SLUB_STATS (S9.2), traces
- * where it stores users (S9.1), and the number of errors where it is a debug cache.
+ * Whether the cache has the attribute: counters if it counts, as in a kernel with CONFIG_SLUB_STATS
+ * (S9.2), traces if it stores users (S9.1), and the number of errors if it is a debug cache.
  */
 KMEM_HIDDEN bool attribute_exists(const struct attribute *attribute,
                                   const struct kmem_cache *cache);
 /*
- * The value with its newline, and a zero byte; returns its length. @bytes: KMEM_ATTR_BYTES or more,
- * which only traces make use of. Names of functions are marks still (machine/stack.h), to be resolved
- * without cache_mutex.
+ * Writes the value with its newline and a zero byte; returns its length. @bytes is KMEM_ATTR_BYTES
+ * or more; only traces use more. Names of functions are still marks (machine/stack.h), to be
+ * resolved without cache_mutex.
  */
 KMEM_HIDDEN size_t attribute_show_locked(const struct attribute *attribute,
                                          struct kmem_cache *cache, char *text, size_t bytes);

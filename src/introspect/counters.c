@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Sums of a cache's counters, transition costs and CPU partial lists over the slots. */
 #include "introspect/counters.h"
 
 #include "lang/text.h"
@@ -12,7 +13,10 @@ bool counters_are_on(const struct kmem_cache *cache)
         return cache->counters_bytes != 0;
 }
 
-/* What the n-th slot keeps for the cache, the one for threads without a slot first; or NULL. */
+/*
+ * The back end's part of a slot's record for the cache, or NULL. Number 0 is the slot for threads
+ * without a slot.
+ */
 static struct engine_slot *engine_slot_at(struct kmem_cache *cache, unsigned int number)
 {
         struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
@@ -103,7 +107,10 @@ void counters_text(struct kmem_cache *cache, enum slub_counter counter, struct t
         }
 }
 
-/* What all slots keep together, or one, in the units that the accounting rule counts. */
+/*
+ * The CPU partial lists of slots @first to @last together, in the units that the accounting rule
+ * counts.
+ */
 static struct slub_partial_list partial_lists(struct kmem_cache *cache, unsigned int first,
                                               unsigned int last)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Counters and CPU partial lists of one cache, summed over the slots, as the attribute files show
- * them. Sums of parts that are read one after the other: exact while the cache is at rest.
+ * Counters and CPU partial lists of a cache, summed over the slots, as the attribute files show
+ * them. The parts are read in turn: sums are exact while the cache is at rest.
  */
 #ifndef KMEM_INTROSPECT_COUNTERS_H
 #define KMEM_INTROSPECT_COUNTERS_H
@@ -19,15 +19,15 @@ KMEM_HIDDEN void counters_reset(struct kmem_cache *cache, enum slub_counter coun
 /* All counters, and the costs of all transitions. */
 KMEM_HIDDEN void counters_reset_all(struct kmem_cache *cache);
 
-/* What a transition has cost so far: times, swaps, swaps under list_lock, list_lock taken. */
+/* The costs of a transition so far: times, swaps, swaps under list_lock, list_lock taken. */
 KMEM_HIDDEN void counters_cost(struct kmem_cache *cache, enum slub_transition transition,
                                uint64_t costs[SLUB_COSTS]);
 
 /*
- * Adds the texts of the attribute files, without a newline. "SUM C0=x C3=y" with
- * the slots that counted anything (S9.2); what threads without a slot did is in the sum only. And
- * "OBJECTS(SLABS) C0=OBJECTS(SLABS)" with the slots that have a CPU partial list (S2-30, S2-31).
- * Slots that do not fit are left out.
+ * Adds the texts of the attribute files, without a newline. counters_text adds "SUM C0=x C3=y" with
+ * the slots that counted anything (S9.2); threads without a slot count in the sum only.
+ * cpu_partial_text adds "OBJECTS(SLABS) C0=OBJECTS(SLABS)" with the slots that have a CPU partial
+ * list (S2-30, S2-31). Slots that do not fit are left out.
  */
 KMEM_HIDDEN void counters_text(struct kmem_cache *cache, enum slub_counter counter,
                                struct text *text);
@@ -39,7 +39,9 @@ struct cpu_partial_figures {
         uint64_t slabs;
 };
 
-/* Of all slots together; not the sum of each slot's figures, because of rounding (S2-31). */
+/*
+ * Of all slots together, which is not the sum of each slot's figures, because of rounding (S2-31).
+ */
 KMEM_HIDDEN void cpu_partial_sum(struct kmem_cache *cache, struct cpu_partial_figures *figures);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Sets the interval and the slices of a profile, and ends a profile when its lease is over. */
 #include "introspect/profile.h"
 
 #include "heap/heap.h"
@@ -17,10 +18,13 @@ int profile_set_locked(uint64_t interval)
                 return ERANGE;
         if (interval && !samples_init())
                 return ENOMEM;
-        /* Pairs with is_profiling. */
+        /* Release: pairs with is_profiling. */
         store_release(&profile_interval, interval);
         store_relaxed(&registry->profile_interval, interval);
-        /* What rests in sheaves was not decided when it came there, or by another interval. */
+        /*
+         * Objects that rest in sheaves were not decided when they came there, or by another
+         * interval.
+         */
         if (interval && other)
                 percpu_flush_all();
         return 0;
@@ -46,8 +50,9 @@ void profile_renew_locked(void)
 }
 
 /*
- * The lock is only tried, because the caller may hold it: the next slow path comes here again. Under the
- * lock the time is looked at once more, as another thread may have ended or renewed the lease.
+ * Ends the lease. The lock is only tried, because the caller may hold it: the next slow path comes
+ * here again. Under the lock the time is looked at once more, as another thread may have ended or
+ * renewed the lease.
  */
 void profile_lease_over(void)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What the attributes of a cache read as (S9.1, S2-30). All under cache_mutex.
- */
+/* The texts of a cache's attributes (S9.1, S2-30). All under cache_mutex. */
 #include "introspect/attributes.h"
 
 #include "machine/stack.h"
@@ -36,7 +34,7 @@ void show_min_partial(const struct attribute *attribute, struct kmem_cache *cach
         text_add(text, "%zu", cache->min_partial);
 }
 
-/* TOTAL N0=x N1=y: only nodes that have some. */
+/* Adds TOTAL N0=x N1=y: only nodes with a count other than 0. */
 static void add_nodes(struct text *text, const uint64_t counts[NODES_MAX])
 {
         uint64_t total = 0;
@@ -126,7 +124,7 @@ void show_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
         text_add(text, "%d", cache->skip_kfence);
 }
 
-/* S9-01 */
+/* Traces of allocations and frees (S9-01). */
 void show_traces(const struct attribute *attribute, struct kmem_cache *cache, struct text *text)
 {
         text->used = cache->engine->traces(cache, attribute->place, text->start, text->room);

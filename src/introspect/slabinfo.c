@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Writes the table of /proc/slabinfo to a file or standard error, also when the process ends. */
 #define _GNU_SOURCE
 #include "introspect/slabinfo.h"
 
@@ -14,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* One line of the table, taken under the lock and written without it: writing may block. */
+/* A line of the table, taken under the lock and written without it: writing may block. */
 struct table_line {
         struct cache_totals totals;
         char name[CACHE_NAME_BYTES];
@@ -23,7 +24,7 @@ struct table_line {
         uint32_t pages;
 };
 
-/* What would end the line becomes '!', as a slash in the name of a file does. */
+/* Replaces characters that would end the line by '!'; a slash in a file name becomes '!' too. */
 static void make_line(char *text)
 {
         for (; *text; text++)
@@ -31,7 +32,7 @@ static void make_line(char *text)
                         *text = '!';
 }
 
-/* The same with what would end the word, or make a comment of it. */
+/* Replaces, too, characters that would end the word or make a comment of it. */
 static void make_word(char *text)
 {
         make_line(text);
@@ -42,7 +43,7 @@ static void make_word(char *text)
                         *text = '!';
 }
 
-/* The line of the newest cache older than *birth, which moves on; false at the end. */
+/* Takes the line of the newest cache older than *birth, which moves on; false at the end. */
 static bool next_line(uint64_t *birth, struct table_line *line)
 {
         struct kmem_cache *cache;
@@ -77,7 +78,7 @@ static void print_group(int file, struct kmem_group *group, char *parent)
                       group->objects, group->peak, limit, group->refusals, parent);
 }
 
-/* One by one, since a write may block and the lock is everybody's. */
+/* Prints each group outside the lock: a write may block, and all threads need the lock. */
 static void print_groups(int file)
 {
         char parent[GROUP_NAME_BYTES];
@@ -119,15 +120,18 @@ int slabinfo_write(int file)
                       totals.pages.free_touched_pages);
         slob_report(file);
         print_groups(file);
-        /* Last, so that readers see that the table is whole. On a full disk this fails, too. */
+        /*
+         * The last line shows readers that the table is whole. On a full disk this write fails,
+         * too.
+         */
         return message_print(file, "# objects handed out: %lu\n",
                              (unsigned long)totals.objects_taken);
 }
 
 /*
- * Standard error as it was at the start: many programs close theirs before they end. 100 is
- * above the numbers that shells hand to programs. A program that closes all it does not know may
- * have a file of its own there at the end, which the table must not get into.
+ * Standard error as it was at the start: many programs close theirs before they end. 100 is above
+ * the numbers that shells hand to programs. A program that closes all files that it does not know
+ * may have opened a file of its own under this number, and the table must not get into that file.
  */
 static int early_stderr = -1;
 static struct stat first_stderr;
@@ -154,7 +158,7 @@ int slabinfo_begin(const char *path, bool alone)
                 early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
                 return fstat(STDERR_FILENO, &first_stderr) == 0 ? 0 : errno;
         }
-        /* Who reads from a pipe would take our look for the end. */
+        /* The reader of a pipe would take the end of this look for the end of the table. */
         if (stat(path, &found) == 0 && S_ISFIFO(found.st_mode))
                 return 0;
         file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (alone ? O_TRUNC : 0), 0644);
@@ -172,16 +176,16 @@ int slabinfo_end(const char *path)
         if (is_standard_error(path)) {
                 if (is_still_standard_error(early_stderr))
                         return slabinfo_write(early_stderr);
-                /* If it is not, there is nobody to tell. */
+                /* If it has changed, there is nobody to tell. */
                 return is_still_standard_error(STDERR_FILENO) ? slabinfo_write(STDERR_FILENO) : 0;
         }
-        /* A pipe that nobody reads must not keep the program from its end. */
+        /* Not blocking: a pipe that nobody reads must not keep the program from its end. */
         file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
         if (file < 0)
                 return errno;
         fcntl(file, F_SETFL, O_WRONLY);
         error = slabinfo_write(file);
-        /* Of a device or a pipe there is nothing to take back. */
+        /* A half-written device or pipe cannot be taken back; a file is emptied. */
         if (error)
                 (void)!ftruncate(file, 0);
         close(file);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Changing the attributes that can be written (S9.1). All under cache_mutex.
- */
+/* Changes the attributes that can be written (S9.1). All under cache_mutex. */
 #include "introspect/attributes.h"
 
 #include "introspect/counters.h"
@@ -12,8 +10,8 @@
 #include <errno.h>
 
 /*
- * A decimal number as the kernel reads it: a plus sign, digits, a newline, of which the digits
- * must be there. ERANGE above @most.
+ * Reads a decimal number as the kernel does: a plus sign, digits, a newline, of which only the
+ * digits are required. ERANGE above @most.
  */
 static int parse_number(const char *text, uint64_t most, uint64_t *number)
 {
@@ -27,7 +25,7 @@ static int parse_number(const char *text, uint64_t most, uint64_t *number)
         return found == NUMBER_READ && *number <= most ? 0 : ERANGE;
 }
 
-/* One of two digits. */
+/* Reads 0 or 1. */
 static int parse_switch(const char *text, bool *on)
 {
         if ((*text != '0' && *text != '1') || text[1 + (text[1] == '\n')])
@@ -36,7 +34,7 @@ static int parse_switch(const char *text, bool *on)
         return 0;
 }
 
-/* The other engines keep no empty slabs on partial lists and take 0 only. */
+/* Sets min_partial. The other engines keep no empty slabs on partial lists and take 0 only. */
 int store_min_partial(const struct attribute *attribute, struct kmem_cache *cache,
                       const char *value)
 {
@@ -51,7 +49,7 @@ int store_min_partial(const struct attribute *attribute, struct kmem_cache *cach
         return 0;
 }
 
-/* S2-33 */
+/* Sets cpu_partial (S2-33). */
 int store_cpu_partial(const struct attribute *attribute, struct kmem_cache *cache,
                       const char *value)
 {
@@ -63,12 +61,12 @@ int store_cpu_partial(const struct attribute *attribute, struct kmem_cache *cach
         if (!cache->has_cpu_partial)
                 return objects ? EINVAL : 0;
         slub_set_cpu_partial(cache, (uint32_t)objects);
-        /* Where fences are refused others keep their sheaves; their lists are flushed all the same. */
+        /* If fences are refused, other slots keep their sheaves, but their lists are flushed. */
         percpu_flush(cache, false);
         return 0;
 }
 
-/* S10-30 */
+/* Checks the cache's slabs (S10-30). */
 int store_validate(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         bool on;
@@ -89,7 +87,10 @@ int store_shrink(const struct attribute *attribute, struct kmem_cache *cache, co
         return 0;
 }
 
-/* A marked cache is not merged with others any more, so one that has been cannot be marked. */
+/*
+ * Sets failslab. A cache with this attribute is not merged with others any more, so a merged cache
+ * cannot get it.
+ */
 int store_failslab(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         bool on;
@@ -123,15 +124,16 @@ int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
         if (error || on == cache->skip_kfence)
                 return error;
         store_relaxed(&cache->skip_kfence, on);
-        /* What rests in sheaves was not decided. */
+        /* Objects that rest in sheaves were not decided while skip_kfence was set. */
         if (!on)
                 percpu_flush(cache, false);
         return 0;
 }
 
 /*
- * Ours. In engine slab the capacity is the tunable limit, which stands for other figures too, and
- * slob has none. Debug caches have none either, and no room for any.
+ * Sets sheaf_capacity, which the kernel does not have. In engine slab the capacity is the tunable
+ * limit, on which other figures depend, and slob has none. Debug caches have none either, and no
+ * room for it.
  */
 int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *cache,
                          const char *value)
@@ -150,7 +152,7 @@ int store_sheaf_capacity(const struct attribute *attribute, struct kmem_cache *c
         return 0;
 }
 
-/* S9.2: only the first character counts, and it must be 0. */
+/* Resets a counter (S9.2): only the first character counts, and it must be 0. */
 int store_counter(const struct attribute *attribute, struct kmem_cache *cache, const char *value)
 {
         if (*value != '0')

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Adds up the figures of a cache, and of the whole heap. */
 #include "introspect/totals.h"
 
 void cache_total(struct kmem_cache *cache, struct cache_totals *totals)

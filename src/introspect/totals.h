@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Figures of caches and of the whole heap, for every way of showing them. Exact while no other
- * thread allocates; while some do, sums of parts read one after the other, never below zero.
+ * Figures of caches and of the whole heap, for every way of showing them. They are exact while no
+ * thread allocates. While threads do, they are sums of parts that were read in turn, but never
+ * below zero.
  */
 #ifndef KMEM_INTROSPECT_TOTALS_H
 #define KMEM_INTROSPECT_TOTALS_H
@@ -21,8 +22,8 @@ struct heap_totals {
         struct large_counts large;
         uint64_t objects_inuse;
         uint64_t objects_free;       /* in slabs and sheaves */
-        uint64_t resting;            /* of those in sheaves */
-        uint64_t objects_taken;      /* that left slabs since the start */
+        uint64_t resting;            /* the part of objects_free in sheaves */
+        uint64_t objects_taken;      /* objects that left slabs since the start */
         uint64_t bytes_inuse;        /* objects, by stride, and large blocks */
         uint64_t bytes_free;         /* free objects, by stride */
         uint64_t object_bytes_inuse; /* without large blocks */
@@ -30,7 +31,10 @@ struct heap_totals {
         uint64_t caches;
 };
 
-/* S9-11, S6-70: what is free in CPU slabs and in anybody's arrays and lists counts as active. */
+/*
+ * Active objects as the kernel counts them (S9-11, S6-70): also free objects in CPU slabs, arrays
+ * and lists.
+ */
 static inline uint64_t active_objects(const struct engine_node_report *nodes)
 {
         return nodes->objects - min_of(nodes->listed_free, nodes->objects);

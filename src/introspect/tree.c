@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Writes the attributes of all caches as a tree of files; tree.h has its layout. */
 #define _GNU_SOURCE
 #include "introspect/tree.h"
 
@@ -41,7 +42,7 @@ static bool has_entries(int directory)
 
 static int open_directory(const char *path, int *directory)
 {
-        /* For a compiler at -O3, which does not know that errno is not 0 then. */
+        /* A compiler at -O3 does not know that errno is not 0 after a failure, and would warn. */
         *directory = -1;
         if (mkdir(path, 0755) && errno != EEXIST)
                 return errno;
@@ -67,7 +68,7 @@ int tree_begin(const char *path, bool alone)
         return error;
 }
 
-/* A cache's name as that of a file: none that leads elsewhere. */
+/* Turns a cache's name into a file name that leads nowhere else. */
 static void make_file_name(char name[CACHE_NAME_BYTES])
 {
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
@@ -78,8 +79,8 @@ static void make_file_name(char name[CACHE_NAME_BYTES])
 }
 
 /*
- * A cache, found under the lock; files are written without it, since that may block. It may be
- * gone by then, which its place in the table tells.
+ * A cache, found under the lock. Files are written without the lock, since that may block. The
+ * cache may be gone by then: its place in the table tells.
  */
 struct found {
         uint64_t birth; /* 0 before the first */
@@ -88,7 +89,7 @@ struct found {
         char place[CACHE_NAME_BYTES];
 };
 
-/* The newest cache that is older; false at the end. */
+/* Moves on to the next older cache; false at the end. */
 static bool next_cache(struct found *found)
 {
         struct kmem_cache *cache;
@@ -107,10 +108,13 @@ static bool next_cache(struct found *found)
         return cache != NULL;
 }
 
-/* Room for texts: those of traces may be long. */
+/* Room for texts: traces may be long. */
 enum { TEXT_BYTES = 256 << 10 };
 
-/* The attribute's text, with marks; false if the cache has no such attribute, or has gone. */
+/*
+ * Takes the attribute's text, with marks; false if the cache has no attribute of that name, or has
+ * gone.
+ */
 static bool show_found(const struct found *found, const struct attribute *attribute, char *text)
 {
         struct kmem_cache *cache;
@@ -144,7 +148,10 @@ static int write_file(int directory, const struct attribute *attribute, const ch
         return error;
 }
 
-/* *made is false if the directory is there, which is that of a newer cache of the same name. */
+/*
+ * Writes the files of a cache. *made is false if the directory exists: then it belongs to a newer
+ * cache of that name.
+ */
 static int write_cache(int tree, const struct found *found, char *texts[2], bool *made)
 {
         int directory;
@@ -186,7 +193,7 @@ static int write_caches(int tree)
         return error;
 }
 
-/* The name and place of an alias by number; false beyond the last. */
+/* The name and place of an alias by number; false after the last. */
 static bool alias_number(size_t number, struct found *found)
 {
         const struct list *node;
@@ -218,7 +225,7 @@ static int write_aliases(int tree)
         return error;
 }
 
-/* By the names that write_caches and write_aliases make. */
+/* Removes the tree by the names that write_caches and write_aliases make. */
 static void remove_all(int tree)
 {
         struct found found = {0};
