@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * See group.h. Everything that changes a record runs under group_lock; against it run only
- * relaxed reads of generation by threads that look whether their group still exists.
+ * Memory groups: their records, limits and charges; group.h has the invariants. Every change of a
+ * record is made under group_lock. Threads that look whether their group still exists read its
+ * generation, relaxed, without the lock.
  */
 #define _GNU_SOURCE
 #include "account/group.h"
@@ -22,8 +23,9 @@ static struct list free_records = {&free_records, &free_records};
 static uint32_t turned_on;
 
 /*
- * The thread's group and the generation it had then: a group that has ended since is none, without
- * anybody having to tell its threads. Initial-exec: access must never allocate.
+ * The thread's group and the generation it had when the thread entered it. A group that has ended
+ * since has another generation, so nobody has to tell its threads. Initial-exec: access must never
+ * allocate.
  */
 static _Thread_local struct {
         struct kmem_group *group;
@@ -34,7 +36,7 @@ static _Thread_local struct {
 
 /*
  * The lock is held for a few dozen cycles, so spinning is nearly always enough. If the holder was
- * preempted its CPU is wanted: then naps, which also let a holder of lower priority run.
+ * preempted, it needs a CPU: then the waiter naps, which also lets a holder of lower priority run.
  */
 void group_lock_wait(void)
 {
@@ -79,8 +81,9 @@ void groups_turn_on(void)
 }
 
 /*
- * A record that is in no list, its counters zero and its generation as it was left: at no moment another
- * one, as threads that were in the group before look at it without the lock.
+ * A record that is in no list, with counters of zero and its old generation. The generation has no
+ * other value at any moment, because threads that were in the group before read it without the
+ * lock.
  */
 static struct kmem_group *record_take_locked(void)
 {
@@ -207,7 +210,7 @@ struct kmem_group *group_current(void)
 {
         struct kmem_group *group = entered.group;
 
-        /* Relaxed: whoever ends a group while its thread allocates gets either order. */
+        /* Relaxed: if another thread ends the group at this moment, either order is right. */
         return group && load_relaxed(&group->generation) == entered.generation ? group : NULL;
 }
 
@@ -239,7 +242,7 @@ static struct kmem_group *find_full_locked(struct kmem_group *group, size_t byte
 }
 
 /*
- * Check, then commit: between the two nobody else runs. @bytes are those of all @count objects.
+ * Check, then commit: nobody else runs between the two. @bytes is the sum of all @count objects.
  * Returns the group that refuses, or NULL.
  */
 static struct kmem_group *charge_locked(struct kmem_group *group, size_t count, size_t bytes)
@@ -266,7 +269,7 @@ bool group_charge(bool accounted, size_t count, size_t bytes, struct kmem_group 
         if (likely(!group && !process_group))
                 return true;
         group_lock_take();
-        /* It may have ended since; nothing is charged to a zombie. */
+        /* The group may have ended since; nothing is charged to a zombie. */
         if (!group || group->generation != entered.generation)
                 group = process_group;
         full = charge_locked(group, count, count * bytes);
@@ -288,7 +291,7 @@ bool group_charge_more(struct kmem_group *owner, size_t bytes)
         return charged;
 }
 
-/* Objects freed twice at the same moment by two threads must not bring counters below zero. */
+/* Two threads that free an object twice at the same moment must not bring counters below zero. */
 static void uncharge_locked(struct kmem_group *owner, size_t count, size_t bytes)
 {
         group_locked_check();

@@ -2,17 +2,18 @@
 /*
  * Memory groups: records with limits, and the charging of live bytes to them (S11).
  *
- * A charge goes to a group and all its ancestors. Under group_lock all levels are checked, then
- * all are raised, so that no level is ever above its limit, nothing is added and undone, and the
- * same order of calls is refused at the same byte. Free objects that rest in sheaves and slabs
- * are nobody's.
+ * A charge goes to a group and all its ancestors. Under group_lock all levels are checked, then all
+ * are raised, so that no level is ever above its limit, nothing is added and undone, and a repeated
+ * order of calls is refused at the same byte again. Free objects that rest in sheaves and slabs
+ * belong to no group.
  *
  * Invariants:
  *  GROUP-1  bytes <= limit for every charge that was granted; a limit that is set below the bytes
  *           in use refuses charges until enough was freed.
  *  GROUP-2  A group's bytes and objects are its own and its descendants', zombies included.
  *  GROUP-3  A record lives while its group is alive, or has bytes left (a zombie). Records are
- *           reused and never given back, so a stale pointer may be read; its generation tells.
+ *           reused and never given back, so a stale pointer may be read; its generation tells that
+ *           it is stale.
  */
 #ifndef KMEM_ACCOUNT_GROUP_H
 #define KMEM_ACCOUNT_GROUP_H
@@ -28,9 +29,9 @@ struct kmem_group {
         size_t bytes; /* charged; all under group_lock, read relaxed for hints */
         size_t objects;
         size_t limit;    /* SIZE_MAX: none */
-        size_t peak;     /* the most that bytes ever was */
+        size_t peak;     /* the highest value of bytes so far */
         size_t refusals; /* requests that this group's limit refused */
-        size_t unowned;  /* objects let go uncharged because no owner could be noted */
+        size_t unowned;  /* objects without a charge because no owner could be noted */
         struct kmem_group *parent;
         uint32_t state;      /* enum group_state */
         uint32_t generation; /* rises when the group ends; relaxed reads find stale pointers */
@@ -40,12 +41,12 @@ struct kmem_group {
 };
 
 /*
- * Protects all records and the list. Only metadata_lock is taken under it. Unlike the other locks
- * it is let go with a plain store, since nobody sleeps until woken: that saves 30 of the 110 cycles
- * that an accounted object cost.
+ * Protects all records and the list. Only metadata_lock is taken under it. Nobody sleeps until
+ * woken on this lock, so it is dropped with a plain store, unlike the other locks. That saves 30 of
+ * the 110 cycles that an accounted object cost.
  */
 struct group_lock {
-        uint32_t held; /* 0 or 1; taken with acquire, let go with release */
+        uint32_t held; /* 0 or 1; taken with acquire, dropped with release */
 } __attribute__((aligned(CACHE_LINE)));
 extern KMEM_HIDDEN struct group_lock group_lock;
 
@@ -65,7 +66,7 @@ static inline void group_lock_take(void)
                 group_lock_wait();
 }
 
-/* Also in a forked child, of whose threads none holds it. */
+/* Also in a forked child, which has no thread that holds the lock. */
 static inline void group_lock_drop(void)
 {
         store_release(&group_lock.held, 0);
@@ -84,17 +85,17 @@ KMEM_HIDDEN void group_limit_process(size_t limit_bytes);
 KMEM_HIDDEN bool groups_are_on(void);
 KMEM_HIDDEN void groups_turn_on(void);
 
-/* A new group; NULL: without memory, or *error EINVAL if the parent is not alive. */
+/* Makes a group. NULL without memory, or with *error EINVAL if the parent is not alive. */
 KMEM_HIDDEN struct kmem_group *group_make(const char *name, struct kmem_group *parent,
                                           size_t limit_bytes, int *error);
 /* Ends a group; returns the objects still charged to it, or -1 with *error. */
 KMEM_HIDDEN long group_end(struct kmem_group *group, int *error);
 
-/* Both take NULL for the process's group; false if there is none or it has ended. */
+/* For both functions NULL means the process's group; false if there is none or it has ended. */
 KMEM_HIDDEN bool group_change_limit(struct kmem_group *group, size_t limit_bytes);
 KMEM_HIDDEN bool group_read(struct kmem_group *group, struct kmem_group *copy);
 
-/* The groups and zombies by age, 0 the oldest, for tables; false beyond the last one. */
+/* The groups and zombies by age, 0 the oldest, for tables; false beyond the last. */
 KMEM_HIDDEN bool group_read_number(size_t number, struct kmem_group *copy,
                                    char parent[GROUP_NAME_BYTES]);
 
@@ -104,21 +105,22 @@ KMEM_HIDDEN struct kmem_group *group_current(void);
 KMEM_HIDDEN bool group_enter(struct kmem_group *group);
 
 /*
- * Charges @count times @bytes to the thread's group if @accounted, else to the process's. *owner
- * is whoever is to be uncharged, NULL for nobody: that is success too. False if a limit refuses.
+ * Charges @count times @bytes to the thread's group if @accounted, else to the process's. *owner is
+ * the group to uncharge later; NULL if there is none, which is success too. False if a limit
+ * refuses.
  */
 KMEM_HIDDEN bool group_charge(bool accounted, size_t count, size_t bytes,
                               struct kmem_group **owner);
 /*
- * Raises the charge of an object that a group owns already; false if a limit refuses, which is not
- * counted: the caller asks for a new object instead.
+ * Raises the charge of an object that a group owns already. False if a limit refuses; the refusal
+ * is not counted, because the caller asks for a new object instead.
  */
 KMEM_HIDDEN bool group_charge_more(struct kmem_group *owner, size_t bytes);
-/* Lowers it. */
+/* Lowers the charge of an object. */
 KMEM_HIDDEN void group_charge_less(struct kmem_group *owner, size_t bytes);
-/* Takes back what was charged. A zombie's record ends with its last byte. */
+/* Takes a charge back. A zombie's record ends with its last byte. */
 KMEM_HIDDEN void group_uncharge(struct kmem_group *owner, size_t count, size_t bytes);
-/* The same for objects that are given out all the same, since their owner cannot be noted. */
+/* group_uncharge for objects that are handed out without an owner, because it cannot be noted. */
 KMEM_HIDDEN void group_disown(struct kmem_group *owner, size_t count, size_t bytes);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * See owners.h. An entry belongs to whoever holds the object: it is written when the object is
- * handed out and cleared when it comes back, so plain accesses do, and whoever passes the object
- * to another thread passes the entry too. They are relaxed atomics because a double free may
- * race. A vector is put in place by compare-and-swap against others that make it for the same
- * page, and freed with its slab, when no object of it is anybody's.
+ * The owners of objects; owners.h has the layout. An entry belongs to the thread that holds the
+ * object: it is written when the object is handed out and cleared when it comes back, so plain
+ * accesses would be enough, and a thread that passes the object to another thread passes the entry
+ * too. They are relaxed atomics because a double free may race. A vector is put in place by
+ * compare-and-swap, because other threads may make a vector for the page too. It is freed with its
+ * slab, when no object in it has an owner.
  */
 #include "account/owners.h"
 
@@ -27,7 +28,7 @@ void owners_setup(struct kmem_cache *cache)
         cache->start_step = step;
         /*
          * Exact for offsets in a page: the reciprocal exceeds 2^32 / step by less than 1, and
-         * offset * step < 2^32 as long as steps are below a page, and others are not divided by.
+         * offset * step < 2^32 as long as steps are below a page. Larger steps are not divided by.
          */
         cache->start_reciprocal =
                 step < PAGE_SIZE ? (uint32_t)(((uint64_t)1 << START_SHIFT) / step + 1) : 0;
@@ -106,13 +107,16 @@ static struct kmem_group *owner_take(const struct kmem_cache *cache, const void 
         return (struct kmem_group *)((uintptr_t)owner & ~(uintptr_t)1);
 }
 
-/* A pointer into an object is reported later; where that does not end the process, look now. */
+/*
+ * Whether the pointer points into an object. It is reported later, but if that does not end the
+ * process, its owner must not be looked up.
+ */
 static bool is_wrong(const struct kmem_cache *cache, const void *object)
 {
         return options.bad_free != BAD_FREE_ABORT && !cache_is_object(cache, object);
 }
 
-/* 0: no block starts there after all. */
+/* The object's charge; 0 if no block starts there after all. */
 static size_t charge_of(const struct kmem_cache *cache, const void *object)
 {
         size_t bytes;
