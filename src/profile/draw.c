@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Poisson sampling by bytes: random gaps between samples, and the probability of a sample. */
 #include "profile/draw.h"
 
-/* In angle brackets, so that the simulator's is found where that comes first. */
+/* In angle brackets, so that the simulator's header is found if its folder comes first. */
 #include <lang/atomic.h>
 
 #include <string.h>
 
-static uint64_t drawn; /* how many numbers so far */
+static uint64_t drawn; /* how many numbers were drawn so far */
 
 /*
- * The next 64 random bits: each caller gets a number of its own, which is mixed by two multiplications
+ * The next 64 random bits. Each caller gets a number of its own, which two multiplications mix
  * (constants of Steele, Lea and Flood, 2014).
  */
 static uint64_t random_bits(void)
@@ -33,7 +34,7 @@ static double natural_log(double value)
         exponent = (int64_t)(bits >> 52) - 1023;
         bits = (bits & 0xfffffffffffffu) | (uint64_t)1023 << 52;
         memcpy(&value, &bits, sizeof(value));
-        /* From 1 up to 2: ln m = 2 atanh((m - 1) / (m + 1)), whose argument is at most 1/3. */
+        /* From 1 up to 2: ln m = 2 atanh((m - 1) / (m + 1)), with an argument of at most 1/3. */
         part = (value - 1) / (value + 1);
         square = part * part;
         for (int power = 21; power > 0; power -= 2)

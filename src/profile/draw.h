@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The arithmetic of Poisson sampling by bytes (docs/decisions/0016-profiles.md): with an interval of I
- * bytes an object of s bytes is a sample with probability p = 1 - exp(-s / I), independently of all
- * others, and stands for 1 / p objects. No library of mathematics is linked: these need seven digits.
+ * The arithmetic of Poisson sampling by bytes (docs/decisions/0016-profiles.md): with an interval
+ * of I bytes an object of s bytes is a sample with probability p = 1 - exp(-s / I), independently
+ * of all others, and stands for 1 / p objects. No library of mathematics is linked: seven digits
+ * are enough here.
  */
 #ifndef KMEM_PROFILE_DRAW_H
 #define KMEM_PROFILE_DRAW_H
@@ -12,8 +13,8 @@
 #include <stdint.h>
 
 /*
- * How many objects of @bytes come before the next sample: 0 with probability p, and so on. UINT32_MAX:
- * that or more. The same sequence in every run of the same calls.
+ * How many objects of @bytes come before the next sample: 0 with probability p, and so on.
+ * UINT32_MAX means that many or more. A run that repeats the calls gets the numbers again.
  */
 KMEM_HIDDEN uint32_t draw_gap(uint64_t bytes, uint64_t interval);
 /* p, above 0. */

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Samples of a heap profile: their places in the region, their stacks, and the figures of each
+ * stack in the registry. sample.h has the invariants.
+ */
 #include "profile/sample.h"
 
 #include "base/depot.h"
@@ -9,7 +13,7 @@
 
 enum {
         PLACES = 1 << 17,
-        PLACE_BYTES = SAMPLE_BYTES_MAX, /* address space; only what an object covers is touched */
+        PLACE_BYTES = SAMPLE_BYTES_MAX, /* address space; only an object's own pages are touched */
         COMMIT_PLACES = 64,
         KEPT_PLACES = 16,
         LARGE_BUCKETS = 1 << 12,
@@ -19,16 +23,17 @@ struct sample {
         uintptr_t address; /* 0: free; under sample_lock */
         const struct stack *stack;
         uint64_t birth;  /* of the cache; 0: a large block */
-        uint64_t weight; /* objects it stands for, in 1/1024 */
+        uint64_t weight; /* objects that it stands for, in 1/1024 */
         uint64_t weight_bytes;
         size_t bytes;
-        uint64_t interval;   /* between samples when it became one */
+        uint64_t interval;   /* between samples when it became a sample */
         uint32_t index;      /* of the cache */
         uint32_t generation; /* registry_generation when it was counted */
         uint32_t next;       /* in the free list or a bucket; under sample_lock */
         bool counted;
-        bool wide; /* more than a page of the place may have been touched; its owner's */
-        bool kept; /* a free one of that kind, counted in kept_places; under sample_lock */
+        bool wide; /* more than a page of the place may have been touched; belongs to the
+                      sample's owner */
+        bool kept; /* a free and wide entry, counted in kept_places; under sample_lock */
 };
 
 uint64_t profile_interval;
@@ -43,15 +48,16 @@ uint64_t sample_large_blocks;
 
 static struct stack unknown_stack; /* no frames: walked within a walk, or no memory for it */
 static struct sample *samples;     /* entry 0 is none */
-static uint32_t free_entries;      /* under sample_lock, as what follows */
+static uint32_t free_entries;      /* under sample_lock, as the next variables */
 static uint32_t used_entries = 1;
 static uint32_t committed_entries;
 static uint32_t kept_places;
 static KMEM_SPARSE uint32_t large[LARGE_BUCKETS];
 
 /*
- * Bulk calls tell by one mask whether all of their pointers are objects of the heap (heap.outside), and
- * that takes the reservation for as large as the next power of two.
+ * Whether the range can be told from the heap by heap.outside. Bulk calls use that single mask to
+ * tell whether all of their pointers are objects of the heap, and it covers the reservation rounded
+ * up to a power of two.
  */
 static bool lies_outside(uintptr_t start, size_t bytes)
 {
@@ -92,7 +98,7 @@ bool samples_init(void)
         system_keep_pages_small(region, (size_t)PLACES * PLACE_BYTES);
         system_keep_pages_small(samples, (size_t)PLACES * sizeof(*samples));
         sample_base = (uintptr_t)region;
-        /* Pairs with in_sample_region. */
+        /* Release: pairs with in_sample_region. */
         store_release(&sample_region_bytes, (size_t)PLACES * PLACE_BYTES);
         return true;
 }
@@ -145,8 +151,9 @@ static void give_entry(uint32_t entry)
 }
 
 /*
- * The stack's record; NULL if there is no registry, or no room in it. Where a child has none yet, its
- * parent's place is there, but what is counted in it is lost when the child's own comes.
+ * The stack's record; NULL if there is no registry, or no room in it. A child without a registry of
+ * its own yet has its parent's record there, but counts in it are lost when the child makes its
+ * own.
  */
 static struct registry_stack *figures_of(const struct stack *stack)
 {
@@ -166,7 +173,7 @@ static struct registry_stack *figures_of(const struct stack *stack)
                         figures = none;
                 }
         }
-        /* New, or in a child's registry, where its place is empty. */
+        /* The record is new, or its place is empty in a child's registry. */
         if (load_acquire(&figures->head.kind) != RECORD_STACK) {
                 for (uint32_t i = 0; i < stack->count; i++)
                         store_relaxed(&figures->frame[i], (uint64_t)stack->frame[i]);
@@ -209,11 +216,11 @@ static void count_free(const struct sample *sample)
         add_relaxed(&figures->freed_bytes, sample->weight_bytes);
 }
 
-/* Who called, how much the sample stands for, and the counts of both. */
+/* Notes the caller's stack and the weight of the sample, and counts both. */
 static void describe(struct sample *sample, size_t bytes)
 {
         uint64_t wanted = load_relaxed(&profile_interval);
-        /* It may have been switched off meanwhile. */
+        /* The profile may have been switched off meanwhile. */
         uint64_t interval = max_of(wanted, (uint64_t)1);
         double p = sample_probability(bytes, interval);
         uintptr_t frames[STACK_FRAMES];
@@ -231,7 +238,10 @@ static void describe(struct sample *sample, size_t bytes)
         count_alloc(sample);
 }
 
-/* Not all at the start of a page, which would crowd a few lines of the processor's cache. */
+/*
+ * The object's address in its place: not always at the start of a page, which would crowd a few
+ * lines of the processor's cache.
+ */
 static uintptr_t object_place(const struct kmem_cache *cache, uint32_t entry)
 {
         uintptr_t step = max_of((uintptr_t)cache->align, (uintptr_t)CACHE_LINE);
@@ -277,7 +287,10 @@ size_t sample_bytes(const void *address)
         return load_relaxed(&sample->address) == (uintptr_t)address ? sample->bytes : 0;
 }
 
-/* The next sample takes the place that was freed last: a few keep their pages for it. */
+/*
+ * Whether the place keeps its pages. The next sample takes the place that was freed last, so a few
+ * places keep theirs.
+ */
 static bool keep_pages(struct sample *sample)
 {
         bool keep;
@@ -290,14 +303,14 @@ static bool keep_pages(struct sample *sample)
         return keep;
 }
 
-/* Where a system page is larger than a place it keeps what it has. */
+/* Gives back the pages of a place, unless a system page is larger than a place. */
 static void give_pages(uint32_t entry)
 {
         if (system_page_bytes() <= PLACE_BYTES)
                 samples[entry].wide = !system_purge((void *)place_of(entry), PLACE_BYTES);
 }
 
-/* Marks the entry as nobody's sample; false if it was that already. */
+/* Ends the entry's claim to an address; false if another thread has done so already. */
 static bool claim(struct sample *sample, const void *address)
 {
         bool ours;
@@ -359,7 +372,9 @@ void sample_large(const void *block, size_t bytes)
         if (!entry)
                 return;
         sample = &samples[entry];
-        /* It lies elsewhere, and pages that are kept here would be kept for as long as it lives. */
+        /*
+         * The sample lies elsewhere, and the pages of its place would be kept as long as it lives.
+         */
         if (sample->wide)
                 give_pages(entry);
         sample->birth = 0;
