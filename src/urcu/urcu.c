@@ -2,12 +2,12 @@
 /*
  * libkmem-urcu: for programs that read under liburcu. Loaded beside libkmem, it makes every grace
  * period of libkmem wait for liburcu's readers too, so that kfree_rcu and SLAB_TYPESAFE_BY_RCU
- * protect what is found inside liburcu's read sections.
+ * protect objects that a thread finds inside liburcu's read sections.
  *
- * libkmem asks without being able to wait, so a thread of ours calls liburcu's synchronize_rcu.
- * It is no reader and so needs no registration; call_rcu would demand that of the caller, which
- * may be any thread that frees. One library for each flavour of liburcu: the program loads that
- * of the flavour it reads with.
+ * libkmem asks without being able to wait, so a thread of ours calls liburcu's synchronize_rcu. It
+ * is no reader and so needs no registration; call_rcu would demand that of the caller, which may be
+ * any thread that frees. There is a library for each flavour of liburcu: the program loads the
+ * library of the flavour it reads with.
  *
  * The thread is made when the library is loaded and once more in a forked child, because a
  * request may come from inside an allocation and must not allocate.
@@ -25,13 +25,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static sem_t asked;     /* posted after each change of wanted; a post too many costs one look */
+static sem_t asked;     /* posted after each change of wanted; a post too many costs a look */
 static uint64_t wanted; /* newest number asked for; only grows */
 static uint64_t done;   /* newest number answered; written by the thread alone */
 
 /*
- * No lock: this is called with locks of libkmem held, and fork handlers of ours would have to
- * take it before libkmem's handlers take those.
+ * No lock: the caller holds locks of libkmem, and fork handlers of this library would have to take
+ * the lock before libkmem's handlers take theirs.
  */
 static void request(uint64_t number)
 {
@@ -79,7 +79,7 @@ static int start_thread(void)
         return error;
 }
 
-/* A request that the parent's thread was working on is answered here anew. */
+/* The child answers requests anew that the parent's thread was working on. */
 static void fork_child(void)
 {
         sem_init(&asked, 0, 0);
@@ -99,7 +99,7 @@ __attribute__((constructor)) static void begin(void)
         if (!error && !kmem_rcu_set_domain(request))
                 error = EBUSY;
         if (error) {
-                /* Going on would free what liburcu's readers still look at. */
+                /* To go on would free objects that liburcu's readers still look at. */
                 fprintf(stderr, "kmem: libkmem-urcu: cannot add liburcu's grace periods: %s\n",
                         strerror(error));
                 abort();
