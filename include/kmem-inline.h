@@ -3,22 +3,22 @@
  * kmem_cache_alloc and kmem_cache_free inlined: a hit makes no call. For C and C++; kmem.hpp has
  * typed caches on top of it.
  *
- * The instructions of a hit are the library's own (kmem-sequence.h). Whatever else there is to do is
- * the library's call: no object at hand, the first use of a CPU, a full sheaf, a thread without
+ * The instructions of a hit are the library's own (kmem-sequence.h). All other cases are the
+ * library's call: no object at hand, the first use of a CPU, a full sheaf, a thread without
  * restartable sequences (option slots=locked, valgrind, old kernels), option check=sheaf, objects
  * that are charged to a memory group, engine slob. A cache that must see each of its operations has
  * an empty sheaf that is never filled, so inlined code needs no other test to leave such caches to
- * the library. Statistics, messages and checks are the same as with the calls.
+ * the library. Statistics, messages and checks do not differ from those of the calls.
  *
  * On other machines than x86-64, and with compilers before gcc 11 and clang 11, both functions are
- * the calls; so they are where KMEM_INLINE_CALLS is defined before this header is included. The
- * text is for the AT&T dialect: not with -masm=intel.
+ * the calls. They are the calls, too, if KMEM_INLINE_CALLS is defined before this header is
+ * included. The text is for the AT&T dialect: not with -masm=intel.
  *
  * Shared libraries: code with restartable sequences must stay in memory, because the kernel reads
  * the descriptor of a thread's last sequence at a later interrupt and ends the process if it is
  * gone. A shared library that includes this header therefore asks libkmem, when it is loaded, to be
- * kept: dlclose does not unload it any more, as if it had been linked with -z nodelete. Where that
- * fails one line on standard error says so. (Compiled with -fno-pic it does not ask; such code is
+ * kept: dlclose does not unload it any more, as if it had been linked with -z nodelete. If that
+ * fails, a line on standard error says so. (Compiled with -fno-pic it does not ask; such code is
  * not for shared libraries.)
  *
  * A program must run with a library of the layout that it was compiled for; otherwise it does not
@@ -51,8 +51,9 @@ void kmem_inline_keep_loaded(const void *address);
 
 #if KMEM_INLINES && defined(__PIC__) && !defined(KMEM_INLINE_NODELETE)
 /*
- * One for each library or program; every file that includes this has a constructor, the first acts.
- * Also in what is compiled with -fPIE, as compilers do unasked: it can be linked with -shared, too.
+ * Each library or program has one such object; every file that includes this header has a
+ * constructor, and the first acts. Code that is compiled with -fPIE, as compilers do by default,
+ * has it too: it can be linked with -shared.
  */
 __attribute__((weak, visibility("hidden"))) char kmem_inline_kept_;
 
@@ -66,9 +67,9 @@ __attribute__((constructor, used)) static void kmem_inline_keep_(void)
 #endif
 
 /*
- * What inlined code needs to know of a cache, for loops: a local variable of this type stays in
- * registers, and a hit in it reads nothing else than the sheaf and what leads there. Valid as long
- * as the cache is; it may be copied and used by any thread. The fields are the header's own.
+ * The facts about a cache that inlined code needs, for loops: a local variable of this type stays
+ * in registers, and a hit reads nothing but the sheaf and the pointers to it. Valid as long as the
+ * cache is; it may be copied and used by any thread. The fields belong to this header.
  */
 struct kmem_view {
         struct kmem_cache *cache;
@@ -78,16 +79,17 @@ struct kmem_view {
         intptr_t rseq;
         intptr_t slot_field;
         uintptr_t heap_base;
-        size_t heap_bytes; /* as it was: objects of a heap that has grown since take the call */
+        size_t heap_bytes; /* room when the view was made: newer objects of a grown heap take the
+                              call */
 #endif
 };
 
 #if KMEM_INLINES
 /*
- * A field of the layout, or of the cache, that may be kept once there is a cache. The compiler is
- * told so: the statements are not volatile and have no memory as an operand, so that it may keep
- * what it has loaded. It may not load it before there is a cache, when all is zero: the layout's
- * address has the cache as an operand.
+ * Loads a field of the layout, or of the cache, which may be kept in a register once there is a
+ * cache. The statements are not volatile and have no memory as an operand, so the compiler may keep
+ * the loaded value. It may not load the value before there is a cache, when all is zero: so the
+ * layout's address has the cache as an operand.
  */
 #define KMEM_LOAD_(value, instruction, from, offset)                                               \
         __asm__(instruction " %c[at](%[base]), %[to]"                                              \
@@ -101,10 +103,11 @@ struct kmem_view {
  * kmem_view_of - a view of a cache
  * @cache: of kmem_cache_create; not NULL
  *
- * What it knows of the heap is how far that reached at the last free that was a call: a view made before
- * the first one frees by the call, and so does any view objects of what has been added since. For what runs long
- * make it anew now and then; it is seven loads. A child of vfork, in a program that has called prctl with
- * PR_SET_NO_NEW_PRIVS or PR_SET_SECCOMP, is not to use a view of its parent's, nor the inlined calls.
+ * A view knows the end of the heap at the time of the last free by a call. So a view from before
+ * the first such free frees all objects by the call, and every view frees objects beyond that end
+ * by the call. A loop that runs long should make its view anew now and then, which takes seven
+ * loads. A child of vfork, in a program that has called prctl with PR_SET_NO_NEW_PRIVS or
+ * PR_SET_SECCOMP, must not use a view of its parent's, nor the inlined calls.
  */
 static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struct kmem_cache *cache)
 {
@@ -134,8 +137,8 @@ static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struc
  * kmem_view_alloc - kmem_cache_alloc without a call on a hit
  * @flags: GFP_*; best a constant. With __GFP_ZERO or __GFP_ACCOUNT it is the call.
  *
- * Returns what kmem_cache_alloc returns: the object, or NULL with errno ENOMEM and a line, as there
- * (S8-46).
+ * Returns as kmem_cache_alloc does: the object, or NULL with errno ENOMEM and a line on standard
+ * error (S8-46).
  */
 static inline __attribute__((always_inline)) void *kmem_view_alloc(struct kmem_view view,
                                                                    gfp_t flags)
@@ -157,8 +160,8 @@ static inline __attribute__((always_inline)) void *kmem_view_alloc(struct kmem_v
  * @object: of the view's cache, or NULL, which is ignored
  *
  * A pointer outside the heap and an object that was freed just before are handed to
- * kmem_cache_free, which reports them. An object of another cache is found when it leaves the sheaf, and
- * goes back to its own (S8-42).
+ * kmem_cache_free, which reports them. An object of another cache is found when it leaves the
+ * sheaf, and goes back to its own cache (S8-42).
  */
 static inline __attribute__((always_inline)) void kmem_view_free(struct kmem_view view,
                                                                  void *object)

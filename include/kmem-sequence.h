@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The two restartable sequences that may stand in a program's own code, and what of the library's
- * memory they touch. Programs include kmem-inline.h; the library includes this header, so that its
- * calls and inlined code run the same instructions.
+ * The two restartable sequences that may stand in a program's own code, and the parts of the
+ * library's memory that they touch. Programs include kmem-inline.h; the library includes this
+ * header, so that its calls and inlined code run the same instructions.
  *
  * Layout 1 is everything that compiled programs know:
  *  - struct kmem_inline_layout, the library's object of that name and number;
  *  - the first 32 bits of a cache: the distance of the cache's pair from a slot's first;
  *  - the pointers to slots' first pairs, 64 KiB in front of layout->map, one for each slot number;
- *  - a pair begins with the pointer to its main sheaf; size, capacity and objects of a sheaf are
- *    at KMEM_SHEAF_SIZE, 4 bytes behind it, and at KMEM_SHEAF_OBJECTS.
- * A library with another layout has another symbol, so a program that was compiled for this one
+ *  - a pair begins with the pointer to its main sheaf; size, capacity and objects of a sheaf are at
+ *    KMEM_SHEAF_SIZE, 4 bytes behind it, and at KMEM_SHEAF_OBJECTS.
+ * A library with another layout has another symbol, so a program that was compiled for layout 1
  * does not link with it, or does not start: "undefined symbol: kmem_inline_layout_1".
  */
 #ifndef KMEM_SEQUENCE_H
@@ -23,19 +23,20 @@
 /* clang-format off */
 
 /*
- * What the fast paths read, on one line of the cache. Set when the heap starts, before the first cache
- * is made; from then on heap_bytes grows, and rseq changes for a moment where a program in a sandbox calls
- * vfork. Without restartable sequences, and in that moment, rseq names an area that says "not registered",
- * so that every sequence leaves by its slow path. Either value serves every thread, but for the child.
+ * The words that the fast paths read, in a single line of the processor's cache. They are set when
+ * the heap starts, before the first cache is made. From then on heap_bytes grows, and rseq changes
+ * for a moment while a program in a sandbox calls vfork. Without restartable sequences, and in that
+ * moment, rseq names an area that says "not registered", so that every sequence leaves by its slow
+ * path. Either value serves every thread but the child of vfork.
  */
 struct kmem_inline_layout {
         const uint16_t *map;  /* the page map; the slot pointers lie in front of it */
         intptr_t rseq;        /* bytes from the thread pointer to the rseq area */
         intptr_t slot_field;  /* bytes from the thread pointer to the 32-bit slot number */
         uintptr_t heap_base;  /* address of the heap */
-        size_t heap_bytes;    /* room from there on in which objects lie; grows. 0: every free is to take
+        size_t heap_bytes;    /* bytes of address space with objects; grows. 0: every free takes
                                  the slow path */
-        size_t malloc_limit;  /* the library's own: malloc sizes up to here may hit a class */
+        size_t malloc_limit;  /* for the library only: malloc sizes up to here may hit a class */
 };
 
 enum {
@@ -44,7 +45,7 @@ enum {
         KMEM_SHEAF_OBJECTS = 16,
 };
 
-/* What became of a push. */
+/* The result of a push. */
 enum kmem_push {
         KMEM_PUSH_DONE,
         KMEM_PUSH_FULL,
@@ -52,43 +53,44 @@ enum kmem_push {
 };
 
 /*
- * Behind a sequence whose output is used, on each way out of it. gcc before 12.4 and 13.3 may copy
- * an output for code that follows before the statement has stored it (its bug 113921); not across
- * another statement.
+ * Stands behind a sequence with an output that is used, on each way out of it. gcc before 12.4 and
+ * 13.3 may copy an output for later code before the statement has stored it (its bug 113921), but
+ * not across another statement.
  */
 #define KMEM_OUTPUTS_STORED __asm__ volatile("")
 
-/* asm goto with outputs is there from gcc 11 and clang 11 on. */
+/* asm goto with outputs exists from gcc 11 and clang 11 on. */
 #if defined(__x86_64__) && !defined(__ILP32__) && defined(__linux__) &&                            \
         ((defined(__clang__) && __clang_major__ >= 11) ||                                          \
          (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 11))
 #define KMEM_HAS_SEQUENCES 1
 
 /*
- * Each sequence stores the address of its descriptor into the thread's rseq area, then runs.
- * If the kernel preempts, migrates or signals the thread between start and commit, it continues
- * at the abort address: the kernel has cleared the field. There it begins anew, once, with a second
- * descriptor, whose abort leaves by the slow label: a debugger that goes through a sequence by single
- * steps has the kernel abort it at each of them. The area's other fields are the kernel's and only read.
- * A conditional jump out of the sequence is allowed at any point before the commit.
+ * Each sequence stores the address of its descriptor into the thread's rseq area, then runs. If the
+ * kernel preempts, migrates or signals the thread between start and commit, it continues at the
+ * abort address: the kernel has cleared the field. There it begins anew, once, with a second
+ * descriptor. The abort of the second leaves by the slow label, because a debugger that goes
+ * through a sequence by single steps makes the kernel abort it at each step. The area's other
+ * fields are the kernel's and only read. A conditional jump out of the sequence is allowed at any
+ * point before the commit.
  *
  * A thread that is not registered reads cpu_id below 0 and leaves by the slow label.
  *
- * The text is AT&T's (not -masm=intel) and does not push, so leaves the red zone alone.
+ * The text is AT&T's (not -masm=intel). It pushes nothing, so it leaves the red zone alone.
  */
 
-/* The word before an abort address, by which the kernel recognises one. */
+/* The word before an abort address, by which the kernel recognises the address. */
 #define KMEM_RSEQ_SIGNATURE 0x53053053
 
 #define KMEM_TEXT_(value) #value
 #define KMEM_TEXT(value) KMEM_TEXT_(value)
 
 /*
- * Label 1 is the start, 2 the end, 3 the store, 4 the abort address, 5 the descriptor: version 0, no
- * flags, start, length, abort. 11 and 12 are the second descriptor and its abort address. Both begin
- * by the one store right in front of the start: the kernel clears the field of a thread that it finds
- * outside the sequence. Both sections join the group of the code ("?"), if that has one: a C++ function
- * of which the linker keeps one copy of many takes them along.
+ * Label 1 is the start, 2 the end, 3 the store, 4 the abort address, 5 the descriptor: version 0,
+ * no flags, start, length, abort. 11 and 12 are the second descriptor and its abort address. Both
+ * ways begin with the store right in front of the start, because the kernel clears the field of a
+ * thread that it finds outside the sequence. Both sections join the group of the code ("?"), if
+ * that has one: then the linker keeps or drops them together with a copy of a C++ function.
  */
 #define KMEM_RSEQ_BEGIN                                                                            \
         ".pushsection __rseq_cs, \"aw?\"\n\t"                                                      \
@@ -118,8 +120,8 @@ enum kmem_push {
         ".popsection\n\t"
 
 /*
- * work := this thread's slot, as long as the sequence is not aborted. The field of its number is in a
- * register, or loaded on the way.
+ * work := this thread's slot, as long as the sequence is not aborted. The offset of the slot
+ * number's field is in a register, or loaded on the way.
  */
 #define KMEM_RSEQ_LOAD_SLOT KMEM_RSEQ_LOAD_SLOT_BY("movl %%fs:(%[field]), %k[work]\n\t")
 #define KMEM_RSEQ_LOAD_FIELD_AND_SLOT                                                              \
@@ -136,11 +138,12 @@ enum kmem_push {
                 [first] "i"(KMEM_SHEAF_OBJECTS), [count_at] "i"(KMEM_SHEAF_SIZE)
 
 /*
- * Pop the newest object of the slot's main sheaf; NULL if it is empty, cold, or the thread has
- * no slot, or was aborted twice.
+ * Pops the newest object of the slot's main sheaf. NULL if the sheaf is empty or cold, or the
+ * thread has no slot, or was aborted twice.
  * Reads: slot, main, size, object[size - 1].  Commits: the store of size - 1.
- * Aborted before it: nothing changed. Against: the same slot on this CPU, which aborts us, and
- * a drainer, whose second fence aborts a pop that read main before the exchange (INV-4).
+ * Aborted before the commit: nothing changed.
+ * Against: threads on the slot's own CPU, which abort this one, and a drainer. The drainer's second
+ * fence aborts a pop that read main before the exchange (INV-4).
  */
 #define KMEM_SEQUENCE_POP(map, rseq, load_slot, field_operand)                                     \
         void *object;                                                                              \
@@ -174,14 +177,16 @@ kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint6
 }
 
 /*
- * Push an object onto the slot's main sheaf. KMEM_PUSH_FULL if that is full, cold, or the thread has
- * no slot, or was aborted twice; KMEM_PUSH_ON_TOP if the object is the newest in the sheaf already (a
- * double free).
- * Reads: slot, main, size, capacity, object[size - 1]; for size 0 that is size and
- * capacity, which as an address is no object's. Writes object[size], which nobody reads before the
- * commit. Commits: the store of size + 1, which two texts do: one with a load less, which inlined
- * code is bound by, and one with an instruction less, for free. Aborted before it: nothing changed.
- * Against: as pop.
+ * Pushes an object onto the slot's main sheaf. KMEM_PUSH_FULL if the sheaf is full or cold, or the
+ * thread has no slot, or was aborted twice; KMEM_PUSH_ON_TOP if the object is the newest in the
+ * sheaf already (a double free).
+ * Reads: slot, main, size, capacity, object[size - 1]; for size 0 the last is the word of size and
+ * capacity, which is no object's address. Writes object[size], which nobody reads before the
+ * commit.
+ * Commits: the store of size + 1, by either of two texts. KMEM_COMMIT_BY_REGISTER has a load less,
+ * for inlined code, where loads are the bottleneck; KMEM_COMMIT_IN_MEMORY has an instruction less,
+ * for free.
+ * Aborted before the commit: nothing changed.  Against: as pop.
  */
 #define KMEM_COMMIT_BY_REGISTER                                                                    \
         "addl $1, %k[size]\n\t"                                                                    \

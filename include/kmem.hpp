@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// libkmem for C++17: caches of one type, whose allocations make no call on a hit; an allocator for
+// libkmem for C++17: typed caches, which allocate without a call on a hit; an allocator for
 // containers; and a memory resource.
 //
 //     kmem::object_cache<session> sessions("session");
-//     auto one = sessions.make(socket);              // a std::unique_ptr that knows the cache
-//     session *two = sessions.create(socket);        // by hand, until sessions.destroy(two)
+//     auto first = sessions.make(socket);            // a std::unique_ptr that knows the cache
+//     session *second = sessions.create(socket);     // by hand, until sessions.destroy(second)
 //     std::map<int, session, std::less<>, kmem::allocator<std::pair<const int, session>>> map;
 //
-// Threads: everything may be called by any thread at any time, unless it says otherwise. What is
-// said in kmem-inline.h about inlined code and shared libraries holds for this header.
+// Threads: everything may be called by any thread at any time, unless it says otherwise. The head
+// of kmem-inline.h, about inlined code and shared libraries, holds for this header, too.
 #ifndef KMEM_HPP
 #define KMEM_HPP
 
@@ -35,7 +35,7 @@ namespace detail {
 inline constexpr std::size_t least_align = 8;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr unsigned int page_order_max = 10; // of kmem_pages_alloc
-// For what throws: the caller decides whether it is worth a line.
+// For calls that throw: the caller decides whether the failure is worth a line.
 inline constexpr gfp_t quietly = GFP_KERNEL | __GFP_NOWARN;
 
 inline std::size_t power_of_two_from(std::size_t value) noexcept
@@ -63,8 +63,8 @@ inline void *allocate_pages(std::size_t bytes, std::size_t align) noexcept
         return order <= page_order_max ? kmem_pages_alloc(quietly, order) : nullptr;
 }
 
-// Memory by size, for kfree; nullptr without. kmalloc aligns blocks of a power of two to their size,
-// up to a page (S8-25); any other block may happen to lie right.
+// Memory by size, for kfree; nullptr without memory. kmalloc aligns blocks of a power of two to
+// their size, up to a page (S8-25); any other block may happen to lie right.
 inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
 {
         void *block;
@@ -76,7 +76,7 @@ inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
         if (bytes == 0)
                 bytes = 1;
         block = kmalloc(bytes, quietly);
-        if (is_aligned(block, align)) // nullptr is
+        if (is_aligned(block, align)) // also nullptr
                 return block;
         kfree(block);
         return kmalloc(power_of_two_from(bytes < align ? align : bytes), quietly);
@@ -91,13 +91,13 @@ inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
 
 } // namespace detail
 
-// object_view - what inlined code needs of a cache of T, for loops
+// object_view - the facts that inlined code needs of a cache of T, for loops
 //
-// A local variable of this type stays in registers (struct kmem_view); copies are as good, and
-// any thread may use one. Does not own the cache and must not outlive it.
+// A local variable of this type stays in registers (struct kmem_view); copies are as good, and any
+// thread may use them. A view does not own the cache and must not outlive it.
 //
-// Its fields are fewer where nothing is inlined (KMEM_INLINE_CALLS). That is another type then, in
-// the names of its functions and of those that return it: a program may have files of both kinds.
+// It has fewer fields if nothing is inlined (KMEM_INLINE_CALLS). It is another type then, in the
+// names of its functions and of functions that return it: a program may have files of both kinds.
 template <class T> class
 #if !KMEM_INLINES
         [[gnu::abi_tag("calls")]]
@@ -115,7 +115,7 @@ public:
                 return kmem_view_alloc(view_, GFP_KERNEL);
         }
 
-        // The same; throws std::bad_alloc without memory, and prints nothing.
+        // try_allocate that throws std::bad_alloc without memory, and prints nothing.
         void *allocate() const
         {
                 void *memory = kmem_view_alloc(view_, detail::quietly);
@@ -125,13 +125,13 @@ public:
                 return memory;
         }
 
-        // Gives memory back in which there is no T any more; null is ignored.
+        // Gives memory back after the T in it was destroyed; null is ignored.
         void deallocate(void *memory) const noexcept
         {
                 kmem_view_free(view_, memory);
         }
 
-        // A new T(@arguments...). Throws std::bad_alloc, or what the constructor throws; then the
+        // A new T(@arguments...). Throws std::bad_alloc, or the constructor's exception; then the
         // memory is free again.
         template <class... Arguments> [[nodiscard]] T *create(Arguments &&...arguments) const
         {
@@ -182,8 +182,8 @@ private:
 // object_cache - a cache of objects of type T
 //
 // Owns the cache: it ends with this object. Objects that are left then are reported on standard
-// error and their slabs stay, so late frees by kmem_cache_free do no harm, but handles of make() must
-// not outlive it. Not copyable; after a move the source may only be destroyed or assigned to.
+// error and their slabs stay. So late frees by kmem_cache_free do no harm, but handles of make()
+// must not outlive it. Not copyable; after a move the source may only be destroyed or assigned to.
 template <class T> class object_cache {
         static_assert(std::is_object_v<T> && !std::is_array_v<T>, "a cache is of single objects");
         static_assert(std::is_same_v<T, std::remove_cv_t<T>>,
@@ -194,13 +194,13 @@ template <class T> class object_cache {
 public:
         using value_type = T;
         using deleter = object_deleter<T>;
-        // What make() returns: destroys its object when it goes.
+        // The result of make(): destroys its object when it goes out of scope.
         using handle = std::unique_ptr<T, deleter>;
 
         // @name: shown in tables; copied. @flags: SLAB_* flags (kmem.h).
         //
-        // Throws std::bad_alloc without memory, and std::system_error with EINVAL (an empty name, an
-        // unknown flag, a T too large for a slab) or ENOSPC (4,095 caches exist).
+        // Throws std::bad_alloc without memory, and std::system_error with EINVAL (an empty name,
+        // an unknown flag, a T too large for a slab) or ENOSPC (4,095 caches exist).
         explicit object_cache(const char *name, slab_flags_t flags = 0)
             : cache_(kmem_cache_create(name, static_cast<unsigned int>(sizeof(T)),
                                        static_cast<unsigned int>(alignof(T)), flags, nullptr))
@@ -276,13 +276,13 @@ public:
                         throw std::bad_alloc();
         }
 
-        // Gives several back; @memory holds garbage afterwards, null entries are skipped.
+        // Gives several objects back; @memory holds garbage afterwards, null entries are skipped.
         void deallocate_bulk(void **memory, std::size_t count) noexcept
         {
                 kmem_cache_free_bulk(cache_, count, memory);
         }
 
-        // Gives back all slabs without objects (kmem_cache_shrink); true if none remains.
+        // Gives back all slabs without objects (kmem_cache_shrink); true if no slab remains.
         bool shrink() noexcept
         {
                 return kmem_cache_shrink(cache_) == 0;
@@ -300,10 +300,11 @@ private:
 
 namespace detail {
 
-// The one cache for objects of a size and alignment in this process, made when it is first needed and
-// never ended: static containers may outlive everything else. Shared by all libraries, because their
-// allocators are equal: a struct, because g++ hides a function template's static where it is told to
-// hide symbols and inline functions by default, whatever the template's own visibility.
+// The cache for objects of a size and alignment in this process. It is made when it is first needed
+// and never ended: static containers may outlive everything else. All libraries share it, because
+// their allocators are equal. It is a struct, because g++ may hide a function template's static in
+// spite of the template's own visibility, if it is told to hide symbols and inline functions by
+// default.
 template <std::size_t bytes, std::size_t align> struct [[gnu::visibility("default")]] shared_cache {
         // Throws as object_cache does; the next call tries again.
         static kmem_cache *get()
@@ -330,11 +331,11 @@ template <std::size_t bytes, std::size_t align> struct [[gnu::visibility("defaul
 
 // allocator - for standard containers
 //
-// Single objects, such as the nodes of lists, maps and sets, come from a cache for objects of their
-// size, rounded up to 8, and alignment; those of equal size share it. Arrays, and objects of more
-// than half a page, come from kmalloc; those aligned beyond a page from kmem_pages_alloc, which has
-// blocks up to 4 MiB: std::allocator is for larger ones. All allocators are equal. Throws
-// std::bad_alloc, and prints nothing then.
+// Single objects, as the nodes of lists, maps and sets, come from a cache for objects of their
+// size, rounded up to 8, and alignment, which all types of that size and alignment share. Arrays,
+// and objects of more than half a page, come from kmalloc. Blocks aligned beyond a page come from
+// kmem_pages_alloc, up to 4 MiB: std::allocator is for larger blocks. All allocators are equal.
+// Throws std::bad_alloc, and prints nothing then.
 template <class T> class allocator {
         static constexpr bool has_cache =
                 sizeof(T) <= detail::page_bytes / 2 && alignof(T) <= detail::page_bytes;
@@ -378,7 +379,7 @@ public:
                 return static_cast<T *>(memory);
         }
 
-        // @count: as it was allocated.
+        // @count: as in allocate().
         void deallocate(T *memory, std::size_t count) noexcept
         {
                 if constexpr (has_cache) {
@@ -428,8 +429,8 @@ class block_resource final : public std::pmr::memory_resource {
 
 // resource - a memory resource for std::pmr: blocks of kmalloc
 //
-// Never ends, as std::pmr::new_delete_resource(). Blocks aligned beyond a page, and alignments, up to
-// 4 MiB; throws std::bad_alloc, and prints nothing then.
+// Never ends, as std::pmr::new_delete_resource(). Blocks aligned beyond a page, and alignments, go
+// up to 4 MiB; throws std::bad_alloc, and prints nothing then.
 [[gnu::visibility("default")]] inline std::pmr::memory_resource *resource() noexcept
 {
         alignas(detail::block_resource) static unsigned char room[sizeof(detail::block_resource)];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Atomic counters. Orders as in the kernel: read and set and operations without result are
- * relaxed, those that return something are full barriers, suffixes say otherwise.
+ * Atomic counters. Orders as in the kernel: read and set and operations without result are relaxed,
+ * operations that return something are full barriers, suffixes say otherwise.
  */
 #ifndef KMEM_LINUX_ATOMIC_H
 #define KMEM_LINUX_ATOMIC_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Bits of words and of arrays of unsigned long. Names that begin with two underscores are not
- * atomic; the others are, and those that return something are full barriers.
+ * atomic; the others are, and functions that return something are full barriers.
  */
 #ifndef KMEM_LINUX_BITOPS_H
 #define KMEM_LINUX_BITOPS_H
@@ -92,7 +92,7 @@ static inline unsigned long __fls(unsigned long word)
 
 #define ffz(word) __ffs(~(word))
 
-/* The same counted from 1; 0 for 0. */
+/* The bit's number counted from 1; 0 for 0. */
 static inline int fls(unsigned int word)
 {
         return word ? 32 - __builtin_clz(word) : 0;

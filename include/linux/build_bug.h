@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Errors at compile time. */
 #ifndef KMEM_LINUX_BUILD_BUG_H
 #define KMEM_LINUX_BUILD_BUG_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Alignment to lines of the processor's cache. */
 #ifndef KMEM_LINUX_CACHE_H
 #define KMEM_LINUX_CACHE_H
 

@@ -2,9 +2,9 @@
 /*
  * Annotations, single accesses and barriers, as kernel code spells them.
  *
- * This directory lets kernel sources that use the slab interface compile unchanged, in C. It
- * stands in front of the system's headers of the same names. Those that libc and user programs
- * include too (errno.h, kernel.h, module.h, sched.h, string.h, types.h) give the kernel's names
+ * This directory lets kernel sources that use the slab interface compile unchanged, in C. It stands
+ * in front of the system's headers of these names. libc and user programs include some of them too
+ * (errno.h, kernel.h, module.h, sched.h, string.h, types.h). These headers give the kernel's names
  * only to kernel code: to files that begin with a <linux/...> header, or that include any header
  * which only the kernel has.
  */
@@ -57,7 +57,7 @@
 /* The optimizer knows nothing any more of the variable's value. */
 #define OPTIMIZER_HIDE_VAR(variable) __asm__("" : "+r"(variable))
 
-/* One access, not torn, merged or repeated, of a scalar. */
+/* A single access to a scalar, not torn, merged or repeated. */
 #define READ_ONCE(place) (*(const volatile __typeof__(place) *)&(place))
 #define WRITE_ONCE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
 

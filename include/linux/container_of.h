@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The struct around a member. */
 #ifndef KMEM_LINUX_CONTAINER_OF_H
 #define KMEM_LINUX_CONTAINER_OF_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The kernel's marks of code and data for its start and end; they have no effect here. */
 #ifndef KMEM_LINUX_INIT_H
 #define KMEM_LINUX_INIT_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The system's <linux/kernel.h>, which libc's <sys/sysinfo.h> includes too, and for kernel code
- * what the kernel's has.
+ * The system's <linux/kernel.h>, which libc's <sys/sysinfo.h> includes too, and for kernel code the
+ * names of the kernel's own header.
  */
 #if !defined(KMEM_KERNEL_HEADERS) && (defined(__KERNEL__) || !defined(_FEATURES_H))
 #define KMEM_KERNEL_HEADERS 1
@@ -50,7 +50,7 @@
 #define might_sleep_if(condition) ((void)(condition))
 #define cpu_relax() barrier()
 
-/* As snprintf, but returns what was written, not what would have been. */
+/* As snprintf, but returns the length that was written, without the part that did not fit. */
 static inline __printf(3, 4) int scnprintf(char *text, size_t bytes, const char *format, ...)
 {
         va_list arguments;

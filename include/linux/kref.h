@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Reference counts that call a function when the last reference goes. */
 #ifndef KMEM_LINUX_KREF_H
 #define KMEM_LINUX_KREF_H
 

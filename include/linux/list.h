@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Lists whose links lie in their entries: circular ones with two pointers a head (list_head), and
- * ones with a single pointer a head for hash tables (hlist).
+ * Lists whose links lie in their entries: circular lists with two pointers a head (list_head), and
+ * lists with a single pointer a head for hash tables (hlist).
  */
 #ifndef KMEM_LINUX_LIST_H
 #define KMEM_LINUX_LIST_H
@@ -10,7 +10,7 @@
 #include <linux/container_of.h>
 #include <linux/types.h>
 
-/* What the links of a deleted entry hold: addresses that no access survives. */
+/* The links of a deleted entry: addresses that no access survives. */
 #define LIST_POISON1 ((void *)0xdead000000000100ul)
 #define LIST_POISON2 ((void *)0xdead000000000122ul)
 
@@ -69,7 +69,10 @@ static inline void list_del_init(struct list_head *entry)
         INIT_LIST_HEAD(entry);
 }
 
-/* In place of a head of an empty list @entry heads an empty one: its neighbours are read in turn. */
+/*
+ * Puts @entry in the place of @old. If @old is empty, @entry becomes an empty list: its neighbours
+ * are read in turn.
+ */
 static inline void list_replace(struct list_head *old, struct list_head *entry)
 {
         kmem_list_join(entry, old->next);
@@ -166,7 +169,7 @@ static inline void list_splice_tail_init(struct list_head *list, struct list_hea
         INIT_LIST_HEAD(list);
 }
 
-/* Moves the entries from the first up to @entry to @list, whose content is lost. */
+/* Moves the entries from the first up to @entry to @list, and drops @list's old content. */
 static inline void list_cut_position(struct list_head *list, struct list_head *head,
                                      struct list_head *entry)
 {
@@ -201,7 +204,7 @@ static inline void list_cut_position(struct list_head *list, struct list_head *h
         for ((entry) = (head)->next, (following) = (entry)->next; (entry) != (head);               \
              (entry) = (following), (following) = (entry)->next)
 
-/* With entries in place of links; "safe": the entry may go while the loop runs. */
+/* Walks entries instead of links; "safe": the entry may go while the loop runs. */
 #define list_for_each_entry(entry, head, member)                                                   \
         for ((entry) = list_first_entry(head, __typeof__(*(entry)), member);                       \
              !list_entry_is_head(entry, head, member); (entry) = list_next_entry(entry, member))
@@ -224,7 +227,7 @@ static inline void list_cut_position(struct list_head *list, struct list_head *h
              !list_entry_is_head(entry, head, member);                                             \
              (entry) = (following), (following) = list_prev_entry(following, member))
 
-/* ---- Heads of one pointer ---------------------------------------------------------------- */
+/* ---- Heads of a single pointer ---------------------------------------------------------- */
 
 #define HLIST_HEAD_INIT                                                                            \
         {                                                                                          \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * hlists that end in a number instead of NULL: the pointer (number << 1 | 1). A reader of a hash
- * table whose entries may be reused at once (SLAB_TYPESAFE_BY_RCU) sees by it that the chain it
- * came to the end of is not the one it began with, and begins anew.
+ * hlists that end in a number instead of NULL: the pointer (number << 1 | 1). Entries of a hash
+ * table may be reused at once (SLAB_TYPESAFE_BY_RCU), so a reader may end up in another chain. The
+ * number at the end tells it, and it begins anew.
  */
 #ifndef KMEM_LINUX_LIST_NULLS_H
 #define KMEM_LINUX_LIST_NULLS_H

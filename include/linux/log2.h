@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Logarithms and powers of two. */
 #ifndef KMEM_LINUX_LOG2_H
 #define KMEM_LINUX_LOG2_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Rounding and division. */
 #ifndef KMEM_LINUX_MATH_H
 #define KMEM_LINUX_MATH_H
 
@@ -27,7 +28,7 @@
                                                                                                    \
                 ((value) + (kmem_unit_ - 1)) / kmem_unit_ *kmem_unit_;                             \
         })
-/* Halves away from 0. Signs count only if both types have one: -1 of the others is above 0. */
+/* Halves away from 0. Signs count only if both types are signed: otherwise -1 is above 0. */
 #define DIV_ROUND_CLOSEST(value, unit)                                                             \
         ({                                                                                         \
                 __typeof__(value) kmem_value_ = (value);                                           \

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The headers that kernel code expects from linux/mm.h; functions for pages are in linux/gfp.h. */
 #ifndef KMEM_LINUX_MM_H
 #define KMEM_LINUX_MM_H
 

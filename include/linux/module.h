@@ -35,12 +35,16 @@ struct kmem_module {
         const char *name;
         int (*init)(void);  /* or NULL */
         void (*exit)(void); /* or NULL */
-        const char *file;   /* the same address in all records of a file, and in no other file's */
+        const char *file;   /* the records of a file share this address, and no other file's
+                               record has it */
 };
 
 static char kmem_module_file __attribute__((__unused__));
 
-/* In link order with -flto, too: gcc takes the files' variables apart, clang leaves them in order. */
+/*
+ * In link order with -flto, too: gcc would move the files' variables apart; clang leaves them in
+ * order.
+ */
 #if __has_attribute(__no_reorder__)
 #define KMEM_MODULE_IN_ORDER __attribute__((__no_reorder__))
 #else
@@ -58,8 +62,9 @@ static char kmem_module_file __attribute__((__unused__));
 #define subsys_initcall(function) module_init(function)
 
 /*
- * The linker's names for the section; NULL in a program without modules. To the optimizer these are two
- * arrays, and no pointer into one ever reaches the other: it may know neither address.
+ * The linker's names for the section; NULL in a program without modules. The optimizer takes them
+ * for two arrays, and would assume that no pointer into the first ever reaches the second: so it
+ * must know neither address.
  */
 extern const struct kmem_module __start_kmem_modules[] __attribute__((__weak__));
 extern const struct kmem_module __stop_kmem_modules[] __attribute__((__weak__));
@@ -81,8 +86,9 @@ static inline const struct kmem_module *kmem_modules_end(void)
 }
 
 /*
- * Runs the exit functions of the records in front of @end, last first, but for those of file @failed:
- * its own may lie in front of its init, as compilers lay out a file's variables in either order.
+ * Runs the exit functions of the records in front of @end, last first, except the functions of file
+ * @failed: its exit may lie in front of its init, as compilers lay out a file's variables in either
+ * order.
  */
 static inline void kmem_modules_exit_before(const struct kmem_module *end, const char *failed)
 {

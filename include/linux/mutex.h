@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Mutexes, on pthread's. */
 #ifndef KMEM_LINUX_MUTEX_H
 #define KMEM_LINUX_MUTEX_H
 

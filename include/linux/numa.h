@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Kernel code sees a single NUMA node. */
 #ifndef KMEM_LINUX_NUMA_H
 #define KMEM_LINUX_NUMA_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Lists of linux/list.h that readers walk in read sections while writers, who exclude each
- * other, change them. An entry that is taken out keeps its way onward until readers have gone.
+ * Lists of linux/list.h that readers walk in read sections while writers, which exclude each other,
+ * change them. An entry that is taken out keeps its way onward until readers have gone.
  */
 #ifndef KMEM_LINUX_RCULIST_H
 #define KMEM_LINUX_RCULIST_H

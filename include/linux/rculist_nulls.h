@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The lists of list_nulls.h under RCU. */
 #ifndef KMEM_LINUX_RCULIST_NULLS_H
 #define KMEM_LINUX_RCULIST_NULLS_H
 

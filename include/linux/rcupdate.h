@@ -57,7 +57,7 @@ static inline void kvfree_rcu_barrier(void)
 #define kfree_rcu_mightsleep(pointer) kfree_rcu(pointer)
 #define kvfree_rcu_mightsleep(pointer) kfree_rcu(pointer)
 
-/* Publishing: what was written before is seen by whoever finds the pointer. */
+/* Publishing: a thread that finds the pointer sees the writes before it. */
 #define rcu_assign_pointer(place, pointer)                                                         \
         do {                                                                                       \
                 __typeof__(place) kmem_published_ = (pointer);                                     \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reference counts: never up from 0, never below 0; both are warned of and leave the count. One that
- * would be too large is warned of too and is REFCOUNT_SATURATED for good: what it counts stays.
+ * Reference counts: never up from 0, never below 0; both are warned of and leave the count. A count
+ * that would be too large is warned of too and stays REFCOUNT_SATURATED for good, so its object is
+ * never freed.
  */
 #ifndef KMEM_LINUX_REFCOUNT_H
 #define KMEM_LINUX_REFCOUNT_H
@@ -28,7 +29,10 @@ static inline void refcount_set(refcount_t *count, int value)
         atomic_set(&count->refs, value);
 }
 
-/* Publishes what was written before: for objects that lock-free readers may find again. */
+/*
+ * Release: lock-free readers that find the object again see the writes before this call (acquire in
+ * refcount_inc_not_zero_acquire).
+ */
 static inline void refcount_set_release(refcount_t *count, int value)
 {
         atomic_set_release(&count->refs, value);
@@ -59,7 +63,7 @@ static inline __must_check bool refcount_inc_not_zero(refcount_t *count)
         return refcount_add_not_zero(1, count);
 }
 
-/* With acquire: what was written before refcount_set_release is seen afterwards. */
+/* Acquire: the writes before refcount_set_release are seen afterwards. */
 static inline __must_check bool refcount_inc_not_zero_acquire(refcount_t *count)
 {
         return refcount_inc_not_zero(count); /* a full barrier anyway */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The slab interface of the kernel. Functions and flags are kmem.h's; here is what the kernel
- * has as macros and inline functions around them.
+ * The slab interface of the kernel. Functions and flags are in kmem.h; here are the kernel's macros
+ * and inline functions around them.
  */
 #ifndef KMEM_LINUX_SLAB_H
 #define KMEM_LINUX_SLAB_H
@@ -19,7 +19,7 @@
 #define ARCH_SLAB_MINALIGN 8
 #define KMALLOC_MIN_SIZE 8
 
-/* Makes a cache of objects of a struct, with the name, size and alignment of that (S8-01). */
+/* Makes a cache of objects of a struct, with the struct's name, size and alignment (S8-01). */
 #define KMEM_CACHE(tag, flags)                                                                     \
         (kmem_cache_create)(#tag, sizeof(struct tag), __alignof__(struct tag), flags, NULL)
 #define KMEM_CACHE_USERCOPY(tag, flags, member)                                                    \
@@ -56,7 +56,7 @@ static inline void kvfree_sensitive(const void *block, size_t size)
         kfree_sensitive(block);
 }
 
-/* The kernel leaves constant strings alone; kstrdup_const copies them all here. */
+/* The kernel's kstrdup_const does not copy constant strings; here it copies all of them. */
 static inline void kfree_const(const void *block)
 {
         kfree(block);

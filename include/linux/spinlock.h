@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Spin locks. Threads can be preempted while they hold one, so waiters soon give their
- * processor away. There are no interrupts: the variants that keep them away are plain locks.
+ * Spin locks. A thread can be preempted while it holds a lock, so waiters soon give their processor
+ * away. There are no interrupts: the variants that keep them away are plain locks.
  */
 #ifndef KMEM_LINUX_SPINLOCK_H
 #define KMEM_LINUX_SPINLOCK_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The system's <linux/types.h> and, for kernel code (linux/compiler.h says who that is), the
- * kernel's short names and the structs of list heads.
+ * The system's <linux/types.h> and, for kernel code (linux/compiler.h defines that), the kernel's
+ * short names and the structs of list heads.
  */
 #if !defined(KMEM_KERNEL_HEADERS) && (defined(__KERNEL__) || !defined(_FEATURES_H))
 #define KMEM_KERNEL_HEADERS 1
@@ -60,7 +60,7 @@ struct hlist_head {
         struct hlist_node *first;
 };
 
-/* As the kernel, which calls its own callback_head. */
+/* As in the kernel, where the struct has the name callback_head too. */
 #define rcu_head kmem_rcu_head
 #define callback_head kmem_rcu_head
 typedef void (*rcu_callback_t)(struct rcu_head *head);
