@@ -26,13 +26,15 @@ static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void 
 
 /*
  * Replaces a whole pair, if the thread still runs on @slot, the slot is not stopped, and the pair
- * is still the expected pair. Reads: slot number, stop mark, both pointers.  Commits: one aligned
- * 16-byte store.
- * Aborted before it: nothing changed.
+ * is still the expected pair.
+ * Reads: slot number, stop mark, both pointers.  Commits: one aligned 16-byte store.
+ * Aborted before the commit: nothing changed.
  * Against: threads on the slot's own CPU, which abort this one, and a drainer. A replace that read
  * the mark clear is committed or aborted by the first fence, before the drainer reads the pointers;
- * later replaces see the mark (INV-4).  The new pair is loaded in halves because the caller has
- * just stored it in halves: a load of both would wait until the two stores have reached the cache.
+ * later replaces see the mark (INV-4).
+ *
+ * The new pair is loaded in halves because the caller has just stored it in halves: a load of both
+ * would wait until the two stores have reached the cache.
  */
 static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                                 const struct pair *expected, const struct pair *new_pair)
@@ -98,8 +100,9 @@ slow:
 
 /*
  * Pops up to @count (1 or more) of the newest objects into an array. Returns how many; 0 if
- * rseq_pop would give NULL. Reads and commits as pop does, with size - n. The array belongs to the
- * caller: an aborted copy into it is begun anew. Against: as pop.
+ * rseq_pop would give NULL.
+ * Reads and commits as pop does, with size - n. The array belongs to the caller: an aborted copy
+ * into it is begun anew.  Against: as pop.
  */
 static KMEM_ALWAYS_INLINE unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects,
                                                      uint64_t count)
@@ -145,9 +148,9 @@ slow:
  * Pushes up to @count (1 or more) objects of an array. Returns how many. 0 if rseq_push would give
  * PUSH_FULL, or if there is a stranger among them: NULL, or an address outside the heap's
  * reservation. The distance of a stranger from the heap's base has a bit of heap.outside. Double
- * frees are not looked for. Writes above size, which nobody reads before the commit: the store of
- * size + n. If it is aborted before the commit, or stops at a stranger, nothing has changed.
- * Against: as push.
+ * frees are not looked for.
+ * Writes above size, which nobody reads before the commit: the store of size + n. If the sequence
+ * is aborted before the commit, or stops at a stranger, nothing has changed.  Against: as push.
  */
 static KMEM_ALWAYS_INLINE unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects,
                                                       uint64_t count)
