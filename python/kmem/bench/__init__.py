@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Measurements of the allocator beside others, and of what watching it costs."""
+"""Measurements of the allocator beside others, and of the cost of watching it."""

@@ -20,10 +20,10 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True)
 class Allocator:
-    """One column of a table."""
+    """An allocator, which is a column of a table."""
 
     name: str
-    library: Path | None  # None: what the C library brings
+    library: Path | None  # None: the C library's own malloc
     package: str | None = None  # Debian package of a peer
 
     @property
@@ -32,7 +32,11 @@ class Allocator:
 
 
 def preloadable(library: Path) -> str:
-    """LIBRARY as LD_PRELOAD's value. The dynamic linker ignores a path that is cut in pieces."""
+    """LIBRARY as a value of LD_PRELOAD.
+
+    The dynamic linker splits the value at spaces and colons, so a path with one of them would be
+    ignored.
+    """
     if set(": ") & set(str(library)):
         raise KmemError(f"{library}: LD_PRELOAD cannot carry a path with a colon or a space")
     return str(library)
@@ -53,5 +57,5 @@ PEERS = (
 
 
 def with_option(option: str) -> str:
-    """KMEM_OPTIONS as it is set, and one option more."""
+    """The caller's KMEM_OPTIONS with another option at the end."""
     return ",".join(filter(None, [os.environ.get("KMEM_OPTIONS"), option]))

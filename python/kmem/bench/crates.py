@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Newest releases of other allocators, built as libraries to preload.
 
-Distributions carry old releases; the crates that bring an allocator to Rust programs bundle the
-sources of new ones. `cargo vendor` fetches the newest crate, and its C or C++ sources are built
-with the options of a release. All of it stays in a cache folder outside the tree; deleting that
-folder fetches newer ones.
+Distributions carry old releases. The crates that bring an allocator to Rust programs bundle the
+sources of newer releases: `cargo vendor` fetches the newest crate, and this module builds its C or
+C++ sources with the options of a release. Everything stays in a cache folder outside the tree; the
+next run after that folder was deleted fetches anew.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from kmem.common.errors import KmemError
 from kmem.common.tree import BUILD
 
 WHERE = BUILD / "bench" / "where"
-TIMEOUT = 1800.0  # seconds that fetching and building one may take
+TIMEOUT = 1800.0  # seconds to fetch and build an allocator
 CHECK_TIMEOUT = 60.0  # seconds
 
 Command = list[str]
@@ -41,14 +41,14 @@ edition = "2021"
 
 @dataclass(frozen=True)
 class Crate:
-    """An allocator whose sources a crate bundles."""
+    """An allocator that is built from the sources in a crate."""
 
     name: str
     crate: str
-    commands: Callable[[Path, Path], Sequence[Command]]  # to build, from sources and for a folder
-    library: str  # what they build, in that folder
+    commands: Callable[[Path, Path], Sequence[Command]]  # build it, from sources, for a folder
+    library: str  # file in that folder
     tools: tuple[str, ...]
-    bundled: Callable[[Path], str] | None = None  # release, if the crate's is another
+    bundled: Callable[[Path], str] | None = None  # the allocator's release, if not the crate's
 
 
 def build_mimalloc(sources: Path, folder: Path) -> Sequence[Command]:
@@ -95,7 +95,7 @@ def build_jemalloc(sources: Path, folder: Path) -> Sequence[Command]:
 
 
 def jemalloc_version(sources: Path) -> str:
-    """The crate's version is "its own+that of jemalloc-commits-hash"."""
+    """jemalloc's version, from a crate's version "OWN+JEMALLOC-COMMITS-HASH"."""
     manifest = tomllib.loads((sources / "Cargo.toml").read_text())
     version: str = manifest["package"]["version"]
     return version.partition("+")[2].partition("-")[0]
@@ -136,7 +136,7 @@ def cache_folder() -> Path:
 
 
 def run(command: Sequence[str | Path], folder: Path, what: str) -> None:
-    """Runs a step; a failure tells the last line that it wrote."""
+    """Run a step; if it fails, the error has the last line that it wrote."""
     try:
         done = subprocess.run(
             command,
@@ -160,7 +160,7 @@ def run(command: Sequence[str | Path], folder: Path, what: str) -> None:
 
 
 def check_library(library: Path) -> None:
-    """Makes sure that all of malloc's family comes from LIBRARY when that is preloaded."""
+    """Check that every function of malloc's family comes from LIBRARY when it is preloaded."""
     try:
         done = subprocess.run(
             [WHERE],
@@ -181,7 +181,7 @@ def check_library(library: Path) -> None:
 
 
 def fetch(crate: Crate, folder: Path) -> tuple[Path, str]:
-    """The crate's sources and version, newest on the registry."""
+    """Fetch the newest version on the registry; the folder of its sources, and the version."""
     (folder / "Cargo.toml").write_text(MANIFEST.format(crate=crate.crate))
     (folder / "src").mkdir()
     (folder / "src" / "lib.rs").touch()
@@ -195,7 +195,10 @@ def fetch(crate: Crate, folder: Path) -> tuple[Path, str]:
 
 
 def make(crate: Crate, folder: Path) -> str:
-    """Fetches, builds and checks; its version. peer.json in the folder says that all went well."""
+    """Fetch, build and check; the version.
+
+    peer.json in the folder is written last, as the sign that all steps succeeded.
+    """
     for tool in ("cargo", *crate.tools):
         if shutil.which(tool) is None:
             raise KmemError(f"{tool} is not installed")
@@ -211,7 +214,10 @@ def make(crate: Crate, folder: Path) -> str:
 
 
 def version_of(crate: Crate, folder: Path) -> str | None:
-    """That of what was made; None unless all is there: a cache may be cleaned, a disk full."""
+    """The version of a finished build.
+
+    None if a file is missing: the cache may have been cleaned, or the disk was full.
+    """
     if not (folder / "build" / crate.library).exists():
         return None
     try:
@@ -222,12 +228,12 @@ def version_of(crate: Crate, folder: Path) -> str | None:
 
 
 def provide(crate: Crate, report: Callable[[str], None]) -> tuple[Allocator, str]:
-    """The library and its version, from the cache or made now. Raises KmemError."""
+    """The library and its version, from the cache or built now. Raises KmemError."""
     cache = cache_folder()
     folder = cache / crate.name
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        # Two runs at once wait for each other; the second then finds the work done.
+        # A second run waits here for the first, and then finds the work done.
         with (cache / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             version = version_of(crate, folder)

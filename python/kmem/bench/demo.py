@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem demo`: real programs on glibc's malloc and on libkmem, side by side.
 
-Each program runs on each allocator in turn, one warm-up and three rounds; the
-tables give medians. Every run does the same work from the same input, and its
-output must be the same on every allocator.
+Each program runs on each allocator in turn: a warm-up, then three rounds, of which the tables give
+medians. Every run does identical work from identical input, and a program's output must not depend
+on the allocator.
 """
 
 import shutil
@@ -34,7 +34,7 @@ AS_SHIPPED = Allocator("as shipped", None)
 
 @dataclass
 class Shown:
-    """A row of the tables. `run` takes more environment variables."""
+    """A row of the tables. `run` takes additional environment variables."""
 
     name: str
     run: Run
@@ -47,7 +47,7 @@ class Shown:
 
 
 def prepare(folder: Path) -> list[Shown]:
-    """The programs, in the order of NAMES; the last one's slab table is shown."""
+    """The programs, in the order of NAMES. `demo` shows the slab table of the last program."""
     known = {program.name: program for program in PROGRAMS}
     shown = []
     for name in NAMES:
@@ -68,7 +68,7 @@ def run_rounds(console: Console, programs: list[Shown], slabinfo: Path) -> None:
                 if (program, number, allocator) == (programs[-1], ROUNDS, LIBKMEM):
                     extra["KMEM_OPTIONS"] = with_option(f"slabinfo={slabinfo}")
                 what = "warm-up" if number == 0 else f"round {number} of {ROUNDS}"
-                if not console.is_terminal:  # where Rich shows no status
+                if not console.is_terminal:  # Rich shows no status without a terminal
                     say(f"{program.name}: {what} on {allocator.name}")
                 with console.status(f"{program.name}: {what} on {allocator.name}"):
                     sample = program.run(allocator, extra)
@@ -94,7 +94,7 @@ def table(title: str, programs: list[Shown], value: Callable[[Sample], float]) -
 
 
 def show_slab_table(console: Console, file: Path) -> None:
-    """The rows of /proc/slabinfo's format that hold objects."""
+    """The rows of a table in /proc/slabinfo's format that hold objects."""
     if not file.exists():
         console.print("the library wrote no slab table")
         return

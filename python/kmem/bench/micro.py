@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem bench micro`: single operations of each allocator, in interleaved rounds.
 
-What is timed is said in bench/micro.c. Each allocator has a worker process, PLACES times in a
-row, each time from copies of the files: where these lie in physical memory decides up to 2.5 times
-of a pair, the same for every process until they are copied again.
+bench/micro.c defines the operations. Where a program's files lie in physical memory changes the
+time of a pair, and every process sees that effect until the files are copied again. So each
+allocator gets PLACES worker processes, one after another, each started from fresh copies of the
+files. The effect of a place is up to a factor of 2.5.
 """
 
 import shutil
@@ -26,7 +27,8 @@ PLACES = 6
 TABLE_WIDTH = 210  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 
-# Operations of libkmem, and what they are compared with: the best peer's.
+# Operations of libkmem, each with the peers' operation that it is compared with. The best peer
+# counts.
 AGAINST_BEST = (
     ("malloc_burst/64", "malloc_burst/64"),
     ("malloc_pair/64", "malloc_pair/64"),
@@ -45,7 +47,7 @@ AGAINST_BEST = (
 
 
 def against_best(results: dict[str, dict[str, Series]], ours: str, theirs: str) -> str | None:
-    """A line with the ratio of medians, or None without our figure or a peer."""
+    """A line with the ratio of medians, or None if libkmem or all peers have no figure."""
     others = {name: tests[theirs].median for name, tests in results.items() if name != LIBKMEM.name}
     series = results[LIBKMEM.name].get(ours)
     if series is None or not others:
@@ -56,7 +58,7 @@ def against_best(results: dict[str, dict[str, Series]], ours: str, theirs: str) 
 
 
 def job(allocator: Allocator, folder: Path) -> Job:
-    """A worker from copies of its own in the folder; of the C library there is none."""
+    """A worker that runs from copies of its files in the folder. The C library is not copied."""
     worker = Path(shutil.copy(WORKER, folder / allocator.name))
     if allocator.library is None:
         return Job(allocator.name, (worker,))
@@ -65,7 +67,10 @@ def job(allocator: Allocator, folder: Path) -> Job:
 
 
 def measure_in_places(allocators: Sequence[Allocator], rounds: int) -> dict[str, dict[str, Series]]:
-    """As `measure`, with as many rounds in each place, `rounds` in all or a few more."""
+    """Figures as from `measure`.
+
+    Every place gets an equal number of rounds, at least `rounds` in all.
+    """
     results: dict[str, dict[str, Series]] = {}
     for _ in range(PLACES):
         with TemporaryDirectory(prefix="micro-", dir=WORKER.parent) as folder:
@@ -102,7 +107,7 @@ def as_document(
 
 
 def table(title: str, results: dict[str, dict[str, Series]], *, nanoseconds: bool) -> Table:
-    """A row a test, a column an allocator: median and (minimum) an operation."""
+    """A row for each test, a column for each allocator: median and (minimum) of an operation."""
     output = Table(title=title)
     output.add_column("operation", no_wrap=True)
     for allocator in results:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The allocators beside ours, with their versions.
+"""The allocators that libkmem is compared with, and their versions.
 
-The C library's, those of Debian's packages, and newer releases built from crates (crates.py).
+They are the C library's malloc, Debian's packages, and newer releases built from crates
+(crates.py).
 """
 
 import platform
@@ -65,7 +66,7 @@ def find_crates(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], d
     found: list[Peer] = []
     missing: dict[str, str] = {}
     with progress.status("looking for peers") as status:
-        # Without a terminal Rich shows no status.
+        # Rich shows no status without a terminal.
         tell = status.update if progress.is_terminal else progress.print
         for crate in CRATES:
             if crate.name not in chosen:
@@ -78,7 +79,7 @@ def find_crates(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], d
 
 
 def find(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], dict[str, str]]:
-    """The chosen peers, installed or built if need be, and the missing ones with the reason."""
+    """The chosen peers, installed or built if necessary, and a reason for each missing peer."""
     glibc = [Peer(GLIBC, platform.libc_ver()[1])] if GLIBC.name in chosen else []
     debian, not_in_debian = find_debian(chosen, progress)
     crates, not_built = find_crates(chosen, progress)

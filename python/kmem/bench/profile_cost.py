@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem bench profile`: what sampling costs a program, by interval.
+"""`kmem bench profile`: how much sampling slows a program down, by interval.
 
-The program is CPython with all of its objects on malloc, which does the same work again and again.
-While it runs, sampling is switched on and off from outside: time is cut into windows, one of each
-setting a round in an order that is drawn anew, so that what disturbs the machine disturbs all.
-Throughput is the pieces of work that the program does in a window, by its own count.
+The program is CPython with all its objects on malloc; it repeats a piece of work and counts it.
+While it runs, this module switches sampling on and off from outside. Time is cut into windows. A
+round has a window of each setting, in a newly drawn order, so that other load on the machine
+disturbs all settings alike. Throughput is the number of pieces of work in a window.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from kmem.live.registry.file import Registry
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
 ROUNDS_LEAST = 11
-SETTLE_SECONDS = 0.02  # after a change: marks are set at the next refills
+SETTLE_SECONDS = 0.02  # seconds after a change: marks are set at the next refills
 PROGRAM = """
 import json, mmap, sys
 with open(sys.argv[1], "r+b") as file:
@@ -61,7 +61,7 @@ def running(cpu: int) -> Iterator[tuple[Registry, npt.NDArray[np.uint64]]]:
 def one_window(
     registry: Registry, count: npt.NDArray[np.uint64], interval: int, seconds: float
 ) -> float:
-    """Pieces of work a second with samples at that interval; 0: none are taken."""
+    """Pieces of work a second while samples are taken at this interval; 0 takes none."""
     set_value(registry, "profile_interval", interval)
     time.sleep(SETTLE_SECONDS)
     before, start = int(count[0]), time.monotonic()

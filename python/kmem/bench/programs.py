@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Real programs as rows of measurements: each does the same work from the same input every time.
+"""Real programs as rows of measurements: each run repeats a program's work on its input.
 
-A program is prepared once, in a folder of its own, on the C library's malloc; each run then is of
-the program itself, or for servers of the server. Servers are in servers.py.
+A program is prepared once, in a folder of its own, on the C library's malloc. A run then measures
+the program alone; for a server, it measures the server and not its client. Servers are in
+servers.py.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from kmem.common.tree import ROOT
 
 INPUTS = ROOT / "bench" / "programs"
 
-# One run on an allocator, with environment variables beside the caller's.
+# Run a program on an allocator, with environment variables added to the caller's.
 Run = Callable[[Allocator, Mapping[str, str]], Sample]
 
 LARGEST_PROCESS = "its largest process"
@@ -25,21 +26,24 @@ LARGEST_PROCESS = "its largest process"
 
 @dataclass(frozen=True)
 class Program:
-    """`prepare` takes a folder and the scale of the work; 1 is 0.5 to 3 s on glibc's malloc."""
+    """`prepare` takes a folder and the scale of the work.
+
+    Scale 1 takes 0.5 to 3 s on glibc's malloc.
+    """
 
     name: str
     stands_for: str
-    packages: tuple[str, ...]  # Debian's
-    files: tuple[str, ...]  # that must exist
+    packages: tuple[str, ...]  # names of Debian packages
+    files: tuple[str, ...]  # files that must exist
     prepare: Callable[[Path, float], Run]
-    memory_of: str = ""  # if there are several processes
+    memory_of: str = ""  # name of the process to measure, if there are several
 
     def missing(self) -> list[str]:
         return [file for file in self.files if not Path(file).exists()]
 
 
 def times(scale: float, whole: int) -> int:
-    """So many of something, one at least."""
+    """WHOLE multiplied by the scale, but at least 1."""
     return max(1, round(whole * scale))
 
 
@@ -74,7 +78,7 @@ def node(folder: Path, scale: float) -> Run:
 
 
 def c_function(number: int) -> str:
-    """Loops, branches, and calls of the function before it."""
+    """C source with loops, branches, and calls of the function before."""
     called = f"work_{number - 1}(node->next, steps / 2)" if number % 3 else "steps"
     cases = "".join(
         f"    case {c}: node->count[{c % 4}] += sum >> {c + number % 11};"
@@ -116,7 +120,7 @@ def git_file(number: int, version: int) -> str:
 
 
 def git_history(commits: int) -> Iterator[str]:
-    """What git fast-import reads; each commit writes three files anew."""
+    """Input for git fast-import; each commit rewrites three files."""
     for number in range(commits):
         message = f"Change number {number}\n"
         yield f"commit refs/heads/main\nmark :{number + 1}\n"
@@ -133,7 +137,7 @@ def git_history(commits: int) -> Iterator[str]:
 
 
 def git(folder: Path, scale: float) -> Run:
-    """The whole history with its differences, written to a file."""
+    """git log of all commits with their differences, written to a file."""
     alone = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
     history = "".join(git_history(times(scale, 2500)))
     timed_run(folder, ["/usr/bin/git", "init", "-q", "--bare", "history"], GLIBC, alone)
@@ -158,7 +162,7 @@ FACTOR_BITS = 16
 
 
 def z3_question(number: int) -> str:
-    """Two factors of a product of primes, as bit vectors."""
+    """Factor a product of two primes, as bit vectors."""
     product = PRIMES[number % 14] * PRIMES[(number * 5 + 3) % 14]
     vector = f"(_ BitVec {FACTOR_BITS})"
     wide = f"(_ zero_extend {FACTOR_BITS})"
@@ -188,9 +192,10 @@ def z3(folder: Path, scale: float) -> Run:
 
 
 def stress_ng(folder: Path, scale: float) -> Run:
-    """Two processes that check what they wrote; what is printed has times in it.
+    """Two processes that check the bytes they wrote. The output counts as equal whatever it says,
+    because it has times in it.
 
-    It calls malloc_trim now and then, which costs those allocators that have one.
+    stress-ng calls malloc_trim now and then, so an allocator that implements it pays for it here.
     """
     command = ["/usr/bin/stress-ng", "--malloc", "2", "--malloc-bytes", "64K", "--seed", "1"]
     command += ["--malloc-max", "4096", "--malloc-ops", str(times(scale, 300_000))]

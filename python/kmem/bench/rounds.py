@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Interleaved rounds: every row on every allocator in a new order each time.
+"""Interleaved rounds: every row runs on every allocator, in a new order each round.
 
-A round of a row is one run on each allocator. One that other load disturbed is repeated, up to
-REPEATS more rounds for each that is missing; then the least disturbed are taken and the row says
-how many. An allocator on which a run fails takes no further part in that row.
+A round of a row is a run on each allocator. A round that other load disturbed is repeated, up to
+REPEATS times for each missing round. Then the least disturbed rounds are taken, and the row says
+how many of them were disturbed. An allocator on which a run fails takes no further part in that
+row.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,12 +25,12 @@ Round = dict[str, Sample]  # by the allocator's name
 
 @dataclass(frozen=True)
 class Row:
-    """What runs, and what it stands for."""
+    """A program to run, and the kind of work that it stands for."""
 
     name: str
     stands_for: str
     run: Callable[[Allocator], Sample]  # raises RunError
-    memory_of: str = ""  # which process the peak is of, if there are several
+    memory_of: str = ""  # name of the process to take the peak of, if there are several
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Measured:
     output: str | None = None
 
     def warm_up(self) -> None:
-        """One run that does not count: it brings files into memory and says what is right."""
+        """Run once without counting: this brings files into memory, and gives the right output."""
         try:
             self.output = self.row.run(GLIBC).output
         except RunError as error:
@@ -62,7 +63,7 @@ class Measured:
         return replace(sample, disturbed=disturbed)
 
     def measure(self, order: np.random.Generator, report: Report) -> None:
-        """One round."""
+        """Run the row on each allocator that is left."""
         live = self.live()
         samples: Round = {}
         for index in order.permutation(len(live)):
@@ -77,14 +78,14 @@ class Measured:
             (self.disturbed if spoiled else self.calm).append(samples)
 
     def choose(self, rounds: int) -> list[Round]:
-        """The rounds that count: calm ones first, then those with the fewest disturbed runs."""
+        """The rounds that count: calm rounds first, then rounds with the fewest disturbed runs."""
         fewest = sorted(
             self.disturbed, key=lambda samples: sum(s.disturbed for s in samples.values())
         )
         return (self.calm + fewest)[:rounds]
 
     def figures(self, rounds: int, value: Callable[[Sample], float]) -> dict[str, list[float]]:
-        """One figure a round for each allocator that finished all of them."""
+        """A figure of each round, for each allocator that finished all rounds."""
         chosen = self.choose(rounds)
         names = [allocator.name for allocator in self.live()] if chosen else []
         return {name: [value(samples[name]) for samples in chosen] for name in names}
@@ -101,7 +102,7 @@ def first_difference(text: str, expected: str | None) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """A measured row, reduced: all by the allocator's name."""
+    """A measured row, reduced to figures by the allocator's name."""
 
     name: str
     stands_for: str
@@ -109,9 +110,9 @@ class Result:
     rounds: int
     disturbed_rounds: int
     failures: dict[str, str]
-    medians: dict[str, Sample]  # each figure's median by itself
-    time: dict[str, Ratio]  # to the fastest
-    memory: dict[str, Ratio]  # to the leanest
+    medians: dict[str, Sample]  # median of each figure alone
+    time: dict[str, Ratio]  # ratio to the fastest
+    memory: dict[str, Ratio]  # ratio to the leanest
 
 
 def reduce(measured: Measured, rounds: int) -> Result:
@@ -170,7 +171,7 @@ def measure_rows(
 
 
 def check_rounds(rounds: int) -> str:
-    """What is to be said about so few rounds, or nothing."""
+    """A warning if there are too few rounds for bounds, else nothing."""
     if rounds >= ROUNDS_FOR_BOUNDS:
         return ""
     return f"{rounds} rounds; no row counts as over a bound with fewer than {ROUNDS_FOR_BOUNDS}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Servers under load: time is that of the load, CPU time and memory are the server's.
+"""Servers under load. Time is measured at the client, CPU time and memory at the server.
 
 Clients run on the C library's malloc.
 """
@@ -21,14 +21,14 @@ from kmem.bench.timed import TIMEOUT, RunError, Sample, Timed, clean_environment
 
 START_SECONDS = 30.0
 
-Words = list[str | Path]  # of a command line
+Words = list[str | Path]  # bytes of a command line
 
 # Debian's redis-server is linked with jemalloc, so libc has to be preloaded to serve it.
 PRELOADED_GLIBC = replace(GLIBC, library=library_folder() / "libc.so.6")
 
 
 def client(command: Sequence[str | Path], extra: Mapping[str, str] | None = None) -> str:
-    """Runs a client; its standard output."""
+    """Run a client; its standard output."""
     try:
         done = subprocess.run(
             command,
@@ -48,7 +48,7 @@ def client(command: Sequence[str | Path], extra: Mapping[str, str] | None = None
 
 
 def wait_until_ready(server: Timed, command: Sequence[str | Path]) -> None:
-    """Asks until COMMAND succeeds or the server has ended."""
+    """Repeat COMMAND until it succeeds or the server has ended."""
     deadline = time.monotonic() + START_SECONDS
     while server.process.poll() is None:
         done = subprocess.run(
@@ -76,7 +76,7 @@ def redis(folder: Path, scale: float) -> Run:
     server = ["/usr/bin/redis-server", "--port", "0", "--unixsocket", str(socket), "--save", ""]
     server += ["--appendonly", "no", "--dir", str(folder), "--logfile", str(folder / "log")]
     ask = ["/usr/bin/redis-cli", "-s", str(socket)]
-    # A multiple of the pipeline, so that exactly so many requests are made.
+    # A multiple of the pipeline's depth, so that redis-benchmark makes exactly this many requests.
     requests = str(16 * times(scale, 6250))
     load = ["/usr/bin/redis-benchmark", "-s", str(socket), "-q", "-n", requests, "-r", requests]
     load += ["-d", "100", "-P", "16", "-c", "20", "-t", "set,get,lpush,hset,zadd"]
@@ -92,7 +92,8 @@ def redis(folder: Path, scale: float) -> Run:
             if "ERR" in said:
                 raise RunError(f"redis-benchmark: {said.strip()[-200:]}")
             length = client([*ask, "-e", "llen", "mylist"])
-            # An orderly end, so that the process writes what it was asked to.
+            # An orderly end, so that the process writes its slab table or profile if the caller
+            # asked for it.
             client([*ask, "shutdown", "nosave"])
             sample = timed.wait()
         return replace(sample, seconds=seconds, output=length)
@@ -112,7 +113,7 @@ POSTGRES_SETTINGS = (
 )
 CLIENTS = 4
 
-# Every transaction changes a balance in each of three tables by the same amount.
+# Every transaction changes a balance in each of three tables by an equal amount.
 BALANCES = """
 SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(tbalance) FROM pgbench_tellers),
        (SELECT sum(bbalance) FROM pgbench_branches), (SELECT count(*) FROM pgbench_history)
@@ -120,14 +121,14 @@ SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(tbalance) FROM 
 
 
 def as_owner() -> list[str]:
-    """A server refuses to run as root; then it is the postgres user's."""
+    """postgres refuses to run as root; root runs it as the user postgres."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "--"]
 
 
 class Cluster:
-    """A database cluster in a folder that is its user's; each run works on a fresh copy."""
+    """A database cluster in a folder of its user; each run works on a fresh copy."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -144,12 +145,12 @@ class Cluster:
         self.serve(self.template, GLIBC, {}, partial(client, fill, self.where))
 
     def refresh(self) -> None:
-        """As the user, so that the copy is its."""
+        """Copy as that user, so that the user owns the copy."""
         client([*as_owner(), "rm", "-rf", self.data])
         client([*as_owner(), "cp", "-a", self.template, self.data])
 
     def readable(self, allocator: Allocator) -> Allocator:
-        """With a copy of the library: the user may not be allowed to read where it was built."""
+        """Give the user a copy of the library; the build's folder may not be readable to them."""
         if allocator.library is None:
             return allocator
         copy = self.folder / f"{allocator.name}.so"
@@ -161,7 +162,7 @@ class Cluster:
     def serve(
         self, data: Path, allocator: Allocator, extra: Mapping[str, str], load: Callable[[], object]
     ) -> Sample:
-        """A server's run from start to orderly end, with LOAD in between."""
+        """Run a server from its start to its orderly end, with LOAD in between."""
         settings = [word for setting in POSTGRES_SETTINGS for word in ("-c", setting)]
         command: Words = [POSTGRES / "postgres", "-D", data, "-k", self.folder, *settings]
         with started(self.folder, command, self.readable(allocator), extra, as_owner()) as timed:
@@ -173,7 +174,7 @@ class Cluster:
 
 
 def postgres(folder: Path, scale: float) -> Run:
-    """pgbench's own transactions, as many from each of four clients."""
+    """pgbench's own transactions, an equal number from each of four clients."""
     cluster = Cluster(folder)
     cluster.create()
     transactions = times(scale, 500)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem bench start`: what an allocator costs a program that allocates nothing."""
+"""`kmem bench start`: time and memory that an allocator costs a program that allocates nothing."""
 
 import random
 import statistics

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem bench suite`: every workload on every allocator, in interleaved rounds.
 
-The rows come from suite_rows.py, peers from peers.py; what a round is stands in rounds.py, what is
-printed and written in suite_report.py.
+suite_rows.py has the rows, peers.py the allocators, rounds.py the order of the runs, and
+suite_report.py the printed tables and the result files.
 """
 
 import os
@@ -25,7 +25,7 @@ from kmem.common.files import write_json, write_result
 from kmem.common.tree import ROOT, build
 
 TABLE_WIDTH = 150  # columns; a narrower terminal wraps lines, a cut figure is worse
-SCALES = (0.0001, 1000.0)  # as the workload programs
+SCALES = (0.0001, 1000.0)  # limits of the workload programs
 
 
 def commit() -> str | None:
@@ -44,7 +44,7 @@ def words_of(text: str) -> list[str]:
 
 
 def choose_rows(only: str | None, names: Sequence[str]) -> list[str]:
-    """The rows that match one of the patterns; all without any."""
+    """The rows that match at least a pattern; without patterns all rows."""
     if only is None:
         return list(names)
     patterns = words_of(only)
@@ -90,7 +90,7 @@ def bench_suite(
     check_library(LIBKMEM.library)
     found, missing = peers.find(chosen_peers, progress)
     folder = Path(tempfile.mkdtemp(prefix="kmem-suite-"))
-    folder.chmod(0o755)  # a server's user has to get at what is in it
+    folder.chmod(0o755)  # a server's user has to read files in it
     try:
         rows = suite_rows.prepare(chosen_rows, folder, scale, seed, progress)
         allocators: list[Allocator] = [LIBKMEM, *(peer.allocator for peer in found)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem bench suite` says: tables, the JSON document and the HTML page with its chart."""
+"""Results of `kmem bench suite`: tables, the JSON document, and the HTML page with its chart."""
 
 import html
 import io
@@ -25,14 +25,14 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Report:
-    """All that a run of the suite found."""
+    """Everything that a run of the suite found."""
 
     commit: str | None
     scale: float
     seed: int
     wanted_rounds: int
     options: str  # KMEM_OPTIONS of the caller
-    versions: dict[str, str]  # of the allocators that ran
+    versions: dict[str, str]  # versions of the allocators that ran
     missing: dict[str, str]  # reason by the name of an allocator or a row
     results: list[Result]
 
@@ -84,7 +84,7 @@ def json_row(row: Result, name: str, sample: Sample) -> dict[str, object]:
 
 
 def as_document(report: Report) -> dict[str, object]:
-    """The result file; medians of the rounds, ratios and means to each row's best."""
+    """The result file: medians of the rounds, ratios to each row's best, means of the ratios."""
     return {
         "commit": report.commit,
         "machine": {
@@ -140,7 +140,7 @@ def ratio_table(
     best: Callable[[Sample], float],
     unit: str,
 ) -> Table:
-    """Ratios to the best of each row, and the best itself in its unit."""
+    """Ratios to the best of each row, and the best figure itself in its unit."""
     output = Table(title=title, box=SIMPLE)
     output.add_column("workload", no_wrap=True)
     output.add_column(f"best, {unit}", justify="right", no_wrap=True)
@@ -224,7 +224,7 @@ def show(console: Console, report: Report, bound: float) -> None:
 
 
 def draw(report: Report) -> str:
-    """The chart as SVG: a line a row, a mark an allocator, and libkmem's intervals."""
+    """The chart as SVG: a line for each row, a mark for each allocator, and libkmem's intervals."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -267,7 +267,7 @@ def draw(report: Report) -> str:
 
 
 def as_html(report: Report, bound: float) -> str:
-    """One page that needs no other file."""
+    """A page that needs no other file."""
     recorder = Console(record=True, width=60 + 16 * len(report.names), file=io.StringIO())
     show(recorder, report, bound)
     title = html.escape(f"kmem bench suite, commit {report.commit}")

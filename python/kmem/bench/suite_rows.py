@@ -20,7 +20,7 @@ from kmem.common.tree import need_packages
 
 @dataclass
 class Rows:
-    """What can run, and what cannot with the reason."""
+    """The rows that can run, and the reason for each row that cannot."""
 
     ready: list[Row] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def add_programs(
 
 
 def need_programs(chosen: Sequence[str], progress: Console) -> None:
-    """Asks for the packages of chosen programs that are missing, all at once."""
+    """Ask for the missing packages of the chosen programs, all at once."""
     absent = [program for program in PROGRAMS if program.name in chosen and program.missing()]
     if packages := [name for program in absent for name in program.packages]:
         try:
@@ -86,7 +86,7 @@ def need_programs(chosen: Sequence[str], progress: Console) -> None:
 def prepare(
     chosen: Sequence[str], folder: Path, scale: float, seed: int, progress: Console
 ) -> Rows:
-    """The chosen rows, in the order of names(). FOLDER holds what they read and write."""
+    """The chosen rows, in the order of names(). FOLDER holds their input and output."""
     rows = Rows()
     need_programs(chosen, progress)
     add_workloads(rows, chosen, folder, scale, seed)

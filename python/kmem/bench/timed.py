@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""One run of a program on an allocator, measured from outside by bench/timed.c."""
+"""A run of a program on an allocator, measured from outside by bench/timed.c."""
 
 import os
 import resource
@@ -19,36 +19,36 @@ from kmem.common.tree import BUILD
 TIMED = BUILD / "bench" / "timed"
 TIMEOUT = 300.0  # seconds; a run that takes longer has hung
 
-# /proc/stat counts in ticks, so this much a CPU may be rounding.
+# /proc/stat counts in ticks, so a difference of this many seconds a CPU may be rounding.
 TICKS_SECONDS = 2 / os.sysconf("SC_CLK_TCK")
-FOREIGN_SHARE = 0.05  # of all CPUs' time; more taken by others disturbs a run
+FOREIGN_SHARE = 0.05  # share of all CPUs' time; if others took more, the run is disturbed
 
 
 class RunError(KmemError):
-    """Why a run does not count: status, signal, time or output."""
+    """Why a run does not count: its status, signal, time or output is wrong."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One run."""
+    """The measurements of a run."""
 
-    seconds: float  # of the wall clock
+    seconds: float  # wall clock
     cpu_seconds: float  # user and kernel mode, with children
     peak_bytes: int  # resident, of the largest single process
     minor_faults: int
     major_faults: int
-    output: str = ""  # what must be the same on every allocator
-    disturbed: bool = False  # others took CPU time that the run wanted
+    output: str = ""  # must be equal on every allocator
+    disturbed: bool = False  # other processes took CPU time that the run wanted
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours, with nothing preloaded, one locale, and Python's objects on malloc."""
+    """Our environment in the C locale, with no preload and with Python's objects on malloc."""
     ours = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
     return ours | {"LC_ALL": "C", "PYTHONMALLOC": "malloc"}
 
 
 def busy_seconds(text: str | None = None) -> float:
-    """CPU time of all processes on all CPUs, and stolen by other guests; from /proc/stat."""
+    """CPU seconds of all processes on all CPUs, and seconds stolen by other guests (/proc/stat)."""
     words = (text or Path("/proc/stat").read_text()).split("\n", 1)[0].split()
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, words[1:9])
     ticks = user + nice + system + irq + softirq + steal
@@ -62,13 +62,13 @@ def own_seconds() -> float:
 
 
 def is_foreign(foreign: float, wall: float, cpus: int) -> bool:
-    """Whether `foreign` CPU seconds of others are many beside `wall` seconds of all CPUs."""
+    """Whether other processes' `foreign` CPU seconds are many beside `wall` seconds of all CPUs."""
     return foreign > (FOREIGN_SHARE * wall + TICKS_SECONDS) * cpus
 
 
 @dataclass
 class Watch:
-    """What the machine did from the start; asked once all processes of a run have ended."""
+    """Load of the machine since the object was made. Ask when all processes of a run have ended."""
 
     wall: float = field(default_factory=time.monotonic)
     busy: float = field(default_factory=busy_seconds)
@@ -81,7 +81,7 @@ class Watch:
 
 
 def reason(command: str | Path, status: int, stderr: str) -> str:
-    """One line for a run that ended badly; timed reports signals as shells do."""
+    """A line about a run that ended badly. bench/timed.c reports signals as shells do."""
     what = f"status {status}"
     if status > 128:
         with suppress(ValueError):
@@ -92,7 +92,7 @@ def reason(command: str | Path, status: int, stderr: str) -> str:
 
 @dataclass
 class Timed:
-    """A program under bench/timed.c in a session of its own."""
+    """A program under bench/timed.c, in a session of its own."""
 
     name: str
     process: subprocess.Popen[str]
@@ -105,7 +105,7 @@ class Timed:
             return
 
     def wait(self, stdin: str | None = None, timeout: float = TIMEOUT) -> Sample:
-        """Waits for the end; the sample knows nothing of other load."""
+        """Wait for the end; the sample does not include the load of other processes."""
         try:
             stdout, stderr = self.process.communicate(stdin, timeout)
         except subprocess.TimeoutExpired:
@@ -126,9 +126,10 @@ def started(
     extra: Mapping[str, str] | None = None,
     user: Sequence[str] = (),
 ) -> Iterator[Timed]:
-    """Starts a program in FOLDER; what is left of it at the end is killed.
+    """Start a program in FOLDER, and kill its remaining processes at the end.
 
-    `extra` is beside the caller's environment, `user` a prefix that changes to another user.
+    `extra` is added to the caller's environment; `user` is a command prefix that changes to another
+    user.
     """
     try:
         preload = [] if allocator.library is None else ["-p", preloadable(allocator.library)]
@@ -163,6 +164,6 @@ def timed_run(
     extra: Mapping[str, str] | None = None,
     stdin: str | None = None,
 ) -> Sample:
-    """One run of a command that ends by itself."""
+    """Run a command that ends by itself."""
     with started(folder, command, allocator, extra) as timed:
         return timed.wait(stdin)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem bench watch`: what a program pays for being watched.
+"""`kmem bench watch`: how much a reader of its registry slows a program down.
 
-The program runs on one CPU and a reader on another. Time is cut into short windows, three a round
-in an order that is drawn anew: nobody reads; the reader reads a stopped process of the same
-program; it reads the one that runs. The last two differ in nothing but whose memory is read, so
-between them stands what being watched costs. Between the first two stands what a busy neighbour
-costs on this machine, whatever it does. Throughput is the blocks that the program makes in a
-window, by its own count. A poll is what `kmem info` and `kmem top` do: all figures of all caches,
-and of the heap.
+The program runs on one CPU and a reader on another. Time is cut into short windows. A round has
+three, in a newly drawn order: without a reader; with a reader of a stopped process of that program;
+with a reader of the running process. The last two windows differ only in the process that is read,
+so their difference is the cost of being watched. The difference of the first two is the cost of a
+busy neighbour on this machine, whatever the neighbour does. Throughput is the number of blocks that
+the program makes in a window, by its own count. A poll reads everything that `kmem info` and `kmem
+top` read: all figures of all caches, and of the heap.
 """
 
 import contextlib
@@ -38,14 +38,14 @@ from kmem.live.registry.heap import read_heap
 ROUNDS_LEAST = 11
 POLLED = ("mixed", "pareto", "batch random", "pipeline")
 PARTS = ("median", "low", "high")  # of a ratio, in JSON
-ENOUGH = 0.95  # of the wanted polls; fewer are said
+ENOUGH = 0.95  # share of the wanted polls; a warning tells of fewer
 WORKER = np.dtype({"names": ["made"], "formats": ["<u8"], "offsets": [24], "itemsize": 128})
-ENDLESS = 1000  # times the work of a few seconds
+ENDLESS = 1000  # scale of the work, which at 1 takes a few seconds
 
 
 @dataclass
 class Measured:
-    """The blocks that a program makes in a second, one of each list a round."""
+    """Blocks that a program makes in a second; each list has a figure of each round."""
 
     name: str
     alone: list[float] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Measured:
 
     @property
     def cost(self) -> Ratio:
-        """Throughput while watched by that beside a reader of another."""
+        """Throughput while the program is watched, relative to that beside another's reader."""
         return median_of_ratios(self.watched, self.beside)
 
     @property
@@ -75,18 +75,18 @@ class Program:
 
 @contextlib.contextmanager
 def running(name: str, cpu: int, seed: int) -> Iterator[Program]:
-    """A workload that does not end, on that CPU, once it has warmed up."""
+    """A workload that does not end, on this CPU, once it has warmed up."""
     workload = next(workload for workload in WORKLOADS if workload.name == name)
     with tempfile.TemporaryDirectory() as directory:
         counts = Path(directory) / "counts"
-        # Two threads on its one CPU: objects pass from one to the other.
+        # Two threads on this CPU, so that objects pass from thread to thread.
         command = [*workload.command(2, ENDLESS, seed), f"progress={counts}"]
         with watched(f"bench watch: {name}", command, cpu) as (process, registry):
             yield Program(process, registry, np.memmap(counts, WORKER, "r"))
 
 
 def poll(registry: Registry, rate: float, seconds: float) -> float:
-    """Reads at the rate for a time; how often it was in a second."""
+    """Read at this rate for a time; the number of reads in a second."""
     start = time.monotonic()
     count = 0
     while True:
@@ -138,7 +138,7 @@ def measure(name: str, rounds: int, rate: float, window: float, cpu: int, seed: 
 
 
 def percent(ratio: Ratio) -> str:
-    """What the throughput loses."""
+    """The throughput that is lost, and its interval."""
     return (
         f"{100 * (1 - ratio.median):.2f}% [{100 * (1 - ratio.high):.2f},"
         f" {100 * (1 - ratio.low):.2f}]"

@@ -15,11 +15,11 @@ from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 
-WARM_SECONDS = 1.0  # until the program is what it stays
+WARM_SECONDS = 1.0  # until caches and heap have reached their size
 
 
 def is_running(process: int) -> bool:
-    """Leaves a child that has ended to be waited for."""
+    """Whether the child runs; an ended child stays to be waited for."""
     return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
@@ -32,12 +32,13 @@ def watched(
     environment: Mapping[str, str] | None = None,
     writable: bool = False,
 ) -> Iterator[tuple[subprocess.Popen[bytes], Registry]]:
-    """A program that does not end, on libkmem and that CPU alone, once it has warmed up.
+    """A program that does not end, on libkmem and on this CPU alone, once it has warmed up.
 
-    `what` begins the lines of errors, `environment` is added to ours.
+    `what` begins the text of errors; `environment` is added to the caller's.
     """
     ours = {"LD_PRELOAD": preloadable(LIBRARY), "KMEM_OPTIONS": "registry=on"}
-    # It would not end by itself, so it ends with us, also where we are killed.
+    # The program would not end by itself: this tool ends it with this process, even if that is
+    # killed.
     with_us = ["/usr/bin/setpriv", "--pdeathsig", "KILL"]
     process = subprocess.Popen(
         [*with_us, "/usr/bin/taskset", "--cpu-list", str(cpu), *command],

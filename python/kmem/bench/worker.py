@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Worker processes that time operations, and their figures.
 
-A worker is a program of bench/ that speaks as bench/cycles.h says. All workers of a
-run live through the whole of it; rounds are asked of them in turn, so that what
-disturbs the machine disturbs all of them alike.
+A worker is a program of bench/ that speaks the protocol of bench/cycles.h. All workers live through
+the whole run, and the rounds go to each in turn, so that a disturbance of the machine affects all
+workers alike.
 """
 
 import os
@@ -24,10 +24,10 @@ from kmem.common.machine import processor
 
 @dataclass
 class Series:
-    """One figure of one job over all rounds."""
+    """A figure of a job over all rounds."""
 
     hz: float  # counter ticks a second
-    cycles: list[float] = field(default_factory=list)  # an operation, one value a round
+    cycles: list[float] = field(default_factory=list)  # of an operation, a value for each round
 
     @property
     def median(self) -> float:
@@ -47,7 +47,7 @@ class Job:
 
     name: str
     command: tuple[str | Path, ...]
-    environment: dict[str, str] = field(default_factory=dict)  # beside the caller's
+    environment: dict[str, str] = field(default_factory=dict)  # added to the caller's
 
 
 class Worker:
@@ -83,7 +83,7 @@ class Worker:
     def round(self, *, keep: bool) -> None:
         """Run every test once; the first round only warms caches and heap."""
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: the line that it does not write tells
+        with suppress(BrokenPipeError):  # it has ended: the missing line reports that
             self.process.stdin.write("\n")
             self.process.stdin.flush()
         while (line := self._read_line()) != "done":
@@ -110,7 +110,7 @@ def measure(jobs: Sequence[Job], rounds: int) -> dict[str, dict[str, Series]]:
 
 
 def machine(results: dict[str, dict[str, Series]]) -> dict[str, str | int | None]:
-    """What the figures were taken on, for result files."""
+    """The machine that the figures were taken on, for result files."""
     return {
         "processor": processor(),
         "cpus": os.cpu_count(),

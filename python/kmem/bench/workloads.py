@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The workloads of the benchmark suite: programs of bench/workloads with their arguments.
 
-What a program does, its sizes, lifetimes and peak memory stand in the head of its source.
+The head of each source file describes the program's work, sizes, lifetimes and peak memory.
 """
 
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ PROGRAMS = BUILD / "bench" / "workloads"
 
 @dataclass(frozen=True)
 class Workload:
-    """One row: a program, how it is called, and what it stands for."""
+    """A row: a program, how it is called, and the kind of work that it stands for."""
 
     name: str
     program: str
     stands_for: str
     words: tuple[str, ...] = ()  # arguments of this program alone
-    threads_per_cpu: int = 1  # 0: one thread, however many CPUs
+    threads_per_cpu: int = 1  # 0: a single thread, however many CPUs
 
     def command(self, cpus: int, scale: float = 1, seed: int = 1) -> list[str]:
         """The program and its arguments on a machine of `cpus` CPUs.
 
-        `scale` multiplies the work (1: one to three seconds on glibc and two CPUs), `seed`
-        chooses the random numbers. The line it prints is the same for the same arguments,
-        whatever the allocator.
+        `scale` multiplies the work (1 takes one to three seconds on glibc and two CPUs), `seed`
+        chooses the random numbers. The printed line depends on the arguments alone and not on the
+        allocator.
         """
         threads = max(1, self.threads_per_cpu * cpus)
         program: Path = PROGRAMS / self.program
