@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The command line. Each command imports what it needs when it is called."""
+"""The command line. Each command imports its modules when it is called."""

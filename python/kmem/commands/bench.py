@@ -15,12 +15,17 @@ app = typer.Typer(help="Measure the allocator.", no_args_is_help=True)
 def micro(
     peers: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Allocators beside libkmem; default: all."),
+        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
     ] = None,
     json_file: JsonFile = None,
-    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each allocator.")] = 60,
+    rounds: Annotated[
+        int, typer.Option(min=30, help="Rounds of each allocator, at least 30.")
+    ] = 60,
 ) -> None:
-    """Time single operations beside other allocators, in one interleaved run; some minutes."""
+    """Time single operations of libkmem and other allocators, in interleaved rounds.
+
+    Takes some minutes.
+    """
     from kmem.bench.micro import bench_micro
 
     bench_micro(peers, rounds, json_file)
@@ -28,12 +33,15 @@ def micro(
 
 @app.command()
 def bulk(
-    engine: Annotated[Engine, typer.Option(help="The back end to measure.")] = Engine.SLUB,
+    engine: Annotated[Engine, typer.Option(help="Back end to measure.")] = Engine.SLUB,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
-    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting.")] = 60,
+    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting, at least 30.")] = 60,
 ) -> None:
-    """Time bulk calls beside the mail that brought kfree_bulk; takes some seconds."""
+    """Time bulk calls beside the figures of the mail that brought kfree_bulk.
+
+    Takes some seconds.
+    """
     from kmem.lab.bulk import bench_bulk
 
     bench_bulk(engine, rounds, json_file, html_file)
@@ -43,10 +51,12 @@ def bulk(
 def bench_profile(
     json_file: JsonFile = None,
     rounds: Annotated[int, typer.Option(min=1, help="Windows of each setting, at least 11.")] = 80,
-    window: Annotated[float, typer.Option(help="Seconds of a window, 0.1 to 10.")] = 0.4,
-    seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
+    window: Annotated[float, typer.Option(help="Length of a window in seconds, 0.1 to 10.")] = 0.4,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed for the order in which the settings take turns.")
+    ] = 1,
 ) -> None:
-    """What sampling costs a running program, switched on and off; takes some minutes."""
+    """Measure how much heap-profile sampling slows a running program down. Takes some minutes."""
     from kmem.bench.profile_cost import bench_profile
 
     bench_profile(rounds, window, seed, json_file)
@@ -56,7 +66,7 @@ def bench_profile(
 def suite(
     peers: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Allocators beside libkmem; default: all."),
+        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
     ] = None,
     only: Annotated[
         str | None,
@@ -66,19 +76,23 @@ def suite(
         int, typer.Option(min=1, help="Rounds of each row; bounds need at least 7.")
     ] = 7,
     scale: Annotated[
-        float, typer.Option(help="Times the work of each row; 1 is about 0.5 to 3 s a run.")
+        float,
+        typer.Option(help="Factor for the work of each row; at 1 a run takes about 0.5 to 3 s."),
     ] = 1,
     seed: WorkloadSeed = 1,
     bound: Annotated[
-        float, typer.Option(min=1, help="Ratio to a row's best above which a row is listed.")
+        float,
+        typer.Option(
+            min=1, help="List the rows in which libkmem is over this ratio to the row's best."
+        ),
     ] = 1.25,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Run workloads and programs on libkmem and its peers, in interleaved rounds.
+    """Run workloads and programs on libkmem and other allocators, in interleaved rounds.
 
-    Time and peak memory as ratios to the best of each row, with geometric means. All rows on all
-    allocators take about an hour.
+    Prints time and peak memory as ratios to the best of each row, with geometric means. All rows on
+    all allocators take about an hour.
     """
     from kmem.bench.suite import bench_suite
 
@@ -89,13 +103,18 @@ def suite(
 def start_up(
     peers: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Allocators beside libkmem and glibc; default: all."),
+        typer.Option(
+            metavar="NAME,...",
+            help="Allocators to compare with besides glibc, by name; default: all.",
+        ),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each allocator.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Of the order in which they take turns.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed for the order in which the allocators take turns.")
+    ] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Time and peak memory of /bin/true on each allocator, over glibc's; takes some seconds."""
+    """Time and peak memory of /bin/true on each allocator, less glibc's. Takes some seconds."""
     from kmem.bench.start_up import bench_start
 
     bench_start(peers, runs, seed, json_file)
@@ -104,14 +123,17 @@ def start_up(
 @app.command()
 def watch(
     rounds: Annotated[
-        int, typer.Option(min=1, help="Windows watched, and beside each its others; at least 11.")
+        int,
+        typer.Option(min=1, help="Rounds, each with a watched window and two others; at least 11."),
     ] = 300,
-    rate: Annotated[float, typer.Option(help="Polls a second.")] = 1000,
-    window: Annotated[float, typer.Option(help="Seconds of a window, 0.01 to 10.")] = 0.1,
+    rate: Annotated[
+        float, typer.Option(help="Polls that the reader makes in a second, 1 to 100000.")
+    ] = 1000,
+    window: Annotated[float, typer.Option(help="Length of a window in seconds, 0.01 to 10.")] = 0.1,
     seed: WorkloadSeed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure what a program pays for being watched from another CPU; takes some minutes."""
+    """Measure how much a reader on another CPU slows a running program down. Takes some minutes."""
     from kmem.bench.watch import bench_watch
 
     bench_watch(rounds, rate, window, seed, json_file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Words for errors of the command line, one line each."""
+"""Error messages of the command line, each a single line."""
 
 import sys
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ EXPECTED = {
 
 
 def wrong_value(error: typer.BadParameter) -> str:
-    """The option or argument, its value, and what was expected."""
+    """The option or argument, its value, and the expected form."""
     parameter = error.param
     if not isinstance(error.__cause__, ValidationError) or parameter is None:
         return error.format_message()
@@ -46,9 +46,9 @@ def wrong_value(error: typer.BadParameter) -> str:
 
 
 def as_line(error: typer.TyperException) -> str:
-    """What is wrong with the command line, in the manner of the other messages."""
+    """The fault of the command line, worded like the other messages."""
     path = command_path(sys.argv[1:])
-    # One that is missing has no message of its own.
+    # A missing argument has no message of its own.
     if isinstance(error, typer.BadParameter) and error.message:
         text = wrong_value(error)
     else:

@@ -10,36 +10,46 @@ from kmem.commands.bench import bulk
 from kmem.commands.options import HtmlFile, JsonFile, LabTraces, Quick, Seed, TraceMemory, file_name
 from kmem.common.errors import BadUsage
 
-app = typer.Typer(help="Try slab policies, compare with published figures.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run experiments with slab policies and compare them with published figures.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
 def order(
     table_only: Annotated[
-        bool, typer.Option("--table-only", help="Only the table of orders, no simulation.")
+        bool, typer.Option("--table-only", help="Print the table of orders without the simulation.")
     ] = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
     size: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="One case: bytes from one object to the next."),
+        typer.Option(
+            metavar="BYTES",
+            help="Compute a single case, for objects of this many bytes with padding.",
+        ),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs of the case.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="Number of CPUs of the case.")] = None,
     page_size: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Page size of the case; default: 4096")
+        int | None,
+        typer.Option(metavar="BYTES", help="Page size of the case in bytes; default: 4096"),
     ] = None,
     order_rule: Annotated[
         Literal["6.12", "5.10"] | None,
-        typer.Option(help="Kernel whose rule counts; default: 5.10 for the table, 6.12 for a case"),
+        typer.Option(
+            help="Kernel version of the rule; default: 5.10 for the table, 6.12 for a case"
+        ),
     ] = None,
     slub_min_order: Annotated[
-        int | None, typer.Option(help="Least order of the case; default: 0")
+        int | None, typer.Option(help="Smallest slab order of the case; default: 0")
     ] = None,
     slub_max_order: Annotated[
-        int | None, typer.Option(help="Greatest order of the case; default: 3")
+        int | None, typer.Option(help="Largest slab order of the case; default: 3")
     ] = None,
     slub_min_objects: Annotated[
-        int | None, typer.Option(help="Objects wanted in a slab; default: from --cpus")
+        int | None,
+        typer.Option(help="Objects that a slab should hold; default: computed from --cpus"),
     ] = None,
     groups: Annotated[
         int | None, typer.Option(help="Groups of the simulated hackbench; default: 200")
@@ -50,8 +60,8 @@ def order(
 ) -> None:
     """Slab orders, and slab memory of a simulated hackbench, beside a mail's tables.
 
-    Takes about half a minute without --table-only. With --size: one case; prints objects, pages
-    and order of a slab.
+    Takes about half a minute without --table-only. With --size the command computes a single case,
+    and prints objects, pages and order of a slab.
     """
     from kmem.lab.orders import RULE, Case, order_report, show_case
     from kmem.lab.report import show_experiment
@@ -95,7 +105,7 @@ def lists(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """What CPU partial lists hold under each accounting rule, beside a mail's statement."""
+    """Slabs held on CPU partial lists under each accounting rule, beside a mail's statement."""
     from kmem.lab.lists import show_lists
 
     show_lists(slabs, json_file, html_file)
@@ -112,8 +122,8 @@ def slob(
 ) -> None:
     """Engine slob with one, two and three lists, at every point of recorded traces.
 
-    Beside the statistics of the mail that split the list, and the other back ends. The same
-    traces and seed give the same JSON (docs/experiments.md).
+    The report compares them with the statistics of the mail that split the list, and with the other
+    back ends. Equal traces and seed give equal JSON (docs/experiments.md).
     """
     from kmem.lab.slob import show_slob
 
@@ -128,10 +138,10 @@ def sheaves(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """What SLUB's sheaves and SLAB's arrays cost in slabs and give in time, against classic lists.
+    """Memory that sheaves and arrays of free objects hold back, and the time that they save.
 
-    Over capacities and CPUs: more CPUs are more copies of a trace. The same traces give the same
-    JSON (docs/experiments.md).
+    Compares SLUB's sheaves and SLAB's arrays of several capacities with classic lists. Runs for
+    more CPUs replay more copies of a trace. Equal traces give equal JSON (docs/experiments.md).
     """
     from kmem.lab.sheaves import show_sheaves
 
@@ -145,10 +155,10 @@ def cpu_partial(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Objects against slabs accounting of CPU partial lists, beside a mail's 132 rows of hackbench.
+    """CPU partial lists limited by objects or by slabs, beside a mail's 132 rows of hackbench.
 
-    Hackbench and netperf on five simulated machines, with modelled time; 2.5 minutes on two
-    idle CPUs. The same seed gives the same JSON (docs/experiments.md).
+    Simulates hackbench and netperf on five machines with modelled time; takes 2.5 minutes on two
+    idle CPUs. Equal seeds give equal JSON (docs/experiments.md).
     """
     from kmem.lab.cpu_partial import show_cpu_partial
 
@@ -162,10 +172,10 @@ def freeze(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Eager against delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
+    """Eager or delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
 
-    Swaps, list locks and modelled time of messaging and raw packets. The same seed gives the same
-    JSON (docs/experiments.md).
+    Prints swaps, list locks and modelled time for messaging and for raw packets. Equal seeds give
+    equal JSON (docs/experiments.md).
     """
     from kmem.lab.freeze import show_freeze
 
@@ -178,26 +188,29 @@ def workloads(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Read the recorded traces anew from this folder.",
+            help="Folder of the recorded traces, to compute their figures anew; default: the "
+            "stored figures.",
             parser=file_name,
         ),
     ] = None,
     scale: Annotated[
-        float, typer.Option(help="Loops of the generators, of those recorded; 0 to 1.")
+        float,
+        typer.Option(help="Share of the recorded runs' loops that the generators make, 0 to 1."),
     ] = 1.0,
     _: TraceMemory = None,
     json_file: JsonFile = None,
 ) -> None:
-    """The workload generators beside kernel traces of the real programs, recorded on 2 CPUs.
+    """Compare the workload generators with kernel traces of the real programs, recorded on 2 CPUs.
 
-    Shares of caches and sizes, lifetimes and frees on another CPU; what misses its bound is named.
+    Compares shares of caches and sizes, lifetimes, and frees on another CPU. The report names each
+    figure that misses its bound.
     """
     from kmem.lab.workloads import show_workloads
 
     show_workloads(traces, scale, json_file)
 
 
-# A measurement of this machine, and one of the mails' experiments.
+# `kmem bench bulk` measures this machine, and it also is an experiment with a mail's figures.
 app.command("bulk")(bulk)
 
 
@@ -207,7 +220,10 @@ def everything(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Every experiment, in one report; takes minutes. bulk alone times this machine."""
+    """Run every experiment and write a single report.
+
+    Takes minutes; only bulk times this machine.
+    """
     from kmem.lab.everything import show_all
 
     show_all(quick=quick, json_file=json_file, html_file=html_file)
@@ -219,12 +235,15 @@ def calibrate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the table here, for kmem replay --costs FILE.",
+            help="Write the table of costs to FILE, for kmem replay --costs FILE.",
             parser=file_name,
         ),
     ] = None,
 ) -> None:
-    """Measure what one lock, swap, call and so on takes on this machine; takes some seconds."""
+    """Measure how long a lock, a swap, a call and the like take on this machine.
+
+    Takes some seconds.
+    """
     from kmem.lab.calibrate import show_calibration
 
     show_calibration(out)

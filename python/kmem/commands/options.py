@@ -14,7 +14,7 @@ from kmem.common.tree import need_extra
 
 
 def file_name(text: str) -> Path:
-    """Path alone makes the current folder of an empty text."""
+    """An empty text is an error; Path alone would take it for the current folder."""
     if not text:
         raise ValueError("expected a name")
     return Path(text)
@@ -24,14 +24,14 @@ LabTraces = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[TRACE]...",
-        help="Trace files; default: those of python/kmem/traces.",
+        help="Trace files; default: the traces in python/kmem/traces.",
         parser=file_name,
     ),
 ]
 
 
 def allow_memory(text: str | None) -> None:
-    """For all readers of traces: those in C, also of other processes, look into the environment."""
+    """Put the limit into the environment, where readers in C and in other processes look for it."""
     if text is None:
         return
     match = re.fullmatch(r"([1-9][0-9]{0,18})([KMGT]?)", text.upper(), re.ASCII)
@@ -48,25 +48,27 @@ TraceMemory = Annotated[
         metavar="SIZE",
         callback=allow_memory,
         expose_value=False,
-        help="Memory that a trace may take; default: 128 times its file, 256M at least.",
+        help="Most memory for the events of a trace, in bytes or with K, M, G or T; default: "
+        "128 times the file, at least 256M.",
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer cases: a look in a few seconds.")]
-Seed = Annotated[int, typer.Option(min=1, help="Of what is made up or permuted.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run fewer cases; takes a few seconds.")]
+Seed = Annotated[int, typer.Option(min=1, help="Seed for generated and permuted traces.")]
 WorkloadSeed = Annotated[
-    int, typer.Option(min=0, max=2**64 - 1, help="Of the orders and of the workloads.")
+    int,
+    typer.Option(min=0, max=2**64 - 1, help="Seed for the orders of runs and for the workloads."),
 ]
 
 
 def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
-    """Said before the work whose result it is for, not after."""
+    """Refuse a file that cannot be written before the work starts, not after it."""
     if file is not None and (reason := why_not_written(file)):
         raise KmemError(f"{parameter.opts[0]} {file}: {reason}")
     return file
 
 
 def page_can_be_made(parameter: typer.CallbackParam, file: Path | None) -> Path | None:
-    """Its plots need packages that the figures do without."""
+    """Install the packages for plots, which the figures alone do not need."""
     if can_be_written(parameter, file) is not None:
         need_extra("plots")
     return file
@@ -77,7 +79,7 @@ JsonFile = Annotated[
     typer.Option(
         "--json",
         metavar="FILE",
-        help="Write the figures to FILE too.",
+        help="Write the figures to FILE as JSON, too.",
         callback=can_be_written,
         parser=file_name,
     ),
@@ -86,7 +88,7 @@ CostsFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Costs of what is counted; default: assumed ones.",
+        help="Table of costs for modelled time; default: the assumed costs.",
         parser=file_name,
     ),
 ]
@@ -95,7 +97,7 @@ HtmlFile = Annotated[
     typer.Option(
         "--html",
         metavar="FILE",
-        help="Write a page with plots to FILE too.",
+        help="Write a page with plots to FILE, too.",
         callback=page_can_be_made,
         parser=file_name,
     ),
@@ -103,12 +105,12 @@ HtmlFile = Annotated[
 
 
 def options_with(command: str, engine: str | None, options: list[str] | None) -> list[str]:
-    """The option sets of --set, after that of --engine."""
+    """The option sets of --set, after the engine of --engine."""
     names = {pair.partition("=")[0] for text in options or () for pair in text.split(",")}
     if engine and "engine" in names:
         raise BadUsage(f"{command}: --engine {engine} and --set engine= exclude each other")
     return ([f"engine={engine}"] if engine else []) + (options or [])
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="Process id.")]

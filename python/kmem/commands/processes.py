@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command()
 def ps(as_json: AsJson = False) -> None:
-    """List the processes that run on libkmem: your own, or as root all."""
+    """List the processes that run on libkmem: your own, or as root everybody's."""
     from kmem.live.tables import show_processes
 
     show_processes(as_json=as_json)
@@ -23,30 +23,42 @@ def ps(as_json: AsJson = False) -> None:
 @app.command()
 def info(
     process: Pid,
-    cache: Annotated[str | None, typer.Argument(metavar="[CACHE]", help="One cache only.")] = None,
+    cache: Annotated[
+        str | None, typer.Argument(metavar="[CACHE]", help="Show only the cache of this name.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the slab table of a running process, in the format of /proc/slabinfo.
 
-    Objects are active that the back end has handed out: to the program, or to per-CPU sheaves.
+    An active object is an object that the back end handed out, to the program or to a per-CPU
+    sheaf.
     """
     from kmem.live.tables import show_info
 
     show_info(process, cache, as_json=as_json)
 
 
-# A value below zero is refused as a value, with what was expected.
+# With this setting -1 is a value and no unknown option, so the message can say which values an
+# attribute takes.
 @app.command(context_settings={"ignore_unknown_options": True})
 def attr(
     process: Pid,
     name: Annotated[
-        str, typer.Argument(metavar="CACHE/NAME", help="An attribute, as kmalloc-64/cpu_partial.")
+        str,
+        typer.Argument(
+            metavar="CACHE/NAME", help="Cache and attribute, as kmalloc-64/cpu_partial."
+        ),
     ],
     value: Annotated[
-        str | None, typer.Argument(metavar="[VALUE]", help="Write this; without it, read.")
+        str | None,
+        typer.Argument(metavar="[VALUE]", help="Value to write; without it the attribute is read."),
     ] = None,
     effective: Annotated[
-        bool, typer.Option("--effective", help="Read the value in force, not the one asked for.")
+        bool,
+        typer.Option(
+            "--effective",
+            help="Read the value in force, which may differ from the requested value.",
+        ),
     ] = False,
 ) -> None:
     """Read or write an attribute of a cache in a running process (docs/attributes.md).
@@ -80,19 +92,31 @@ def profile(
             "-o",
             "--output",
             metavar="FILE",
-            help="NAME.pb.gz (pprof) or NAME.svg; may be repeated.",
+            help="File to write: NAME.pb.gz for pprof, NAME.svg for a flame graph; may be "
+            "repeated.",
             parser=file_name,
         ),
     ],
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0, help="How long; Ctrl-C ends it earlier.")
+        float,
+        typer.Option(
+            "--seconds", min=0, help="Seconds to profile; Ctrl-C ends the profile earlier."
+        ),
     ] = 10,
     interval: Annotated[
-        int, typer.Option("--interval", metavar="BYTES", help="A sample in so many on average.")
+        int,
+        typer.Option(
+            "--interval",
+            metavar="BYTES",
+            help="Average number of allocated bytes between two samples.",
+        ),
     ] = 512 << 10,
     view: Annotated[
         Literal["live", "rate"],
-        typer.Option(help="What the picture shows: bytes in use, or allocated in the time."),
+        typer.Option(
+            help="Figure of the flame graph: live for bytes in use, rate for bytes allocated "
+            "meanwhile."
+        ),
     ] = "live",
     slices: Annotated[
         int,
@@ -101,15 +125,16 @@ def profile(
             metavar="PERCENT",
             min=0,
             max=50,
-            help="For so much of the time no call is served from a sheaf, and what was allocated is"
-            " estimated from that: it sees sites that never leave a sheaf.",
+            help="Share of the time, 0 to 50 percent, in which sheaves serve no calls. Allocated "
+            "bytes are then estimated from that time, which also shows call sites that "
+            "sheaves would hide.",
         ),
     ] = 0,
 ) -> None:
     """Profile the heap of a running process by samples (docs/profiles.md).
 
-    In use is what was allocated since sampling began and is not freed; a program that begins with
-    option profile_interval=BYTES is sampled from its start.
+    Memory in use counts objects allocated since sampling began. Start a program with the option
+    profile_interval=BYTES to sample it from the beginning.
     """
     from kmem.live.profile import profile
 
@@ -119,20 +144,29 @@ def profile(
 @app.command()
 def top(
     process: Annotated[
-        int | None, typer.Argument(metavar="[PID]", min=1, help="Process id; without: choose.")
+        int | None,
+        typer.Argument(metavar="[PID]", min=1, help="Process id; default: choose from a list."),
     ] = None,
     delay: Annotated[
-        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Between two looks.")
+        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Seconds between two updates.")
     ] = 1.0,
     sort: Annotated[
-        str, typer.Option("--sort", "-s", metavar="KEY", help="The key that sorts caches so.")
+        str,
+        typer.Option(
+            "--sort",
+            "-s",
+            metavar="KEY",
+            help="Sort caches by this column; the letters are listed above.",
+        ),
     ] = "c",
-    once: Annotated[bool, typer.Option("--once", "-o", help="Print one table.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", "-o", help="Print a single table and end.")
+    ] = False,
 ) -> None:
     """Watch the caches of a running process, or all processes on libkmem.
 
-    Keys sort: c size, g growth, w waste, o objects, a active objects, u use, s object size,
-    l slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
+    Keys sort: c size, g growth, w waste, o objects, a active objects, u use, s object size, l
+    slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
     attributes, or a process's caches; Escape goes back, q ends.
     """
     from kmem.live.top import show_top
@@ -142,9 +176,11 @@ def top(
 
 @app.command()
 def serve(
-    port: Annotated[int, typer.Option("--port", help="TCP port on 127.0.0.1; 0: any.")] = 9745,
+    port: Annotated[
+        int, typer.Option("--port", help="TCP port on 127.0.0.1; 0 takes any free port.")
+    ] = 9745,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks.")
+        float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two updates.")
     ] = 1.0,
     allow_writes: Annotated[
         bool, typer.Option("--allow-writes", help="Let the page change attributes.")
@@ -152,8 +188,8 @@ def serve(
 ) -> None:
     """Serve Prometheus metrics and a page with live charts, on this machine only.
 
-    Whoever has an account on the machine can read them. Changes need the address as it is
-    printed, with its token.
+    Every user of the machine can read them. To change attributes, open the printed address, which
+    contains a token.
     """
     from kmem.live.serve import show_service
 

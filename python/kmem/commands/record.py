@@ -10,33 +10,38 @@ from kmem.commands.options import file_name
 
 app = typer.Typer(help="Record traces of programs and of the kernel.", no_args_is_help=True)
 
-# What follows the command's own options belongs to the recorded command.
+# Words after the command's own options belong to the recorded command.
 RECORDED = {"allow_interspersed_args": False}
 
 
 @app.command("program", context_settings=RECORDED)
 def record_program(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="The program and its arguments.")
+        list[str], typer.Argument(metavar="COMMAND", help="Program to record, and its arguments.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The trace to write.", parser=file_name)
+        Path, typer.Option("--out", metavar="FILE", help="Trace to write.", parser=file_name)
     ] = Path("program.ktrace"),
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="OPTIONS", help="Options of the library; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="OPTIONS",
+            help="Options of the library, NAME=VALUE,...; may be repeated.",
+        ),
     ] = None,
     every: Annotated[
         bool,
         typer.Option(
-            "--all", help="Write traces of all processes, the others to NAME.N-PID.ktrace."
+            "--all",
+            help="Write a trace of every process; further processes go to NAME.N-PID.ktrace.",
         ),
     ] = False,
 ) -> None:
-    """Run COMMAND on libkmem and record what it allocates and frees.
+    """Run COMMAND on libkmem and record its allocations and frees.
 
-    A trace is of one process: of several the one with the most events is written. The exit status
-    is the command's.
+    A trace holds the events of a single process. If there are several, the process with the most
+    events is written. The exit status is the status of COMMAND.
     """
     from kmem.record.program import record_program
 
@@ -55,17 +60,19 @@ def record_kernel(
         float | None, typer.Option(metavar="N", help="Record for N seconds.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The trace to write.", parser=file_name)
+        Path, typer.Option("--out", metavar="FILE", help="Trace to write.", parser=file_name)
     ] = Path("kernel.ktrace"),
     buffer_kib: Annotated[
         int,
-        typer.Option("--buffer", metavar="KIB", min=64, help="Ring buffer of each CPU, in KiB."),
+        typer.Option(
+            "--buffer", metavar="KIB", min=64, help="Size of each CPU's ring buffer, in KiB."
+        ),
     ] = 32768,
 ) -> None:
-    """Record what the running kernel allocates and frees (kmem tracepoints; root).
+    """Record the allocations and frees of the running kernel (kmem tracepoints; needs root).
 
-    Says how many events were lost, and what share of frees is unpaired because bulk calls have no
-    tracepoint. The exit status is that of COMMAND.
+    Prints how many events were lost, and the share of frees without a partner: bulk calls have no
+    tracepoint. The exit status is the status of COMMAND.
     """
     from kmem.record.kernel import record_kernel
 
@@ -77,20 +84,22 @@ def record_recover(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER", help="A .kmem-record-* that a recording left.", parser=file_name
+            metavar="FOLDER",
+            help="Folder .kmem-record-* that a recording left behind.",
+            parser=file_name,
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The trace to write.", parser=file_name)
+        Path, typer.Option("--out", metavar="FILE", help="Trace to write.", parser=file_name)
     ],
     every: Annotated[
-        bool, typer.Option("--all", help="A trace of each process of a program.")
+        bool, typer.Option("--all", help="Write a trace of each process of a program.")
     ] = False,
 ) -> None:
-    """Make the trace of a recording whose command was killed, or had no room for it.
+    """Make the trace of a recording that was killed or ran out of room.
 
-    The folder goes when the trace is there; FILE may be on another disk. A kernel's recording can
-    be read until the machine is started anew.
+    The folder is removed once the trace is written; FILE may be on another disk. A recording of the
+    kernel can be recovered until the machine is restarted.
     """
     from kmem.record.recover import recover
 

@@ -22,25 +22,34 @@ def replay(
     ],
     engine: Annotated[
         Literal["slub", "slab", "slob"] | None,
-        typer.Option(help="The back end of all caches; default: slub"),
+        typer.Option(help="Back end of all caches; default: slub"),
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="OPTIONS", help="Options of the library; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="OPTIONS",
+            help="Options of the library, NAME=VALUE,...; may be repeated.",
+        ),
     ] = None,
     cpus: Annotated[
-        int | None, typer.Option(help="CPUs of the machine; default: as many as the trace has")
+        int | None,
+        typer.Option(help="CPUs of the machine; default: the number of CPUs in the trace"),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Memory nodes; default: 1")] = None,
+    nodes: Annotated[int | None, typer.Option(help="NUMA nodes of the machine; default: 1")] = None,
     repeat: Annotated[
         int | None,
-        typer.Option(help="Copies of the trace at once, each on the next CPUs; default: 1"),
+        typer.Option(
+            help="Copies of the trace that run at once, each on the CPUs after the copy before; "
+            "default: 1"
+        ),
     ] = None,
     slabinfo: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="/proc/slabinfo at the end of a boot trace: complete the trace by it, compare.",
+            help="/proc/slabinfo from the end of a boot trace: add the missing objects, and "
+            "compare the result with it.",
             parser=file_name,
         ),
     ] = None,
@@ -49,37 +58,39 @@ def replay(
         bool,
         typer.Option(
             "--real-time",
-            help="On this machine, with a thread for each CPU, instead of a simulated one.",
+            help="Replay on this machine with a thread for each CPU, instead of the simulation.",
         ),
     ] = False,
     compare: Annotated[
         list[str] | None,
         typer.Option(
             metavar="OPTIONS",
-            help="Real time: these beside those of --set, in turn; may be repeated.",
+            help="Real time: a further option set to run in turn with --set; may be repeated.",
         ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Real time: runs of each set; default: 7")
+        int | None, typer.Option(min=1, help="Real time: runs of each option set; default: 7")
     ] = None,
     touch: Annotated[
-        bool, typer.Option("--touch", help="Real time: write to all bytes of each object.")
+        bool, typer.Option("--touch", help="Real time: write to every byte of each object.")
     ] = False,
     window: Annotated[
         int | None,
-        typer.Option(help="Real time: events by which a thread may be ahead; default: 1024"),
+        typer.Option(
+            help="Real time: events that a thread may be ahead of the others; default: 1024"
+        ),
     ] = None,
     _: TraceMemory = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Replay a trace on a simulated machine: pages, waste, locks, modelled time.
+    """Replay a trace on a simulated machine, and print pages, waste, locks and modelled time.
 
-    The same trace and options give the same JSON, byte for byte. CPUs beyond those of the trace
-    have something to do only with --repeat: copy K uses the CPUs after those of copy K-1, all
-    over again from CPU 0 when there are no more, and copies take their events in turn.
+    Equal traces and options give equal JSON, byte for byte. CPUs beyond the trace's own stay idle
+    without --repeat. With it, copy K runs on the CPUs after the CPUs of copy K-1, from CPU 0 again
+    when none is left, and the copies take their events in turn.
 
-    With --real-time: seconds, events a second and resident memory of the library that ships; with
-    --compare option sets are ranked by CPU time, beside their modelled time.
+    With --real-time the command prints seconds, events a second and resident memory of the library
+    that ships. With --compare it ranks option sets by CPU time, beside their modelled time.
     """
     wanted = options_with("replay", engine, options)
     if real_time:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Runs the command line. An error is one line; output that cannot be written is an error."""
+"""Runs the command line. An error is a single line; output that cannot be written is an error."""
 
 import errno
 import os
@@ -16,9 +16,9 @@ from kmem.common.signals import end_as_by_ctrl_c
 
 
 def run_command() -> int:
-    """Run the command line; errors for the user are one line. The exit status."""
+    """Run the command line, print an error as a single line, and return the exit status."""
     try:
-        # What a command returns is its exit status, if it raised typer.Exit.
+        # After typer.Exit, Typer returns its exit status; else it returns the command's own value.
         status = app(prog_name="kmem", standalone_mode=False)
     except typer.TyperException as error:
         # Without text: a group of commands was called alone, and its help is printed.
@@ -32,7 +32,7 @@ def run_command() -> int:
 
 
 def output_fails() -> bool:
-    """Whether what was printed cannot be written: it is in the buffer still."""
+    """Whether the printed text, which is still in the buffer, cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -41,10 +41,10 @@ def output_fails() -> bool:
 
 
 def start() -> int:
-    """Run the command line and write what it printed; the exit status."""
-    # Else the programs that it waits for would go on, and its folders stay.
+    """Run the command line, write its output, and return the exit status."""
+    # Without this, programs started by the command would go on, and its folders would stay.
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
-    # Names of files, processes and caches may have letters that the locale has not.
+    # Names of files, processes and caches may have letters that the locale lacks.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -58,7 +58,8 @@ def start() -> int:
         if not output_fails():  # no more processes, descriptors or memory
             say(str(error.strerror))
             return 1
-        # What is left in its buffer cannot be written at the end either.
+        # Python writes the rest of its buffer at exit, which would fail again: send it to
+        # /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         # A reader that has seen enough is no error.
         if error.errno != errno.EPIPE:

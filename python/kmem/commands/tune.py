@@ -22,42 +22,62 @@ def tune(
         ),
     ],
     goal: Annotated[
-        Literal["time", "memory", "both"], typer.Option(help="What is to be little.")
+        Literal["time", "memory", "both"],
+        typer.Option(help="Figure to reduce: modelled time, memory, or both."),
     ] = "both",
     trials: Annotated[
-        int, typer.Option(min=1, help="Option sets to try, those tried earlier included.")
+        int, typer.Option(min=1, help="Option sets to try, earlier trials of the study included.")
     ] = 100,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Dask's scheduler, as tcp://host:8786; default: here"),
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address of Dask's scheduler, as tcp://host:8786; default: replay on this machine",
+        ),
     ] = None,
     study: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="SQLite file with what was tried.", parser=file_name),
+        typer.Option(metavar="FILE", help="SQLite file that keeps the trials.", parser=file_name),
     ] = Path("kmem-tune.sqlite"),
-    seed: Annotated[int, typer.Option(min=0, help="Another seed searches another way.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the search; another seed tries other option sets.")
+    ] = 1,
     batch: Annotated[
-        int, typer.Option(min=1, help="Sets that are chosen, and replayed, at once.")
+        int, typer.Option(min=1, help="Option sets that are chosen and replayed at once.")
     ] = 8,
     engine: Annotated[
         Literal["slub", "slab", "slob"] | None,
-        typer.Option(help="Search the options of this back end only."),
+        typer.Option(help="Search only options of this back end; default: all back ends"),
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="OPTIONS", help="Options that stay; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="OPTIONS",
+            help="Options to keep fixed, NAME=VALUE,...; may be repeated.",
+        ),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="As for replay.")] = None,
-    nodes: Annotated[int | None, typer.Option(help="As for replay.")] = None,
-    repeat: Annotated[int | None, typer.Option(help="As for replay.")] = None,
+    cpus: Annotated[
+        int | None,
+        typer.Option(
+            help="CPUs of the simulated machine; default: the number of CPUs in the trace"
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="NUMA nodes of the simulated machine; default: 1")
+    ] = None,
+    repeat: Annotated[
+        int | None, typer.Option(help="Copies of the trace that run at once; default: 1")
+    ] = None,
     _: TraceMemory = None,
     costs: CostsFile = None,
     json_file: JsonFile = None,
 ) -> None:
     """Search the options of the library that serve TRACEs best (docs/tuning.md).
 
-    Prints the sets that none beats in time and memory at once, and the KMEM_OPTIONS to use. The
-    same command with the same seed finds the same; interrupted, it goes on where it was.
+    Prints the option sets that no other set beats in both time and memory, and the KMEM_OPTIONS to
+    use. A search repeated with an equal seed finds equal options; an interrupted search goes on
+    where it stopped.
     """
     wanted = options_with("tune", engine, options)
     need_extra("tune")
