@@ -13,11 +13,11 @@ TABLE = Path(__file__).with_name("attributes.csv")
 
 @dataclass(frozen=True)
 class Attribute:
-    """How the text of an attribute reads, and what others than the program may write to it."""
+    """Format of an attribute's text, and the values that other processes may write to it."""
 
     format: str
     outside: bool
-    most: int | None  # the largest number; None: that is the cache's to say
+    most: int | None  # the largest number; None: the cache decides
 
 
 def read_table() -> dict[str, Attribute]:

@@ -7,7 +7,7 @@ TEXT_WIDTH = 160  # columns; a narrower terminal wraps lines, a cut figure is wo
 
 
 def wide_console(width: int = TEXT_WIDTH) -> Console:
-    """One that prints names as they are: Rich has a meaning for [/x] and :100:."""
+    """A console that prints names unchanged: Rich gives [/x] and :100: a meaning."""
     console = Console(markup=False, emoji=False)
     if not console.is_terminal or console.width < width:
         console = Console(width=width, markup=False, emoji=False)

@@ -6,19 +6,19 @@ import sys
 
 
 class KmemError(Exception):
-    """A one-line reason for the user; the command prints it and fails."""
+    """An error with a one-line reason, which the command prints before it fails."""
 
     status = 1
 
 
 class BadUsage(KmemError):
-    """The command line is wrong, whatever there is on the machine."""
+    """The command line is wrong, whatever the machine's state."""
 
     status = 2
 
 
 def say(text: str) -> None:
-    """One line on standard error; where it cannot be written there is no place to say that.
+    """Print a line on standard error. If that fails, the failure cannot be reported anywhere.
 
     Names in it come from the command line, from traces and from other processes.
     """
@@ -26,5 +26,6 @@ def say(text: str) -> None:
     try:
         print(f"kmem: {line}", file=sys.stderr, flush=True)
     except OSError:
-        # Python would try again at the end, and fail with a status of its own.
+        # Python would write the rest of the buffer at exit, fail again, and exit with another
+        # status.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from scipy.stats import bootstrap, spearmanr
 
 RESAMPLES = 2000
-CONFIDENCE = 0.95  # of intervals
-ROUNDS_FOR_BOUNDS = 7  # fewer say nothing about a bound
+CONFIDENCE = 0.95  # resamples of an interval
+ROUNDS_FOR_BOUNDS = 7  # with fewer rounds, an interval says nothing about a bound
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,17 +25,17 @@ class Ratio:
     rounds: int
 
     def over(self, bound: float) -> bool:
-        """Over a bound is only what is so with its whole interval, over enough rounds."""
+        """Whether the whole interval is over the bound, from enough rounds."""
         return self.rounds >= ROUNDS_FOR_BOUNDS and self.low > bound
 
 
 def interval(
     statistic: Callable[..., Floats], columns: Sequence[Floats], seed: int
 ) -> tuple[float, float]:
-    """The bootstrap interval of a statistic of columns, whose rows are drawn as a whole.
+    """The bootstrap interval of a statistic of columns. A resample draws whole rows.
 
     The statistic takes an axis, so that SciPy computes it for all resamples at once. SciPy refuses
-    a single row, whose interval is a point.
+    a single row, for which the interval is a point.
     """
     if columns[0].size == 1:
         only = float(statistic(*columns, axis=-1))
@@ -58,9 +58,10 @@ def ratio_of_medians(ours: Floats, theirs: Floats, axis: int) -> Floats:
 
 
 def median_ratio(values: Sequence[float], others: Sequence[float], seed: int = 1) -> Ratio:
-    """Median of `values` by that of `others`; both have one figure a round, in the same order.
+    """Median of `values` divided by the median of `others`. Both hold a figure of each round, in
+    order.
 
-    Rounds are drawn as a whole, so what disturbed a round disturbs both sides of a resample.
+    A resample draws whole rounds, so a disturbance of a round affects both of its figures.
     """
     ours, theirs = np.asarray(values, float), np.asarray(others, float)
     if ours.shape != theirs.shape or ours.ndim != 1 or ours.size == 0:
@@ -70,9 +71,10 @@ def median_ratio(values: Sequence[float], others: Sequence[float], seed: int = 1
 
 
 def median_of_ratios(values: Sequence[float], others: Sequence[float], seed: int = 1) -> Ratio:
-    """Median of each value by its other, for pairs that stand so close that a slow one is both's.
+    """Median of the ratios of pairs. The two runs of a pair are so close that a disturbance slows
+    both.
 
-    Both have one figure a pair, in the same order; pairs are drawn as a whole.
+    Both arguments hold a figure of each pair, in order; a resample draws whole pairs.
     """
     of_pairs = np.asarray(values, float) / np.asarray(others, float)
     if of_pairs.ndim != 1 or of_pairs.size == 0:
@@ -82,7 +84,10 @@ def median_of_ratios(values: Sequence[float], others: Sequence[float], seed: int
 
 
 def ratios_to_best(rounds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
-    """Each name's ratio to the name with the least median; a figure a round for each."""
+    """Each name's ratio to the name with the least median.
+
+    Every name has a figure of each round.
+    """
     if not rounds:
         return {}
     best = min(rounds, key=lambda name: float(np.median(rounds[name])))
@@ -94,7 +99,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float | None:
-    """Spearman's; None where one side has no order."""
+    """Spearman's rank correlation; None if all figures of a side are equal."""
     if len(set(values)) < 2 or len(set(others)) < 2:
         return None
     return float(spearmanr(values, others).statistic)

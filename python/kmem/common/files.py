@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Files that the user names: read with a reason where that fails, and written whole."""
+"""Files that the user names: a failed read gives a reason, and a write is complete or not done."""
 
 import errno
 import json
@@ -37,7 +37,10 @@ def read_text(file: Path, what: str) -> str:
 
 
 def keep_owner(file: Path, successor: Path) -> None:
-    """And its mode: root may write into the folder of somebody who is to read and remove it."""
+    """Give the new file the old file's owner and mode.
+
+    If root writes into a user's folder, that user can still read and remove the file.
+    """
     status = file.stat()
     with suppress(PermissionError):
         os.chown(successor, status.st_uid, status.st_gid)
@@ -46,11 +49,11 @@ def keep_owner(file: Path, successor: Path) -> None:
 
 @contextmanager
 def whole(file: Path) -> Iterator[Path]:
-    """Where to write FILE, which is made, or replaced by a new one, at the end if all went well.
+    """Yield a path to write to; if all goes well, that file then replaces FILE.
 
-    Devices, pipes and what links lead to are written where they are, and so are files in folders
-    where none can be made. Until then it is in a folder of its own: in one that others write to, as
-    /tmp, nobody can put a link in its place.
+    Until then the new file is in a folder of its own. In a folder that other users can write to, as
+    /tmp, nobody can then put a link in its place. Devices, pipes and targets of links are written
+    directly, and so are files in folders where no new file can be made.
     """
     elsewhere = file.is_symlink() or (file.exists() and not file.is_file())
     if elsewhere or not os.access(file.parent, os.W_OK):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What /proc says of other processes, whose users may make it long."""
+"""Facts about other processes from /proc. Their users may make these files long."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ MAPS_MOST_BYTES = 16 << 20  # of /proc/PID/maps; 65,530 mappings of libraries ar
 
 
 def start_time(process: int) -> int | None:
-    """When the process began, in clock ticks since boot; None if there is none."""
+    """When the process began, in clock ticks since boot; None if there is no such process."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
         return int(text.rpartition(")")[2].split()[19])

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 
 def handle(handler: Callable[..., None], *numbers: signal.Signals) -> None:
-    """These signals from now on, but those that the command was told to ignore (nohup)."""
+    """Install a handler, except for signals that the command was told to ignore (nohup)."""
     for number in numbers:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def end_as_by_ctrl_c(*numbers: signal.Signals) -> None:
-    """So signals end the command from now on."""
+    """Let these signals end the command as Ctrl-C does."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -3,5 +3,5 @@
 
 
 def printable(text: str) -> str:
-    """Without what moves a terminal's cursor: what a process calls itself may be anything."""
+    """The text without characters that move the cursor: a process may give itself any name."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

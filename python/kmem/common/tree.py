@@ -12,7 +12,7 @@ LIBRARY = BUILD / "src" / "libkmem-malloc.so"
 
 
 def build(*files: Path) -> None:
-    """Build what is out of date, of these files or of all; quick when nothing is."""
+    """Build these files or all, as far as they are out of date; quick if nothing is."""
     names = [file.relative_to(BUILD) for file in files]
     if subprocess.run([ROOT / "scripts" / "build", *names], check=False).returncode != 0:
         raise KmemError("the build failed, see above")

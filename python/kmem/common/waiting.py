@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def children_of_threads() -> list[int]:
-    """The processes that this one's threads have started; a thread may end meanwhile."""
+    """The processes that threads of this process have started; a thread may end meanwhile."""
     found: list[int] = []
     for thread in Path("/proc/self/task").glob("*"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -20,7 +20,10 @@ def children_of_threads() -> list[int]:
 
 @contextmanager
 def waiting_threads(count: int | None) -> Iterator[ThreadPoolExecutor]:
-    """Threads that wait for programs, which end with the command if it is ended or fails."""
+    """Threads that wait for programs.
+
+    The programs end with the command, if it is ended or fails.
+    """
     with ThreadPoolExecutor(count) as pool:
         try:
             yield pool
