@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem bench bulk`: bulk calls beside the tables of the mail that brought kfree_bulk.
 
-What is timed is said in bench/bulk.c. The three settings are three worker processes:
-a memory group changes its caches for good, and options are read once. The mail's
+bench/bulk.c defines the measured operations. The three settings are three worker processes, because
+a memory group changes its caches for good, and the library reads its options once. The mail's
 figures are in the files of `mail/`.
 """
 
@@ -41,13 +41,13 @@ WAYS = {
 }
 
 
-# Functions of the library that allocate have one of these in their names; the others free.
+# A function of the library that allocates has one of these texts in its name; the others free.
 ALLOCATE = ("alloc", "pop", "take", "clear")
 
 GROUPS = (
     "groups on: an accounted cache, the thread in a group; the mail's with MEMCG_KMEM at run time"
 )
-# Without sheaves SLUB is the classic algorithm, but SLAB's classic algorithm has its array.
+# SLUB without sheaves is the classic algorithm. SLAB's classic algorithm has its array.
 CLASSIC = {
     Engine.SLUB: "sheaf_capacity=0: the classic algorithm",
     Engine.SLAB: "sheaf_capacity=0: no arrays; the classic algorithm, with them, is the default",
@@ -56,7 +56,7 @@ CLASSIC = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One table of ours."""
+    """A table of libkmem's figures."""
 
     name: str  # in JSON
     title: str
@@ -82,7 +82,7 @@ def job(setting: Setting) -> Job:
 
 
 def mail_block(engine: Engine, *, groups: bool) -> dict[str, str]:
-    """Cells "CYCLES NS" of one of the mail's four blocks, by names as the worker's."""
+    """A block of the mail as cells "CYCLES NS", under the names that the worker uses."""
     rows = read_mail(f"kfree_bulk_{engine}_memcg" if groups else f"kfree_bulk_{engine}")
     cells = {
         f"{way}/{row['bulk_size']}": figure(
@@ -106,7 +106,7 @@ def our_block(series: dict[str, Series]) -> dict[str, str]:
 
 
 def table(setting: Setting, engine: Engine, series: dict[str, Series]) -> Table:
-    """Ours, the mail's block of the same back end, and its block of the other one."""
+    """libkmem's figures, the mail's block of this back end, and its block of the other back end."""
     engines = [engine, *(other for other in Engine if other != engine)]
     sources = {"libkmem": our_block(series)} | {
         f"mail {other.upper()}": mail_block(other, groups=setting.groups) for other in engines
@@ -142,7 +142,8 @@ def code_sizes() -> dict[str, int]:
             case [name] if name.endswith(":"):
                 member = name.rstrip(":")
             case [_, size, "t" | "T", name] if member.endswith("_bulk.c.o"):
-                # A second name of the same code; other suffixes are parts of a function.
+                # .localalias is a second name of a function's code; other suffixes are parts of a
+                # function.
                 if not name.endswith(".localalias"):
                     function = name.partition(".")[0]
                     sizes[function] = sizes.get(function, 0) + int(size, 16)
@@ -150,7 +151,7 @@ def code_sizes() -> dict[str, int]:
 
 
 def code_table(sizes: dict[str, int]) -> Table:
-    """The mail's lines, then ours."""
+    """The mail's lines, then libkmem's."""
     output = Table(
         title="code size in bytes; libkmem by nm, without the sequences' abort handlers", box=SIMPLE
     )
@@ -174,7 +175,7 @@ def code_table(sizes: dict[str, int]) -> Table:
 
 
 def json_rows(series: dict[str, Series]) -> list[dict[str, int | float]]:
-    """A row a bulk size: medians in cycles an object, the same in ns, and minima in cycles."""
+    """A row for each bulk size: medians in cycles an object, these in ns, and minima in cycles."""
     rows: list[dict[str, int | float]] = []
     for bulk in BULKS:
         ways = {way: series[f"{way}/{bulk}"] for way in WAYS}
@@ -211,7 +212,7 @@ def as_document(
 def plot_bulk(
     engine: Engine, results: dict[str, dict[str, Series]], panels: Sequence[Axes]
 ) -> None:
-    """Cycles an object by the size of the bulk; dotted is the mail's."""
+    """Cycles an object by the size of the bulk; dotted lines are the mail's."""
     for axes, setting in zip(panels, settings(engine), strict=True):
         series = results[setting.name]
         mail = mail_block(engine, groups=setting.groups)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem lab calibrate`: the table of costs for modelled time, measured on this machine.
 
-What is timed is said in bench/costs.c. Every kind of lock costs the same to take and to hand
-over: the work under it is counted by itself, or is small.
+bench/costs.c defines the measured operations. Every kind of lock gets an equal cost to take and to
+hand over: the work under a lock is counted separately, or it is small.
 """
 
 import csv
@@ -51,14 +51,15 @@ def measure() -> dict[str, float]:
 
 
 def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str, float]:
-    """The table; what could not be measured stays as it is assumed."""
+    """The table of costs. A cost that could not be measured keeps its assumed value."""
     once = ("calls", "compare_swaps", "atomic_adds", "exchanges", "page_scans", "block_scans")
     costs = {name: measured[name] for name in once}
-    # The rest of a call that moves its object: half of them swap a slab's state for it alone.
+    # Moving an object costs a call that moves it, less the call itself and half a swap: half of
+    # these calls swap a slab's state for a single object.
     costs["moved_objects"] = max(
         0.0, measured["moved_calls"] - measured["calls"] - measured["compare_swaps"] / 2
     )
-    # A call without a sheaf moves one object too.
+    # A call without a sheaf also moves an object.
     costs["slow_paths"] = max(
         0.0,
         measured["bare_calls"] - measured["calls"] - measured["locks"] - costs["moved_objects"],
@@ -72,7 +73,8 @@ def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str,
         if lock != "slot":
             name = f"{lock}_handed_over"
             costs[name] = assumed[name] if line is None else line
-    # Lines that move with a slab or an object; what another node adds is not measured.
+    # Cache lines that move with a slab or an object; the extra cost of another node is not
+    # measured.
     for name, lines in (("list_moves", 1), ("list_waits", 1), ("remote_objects", 2)):
         costs[name] = assumed[name] if line is None else lines * line
     for name in ("remote_words_node", "list_handed_over_node", "remote_objects_node"):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""A made-up boot with as many calls and bytes as the mail that split SLOB's list counts.
+"""A made-up boot with the numbers of calls and bytes of the mail that split SLOB's list.
 
-A boot registers devices: for each the kernel allocates a large block for a moment (the environment
-of its event: 2,184 bytes on a 32-bit machine, 2,592 in the recorded boots), and small and
-medium objects that stay. What matters is in `Churn`. That the mail's 10,420 living objects have
-932,647 bytes, that about half of these are in objects of more than 300 bytes, and that its 4,797
-kmalloc blocks that were freed had 530 bytes each or more, follows from the mail; sizes and order
+A boot registers devices. For each device the kernel allocates a large block for a moment (the
+environment of its event: 2,184 bytes on a 32-bit machine, 2,592 in the recorded boots), and small
+and medium objects that stay. `Churn` holds the parameters that matter. Three facts follow from the
+mail: its 10,420 living objects have 932,647 bytes; about half of these bytes are in objects of more
+than 300 bytes; its 4,797 kmalloc blocks that were freed had 530 bytes each or more. Sizes and order
 are made up.
 """
 
@@ -29,12 +29,12 @@ SHORT = {"sizes": 3337, "objects": 7312}
 
 @dataclass(frozen=True)
 class Churn:
-    """What is varied."""
+    """The parameters that experiments vary."""
 
     seed: int = 1
     large_bytes: int = 2184  # of a large block that lives for a moment
     large_count: int = 1460
-    overlap: float = 0.3  # share of large blocks in whose life an object is allocated that stays
+    overlap: float = 0.3  # share of large blocks that see the allocation of a lasting object
     held: int = 8  # short-lived objects that live at once
 
 
@@ -57,7 +57,7 @@ class _Maker:
         self.rows.append((number, *self.given[number], tr.FREE))
 
     def lasting(self) -> list[tuple[bool, int]]:
-        """Whether from a cache, and bytes, in random order."""
+        """For each lasting object, whether it is from a cache, and its bytes; in random order."""
         choose = self.random.choice
         wanted = [(False, choose(LASTING_SIZES)) for _ in range(LASTING["sizes"])]
         wanted += [(True, choose(LASTING_SMALL)) for _ in range(LASTING["small"])]

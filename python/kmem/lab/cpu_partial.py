@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem lab cpu-partial`: objects against slabs accounting of CPU partial lists, beside a mail.
+"""`kmem lab cpu-partial`: CPU partial lists limited by objects or by slabs, beside a mail.
 
-Hackbench and netperf on simulated machines shaped as the mail's five, before its patch and after
-it. Nothing is taken from the mail's tables but which rows there are: the times are counts of the
-runs by costs, waiting for list locks, and assumed costs of what the kernel does besides.
+Hackbench and netperf run on simulated machines shaped as the mail's five, before its patch and
+after it. The only input from the mail's tables is the list of rows. Times are a model: counts of
+the runs multiplied by costs, waiting for list locks, and assumed costs of the kernel's other work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOTES = (
 
 
 def correlations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """With the mail's percentages, over all rows and those of each machine."""
+    """Rank correlations with the mail's percentages, over all rows and over each machine's rows."""
     output: dict[str, dict[str, float | None]] = {}
     for figure in ("allocator_percent", "elapsed_percent"):
         found: dict[str, float | None] = {}

@@ -18,15 +18,15 @@ RULES = ("objects", "slabs")
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine of the mail; what a line of another CPU's cache takes is assumed, not measured."""
+    """A machine of the mail; the cost of fetching a cache line from another CPU is assumed."""
 
     slug: str
     name: str
     cpus: int
     nodes: int
-    cache_cpus: int  # that share a last-level cache
-    line_ns: float  # a line out of another core's cache, same socket
-    other_socket_ns: float  # besides, of the other socket
+    cache_cpus: int  # CPUs that share a last-level cache
+    line_ns: float  # a line out of another core's cache, in the socket
+    other_socket_ns: float  # additional, from the other socket
 
     def settings(self) -> dict[str, int]:
         return {
@@ -37,7 +37,7 @@ class Machine:
         }
 
     def costs(self) -> dict[str, float]:
-        """The assumed costs, with this machine's lines."""
+        """The assumed costs, with this machine's cost of cache lines."""
         costs = read_costs()
         for name in ("remote_words", "list_moves", "list_waits", "list_handed_over"):
             costs[name] = self.line_ns
@@ -59,20 +59,20 @@ MACHINES = {
     )
 }
 
-# What the kernel does besides for a message: gaps between the messages of recorded runs.
+# The kernel's other work for a message, from the gaps between the messages of recorded runs.
 KINDS: dict[str, dict[str, int | str]] = {
     "process": {"send_ns": 600, "receive_ns": 850, "switch_ns": 2000},
     "thread": {"send_ns": 700, "receive_ns": 1000, "switch_ns": 1400},
 }
 PAIRS = 20
-MESSAGES_OF_LOOP = PAIRS * PAIRS  # of a group
+MESSAGES_OF_LOOP = PAIRS * PAIRS  # messages of a group in a loop
 LOOPS, MESSAGES = 40, 800_000  # at least, and at least in a run; the mail's have 10,000 loops
 QUICK_LOOPS, QUICK_MESSAGES = 6, 60_000
-QUICK_ROWS = 6  # every so many rows of the mail
-SKIP = 40  # percent of the messages, in which a run comes to rest
+QUICK_ROWS = 6  # every sixth row of the mail
+SKIP = 40  # percent of the messages, after which a run has come to rest
 CHARGED_GROUPS = 12
 
-# Netperf: one pair; the receiver frees a message, as before Linux 5.19.
+# Netperf: a single pair; the receiver frees a message, as before Linux 5.19.
 NETPERF: dict[str, dict[str, int | str]] = {
     "TCP-RR": {"message": "tcp", "send_ns": 1800, "receive_ns": 1200},
     "UDP-RR": {"message": "udp", "send_ns": 1300, "receive_ns": 900},
@@ -82,7 +82,7 @@ TRANSACTIONS, QUICK_TRANSACTIONS, NETPERF_RUNS = 20_000, 2_000, 8
 
 @dataclass(frozen=True)
 class Case:
-    """A run: rows of machines that are the same to the model share it."""
+    """A run. Rows of machines that do not differ in the model share it."""
 
     kind: str
     machine: Machine
@@ -187,7 +187,7 @@ def hackbench_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
 
 
 def charged_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
-    """Memory of hackbench in a memory group: what is charged, and what the slabs have."""
+    """Memory of hackbench in a memory group: the charged bytes, and the bytes of the slabs."""
     loops = QUICK_LOOPS if quick else LOOPS
     cases = [
         Case("process", machine, CHARGED_GROUPS, rule)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem lab all`: every experiment, one after the other, in one report."""
+"""`kmem lab all`: every experiment in turn, in a single report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kmem.lab.report import Report, print_report, say, write_page
 from kmem.lab.sheaves import sheaves_report
 from kmem.lab.slob import slob_report
 
-# What makes the report of each; an experiment that takes long has a quick form.
+# Functions that make the reports; an experiment that takes long has a quick form.
 EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
     "lists": lambda quick: lists_report(),
     "order": lambda quick: order_report(table_only=quick),

@@ -31,7 +31,7 @@ KERNEL = ("cpu_partial_accounting=slabs", "cpu_partial_defaults=later", "order_c
 POLICIES = ("eager", "delayed")
 CPUS = {"boot_cpus": 128, "possible": 128, "nodes": 2}
 SCHEDULER = {"latency_ns": 3_000_000, "slice_ns": 3_000_000, "granule_ns": 3_000_000}
-GOAL = 1 / 3  # of the mail's change, that ours may differ by
+GOAL = 1 / 3  # difference to the mail's change that counts as agreement
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ PROGRAMS = (
     ),
 )
 SEEDS = 2
-SKIP = 25  # percent, in which a run comes to rest
+SKIP = 25  # percent, after which a run has come to rest
 
 COUNTS = {
     "compare_swaps": "compare-and-swaps",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The tables of `kmem lab order` that need a load: slab memory and time of a hackbench.
 
-The load runs on the simulated machine with pages of 64 KiB; what it does is said in
-tools/loads/messages.c, its caches and objects are in hackbench_caches.csv. The times are a model:
-counts of the run, each multiplied by an assumed cost, and waiting for list locks. Left out are the
-page cache with its inodes and dentries, memory groups, interrupts and RCU's delay.
+The load runs on the simulated machine with pages of 64 KiB. tools/loads/messages.c describes its
+work, hackbench_caches.csv its caches and objects. The times are a model: counts of the run, each
+multiplied by an assumed cost, and waiting for list locks. The model leaves out the page cache with
+its inodes and dentries, memory groups, interrupts and RCU's delay.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CACHES = Path(__file__).parent / "hackbench_caches.csv"
 
 # hackbench -s 1024 -l 200 -g 200 -f 25 -P
 GROUPS, PAIRS, LOOPS = 200, 25, 200
-SOCKET_MESSAGES = 212992 // 2304  # wmem_default, by what a message takes of it
+SOCKET_MESSAGES = 212992 // 2304  # wmem_default divided by a message's room
 POSSIBLE_CPUS = 64
 
-# Its lists are not those of engine slob, which is what scans.
+# Only engine slob scans lists, and the load does not use it, so costs of scans are left out.
 COSTS_NS = {name: cost for name, cost in read_costs().items() if name not in loads.NO_CLOCK}
 
 
@@ -43,7 +43,7 @@ class Setting:
     """A column of the mail's tables: a machine and a kernel."""
 
     name: str  # in JSON
-    order_cpus: str  # what slab orders count; online is the mail's patch
+    order_cpus: str  # which CPUs slab orders count; online is the mail's patch
     boot_cpus: int
     load_cpus: int
 
@@ -88,7 +88,7 @@ TIME_NOTE = (
 
 
 def run(setting: Setting, rule: str, groups: int, loops: int) -> dict[str, Any]:
-    """A kernel without sheaves that counts the objects of CPU partial lists (5.10)."""
+    """Options of a kernel without sheaves that limits CPU partial lists by objects (5.10)."""
     settings: dict[str, int | str] = {
         "possible": POSSIBLE_CPUS,
         "boot_cpus": setting.boot_cpus,
@@ -129,12 +129,12 @@ def run_all(rule: str, groups: int, loops: int) -> dict[str, dict[str, Any]]:
 
 
 def as_document(results: Mapping[str, Any]) -> dict[str, Any]:
-    """What `lab order` adds to its result file."""
+    """The fields that `lab order` adds to its result file."""
     return {"costs_ns": COSTS_NS, "load": dict(results)}
 
 
 def cell(ours: float | None, mail: float | None, digits: int) -> str:
-    """Our figure, the mail's and their quotient, as far as there are any."""
+    """libkmem's figure, the mail's and their quotient, as far as they exist."""
     if ours is None:
         return "-"
     if mail is None:
@@ -151,7 +151,7 @@ Row = tuple[str, tuple[float | None, float | None], tuple[float | None, float | 
 
 
 def as_table(title: str, columns: Sequence[str], rows: Sequence[Row], digits: int) -> Table:
-    """Rows of a label, our two figures and the mail's."""
+    """Rows of a label, libkmem's two figures and the mail's."""
     output = Table(title=title, title_justify="left", box=SIMPLE)
     output.add_column("", no_wrap=True)
     for column in columns:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem lab lists`: what CPU partial lists hold under each accounting rule.
+"""`kmem lab lists`: slabs held on CPU partial lists under each accounting rule.
 
-The pattern and the figures are described in bench/lists.c, which makes them.
+bench/lists.c makes the figures and describes them and the pattern.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PROGRAM = BUILD / "bench" / "lists"
 MAIL = "mm, slub: change percpu partial accounting from objects to pages"
 SLABS, SLABS_MOST = 200, 4000  # of the program
 
-# What the mail says of lists with the defaults of its time, in slabs: 30 objects "can translate to
-# the same number of (empty) slab pages", and "up to 2 pages" with the patch.
+# The mail's statement on lists with the defaults of its time, in slabs: 30 objects "can translate
+# to the same number of (empty) slab pages", and "up to 2 pages" with the patch.
 MAIL_SLABS = {("objects", "seed"): 30, ("slabs", "seed"): 2}
 
 NOTES = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Workloads on the simulated machine, by build/tools/loads-4k: tools/loads says what they do."""
+"""Workloads on the simulated machine, by build/tools/loads-4k; tools/loads describes them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from kmem.replay.costs import read_costs
 TOOL = BUILD / "tools" / "loads-4k"
 CACHES = Path(__file__).parent / "load_caches.csv"
 
-# Not counted by a run on the simulated machine, or without a place in its time.
+# A run on the simulated machine does not count these, or they have no place in its time.
 NO_CLOCK = ("moved_objects", "page_scans", "block_scans")
 
 Item = TypeVar("Item")
@@ -29,10 +29,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Load:
-    """One run: what, on which machine, with which options of the library."""
+    """A run: the load, its machine, and the options of the library."""
 
     name: str  # messages, exchange, packets, rings
-    settings: Mapping[str, int | str]  # as in struct settings of tools/loads/loads.h
+    settings: Mapping[str, int | str]  # fields of struct settings in tools/loads/loads.h
     options: Sequence[str] = ()
     tool: Path = TOOL
     caches: Path = CACHES
@@ -62,7 +62,7 @@ def run(load: Load) -> dict[str, Any]:
 
 
 def allocator_ns(document: Mapping[str, Any], costs: Mapping[str, float]) -> float:
-    """What the allocator took of the measured part: counts by their costs, and waiting."""
+    """Modelled time of the allocator in the measured part: counts by their costs, and waiting."""
     counts = document["counts"]
     return float(
         counts["list_wait_ns"] + sum(costs.get(name, 0) * count for name, count in counts.items())

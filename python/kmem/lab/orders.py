@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem lab order`: slab orders from cache sizes and CPU counts.
 
-The orders are computed by the library's own code, which build/tools/order
-serves; nothing of it is written down here a second time.
+build/tools/order computes the orders with the library's own code, so the rule is not written a
+second time here.
 """
 
 import subprocess
@@ -23,9 +23,9 @@ TOOL = BUILD / "tools" / "order"
 
 MAIL = "[RFC PATCH v0] mm/slub: Let number of online CPUs determine the slub page order"
 
-# CPUs of the mail's guest, which it does not name. The table needs 32 to 127 possible ones, and
-# with the patch exactly 1 online for five of the boot caches and 4 to 31 for net_namespace;
-# another measurement of the mail has 16 at boot (S3-31, S3-32).
+# CPU numbers of the mail's guest, which the mail does not name. The table fits 32 to 127 possible
+# CPUs. With the patch it fits exactly 1 CPU online for five of the boot caches, and 4 to 31 for
+# net_namespace; another measurement of the mail has 16 CPUs online at boot (S3-31, S3-32).
 NR_CPU_IDS = 64
 ONLINE_CPUS = {"boot": 1, "later": 16}
 PAGE_BYTES = 65536
@@ -34,15 +34,15 @@ RULE = "5.10"  # the kernel the mail was written for
 
 @dataclass(frozen=True)
 class Case:
-    """What an order depends on; the tool checks the values."""
+    """The inputs of an order; the tool checks the values."""
 
-    size: int  # bytes from one object to the next
+    size: int  # of an object with padding
     cpus: int
     page_size: int
     rule: str
     slub_min_order: int = 0
     slub_max_order: int = 3
-    slub_min_objects: int = 0  # from cpus
+    slub_min_objects: int = 0  # computed from cpus
 
     def line(self) -> str:
         words = (self.rule, self.size, self.cpus, self.page_size)
@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Slab:
-    """A slab of the order chosen."""
+    """A slab of the chosen order."""
 
     objects: int
     pages: int
@@ -61,7 +61,7 @@ class Slab:
 
 @dataclass(frozen=True)
 class Row:
-    """A cache of the mail's table: what it prints and what comes out here."""
+    """A cache of the mail's table: the printed figures and the computed figures."""
 
     cache: str
     size: int

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""A trace as it could have gone as well: its concurrent parts in another order.
+"""A trace with its concurrent parts in another order that could have happened, too.
 
-Two runs of the same system differ in when its threads and interrupts run. A part is what one
-thread, or the interrupts of one CPU, do in a row. Each part is put off by a random number of
-events, and taken as soon as it is its turn and it may be: a thread keeps its own order, and no
-object is freed before it is allocated. Times stay where they were; only what happens then differs.
+Two runs of a system differ in the moments at which its threads and interrupts run. A part is a
+sequence of events of one thread, or of the interrupts of one CPU. This module puts each part off by
+a random number of events, and takes it as soon as its turn has come and the order allows it: a
+thread keeps its own order, and no object is freed before it is allocated. The times of the trace
+stay in place; only the events at these times differ.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ WINDOW = 1000  # events by which a part is put off at most
 class Parts:
     """Parts of a trace, numbered as they begin."""
 
-    start: np.ndarray[tuple[int], np.dtype[np.int64]]  # and one more, the number of records
-    before: list[list[int]]  # parts that must be over before this one begins
+    start: np.ndarray[tuple[int], np.dtype[np.int64]]  # first records, then the number of records
+    before: list[list[int]]  # for each part the parts that must be over before it
 
     def __len__(self) -> int:
         return len(self.start) - 1
 
 
 def _flows(records: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Who does each event: a thread, or the interrupts of a CPU."""
+    """The flow of each event: its thread, or the interrupts of its CPU."""
     interrupt = pl.col("operation") & (tr.SOFTIRQ | tr.HARDIRQ)
     by_cpu = -1 - (pl.col("cpu").cast(pl.Int64) * 64 + interrupt.cast(pl.Int64)) - (1 << 40)
     flow = pl.when(interrupt != 0).then(by_cpu).otherwise(pl.col("thread").cast(pl.Int64))
@@ -72,7 +73,7 @@ def find_parts(trace: tr.Trace) -> Parts:
 
 
 def order_of(parts: Parts, seed: int) -> list[int]:
-    """The parts in the order of this seed."""
+    """The parts in the order that this seed gives."""
     delay = np.random.default_rng(seed).uniform(0, WINDOW, len(parts))
     turn = parts.start[:-1] + delay
     waits_for = [len(set(before)) for before in parts.before]
@@ -94,7 +95,7 @@ def order_of(parts: Parts, seed: int) -> list[int]:
 
 
 def permute(trace: tr.Trace, parts: Parts, seed: int) -> tr.Trace:
-    """The trace with its parts in the order of this seed; seed 0 is the trace itself."""
+    """The trace with its parts in the order that this seed gives; seed 0 is the trace itself."""
     if seed == 0 or not len(parts):
         return trace
     rows = np.concatenate(

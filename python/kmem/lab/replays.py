@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Many replays of traces, as many at once as there are CPUs; their figures do not depend on it."""
+"""Many replays of traces, a replay for each CPU at once; their figures do not depend on that."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What an experiment of the laboratory hands over, and how it is shown: as text, JSON and HTML.
+"""The report of an experiment of the laboratory, and how it is shown: as text, JSON and HTML.
 
-A page has its plots as SVG inside and loads nothing. The same report gives the same page.
+A page has its plots as SVG inside and loads nothing. Equal reports give equal pages.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class Plot:
 
 @dataclass
 class Report:
-    """An experiment that has run. Nothing in it depends on when or where, unless it says so."""
+    """A finished experiment. Nothing in it depends on when or where it ran, unless it says so."""
 
     name: str  # of the command
     title: str
-    document: dict[str, Any]  # what --json writes
+    document: dict[str, Any]  # content of the file for --json
     parts: list[RenderableType] = field(default_factory=list)  # tables and lines, in order
     notes: list[str] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
-    failure: str = ""  # what the command fails with once all is written and printed
+    failure: str = ""  # if not empty, the command's error, after everything is written and printed
 
 
 def table(title: str, headings: Sequence[str], texts: int = 1) -> Table:
-    """The first `texts` columns are words, the others figures."""
+    """A table; the first `texts` columns hold words, the others figures."""
     output = Table(title=title, title_justify="left", box=SIMPLE)
     for number, heading in enumerate(headings):
         justify = "left" if number < texts else "right"
@@ -93,7 +93,7 @@ def as_svg(plot: Plot) -> str:
     import matplotlib
     from matplotlib.figure import Figure
 
-    # Text stays text, dollars too, and ids do not differ from run to run.
+    # Text stays text, also with dollar signs, and ids do not differ from run to run.
     with matplotlib.rc_context(
         {
             "svg.fonttype": "none",
@@ -107,7 +107,7 @@ def as_svg(plot: Plot) -> str:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
-    # Nothing refers to groups, and every plot of a page would have a figure_1.
+    # No reference leads to these groups, and with ids every plot of a page would be a figure_1.
     return re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
 
 
@@ -128,12 +128,12 @@ def as_section(report: Report) -> str:
 
 
 def as_html(title: str, reports: Sequence[Report]) -> str:
-    """One page that needs no other file."""
+    """A page that needs no other file."""
     names = [html.escape(report.name) for report in reports]
     links = "".join(f'<a href="#{name}">{name}</a>' for name in names)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        # Without an icon of its own a browser asks the server for one.
+        # A browser asks the server for an icon if the page does not have one.
         '<link rel="icon" href="data:,">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n"
         f"<body><h1>{html.escape(title)}</h1>\n<nav>{links}</nav>\n"
@@ -149,7 +149,7 @@ def write_page(file: Path | None, title: str, reports: Sequence[Report]) -> None
 def show_experiment(
     make: Callable[[], Report], json_file: Path | None, html_file: Path | None
 ) -> None:
-    """Builds what is out of date, runs an experiment, writes what is wanted of it and prints it."""
+    """Build, run an experiment, write the wanted files and print the report."""
     build()
     report = make()
     write_json(json_file, report.document)

@@ -17,7 +17,7 @@ RECORDED = Path(__file__).parent / "load_recorded.csv"
 
 @dataclass(frozen=True)
 class Shape:
-    """What is compared."""
+    """The figures of a workload that are compared."""
 
     shares: Mapping[str, float]  # percent of the allocations, by kmalloc-SIZE or cache-SIZE
     median_ns: float
@@ -70,7 +70,7 @@ def read_recorded(file: Path = RECORDED) -> dict[str, Shape]:
 
 
 def as_table_file(shapes: Mapping[str, Shape]) -> str:
-    """What load_recorded.csv is: shares below a hundredth of a percent are left out."""
+    """The text of load_recorded.csv; shares below a hundredth of a percent are left out."""
     lines = [
         "# Figures of kernel traces, Linux 6.18 on 2 CPUs: shares of",
         "# allocations in percent by size; lifetimes; percent of frees on another CPU.",

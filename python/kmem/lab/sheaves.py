@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem lab sheaves`: what arrays of free objects cost in slabs and give in time.
+"""`kmem lab sheaves`: memory and time of per-CPU arrays of free objects.
 
-A CPU's sheaves (SLUB) or array (SLAB) hold free objects, which keep slabs alive that would be empty
-or could serve others. They are priced against the classic lists, `sheaf_capacity=0`: CPU slab, CPU
-partial list and node's list. More CPUs are more copies of the trace, each on CPUs of its own, so
-each CPU has as much to do on machines of any size.
+A CPU's sheaves (SLUB) or array (SLAB) hold free objects. These keep slabs alive that would
+otherwise be empty or serve other CPUs. The experiment compares memory and time with the classic
+lists, `sheaf_capacity=0`: CPU slab, CPU partial list and node's list. For more CPUs it replays more
+copies of the trace, each on CPUs of its own, so that each CPU's work does not depend on the
+machine's size.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ COPIES = (1, 4, 16, 64)
 QUICK_CAPACITIES, QUICK_LIMITS, QUICK_COPIES = (4, 32), (32,), (1, 4)
 MOMENTS, QUICK_MOMENTS = 50, 10
 CPUS_MOST = 8192  # of the simulated machine
-CALLS_MOST = 50_000_000  # of a replay; with more, fewer copies run
+CALLS_MOST = 50_000_000  # calls of a replay; with more, fewer copies run
 
 NOTES = (
     "pages: mean of the moments, all copies together; more: beyond the classic lists at the same"
@@ -91,7 +92,7 @@ def row_of(document: Mapping[str, Any], classic: Mapping[str, Any]) -> dict[str,
 
 
 def copies_of(document: Mapping[str, Any], wanted: Sequence[int]) -> list[int]:
-    """The numbers of copies that a machine has room and we have time for; one always is."""
+    """The numbers of copies that fit the machine and our time; a single copy always runs."""
     cpus, calls = document["trace"]["cpus"], document["counts"]["calls"]
     return [
         copies
@@ -159,7 +160,7 @@ def trace_table(trace: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def plot_trace(rows: Sequence[Mapping[str, Any]], panels: Sequence[Axes]) -> None:
-    """Memory against time; a panel for the least and one for the most CPUs."""
+    """Memory against time; a panel for the fewest and a panel for the most CPUs."""
     counts = sorted({row["cpus"] for row in rows})
     for axes, cpus in zip(panels, (counts[0], counts[-1]), strict=True):
         for row in rows:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem lab slob`: what splitting SLOB's list of pages does to memory and time, on whole traces.
+"""`kmem lab slob`: memory and time of SLOB with split page lists, on whole traces.
 
-The mail that split the list looked once, after boot. Here every trace is looked at at many moments,
-with one, two (the mail's) and three lists (what was merged), with 2.6.24's two faults, and beside
-the other back ends. `churn.py` makes the boot that has the mail's conditions, `permutations.py` the
-runs of which some go otherwise.
+The mail that split the list took its figures once, after boot. This experiment looks at every trace
+at many moments: with one list, two lists (the mail), three lists (the merged version), 2.6.24's two
+faults, and the other back ends. `churn.py` makes a boot under the mail's conditions, and
+`permutations.py` makes other possible runs of a trace.
 """
 
 from __future__ import annotations

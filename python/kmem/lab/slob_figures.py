@@ -12,9 +12,9 @@ import numpy as np
 from kmem.lab.mails import read_mail
 from kmem.traces import file as tr
 
-LARGE_FROM, LARGE_BELOW = 2000, 4088  # bytes: half of a page, and what SLOB puts into one
+LARGE_FROM, LARGE_BELOW = 2000, 4088  # bytes: half of a page, and SLOB's largest block in a page
 SHORT_EVENTS = 1000
-JUDGED_KIB = 200  # moments with a smaller optimum say nothing in per cent
+JUDGED_KIB = 200  # moments with a smaller optimum are not judged in percent
 
 SCANS = ("page_scans", "block_scans")
 
@@ -34,7 +34,7 @@ def is_judged(optimum_pages: int, page_kib: int = 4) -> bool:
 def summary(
     pages: Sequence[int], optimum: Sequence[int], steps: Sequence[int], page_kib: int = 4
 ) -> dict[str, Any]:
-    """Overhead at the end and over the moments that are large enough to judge."""
+    """Overhead at the end, and over the moments that are large enough to judge."""
     judged = [
         (percent(mine, best), step)
         for mine, best, step in zip(pages, optimum, steps, strict=True)
@@ -95,10 +95,11 @@ def spread_of(pages: Sequence[int]) -> dict[str, Any]:
 
 
 def conditions(trace: tr.Trace) -> dict[str, Any]:
-    """What makes one list fail: large blocks that live for a moment, and what is made meanwhile.
+    """Counts of the conditions under which a single list fails.
 
-    A block is large from LARGE_FROM bytes on, and short-lived if it is gone after SHORT_EVENTS
-    events. What the trace does not free is lasting.
+    They are large blocks that live for a moment, and lasting objects allocated meanwhile. A block
+    is large from LARGE_FROM bytes on, and short-lived if it is gone after SHORT_EVENTS events. An
+    object that the trace does not free is lasting.
     """
     records = trace.records
     operation = records["operation"].to_numpy() & tr.OPERATION_MASK
@@ -129,7 +130,7 @@ def conditions(trace: tr.Trace) -> dict[str, Any]:
 
 
 def gains(traces: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Where the split pays: pages of split lists beside those of one list."""
+    """Where the split pays: pages with split lists beside pages with a single list."""
     rows = []
     for name, trace in traces.items():
         one = trace["rows"]["SLOB, one"]["moments"]["pages"]

@@ -45,7 +45,7 @@ CHURN = "churn (made up)"
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried."""
+    """The extent of the experiment."""
 
     moments: int
     seeds: int
@@ -113,7 +113,7 @@ def sweep_breaks(
 
 
 def page_breaks(kib: int) -> dict[str, str]:
-    """Lists for pages of this size: as they are, and what would grow with the page."""
+    """Lists for pages of this size: the fixed limits, and limits that grow with the page."""
     page = kib * 1024
     scaled = {
         "one list": "",
@@ -141,7 +141,10 @@ def sweep_pages(traces: Mapping[str, Path], moments: int) -> list[dict[str, Any]
 def permuted_traces(
     traces: Mapping[str, Path], folder: Path, seeds: int, first_seed: int
 ) -> dict[tuple[str, int], Path]:
-    """Files of the permutations; a made-up boot, of one thread, is made anew by the seed."""
+    """Files of the permutations.
+
+    A made-up boot has a single thread: the seed makes another boot.
+    """
     wanted = [(name, first_seed + number) for name in traces for number in range(seeds)]
     files: dict[tuple[str, int], Path] = {}
     trace, parts, read = None, None, ""

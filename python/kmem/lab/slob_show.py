@@ -41,7 +41,7 @@ def trace_table(name: str, trace: Mapping[str, Any]) -> Table:
 
 
 def mail_table(churn: Mapping[str, Any]) -> Table:
-    """The mail's statistics beside those of the made-up boot."""
+    """The mail's statistics beside the figures of the made-up boot."""
     output = table(
         "the mail's statistics beside the made-up boot's, which has no large pages",
         ("", "mail, one", "one", "mail, two", "two", "three"),
@@ -120,7 +120,7 @@ def pivot(
     names: Sequence[str],
     figures: Sequence[str] = ("overhead_percent", "mean_overhead_percent"),
 ) -> Table:
-    """Overhead at the end and, behind it, the mean of the moments; or one of them."""
+    """Overhead at the end and, behind it, the mean of the moments; or a single figure of these."""
     columns = list(dict.fromkeys(row[across] for row in rows))
     output = table(title, (*names, *map(str, columns)), texts=len(names))
     lines: dict[tuple[Any, ...], dict[Any, str]] = {}

@@ -19,7 +19,7 @@ def shipped_traces() -> list[Path]:
 
 
 def name_of(trace: Path) -> str:
-    """As text that can be shown; names of files are bytes."""
+    """Names of files as text that can be shown; they may be any bytes."""
     text = os.fsencode(trace.name).decode(errors="replace")
     return re.sub(r"(\.slt|\.ktrace)?(\.zst)?$", "", text)
 

@@ -37,7 +37,7 @@ class Recorded:
     settings: Mapping[str, int | str]
 
 
-# Linux 6.18 on two CPUs: the scheduler's times there, and what the program is.
+# Linux 6.18 on two CPUs: the scheduler's times, and the settings of each program.
 SCHEDULER: dict[str, int | str] = {
     "boot_cpus": 2,
     "cache_cpus": 1,
