@@ -32,7 +32,7 @@ def nodes_text(counts: list[tuple[int, int]]) -> str:
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Of CACHE/NAME; the cache's name may hold slashes itself."""
+    """Cache and attribute of CACHE/NAME; the cache's name may hold slashes itself."""
     cache, slash, name = text.rpartition("/")
     if not slash or not cache or not name:
         raise BadUsage(f"attr {text!r}: expected CACHE/NAME, like kmalloc-64/cpu_partial")
@@ -51,7 +51,7 @@ def refreshed(registry: Registry, cache: Cache, name: str) -> str:
             f"{cache.name}/{name}: process {process} would have to work"
             " it out and sleeps; it will at its next refill or drain"
         )
-    # Another cache may have its record since.
+    # Another cache may use this record by now.
     found = [one for one in read_caches(registry) if one["birth"] == cache["birth"]]
     if done[0] != 0 or not found:
         raise RegistryError(f"{cache.name}/{name}: process {process} has destroyed the cache")

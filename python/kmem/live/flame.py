@@ -12,7 +12,7 @@ LEAST = 0.3  # pixels; narrower boxes are left out
 
 @dataclass
 class Box:
-    """A function in one place of the tree of calls."""
+    """A function at a place of the tree of calls."""
 
     value: int = 0
     callees: dict[str, "Box"] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Box:
 
 
 def tree(stacks: Iterable[tuple[Sequence[str], int]]) -> Box:
-    """Of stacks, innermost name first, and their values; those of 0 or less are left out."""
+    """A tree of stacks, innermost name first, with their values. Values up to 0 are left out."""
     root = Box()
     for names, value in stacks:
         if value <= 0:

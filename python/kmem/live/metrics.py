@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Prometheus metrics of all processes on libkmem that can be seen, read at each scrape.
+"""Prometheus metrics of all visible processes on libkmem, read at each scrape.
 
-Labels are bounded: PROCESSES_MOST processes, the largest, and of each CACHES_MOST caches, the rest
-together as cache "(other)", with any of that name. Caches of one name in a process are one.
+The number of labels is bounded: the PROCESSES_MOST largest processes, and of each the CACHES_MOST
+largest caches. The other caches are added up as cache "(other)", together with any cache of that
+name. Caches of equal name in a process are added up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -91,11 +92,11 @@ class Group:
 
 
 def grouped(caches: Sequence[Cache]) -> list[Group]:
-    """By name, the largest first, and what is beyond the bound."""
+    """Caches by name, the largest first; caches beyond the bound are a single group."""
     names: dict[str, list[Cache]] = {}
     for cache in caches:
         names.setdefault(word(cache.name), []).append(cache)
-    # Prometheus takes nothing at all of a scrape in which a series is twice.
+    # Prometheus refuses a whole scrape in which a series occurs twice.
     rest = names.pop(OTHER, [])
     groups = sorted(
         (Group(name, found) for name, found in names.items()),
@@ -107,13 +108,13 @@ def grouped(caches: Sequence[Cache]) -> list[Group]:
 
 
 class ProcessesCollector(Collector):
-    """The official client asks it for all metrics at each scrape."""
+    """The collector that the official client asks for all metrics at each scrape."""
 
     def __init__(self, read: Callable[[list[str]], list[Figures]] = read_processes) -> None:
         self.read = read
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is read when it is registered."""
+        """Read nothing when the collector is registered."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
@@ -142,7 +143,8 @@ class ProcessesCollector(Collector):
         for name, text, value in MOVED:
             counter = CounterMetricFamily(name, text, labels=CACHE_LABELS)
             for labels, group in groups:
-                # What is in the rest changes, so its sum may fall.
+                # Caches may move in and out of the rest, so its sum may fall, which a counter must
+                # not.
                 if group.name != OTHER:
                     counter.add_metric(labels, sum(map(value, group.caches)))
             yield counter

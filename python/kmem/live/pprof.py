@@ -23,7 +23,7 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Frame:
-    """An address in a call, and what is there; the mapping is None if nobody knows it."""
+    """An address in a call and its function; the mapping is None if it is not known."""
 
     address: int
     function: str
@@ -60,7 +60,7 @@ def packed(field: int, values: Iterable[int]) -> bytes:
 
 
 class Strings:
-    """The table of texts; 0 is the empty one."""
+    """The table of texts; number 0 is the empty text."""
 
     def __init__(self) -> None:
         self.numbers = {"": 0}
@@ -82,7 +82,7 @@ def encode(
     duration_ns: int,
     comment: str,
 ) -> bytes:
-    """The message of a profile whose values are of these types, each with its unit."""
+    """A profile's message; each of its values has a type and a unit."""
     strings = Strings()
     locations: dict[Frame, int] = {}
     functions: dict[str, int] = {}

@@ -24,7 +24,7 @@ from kmem.live.stacks import Counts, Stack, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
-RENEWALS = 4  # in the time of a lease
+RENEWALS = 4  # renewals in the time of a lease
 OWN = ""  # the value that the program's own options give
 TYPES = [
     ("alloc_objects", "count"),
@@ -36,7 +36,7 @@ VIEWS = {"live": ("bytes in use", 3), "rate": ("bytes allocated", 1)}
 
 
 def set_value(registry: Registry, name: str, value: int) -> None:
-    """Of a lease, or its renewal: see leased."""
+    """Set a value of a lease, or renew it: see leased."""
     process = registry.process
     done = answer(registry, ask(registry, 0, name, str(value)), WAIT_SECONDS)
     if done is None:
@@ -50,7 +50,10 @@ def set_value(registry: Registry, name: str, value: int) -> None:
 
 @contextlib.contextmanager
 def only_one(registry: Registry) -> Iterator[None]:
-    """Two at a time would each end what the other had set. The lock ends with the command."""
+    """Lock the registry: a second profile would end the settings of the first.
+
+    The lock ends with the command.
+    """
     try:
         fcntl.lockf(registry.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except BlockingIOError:
@@ -63,10 +66,11 @@ def only_one(registry: Registry) -> Iterator[None]:
 
 @contextlib.contextmanager
 def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[], None]]:
-    """So it is inside, as long as what this yields is called again and again; then as before.
+    """Set `settings` inside the block, and restore the earlier values at its end.
 
-    The process goes back by itself when nobody has asked for so long as its lease is, so a command
-    that is killed leaves nothing on.
+    The caller has to call the yielded function again and again. The process restores its values by
+    itself when no request came for the time of the lease, so a killed command leaves nothing
+    switched on.
     """
     for name in (*settings, "profile_lease_ms"):
         if name not in registry.parts["head"]:
@@ -85,7 +89,8 @@ def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[]
 
     try:
         for name, value in settings.items():
-            # An earlier profile may have ended while the process slept, and its request wait.
+            # An earlier profile may have ended while the process slept, and its request may still
+            # wait.
             there = registry.number("head", name) == value
             if not there or waiting_request(registry, 0, name) is not None:
                 set_value(registry, name, value)
@@ -99,10 +104,10 @@ def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[]
 
 @contextlib.contextmanager
 def signals_kept() -> Iterator[list[int]]:
-    """Those that would end the command, as they come.
+    """Collect the signals that would end the command.
 
-    A terminal that is closed sends more than one, and people press Ctrl-C twice. The second must
-    not interrupt what the first brings about, or the program is left sampling.
+    A closed terminal sends more than one, and people press Ctrl-C twice. The second signal must not
+    interrupt the orderly end that the first began, or the program would stay under sampling.
     """
     kept: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -122,7 +127,7 @@ def wait(
     signals: list[int],
     renew: Callable[[], None],
 ) -> None:
-    """Until the time is over, the process ends, or the user has had enough."""
+    """Wait until the time is over, the process ends, or a signal has come."""
     deadline = time.monotonic() + seconds
     while symbols.look(partial(alive, registry)) and not signals:
         renew()
@@ -138,9 +143,10 @@ def make_rows(
     symbols: Symbols,
     scale: float | None,
 ) -> list[Row]:
-    """
-    Allocated since before; live is what is in use of all that was ever sampled. With a scale,
-    allocated is what was seen in slices, times that.
+    """A row for each stack: allocated since `before`, and live.
+
+    Live counts everything in use that was ever sampled. With a scale, the allocated figures are the
+    figures of slices times the scale.
     """
     rows = []
     for stack, counts in after.items():
@@ -173,7 +179,7 @@ def profile(
 ) -> None:
     check(interval, outputs)
     settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
-    # Else the program would be left sampling until the lease is over.
+    # Without this the program would stay under sampling until the lease is over.
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     with (
         open_process(process, writable=True) as registry,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem serve` remembers of the last minutes, and as what its page gets it."""
+"""The figures of the last minutes that `kmem serve` keeps, in the form that its page gets."""
 
 import os
 import threading
@@ -17,10 +17,10 @@ from kmem.live.tables import table_row, word
 from kmem.live.watch import Figures, active_bytes, fast_share, read_processes, waste_bytes
 
 MOMENTS = 300
-# Caches whose history is kept; of those beyond, the newest figures only.
+# Caches with a history; of further caches only the newest figures are kept.
 HISTORIES_OF_PROCESS = 1 << 10
-LINES_MOST = 1000  # on standard error, each another one
-HISTORIES_OF_USER = 1 << 12  # of all processes of a user other than ours
+LINES_MOST = 1000  # different lines on standard error
+HISTORIES_OF_USER = 1 << 12  # for all processes of a user other than the caller
 
 NO_SHARE = (
     "Not known: no slow path was counted yet. Caches of engines slab and slob, and those without"
@@ -32,7 +32,7 @@ Document = dict[str, Any]
 
 @dataclass
 class CacheTrack:
-    """A cache's last moments, oldest first; the newest is that of its process."""
+    """A cache's figures at the last moments, oldest first; the newest moment is its process's."""
 
     moments: int = MOMENTS
 
@@ -66,7 +66,7 @@ class ProcessTrack:
         return sum(track.moments == MOMENTS for track in self.caches.values())
 
     def add(self, figures: Figures, moment: float, room: int) -> int:
-        """@room: how many caches may have a history; what is left of it."""
+        """@room: most caches that may have a history. Returns the room that is left."""
         self.figures = figures
         self.times.append(moment)
         self.slab.append(figures.slab_bytes)
@@ -96,7 +96,7 @@ def fast_path(caches: Iterable[Cache]) -> Document:
 
 
 def attributes(cache: Cache) -> Document:
-    """What is known without the process's help, and what one may write with its greatest value."""
+    """Values known without the process's help, and the writable attributes with their maxima."""
     values: Document = {name: cache.fields[name] for name in PLAIN.split() if name in cache.fields}
     values |= {name: cache.flags[name] for name in FLAGS.split() if name in cache.flags}
     writable = {name: most(cache, name) for name in WRITABLE.split()}
@@ -169,7 +169,7 @@ class Sampler:
         self.read = read
         self.lock = threading.Lock()
         self.tracks: dict[int, ProcessTrack] = {}
-        self.said: set[str] = set()  # lines that would else come at each look
+        self.said: set[str] = set()  # lines that would otherwise come at each look
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -186,17 +186,17 @@ class Sampler:
             self.look()
 
     def look(self) -> None:
-        """One sample; whatever goes wrong with it, there will be a next one."""
+        """Take a sample; a failure of any kind does not prevent the next sample."""
         try:
             self.sample()
         except OSError:
-            # Without descriptors, as when too many clients have come at once, the next may see.
+            # Descriptors may be short because of many clients; the next look may have them.
             pass
         except Exception as error:
             self.say_once(f"serve: a look at all processes failed: {error!r}")
 
     def say_once(self, line: str) -> None:
-        """What users do is not to fill the disk with lines."""
+        """Print a line only once: actions of users must not fill the disk with lines."""
         if line not in self.said and len(self.said) < LINES_MOST:
             self.said.add(line)
             say(line)
@@ -213,7 +213,8 @@ class Sampler:
                 del self.tracks[process]
             for process, figures in found.items():
                 track = self.tracks.get(process)
-                # Another program of the same number, by exec or after the end of the first.
+                # Another program has this number now, after exec or after the end of the first
+                # program.
                 if track is None or track.figures.id != figures.id:
                     track = self.tracks[process] = ProcessTrack(figures)
                 of_user = HISTORIES_OF_USER - used[figures.user]
@@ -231,7 +232,7 @@ class Sampler:
         return sorted(rows, key=lambda row: row["slab_bytes"], reverse=True)
 
     def process(self, process: int) -> Document | None:
-        """All of one process; None if there is no such one any more."""
+        """All figures of a process; None if it is not there any more."""
         with self.lock:
             track = self.tracks.get(process)
             if track is None:

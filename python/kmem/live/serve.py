@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem serve`: Prometheus metrics and a page with live charts, on loopback only.
 
-What other pages in the user's browser may do: nothing. Requests are answered only if they name
-this server as the host they mean (a name that somebody else makes point to us is refused) and come
-from no other page (Origin, Sec-Fetch-Site). Changes need a token besides, which is printed with the
-address and stands in the part of it that browsers send to nobody, so that other users of the
-machine, who can read what this server shows, cannot change anything.
+Other pages in the user's browser get no answers. The server answers a request only if it names this
+server as its host, so a name that somebody points to this machine is refused, and only if it comes
+from no other page (Origin, Sec-Fetch-Site). A change also needs a token. The token is printed as
+part of the address, in the part that browsers send to no server. So other users of the machine, who
+can read the shown figures, cannot change anything.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ ADDRESS = "127.0.0.1"
 
 
 def host_names(port: int) -> set[str]:
-    """What clients call us; they leave out the port that is HTTP's own."""
+    """Names of this server in requests; clients leave out HTTP's own port."""
     ports = [f":{port}", ""] if port == 80 else [f":{port}"]
     return {f"{name}{shown}" for name in (ADDRESS, "localhost") for shown in ports}
 
 
 class PatientServer(ThreadingWSGIServer):
-    """Clients may go away whenever they like; nobody is told."""
+    """A server that does not report it when clients go away."""
 
     def handle_error(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any
@@ -46,10 +46,10 @@ class PatientServer(ThreadingWSGIServer):
 
 
 class PatientReader(io.RawIOBase):
-    """All of a request within CLIENT_SECONDS, however many pieces it comes in; TimeoutError.
+    """Reads a request within CLIENT_SECONDS, in any number of pieces, or raises TimeoutError.
 
-    The time of a read alone would be no bound: a byte a second keeps a thread and a descriptor for
-    ever.
+    A limit for each read would not be enough: a client that sends a byte a second would keep a
+    thread and a descriptor for ever.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -68,7 +68,7 @@ class PatientReader(io.RawIOBase):
 
 
 class PatientWriter(io.BufferedIOBase):
-    """All of an answer within CLIENT_SECONDS from its first byte, likewise."""
+    """Writes an answer within CLIENT_SECONDS from its first byte."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -80,18 +80,19 @@ class PatientWriter(io.BufferedIOBase):
     def write(self, data: Any) -> int:
         if self.deadline is None:
             self.deadline = time.monotonic() + CLIENT_SECONDS
-        # The limit is of all that sendall does. Without time left it sends what there is room for.
+        # The limit covers the whole of sendall. When no time is left, it sends as much as the
+        # buffer takes.
         self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
         try:
             self.connection.sendall(data)
         except TimeoutError:
-            # As if the client had gone away: what answers it ends without a word.
+            # The handler then ends silently, as it does when a client goes away.
             raise ConnectionAbortedError from None
         return memoryview(data).nbytes
 
 
 class QuietHandler(WSGIRequestHandler):
-    """Requests are not logged; they would be one a second."""
+    """Requests are not logged: there would be a line every second."""
 
     def setup(self) -> None:
         self.connection = self.request

@@ -21,7 +21,8 @@ from kmem.live.registry.requests import ask
 from kmem.live.sampler import Sampler
 
 BODY_MOST_BYTES = 4096
-# That one may take for all of its request, and for all of our answer; all come from this machine.
+# Most seconds for a client to send its request, and to take the answer; all clients are on this
+# machine.
 CLIENT_SECONDS = 5
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -46,7 +47,7 @@ Start = Callable[..., Any]
 
 
 class RefusedError(Exception):
-    """A request that is answered with a status and one line."""
+    """A request that is answered with a status and a line of text."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -65,10 +66,10 @@ def as_json(document: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 
 
 class Service:
-    """The application: what answers each request."""
+    """The application: answers each request."""
 
     def __init__(self, sampler: Sampler, hosts: Iterable[str], token: str | None) -> None:
-        """@token: what changes need; None refuses all."""
+        """@token: needed for changes; None refuses all changes."""
         self.sampler = sampler
         self.hosts = set(hosts)
         self.token = token
@@ -85,7 +86,7 @@ class Service:
         def keep(status: str, headers: list[tuple[str, str]]) -> None:
             begun.append((status, headers))
 
-        # What a GET would bring, but for the body.
+        # HEAD has the headers of a GET, without the body.
         body = b"".join(self.respond(environment | {"REQUEST_METHOD": "GET"}, keep))
         (status, headers) = begun[0]
         if not any(name == "Content-Length" for name, _ in headers):
@@ -104,10 +105,10 @@ class Service:
         except KmemError as error:
             answer = as_json({"error": str(error)}, HTTPStatus.CONFLICT)
         except OSError as error:
-            # No descriptors left, as when too many clients have come at once.
+            # Descriptors may be short because of many clients.
             answer = as_json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
         except Exception as error:
-            # No fault of the client's; one line here, and the next request is answered.
+            # The client is not at fault: print a line, and answer the next request.
             self.sampler.say_once(f"serve: {environment['PATH_INFO'][:40]!r} failed: {error!r}")
             answer = as_json({"error": "failed"}, HTTPStatus.INTERNAL_SERVER_ERROR)
         length = ("Content-Length", str(len(answer.body)))
@@ -122,7 +123,7 @@ class Service:
             ours = {name for name, _ in HEADERS}
             return start(status, [one for one in headers if one[0] not in ours] + HEADERS)
 
-        # One at a time: each reads all registries, and any user may ask for many.
+        # Only one scrape runs at a time: it reads all registries, and any user may ask for many.
         if not self.scraping.acquire(timeout=CLIENT_SECONDS):
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "other scrapes are not done yet")
         try:
@@ -169,7 +170,7 @@ class Service:
             document = self.sampler.process(process)
             if document is None:
                 with open_process(process) as registry:
-                    read_caches(registry)  # either says why there are no figures
+                    read_caches(registry)  # both give the reason if there are no figures
                 raise RefusedError(HTTPStatus.NOT_FOUND, f"process {process}: not yet read")
             return as_json(document)
         raise RefusedError(HTTPStatus.NOT_FOUND, f"{path}: there is no such page")

@@ -14,7 +14,7 @@ Stack = tuple[int, ...]  # return addresses, innermost first
 
 @dataclass(frozen=True)
 class Counts:
-    """What was sampled with one stack. Freed is what became of it, never the larger."""
+    """Samples of a stack. The freed counts are at most as large as the others."""
 
     samples: int = 0
     objects: float = 0
@@ -22,12 +22,12 @@ class Counts:
     freed_samples: int = 0
     freed_objects: float = 0
     freed_size: int = 0
-    slice_samples: int = 0  # those of the first three that came in slices
+    slice_samples: int = 0  # the part of samples, objects and size that came in slices
     slice_objects: float = 0
     slice_size: int = 0
 
     def since(self, before: "Counts") -> "Counts":
-        """What came and went since an earlier look at the same stack."""
+        """The difference to an earlier look at this stack."""
         return Counts(
             self.samples - before.samples,
             self.objects - before.objects,
@@ -54,7 +54,7 @@ class Counts:
 
 
 def read_stacks(registry: Registry) -> dict[Stack, Counts]:
-    """All stacks that were sampled; what was freed is read before what was allocated."""
+    """All sampled stacks; freed counts are read before allocated counts."""
     found: dict[Stack, Counts] = {}
     place = registry.parts["stack"]["frame"]
     for at in registry.records(registry.copy())[RECORD_STACK]:

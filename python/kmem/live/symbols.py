@@ -53,7 +53,7 @@ class Image:
 
     def name_of(self, address: int) -> str | None:
         at = bisect.bisect(self.functions, (address, 1 << 64, ""))
-        # Of several names for an address the one that covers it.
+        # If several functions begin at or before the address, take the function that covers it.
         for start, size, name in reversed(self.functions[max(at - 8, 0) : at]):
             if start <= address < start + max(size, 1):
                 return name
@@ -61,10 +61,11 @@ class Image:
 
 
 def read_image(path: Path) -> Image:
-    """Empty if it is no ELF file, or cannot be read.
+    """The image of a file; empty if it is no ELF file, or cannot be read.
 
-    Programs run with section headers that are damaged or lead nowhere: the system does not look. A
-    user may have made it to harm who reads it: whatever parsing it brings about, no names.
+    The system does not check section headers, so running programs may have damaged headers or wrong
+    offsets. A user may even have made the file to harm its readers. An error of any kind in parsing
+    means that there are no names.
     """
     try:
         # O_NONBLOCK: a FIFO would wait for its other end.
@@ -92,10 +93,10 @@ def read_image(path: Path) -> Image:
 
 
 class Symbols:
-    """Names frames of one process, also when it has ended or become another program since.
+    """Names the frames of a process, also when it has ended or become another program since.
 
-    Its mappings are those of the last look, its files those that it sees, which may be in a
-    container.
+    The mappings are those of the last look. The files are the files that the process sees, which
+    may be in a container.
     """
 
     def __init__(self, process: int) -> None:
@@ -113,7 +114,7 @@ class Symbols:
             self.root = None
 
     def look(self, is_the_same: Callable[[], bool]) -> bool:
-        """Takes the mappings as they are now; False if it is not that program any more."""
+        """Read the mappings as they are now; False if the program has ended or changed."""
         mappings = read_mappings(self.process)
         if not is_the_same():
             return False
@@ -132,7 +133,7 @@ class Symbols:
         return self.images[path]
 
     def frame(self, return_address: int) -> Frame:
-        """The call before a return address."""
+        """The name of the call before a return address."""
         address = return_address - 1
         at = bisect.bisect(self.starts, address) - 1
         mapping = self.mappings[at] if at >= 0 else None
@@ -140,5 +141,6 @@ class Symbols:
             return Frame(address, f"0x{address:x}", None)
         offset = address - mapping.start + mapping.offset
         name = self.image(mapping.path).name_at(offset)
-        shown = printable(name or f"[{Path(mapping.path).name}]+0x{offset:x}")  # as SVG has to be
+        # SVG allows no control characters.
+        shown = printable(name or f"[{Path(mapping.path).name}]+0x{offset:x}")
         return Frame(address, shown, mapping)

@@ -15,7 +15,7 @@ from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 
 
 def word(name: str) -> str:
-    """A name as the slab table has it: one word that moves no cursor, and not a comment."""
+    """A name as the slab table has it: a word without control characters, and not a comment."""
     shown = "".join(letter if letter != " " and letter.isprintable() else "!" for letter in name)
     return "!" + shown[1:] if shown.startswith("#") else shown
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem top`: the caches of a running process, or the processes, as they change.
 
-Keys that sort are those of slabtop where it has one. A view of a process goes on standing when that
-ends, with its last figures and one line that says so.
+The sort keys are slabtop's, where it has them. When the process of a view ends, the view stays with
+the last figures and a line that tells of the end.
 """
 
 import sys
@@ -73,7 +73,7 @@ class Rows(DataTable[Text]):
 
 
 class View(Screen[None]):
-    """A summary, a line for what is wrong, and a table."""
+    """A summary, a line for faults, and a table."""
 
     COLUMNS: ClassVar[Columns]
 
@@ -105,7 +105,7 @@ class View(Screen[None]):
 
 
 class ProcessView(View):
-    """The caches of one process."""
+    """The caches of a process."""
 
     COLUMNS = CACHE_COLUMNS
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -198,7 +198,7 @@ class ProcessView(View):
 
 
 class ProcessesView(View):
-    """All processes; Enter shows the caches of one."""
+    """All processes; Enter shows the caches of the selected process."""
 
     COLUMNS = PROCESS_COLUMNS
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -209,14 +209,14 @@ class ProcessesView(View):
     def __init__(self, delay: float, order: str) -> None:
         super().__init__(delay)
         self.order = order
-        self.refused = False  # the line says what was left out
+        self.refused = False  # the line shows refusals
 
     def refresh_figures(self) -> None:
         refusals: list[str] = []
         try:
             processes = read_processes(refusals)
         except OSError as error:
-            # For want of descriptors; the next look may have them.
+            # No descriptors were left; the next look may have them.
             self.say("state", [f"nothing could be read: {error.strerror}"])
             return
         if refusals:
@@ -247,7 +247,7 @@ class ProcessesView(View):
 
 
 class Top(App[None]):
-    """The whole of it."""
+    """The whole screen application."""
 
     CSS = """
     Screen { overflow: hidden; }
@@ -264,7 +264,7 @@ class Top(App[None]):
         super().__init__(ansi_color=True)
         self.delay = delay
         self.order = order
-        # Before there is a screen, so that what is wrong is said on the terminal.
+        # Open it before there is a screen, so that an error is printed on the terminal.
         self.watched = None if process is None else Watched(process)
 
     def on_mount(self) -> None:

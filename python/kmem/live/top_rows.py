@@ -19,7 +19,7 @@ from kmem.live.watch import (
     waste_bytes,
 )
 
-MOMENTS = 60  # of history; growth is over these
+MOMENTS = 60  # moments of history; growth is over these
 TREND_WIDTH = 10
 
 Row = tuple[int, list[str]]  # its key, its cells
@@ -76,7 +76,7 @@ Columns = tuple[tuple[str, int], ...]
 
 
 def sorted_caches(caches: Sequence[Cache], order: Order, history: History) -> list[Cache]:
-    """Those that are equal go by name."""
+    """Sorted caches; caches with equal keys go by name."""
     by_name = sorted(caches, key=lambda cache: cache.name)
     return sorted(by_name, key=lambda cache: order.key(cache, history), reverse=order.falling)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem top` and `kmem serve` watch: figures of running processes, and their history."""
+"""Data for `kmem top` and `kmem serve`: figures of running processes, and their history."""
 
 import os
 from collections import deque
@@ -19,17 +19,17 @@ MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Figures:
-    """One process at one moment."""
+    """The figures of a process at a moment."""
 
     process: int
-    id: int  # of the registry: another one after exec
+    id: int  # of the registry; it changes with exec
     command: str
     release: str
     caches: list[Cache]
     heap: Heap | None  # None: its library is older than these figures
     resident_bytes: int  # of the whole process, as the system counts
     missing: int  # records that found no room in the registry
-    user: int = 0  # whose the registry is
+    user: int = 0  # owner of the registry
 
     @property
     def slab_bytes(self) -> int:
@@ -62,9 +62,9 @@ def active_bytes(cache: Cache) -> int:
 
 
 def waste_bytes(cache: Cache) -> int:
-    """Slab memory that holds no handed out object: free ones, padding, and the slabs' ends.
+    """Slab memory without objects handed out: free objects, padding, and the ends of slabs.
 
-    Engine slob's caches share the pages of cache `slob`, and what they waste is not known.
+    Engine slob's caches share the pages of cache `slob`, and their waste is not known.
     """
     if cache.fields["engine"] == "slob":
         return 0
@@ -72,7 +72,7 @@ def waste_bytes(cache: Cache) -> int:
 
 
 def fast_share(fast_calls: int, slow_calls: int) -> float | None:
-    """At least so much of the calls was served by the fast path; None: there were none."""
+    """The least share of calls that the fast path served; None if there were no calls."""
     calls = fast_calls + slow_calls
     return fast_calls / calls if calls > 0 else None
 
@@ -113,19 +113,19 @@ def has_ended(process: int) -> bool:
 
 
 def read_processes(refusals: list[str]) -> list[Figures]:
-    """All that can be seen, by process number; those that end meanwhile are left out.
+    """All visible processes, by process number. A process that ends meanwhile is left out.
 
-    `refusals` gets a line for each whose registry cannot be used.
+    `refusals` gets a line for each registry that cannot be used.
     """
     found: dict[int, Figures] = {}
     for figures in read_each(read_figures, refusals):
-        # Whoever likes can have two registries; readers take a number for one process.
+        # Any user can make two registries for a process; readers take only the first.
         found.setdefault(figures.process, figures)
     return [found[process] for process in sorted(found)]
 
 
 class Watched:
-    """A process that is read again and again, through one registry that stays open."""
+    """A process that is read again and again, through a registry that stays open."""
 
     def __init__(self, process: int) -> None:
         self.process = process
@@ -138,7 +138,7 @@ class Watched:
             self.registry = None
 
     def read(self) -> Figures:
-        """RegistryError says in one line why there are no figures any more."""
+        """Read the figures; RegistryError gives the reason in a line if there are none any more."""
         if self.registry is not None and alive(self.registry):
             return read_figures(self.registry)
         self.close()
@@ -155,7 +155,7 @@ class Watched:
 
 @dataclass
 class Track:
-    """What a cache, or a process, held at the last moments, oldest first."""
+    """Bytes that a cache, or a process, held at the last moments, oldest first."""
 
     bytes: deque[int]
 
@@ -193,7 +193,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: list[int], width: int) -> str:
-    """The last values as bars between their least and greatest; level ones are low."""
+    """The last values as bars between their minimum and maximum; equal values are low bars."""
     last = values[-width:]
     if not last:
         return " " * width

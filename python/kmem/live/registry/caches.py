@@ -13,8 +13,8 @@ from kmem.live.registry.file import PAGE_BYTES, RECORD_CACHE, RECORD_HEAD, RECOR
 from kmem.live.registry.layout import Fields, RegistryError
 
 NODES_MOST = 8  # as many as the library has
-COPIES = 100  # until two in a row have the same records
-COPY_SECONDS = 1.0  # of this thread's work, likewise
+COPIES = 100  # tries, until two copies in a row agree on the records
+COPY_SECONDS = 1.0  # of this thread's work, for all tries
 
 Offsets = npt.NDArray[np.int64]
 
@@ -28,8 +28,8 @@ class Cache:
     nodes: list[Fields[int]]
     taken: int
     given: int
-    slow_calls: int  # that found main empty or full; engine slub
-    fast_calls: int  # at least so many that did not
+    slow_calls: int  # calls that found main empty or full; engine slub
+    fast_calls: int  # at least this many calls did not
     flags: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:
@@ -51,7 +51,7 @@ class Cache:
 
     @property
     def pages_per_slab(self) -> int:
-        """An older library has powers of two only, and says the order."""
+        """Pages of a slab. An older library has powers of two only, and gives the order."""
         return int(self.fields.get("pages_per_slab", 1 << min(self["order"], 31)))
 
     @property
@@ -60,9 +60,10 @@ class Cache:
 
     @property
     def objects(self) -> int:
-        """What the slabs hold; engine slob has no slabs of its own for a cache.
+        """Objects in the cache's slabs; engine slob has none, so there the objects handed out.
 
-        Slabs and their objects are two words: between the stores to them one is ahead.
+        Slabs and their objects are two words; between the stores to them, one is ahead of the
+        other.
         """
         if self.fields["engine"] == "slob":
             return self.handed_out
@@ -70,7 +71,10 @@ class Cache:
 
     @property
     def active(self) -> int:
-        """Objects handed out; of a running process the sums are of more than one moment."""
+        """Objects handed out, at most `objects`.
+
+        The limit is needed because, in a running process, the sums are of different moments.
+        """
         return min(self.handed_out, self.objects)
 
 
@@ -111,7 +115,7 @@ def text_at(registry: Registry, copy: bytes, name: str, base: int) -> str:
 
 def with_texts(registry: Registry, copy: bytes, row: Fields[int], base: int) -> Fields[int | str]:
     fields = Fields[int | str](registry.path, "cache", row.items())
-    fields["name"] = text_at(registry, copy, "name", base)  # as it is: one asks for a cache by it
+    fields["name"] = text_at(registry, copy, "name", base)  # unchanged: users ask for a cache by it
     fields["engine"] = printable(text_at(registry, copy, "engine", base))
     return fields
 
@@ -137,7 +141,7 @@ def nodes_of(
 
 
 def sum_by(births: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]) -> dict[int, int]:
-    """What the slots of each cache have together."""
+    """Sums over the slots of each cache."""
     of_caches, place = np.unique(births, return_inverse=True)
     sums = np.zeros(len(of_caches), np.uint64)
     np.add.at(sums, place, numbers)
@@ -147,7 +151,8 @@ def sum_by(births: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]) -> d
 def read_caches(registry: Registry) -> list[Cache]:
     """All caches, newest first.
 
-    What was given is of an earlier copy than what was taken, so it is never the larger.
+    Counts of returned objects come from an earlier copy than counts of taken objects, so they are
+    never larger.
     """
     deadline = time.thread_time() + COPY_SECONDS
     for _ in range(COPIES):
@@ -158,7 +163,8 @@ def read_caches(registry: Registry) -> list[Cache]:
         slots = np.array(records[RECORD_SLOT], np.int64)
         rows = rows_at(registry, copy, "slot", slots)
         births = column(registry, rows, "slot", "birth")
-        # A record of another cache since; rare, and those that come are at the end.
+        # If a record's cache changed between the copies, read again. That is rare; a new cache gets
+        # a new record at the end, which makes the copy longer.
         if len(earlier) == len(copy):
             earlier_rows = rows_at(registry, earlier, "slot", slots)
             if np.array_equal(births, column(registry, earlier_rows, "slot", "birth")):

@@ -4,10 +4,10 @@
 A registry is a file that its process keeps mapped and writes as it works. It describes its own
 layout, so only the first words of its head and the description's form are known here.
 
-Root reads those of other users, who may put there what they like: nothing here waits for them
-without limit. The file is read and written, not mapped, as one that is cut off while it is read
-would be a signal, not an error. Words are whole all the same: each lies at a multiple of its size,
-and the kernel's copy is no other than the one from a mapping.
+Root reads registries of other users, who may put anything there, so nothing here waits for them
+without limit. This module reads and writes the file and does not map it: if a mapped file is cut
+off, the reader gets a signal instead of an error. Words are whole all the same: each lies at a
+multiple of its size, and the kernel copies them as a program would copy from a mapping.
 """
 
 import os
@@ -27,7 +27,7 @@ from kmem.live.registry.layout import (
 )
 from kmem.live.registry.owner import Owned, check_owner, opened, why_not_trusted
 
-PAGE_BYTES = 4096  # of the library, whatever the machine's are
+PAGE_BYTES = 4096  # the library's pages, whatever the machine's are
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
 RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
 RECORD_PARTS = {RECORD_CACHE: "cache", RECORD_SLOT: "slot", RECORD_STACK: "stack"}
@@ -37,10 +37,10 @@ CACHES_MOST = 1 << 12  # the library has 4,095 places for them
 
 
 class Registry:
-    """One registry, open."""
+    """An open registry."""
 
     def __init__(self, path: Path, *, writable: bool = False, process: int | None = None) -> None:
-        """@process: whose it has to be; that is settled before anything in it is read."""
+        """@process: the owner that is expected; it is checked before any content is used."""
         self.path = path
         self.owned: Owned | None = None
         self.caches_most = CACHES_MOST
@@ -79,7 +79,7 @@ class Registry:
             raise RegistryError(f"{self.path}: too long for a registry")
 
     def check_head(self, owned: Owned) -> None:
-        """What it says of its process is what the system says."""
+        """Check that the head names the process and start time that the system gives."""
         if self.process != owned.process:
             raise RegistryError(
                 f"{self.path}: is of process {self.process}; expected process {owned.process}"
@@ -97,7 +97,7 @@ class Registry:
         self.close()
 
     def content(self, at: int, size: int) -> bytes:
-        """What stands there; less than `size` bytes behind the end."""
+        """Up to `size` bytes at this place; fewer at the end of the file."""
         return os.pread(self.file, size, at)
 
     def read(self, part: str, name: str, base: int = 0) -> int | str:
@@ -126,12 +126,15 @@ class Registry:
         os.pwrite(self.file, value.ljust(place.size, b"\0"), at)
 
     def copy(self) -> bytes:
-        """The head and the records as they are now, each word whole, but not all of one moment."""
+        """The head and the records as they are now.
+
+        Words are whole, but may be of different moments.
+        """
         used = min(self.number("head", "used_bytes"), self.status.st_size)
         return self.content(0, used & ~7)
 
     def records(self, copy: bytes) -> dict[int, list[int]]:
-        """Where the records of each kind are."""
+        """The places of the records of each kind."""
         found: dict[int, list[int]] = {RECORD_CACHE: [], RECORD_SLOT: [], RECORD_STACK: []}
         at = self.number("head", "head_bytes")
         if at % 64 or at < RECORD_HEAD.size:
@@ -139,7 +142,7 @@ class Registry:
         while at + RECORD_HEAD.size <= len(copy):
             kind, size = RECORD_HEAD.unpack_from(copy, at)
             if size == 0 or size % 64 or at + size > len(copy):
-                # One that is being made just now; it gets its length first.
+                # The process is making this record: it writes the length first.
                 size = 64
             elif kind in found:
                 part = RECORD_PARTS[kind]

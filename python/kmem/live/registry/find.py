@@ -16,30 +16,30 @@ from kmem.live.registry.file import CACHES_MOST, Registry
 from kmem.live.registry.layout import RegistryError, UnfinishedError
 from kmem.live.registry.owner import StaleError, files, folders_of, opened, user_of, why_not_trusted
 
-# What all processes of one user but the reader's own may have of one look at all.
+# Limits for all processes of a user in one look; the reader's own processes have none.
 USER_SECONDS = 2.0  # of this thread's work
 USER_CACHES_MOST = 1 << 15
-USER_LINES = 3  # that say what is wrong; the rest is counted
+USER_LINES = 3  # lines of reasons; further reasons are only counted
 
-# This reader has no room for more files or memory: no fault of the file that it comes to first.
+# Errors for want of files or memory in this reader; the file at hand is not at fault.
 OUR_OWN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
-# As its files are called; folders and other files may have the name too.
+# Names of the library's files; folders and other files may have these names too.
 LIBRARY_FILE = re.compile(rb"/libkmem(-malloc|-urcu)?\.so[^/\n]*$", re.MULTILINE)
 
 Value = TypeVar("Value")
 
 
 def sweep(path: Path, process: int) -> bool:
-    """Removes the file of a process that has ended, or is another program now."""
+    """Remove the file of a process that has ended, or is another program now."""
     try:
-        # By descriptor: its user may put a link in the folder's place.
+        # By descriptor: the folder's user may put a link in its place.
         with opened(path.parent) as folder:
             if why_not_trusted(path.parent, folder):
                 return False
             status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
             mapped = is_mapped(process, status)
-            # One without mapping may be in the making: its process has begun a moment ago.
+            # A file that is not mapped may be in the making, if its process has begun a moment ago.
             young = time.time() - status.st_ctime < 5 and start_time(process) is not None
             if mapped is False and not young:
                 os.unlink(path.name, dir_fd=folder)
@@ -50,7 +50,7 @@ def sweep(path: Path, process: int) -> bool:
 
 
 def open_process(process: int, *, writable: bool = False) -> Registry:
-    """The registry of a process; RegistryError says in one line why there is none."""
+    """The registry of a process; RegistryError gives a line with the reason if it has none."""
     refusal = None
     for path in [path for path, number in files() if number == process]:
         try:
@@ -62,7 +62,7 @@ def open_process(process: int, *, writable: bool = False) -> Registry:
         except StaleError:
             sweep(path, process)
         except RegistryError as error:
-            # The next one may be the process's own.
+            # The next file may be the process's own.
             if not sweep(path, process):
                 refusal = str(error)
     raise RegistryError(refusal or why_not(process))
@@ -84,7 +84,7 @@ def why_not(process: int) -> str:
 
 
 def why_no_folder(process: int) -> str | None:
-    """Where somebody else's folder has the name of one for this process."""
+    """A reason, if another user owns a folder with the name for this process's registry."""
     user = user_of(process)
     for folder in folders_of(user) if user is not None else []:
         try:
@@ -100,7 +100,7 @@ def why_no_folder(process: int) -> str | None:
 
 
 def on_libkmem() -> set[int]:
-    """Processes that have the library loaded, as far as one may look."""
+    """Processes that have the library loaded, as far as the reader may see them."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/maps"):
         try:
@@ -114,7 +114,7 @@ def on_libkmem() -> set[int]:
 
 @dataclass
 class Spent:
-    """What was spent on the processes of one user in one look, and what was wrong with them."""
+    """The time and caches that a user's processes took in a look, and the reasons for refusals."""
 
     seconds: float = 0.0
     caches: int = 0
@@ -122,11 +122,11 @@ class Spent:
 
 
 def read_each(read: Callable[[Registry], Value], refusals: list[str]) -> list[Value]:
-    """What `read` makes of the registry of every process that can be seen.
+    """The results of `read` for the registries of all visible processes.
 
-    A process whose registry cannot be read is left out, with a line in `refusals`; so are those of
-    another user for whom too much has been spent. Stale files are removed on the way. OSError only
-    for want of descriptors.
+    A process with an unreadable registry is left out, with a line in `refusals`; a process of
+    another user is left out too, once that user's registries took too much time. Stale files are
+    removed on the way. OSError is raised only for want of descriptors.
     """
     found = []
     users: dict[Path, Spent] = defaultdict(Spent)
@@ -147,7 +147,7 @@ def read_each(read: Callable[[Registry], Value], refusals: list[str]) -> list[Va
         except StaleError:
             sweep(path, process)
         except RegistryError as error:
-            # What is wrong with it does not matter if nobody uses it.
+            # The fault of a file does not matter if no process uses it.
             if not sweep(path, process):
                 spent.refusals.append(str(error))
         except OSError as error:

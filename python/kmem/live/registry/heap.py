@@ -14,7 +14,7 @@ class Heap:
     reserved_bytes: int
     used_bytes: int  # in slabs and large blocks
     free_bytes: int
-    free_touched_bytes: int  # of those, not given back to the system since their use
+    free_touched_bytes: int  # free pages that were not given back to the system since their use
     purged_bytes: int  # given back so far
     large_blocks: int
     large_bytes: int
@@ -24,12 +24,12 @@ class Heap:
 
     @property
     def held_bytes(self) -> int:
-        """Of the heap's own pages those that the system has given us, or will at a touch."""
+        """Heap pages that the system has given to the process, or will give at a touch."""
         return self.used_bytes + self.free_touched_bytes
 
 
 def read_heap(registry: Registry) -> Heap | None:
-    """None where the library is older than these figures."""
+    """The heap's figures; None if the library is older than these."""
     if "kept" not in registry.parts["head"]:
         return None
     place = registry.parts["head"]["zone"]
@@ -39,7 +39,7 @@ def read_heap(registry: Registry) -> Heap | None:
     def total(name: str) -> int:
         return sum(registry.number("zone", name, zone) for zone in zones)
 
-    # To their zones they are in use. Each word has a cache line.
+    # A zone counts kept pages as in use. Each kept word has a cache line.
     words = registry.parts["head"]["kept"]
     line = registry.content(words.offset, words.size * words.count)
     kept = [int.from_bytes(line[at : at + 8], "little") for at in range(0, len(line), words.size)]

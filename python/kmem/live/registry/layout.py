@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What the description in a registry's head may say; it is checked whole before any of it is used.
+"""The layout that the head of a registry describes, checked as a whole before it is used.
 
-Any user may have written it. So only fields that readers know are kept, each has a form that it
-must have, none lies in another, and all that has a length has a bound: what a reader takes up does
-not grow with what a file says of itself. A newer library may describe more fields, an older one
-lacks those that are optional here.
+Any user may have written the description. So this module keeps only fields that readers know,
+checks the form of each, refuses fields that overlap, and bounds every length: the memory that a
+reader needs does not grow with numbers in the file. A newer library may describe more fields, and
+an older library may lack the fields that are optional here.
 """
 
 import struct
@@ -35,7 +35,7 @@ NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 FIELDS_MOST = 512  # the library has about a hundred
 HEAD_MOST_BYTES = 64 << 10  # the library has 12 KiB
 TEXT_MOST_BYTES = 64
-STRIDE_MOST_BYTES = 1024  # of one node, zone, request or kept word
+STRIDE_MOST_BYTES = 1024  # of a node, zone, request or kept word
 ARRAY_MOST = 64
 
 # Without these nothing can be read.
@@ -50,7 +50,7 @@ REQUIRED = {
     "node": "number slabs objects partial free_slabs free_objects shared_objects refused"
     " listed_free objects_partial cpu_slabs",
 }
-# Those of one line are there together, or an older library has none of them.
+# The fields of a line are all there, or an older library has none of them.
 TOGETHER = (
     {
         "head": "kept zone zones heap_base heap_reserved_bytes huge_blocks huge_bytes"
@@ -78,7 +78,7 @@ TEXTS = {
     ("cache", "name"),
     ("cache", "engine"),
 }
-# How many there may be; 0: the cache says how many.
+# Most elements of each array; 0: the cache gives the number.
 ARRAYS = {
     ("head", "kept"): ARRAY_MOST,
     ("head", "zone"): ARRAY_MOST,
@@ -86,7 +86,7 @@ ARRAYS = {
     ("cache", "node"): 0,
     ("stack", "frame"): ARRAY_MOST,
 }
-# What one of an array has inside.
+# The array that holds the elements of a part.
 ELEMENTS = {"zone": ("head", "zone"), "request": ("head", "requests"), "node": ("cache", "node")}
 
 Value = TypeVar("Value")
@@ -97,11 +97,11 @@ class RegistryError(KmemError):
 
 
 class UnfinishedError(RegistryError):
-    """Its process is just making it."""
+    """The process has not finished its registry."""
 
 
 class Fields(dict[str, Value]):
-    """Of one part, by name; the registry of another library may lack some."""
+    """Fields of a part, by name; the registry of another library may lack some."""
 
     def __init__(self, path: Path, part: str, items: Iterable[tuple[str, Value]] = ()) -> None:
         super().__init__(items)
@@ -114,7 +114,7 @@ class Fields(dict[str, Value]):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a field is in its part."""
+    """Offset, size and form of a field in its part."""
 
     offset: int
     size: int
@@ -139,7 +139,7 @@ KNOWN = frozenset(names_of([REQUIRED, *TOGETHER, {"flag": FLAGS}]))
 
 
 def wrong_form(part: str, name: str, place: Place) -> str | None:
-    """What the form of this field should be, if it is another."""
+    """The expected form of this field, if it has another form."""
     if part == "flag":
         return None
     if (part, name) in ARRAYS:
@@ -169,7 +169,7 @@ def check_together(path: Path, parts: Places) -> None:
 
 
 def check_places(path: Path, parts: Places, head_bytes: int) -> None:
-    """Nothing lies in something else, or behind the end of what it is in."""
+    """Check that no field overlaps another, or lies behind the end of its part."""
     ends = {part: parts[whole][name].size for part, (whole, name) in ELEMENTS.items()
             if name in parts[whole]}  # fmt: skip
     ends["head"] = head_bytes
@@ -186,15 +186,15 @@ def check_places(path: Path, parts: Places, head_bytes: int) -> None:
 
 
 def read_places(path: Path, head: bytes) -> Places:
-    """All fields that readers know, by part; @head is the head of the file as far as it is there.
+    """All fields that readers know, by part; @head is the beginning of the file.
 
-    RegistryError says what is wrong.
+    RegistryError gives the reason if the head is wrong.
     """
     if len(head) < START.size:
         raise RegistryError(f"{path}: too short for a registry")
     magic, version, head_bytes, offset, count = START.unpack_from(head)
     if version == 0:
-        # The library writes it last.
+        # The library writes the version last.
         raise UnfinishedError(f"{path}: not a registry, or one that is being made")
     if magic != MAGIC:
         raise RegistryError(f"{path}: not a registry")
@@ -234,7 +234,7 @@ def read_places(path: Path, head: bytes) -> Places:
 
 
 def form_of(places: dict[str, Place], part: str) -> np.dtype[np.void]:
-    """A part as whole words, with a column for each of its numbers."""
+    """The numpy type of a part: whole words, with a column for each of its numbers."""
     numbers = {
         name: place
         for name, place in places.items()

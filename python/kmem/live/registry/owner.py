@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Whose a registry is: processes, their users, and the folders that users keep registries in.
+"""Owners of registries: processes, their users, and the folders for the registries of each user.
 
-A registry belongs to the process in its name, and to the user of that process. Users may put into
-their folders what they like, and exchange it at any moment: so a folder and a file are looked at
-once they are open, by their descriptors, and a process is looked at again afterwards, since its
-number may be another's by then.
+A registry belongs to the process in its name, and to the user of that process. Users may put
+anything into their folders, and exchange it at any moment. So folders and files are checked after
+they are opened, by their descriptors. A process is checked again afterwards, since its number may
+belong to another process by then.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from kmem.common.processes import is_mapped, start_time
 from kmem.live.registry.layout import RegistryError
 
-NAMES_MOST = 1 << 15  # that are looked at in a folder
+NAMES_MOST = 1 << 15  # names looked at in a folder
 ROOT = 0
 
 
@@ -26,7 +26,7 @@ class StaleError(RegistryError):
 
 
 def user_of(process: int) -> int | None:
-    """The effective user of a process; None if there is none, or if it is a thread of one."""
+    """The effective user of a process; None for a thread, or if the process does not exist."""
     try:
         lines = Path(f"/proc/{process}/status").read_bytes().split(b"\n")
         found = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
@@ -52,7 +52,7 @@ class Owned:
     started: int
 
     def still_maps(self, status: os.stat_result) -> bool:
-        """Whether it is this process still, and uses the file still (not after exec)."""
+        """Whether this process still runs, and still uses the file (not after exec)."""
         return (
             start_time(self.process) == self.started
             and is_mapped(self.process, status) is not False
@@ -60,16 +60,16 @@ class Owned:
 
 
 def check_owner(path: Path, process: int, status: os.stat_result) -> Owned:
-    """The process in the name of an open file, if that is its registry.
+    """The process in the name of an open file, if the file is its registry.
 
-    StaleError if it is not, RegistryError if it should not be like this.
+    StaleError if the process does not use the file, RegistryError if the file is not to be trusted.
     """
     started = start_time(process)
     user = user_of(process)
     if started is None or user is None:
         raise StaleError(f"process {process}: there is none")
     mapped = is_mapped(process, status)
-    # What root made before it became another user is nobody else's to write.
+    # Root may have made the file before the process changed its user: no other user can write it.
     owned = status.st_uid in (user, ROOT)
     if mapped is False or (mapped is None and not owned):
         raise StaleError(f"{path}: process {process} does not use it")
@@ -94,7 +94,7 @@ def owner_named(folder: Path) -> str:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[int]:
-    """A folder's descriptor; OSError. A symbolic link is refused."""
+    """A folder's descriptor, or OSError. A symbolic link is refused."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -103,7 +103,7 @@ def opened(folder: Path) -> Iterator[int]:
 
 
 def why_not_trusted(folder: Path, descriptor: int) -> str | None:
-    """What is wrong with a folder, that is open, as one of registries."""
+    """Why an open folder is not a trusted place of registries, or None."""
     status = os.fstat(descriptor)
     if str(status.st_uid) != owner_named(folder):
         return f"{folder} belongs to user {status.st_uid}; expected user {owner_named(folder)}"
@@ -122,7 +122,7 @@ def users_of_processes() -> set[int]:
 
 
 def some_names(folder: str | int) -> list[str]:
-    """What is in a folder, but no more than a reader looks at."""
+    """Names in a folder, at most NAMES_MOST."""
     names = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -139,8 +139,8 @@ def folders_of(user: int) -> list[Path]:
 def mounted_by_users() -> set[Path]:
     """Mount points in /run/user that may be a user's own file system.
 
-    That would answer when it likes, or never, if the machine lets users mount for others. Those of
-    the system are a tmpfs for each user.
+    If the machine lets users mount file systems, a user's file system may answer late or never. The
+    system's own mounts are a tmpfs for each user.
     """
     found = set()
     with contextlib.suppress(OSError), Path("/proc/self/mountinfo").open("rb") as mounts:
@@ -156,10 +156,10 @@ def mounted_by_users() -> set[Path]:
 
 
 def folders() -> list[Path]:
-    """Where registries may be: for root, those of all users.
+    """Folders that may hold registries: the user's own, and for root the folders of all users.
 
-    Those of users who have processes are found by these, so nobody hides them by many names beside
-    them. What is found by its name besides can only be stale.
+    Users with running processes are found by their processes, so nobody can hide them behind many
+    other names in the folder. Folders found by name alone can only hold stale registries.
     """
     if os.geteuid() != ROOT:
         return folders_of(os.geteuid())
@@ -177,7 +177,7 @@ def folders() -> list[Path]:
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a number as the library writes them."""
+    """Whether the text is a number in the form that the library writes."""
     return text.isascii() and text.isdecimal() and len(text) <= 10 and str(int(text)) == text
 
 

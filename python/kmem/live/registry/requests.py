@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Requests to a running process, which it honours at its next refill or drain.
 
-They are made under a lock of the file, so that of two readers one waits.
+A reader makes a request under a lock of the file, so a second reader waits.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.layout import RegistryError
 
 REQUEST_PENDING, REQUEST_DONE, REQUEST_TAKEN = 1, 2, 3  # taken: being honoured
-WAIT_SECONDS = 2.0  # for what the process itself has to work out or do
-LOCK_SECONDS = 5.0  # in which other readers have made their requests
+WAIT_SECONDS = 2.0  # for figures that the process has to work out, and for work that it has to do
+LOCK_SECONDS = 5.0  # time for the requests of other readers
 
 
 @contextlib.contextmanager
@@ -30,7 +30,8 @@ def locked(registry: Registry) -> Iterator[None]:
                     f"{registry.path}: another process keeps the file locked; expected it to be"
                     f" free within {LOCK_SECONDS:g} s; nothing was asked"
                 ) from None
-        # Short: those that come back at once must not always be there first.
+        # A short sleep, so that a reader with request after request does not get the lock every
+        # time.
         time.sleep(0.001)
     try:
         yield
@@ -50,7 +51,7 @@ def waiting_request(
     attribute: str,
     states: Sequence[int] = (REQUEST_PENDING, REQUEST_TAKEN),
 ) -> int | None:
-    """Where the request is that was made last and is not honoured yet."""
+    """The place of the newest request that is not honoured yet."""
     found = [
         at
         for at in places(registry)
@@ -62,15 +63,15 @@ def waiting_request(
 
 
 def ask(registry: Registry, birth: int, attribute: str, value: str = "") -> tuple[int, int]:
-    """Adds a request; its place and number.
+    """Add a request; its place and number.
 
-    One for another value that waits makes room. One for the same is joined: whoever made it
-    waits for its number.
+    A waiting request with another value is replaced. A waiting request with this value is shared:
+    each reader waits for its number.
     """
     if len(value) >= registry.parts["request"]["value"].size:
         raise RegistryError(f"{value}: too long for a value")
     with locked(registry):
-        # It may have ended, or have another file, since this one was opened.
+        # Since the file was opened, the process may have ended, or have made another file.
         if not alive(registry):
             raise RegistryError(f"process {registry.process} has ended, or is another program now")
         at = waiting_request(registry, birth, attribute, [REQUEST_PENDING])
@@ -83,7 +84,7 @@ def ask(registry: Registry, birth: int, attribute: str, value: str = "") -> tupl
 
 
 def add(registry: Registry, at: int | None, birth: int, attribute: str, value: str) -> int:
-    """Writes a request in the place of one that waits, or of the oldest that does not."""
+    """Write a request over a waiting request, or over the oldest request that does not wait."""
     if at is None:
         idle = (
             at
@@ -110,7 +111,7 @@ def add(registry: Registry, at: int | None, birth: int, attribute: str, value: s
 
 
 def answer(registry: Registry, request: tuple[int, int], seconds: float) -> tuple[int, int] | None:
-    """Error and result of a request, None if it is not honoured in that time."""
+    """Error and result of a request; None if it is not honoured in that time."""
     at, number = request
     deadline = time.monotonic() + seconds
     while registry.number("request", "number", at) == number:
