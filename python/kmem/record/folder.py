@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The folder that a recording writes its events into, beside the trace.
 
-It goes once there is a trace of them. It stays where no trace could be made, or where the command
-was killed: `kmem record recover` makes the trace later, from a folder that no command has locked.
+The folder is removed once there is a trace of its events. It stays if no trace could be made, or if
+the command was killed: `kmem record recover` makes the trace later, from a folder that no command
+has locked.
 """
 
 import fcntl
@@ -19,15 +20,15 @@ from typing import Any
 from kmem.common.errors import KmemError, say
 
 PREFIX = ".kmem-record-"  # of work folders
-ABOUT = "about.json"  # in a work folder: what is said of the recording in its trace
+ABOUT = "about.json"  # in a work folder: facts on the recording that its trace repeats
 
 
 class Nothing(KmemError):
-    """Why there is nothing of which a trace could be made."""
+    """Why a folder has no events that a trace could be made of."""
 
 
 class Unmade(KmemError):
-    """Why there is no trace of what was recorded."""
+    """Why no trace of a recording could be made."""
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def locked(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def removed_after(folder: Path) -> Iterator[None]:
-    """The folder goes at the end, but not with a recording of which there is no trace."""
+    """Make the folder and remove it at the end, unless it holds a recording without a trace."""
     try:
         yield
     except Unmade as error:
@@ -61,7 +62,7 @@ def removed_after(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def work_folder(out: Path, about: dict[str, Any]) -> Iterator[Path]:
-    """Beside the trace, so that raw events are on the disk that the user chose."""
+    """A folder beside the trace, so that raw events are on the disk that the user chose."""
     tell_of_others(out)
     try:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=out.resolve().parent))
@@ -82,7 +83,7 @@ def write_about(folder: Path, out: Path, about: dict[str, Any]) -> None:
 
 
 def tell_of_others(out: Path) -> None:
-    """Of recordings beside it that nobody makes a trace of."""
+    """Tell of recordings in folders beside this trace that no command makes a trace of."""
     for folder in sorted(out.resolve().parent.glob(f"{PREFIX}*")):
         with suppress(OSError), locked(folder) as ours:
             if ours and has_events(folder):
@@ -107,7 +108,7 @@ def making_a_trace() -> Iterator[None]:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What the command wrote before it began; a disk that was full then has none of it."""
+    """The facts that the command wrote before it began; empty if the disk was full then."""
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -24,7 +24,7 @@ SECONDS_MOST = 86400
 
 
 def table_growth(folder: Path) -> int | None:
-    """Objects that the kernel's own table has more afterwards; None where it has no table."""
+    """How many objects more the kernel's own table has afterwards; None where it has no table."""
     try:
         before, after = (
             sum(cache.active_objects for cache in parse_slabinfo((folder / name).read_text()))
@@ -36,11 +36,11 @@ def table_growth(folder: Path) -> int | None:
 
 
 def unpaired(counts: dict[str, Any], growth: int | None) -> str:
-    """What bulk calls, which have no tracepoint, did to the trace.
+    """A line on bulk calls, which have no tracepoint, and their effect on the trace.
 
-    An object freed in bulk ends where its address is handed out again; those that never were stay.
-    How many of these there are follows from what the kernel's table grew by: it has CPU slabs'
-    free objects among its active ones, so this is an estimate.
+    The trace ends an object freed in bulk when its address is handed out again. If it never is, the
+    object stays in the trace. The growth of the kernel's table tells how many of these objects
+    there are. This is an estimate, because that table counts free objects of CPU slabs as active.
     """
     frees = counts["frees"] + counts["implied"] + counts["orphans"]
     text = (
@@ -55,14 +55,14 @@ def unpaired(counts: dict[str, Any], growth: int | None) -> str:
 
 
 def kernel_tool() -> None:
-    """Builds the tool, with the libraries that only it needs."""
+    """Build the tool, with the libraries that nothing else needs."""
     build()
     if KERNEL_TOOL.exists():
         return
     need_packages("pkg-config", "libtracefs-dev", "libtraceevent-dev")
     tools = ROOT / ".venv" / "bin"
-    # Meson looks for the tree in the current directory, and for Ninja in PATH: one of another
-    # version would have everything built anew.
+    # Meson looks for the tree in the current directory, and for Ninja in PATH: Ninja of another
+    # version would build everything anew.
     done = subprocess.run(
         [sys.executable, "-E", tools / "meson", "setup", "--reconfigure", BUILD],
         cwd=ROOT,
@@ -104,11 +104,11 @@ def record_kernel(command: Sequence[str], seconds: float | None, out: Path, buff
 
 
 def record_events(folder: Path, out: Path, words: Sequence[str]) -> dict[str, Any]:
-    """The trace; its counts."""
+    """Make the trace; its counts."""
     with making_a_trace(), whole(out) as place:
-        # The command's streams are its own, so the report is a file.
+        # Standard output and error are the command's, so the report goes to a file.
         status = run_with_its_signals([KERNEL_TOOL, place, folder, *words])
-        if status != 0:  # it has said why
+        if status != 0:  # it has given the reason
             if any(file.stat().st_size for file in folder.glob("cpu*")):
                 raise Unmade(f"record: {out}: no trace was made")
             raise SystemExit(1)
@@ -122,7 +122,7 @@ def say_of_kernel(out: Path, counts: dict[str, Any], folder: Path, lost: str) ->
 
 
 def boot_id() -> str:
-    """Another after each start of the machine, and then the kernel's addresses are others too."""
+    """A text that changes with each start of the machine, as the kernel's addresses do."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -26,7 +26,7 @@ SHOWN_MOST = 5
 
 
 def unmatched(counts: dict[str, Any]) -> str:
-    """What a recording of a program has only where it lost events."""
+    """Counts that are above 0 only if a recording of a program lost events."""
     if not counts["orphans"] and not counts["implied"]:
         return ""
     return f"; {counts['orphans']:,} frees without allocation, {counts['implied']:,} missing frees"
@@ -37,7 +37,7 @@ def name_of(out: Path, process: dict[str, Any]) -> Path:
 
 
 def write_trace(raw: Path, number: int, target: Path, source: str) -> dict[str, Any]:
-    """The trace of a process, put in its place once it is whole; its counts."""
+    """Make a process's trace, and put it in its place once it is whole; its counts."""
     with whole(target) as place:
         try:
             return run_tool(PROGRAM_TOOL, raw, str(number), place, source)
@@ -84,13 +84,13 @@ def record_program(
     check_out(out)
     with work_folder(out, {"command": list(command)}) as folder:
         raw = folder / "raw"
-        # What ends an option ends the name.
+        # These characters would end the option, and the name with it.
         if set(",\n") & set(str(raw)) or len(os.fsencode(raw)) > PATH_MOST:
             raise BadUsage(
                 f"record: {str(out)!r}: expected a path without commas and line ends, of at most"
                 f" {PATH_MOST - 32} bytes"
             )
-        # Of equal options the last counts: no other file gets the events.
+        # Of two equal options the last counts, so no other file gets the events.
         chosen = [argument for text in (*options, f"record={raw}") for argument in ("--set", text)]
         status = run_with_its_signals([ROOT / "kmem", "run", *chosen, "--", *command])
         if status in (125, 126, 127) and not raw.exists():

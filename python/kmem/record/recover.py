@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem record recover`: the trace of a recording that was left without one."""
+"""`kmem record recover`: the trace of a recording that was left without a trace."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from kmem.record.tool import check_out
 
 
 def recover(folder: Path, out: Path, *, every: bool) -> None:
-    """The trace of a recording whose command was killed, or could not write it."""
+    """Make the trace of a recording if its command was killed or could not write the trace."""
     if not folder.is_dir() or not has_events(folder):
         raise BadUsage(f"record recover: {folder}: expected a folder {PREFIX}* of a recording")
     build()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Runs the recorded command as if nobody recorded it: its signals and its environment."""
+"""Runs the recorded command with the signals and the environment that it would have unrecorded."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def given_environment() -> dict[bytes, bytes]:
-    """As the user has it: in the C locale Python has set LC_CTYPE for itself and what it starts."""
+    """The user's environment. In the C locale Python sets LC_CTYPE for itself and its children."""
     variables = dict(os.environb)
     variables.pop(b"LC_CTYPE", None)
     for entry in Path("/proc/self/environ").read_bytes().split(b"\0"):
@@ -20,9 +20,13 @@ def given_environment() -> dict[bytes, bytes]:
 
 
 def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
-    """Ctrl-C reaches the program too, others are passed on; what it did until then is recorded."""
+    """Run the program; its status.
+
+    Ctrl-C reaches the program and not the command, which passes other signals on, so that the
+    events until then are recorded.
+    """
     child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []  # while the program was started
+    early: list[int] = []  # signals that came while the program was started
 
     def pass_on(number: int, _: object) -> None:
         if child is None:
@@ -37,7 +41,7 @@ def run_with_its_signals(arguments: Sequence[str | Path]) -> int:
             before[number] = signal.signal(number, pass_on)
 
     def reset_interrupt() -> None:
-        # As in the background of a shell: what was ignored is so in the program.
+        # As for a program in the background of a shell, an ignored signal stays ignored.
         if given != signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -43,5 +43,5 @@ def shown(counts: dict[str, Any]) -> str:
 
 
 def source_of(what: str, command: Sequence[str]) -> str:
-    """What is said in the trace of where it comes from."""
+    """The origin of a trace, which its header repeats."""
     return os.fsdecode(os.fsencode(f"kmem record {what}{shlex.join(command)}")[:SOURCE_MOST])
