@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Modelled time: what a simulated machine counted, each multiplied by a cost of a table."""
+"""Modelled time: the counts of a simulated machine, each multiplied by a cost from a table."""
 
 import csv
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ ASSUMED = Path(__file__).parent / "assumed_costs.csv"
 
 
 def read_costs(file: Path = ASSUMED) -> dict[str, float]:
-    """Nanoseconds by name of a count; raises KmemError for what is no table of costs."""
+    """Nanoseconds by name of a count; raises KmemError if the file is no table of costs."""
     text = read_text(file, "costs")
     table = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     try:
@@ -36,5 +36,5 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
 
 
 def modelled_ns(counts: Mapping[str, int], costs: Mapping[str, float]) -> float:
-    """Time of what was counted; a count without a cost, and the other way round, is nothing."""
+    """Time of all counts. A count without a cost, or a cost without a count, adds nothing."""
     return sum(cost * counts.get(name, 0) for name, cost in costs.items())

@@ -25,18 +25,18 @@ GFP_DMA, GFP_RECLAIMABLE, GFP_ACCOUNT = 0x1, 0x10, 0x400000
 
 @dataclass(frozen=True)
 class Mapped:
-    """Allocations of the trace that are alike, and the cache that they went to."""
+    """A group of equal allocations of the trace, and the cache that they went to."""
 
     name: str  # in the trace
-    size: int  # from one object to the next
+    size: int  # of an object with padding
     asked: int  # bytes; 0: any, for kmalloc
     allocations: int
-    live: int  # of those, at the end of the trace
-    cache: str  # in the table, or a name of its own
+    live: int  # objects that are left at the end of the trace
+    cache: str  # name in the table, or a name of its own
     why: str
 
 
-# A cache and how many objects of a group go there; the last of a group takes all that follow.
+# A cache and how many objects of a group go there; the last cache of a group takes all others.
 Shares = list[tuple[str, int]]
 
 
@@ -70,7 +70,7 @@ def allocations(trace: tr.Trace) -> pl.DataFrame:
     kmalloc = pl.col("cache") == tr.CACHE_KMALLOC
     return trace.records.filter(operation == tr.ALLOC).with_columns(
         lives=~pl.col("object").is_in(freed.implode()),
-        # What tells groups apart: flags for kmalloc, the bytes asked for with other caches.
+        # Groups differ in the flags for kmalloc, and in the requested bytes with other caches.
         flavour=pl.when(kmalloc).then(flags).otherwise(0),
         asked=pl.when(kmalloc).then(0).otherwise(pl.col("requested")),
     )
@@ -95,7 +95,7 @@ class Mapper:
         return [cache for cache in known if cache in fitting]
 
     def find(self, name: str, size: int, asked: int) -> tuple[list[str], str]:
-        """Caches that may be meant, the first one first, and why; none if no size fits."""
+        """Caches that are possible, the first cache first, and the reason; none if no size fits."""
         same = self.table.get(name)
         if same and same.object_size == size:
             return [name], "name"
@@ -134,7 +134,7 @@ class Mapper:
             caches, why = self.find(name, size, row["asked"])
         if not caches:
             return [("kmalloc" if name == "kmalloc" else f"{name}:{size}", row["live"])], "no cache"
-        # Which of some objects were freed is not known of each, so such groups stay together.
+        # It is not known which objects of a cache were freed, so a group with frees is not divided.
         whole = row["live"] == row["len"]
         return self.share(caches if whole else caches[:1], row["live"]), why
 
@@ -149,7 +149,7 @@ def map_groups(
     groups = born.group_by(GROUP).agg(pl.len(), pl.col("lives").sum().alias("live"))
     mapped: list[Mapped] = []
     shares = {}
-    # Those with names first, so that the others see what is left.
+    # Groups with names come first, so that the others see only the objects that are left.
     for row in sorted(
         groups.iter_rows(named=True),
         key=lambda row: (trace.caches[row["cache"]].startswith("?"), *row.values()),

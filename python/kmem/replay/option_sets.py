@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Sets of options that are compared: their rounds on the clock, and their order on both sides."""
+"""Option sets that are compared: their rounds on the clock, and their order by both measures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from kmem.common.figures import Ratio, median_ratio, rank_correlation
 
 @dataclass
 class OptionSet:
-    """One set of options, its rounds, and its figures on the simulated machine."""
+    """A set of options, its rounds, and its figures on the simulated machine."""
 
     options: str
-    name: str  # what it has beside the options that all have
+    name: str  # its options beyond the options that all sets have
     rounds: list[dict[str, Any]] = field(default_factory=list)  # documents of the tool
     simulated: dict[str, Any] | None = None
 
@@ -27,19 +27,19 @@ class OptionSet:
         return None if None in values else float(np.median(values))
 
     def median_round(self) -> dict[str, Any]:
-        """The round whose CPU time is the median; of an even number the lower of two."""
+        """The round with the median CPU time; of two in the middle the lower."""
         ordered = sorted(self.rounds, key=lambda document: float(document["real_time"]["cpu_ns"]))
         return ordered[(len(ordered) - 1) // 2]
 
 
 @dataclass(frozen=True)
 class Miss:
-    """Two sets that the simulation puts in the other order than the clock, beyond its noise."""
+    """Two sets that the simulation orders differently from the clock, beyond the clock's noise."""
 
     faster: str  # by the clock
     slower: str
     real: Ratio
-    modelled: float  # ratio in the same direction: not above 1
+    modelled: float  # ratio in that direction: not above 1
 
 
 def misses(sets: Sequence[OptionSet]) -> list[Miss]:

@@ -40,7 +40,7 @@ NOTES = (
 
 
 def run_round(trace: Path, arguments: Sequence[str], options: str) -> dict[str, Any]:
-    # The classes of the simulated machine, if nothing else is asked for.
+    # The classes of the simulated machine, unless another option sets them.
     environment = os.environ | {"KMEM_OPTIONS": f"classes=fine,{options}"}
     document, messages = run_tool(TOOL, trace, arguments, environment)
     if messages:

@@ -13,7 +13,7 @@ from kmem.common.figures import median_ratio
 from kmem.common.machine import processor
 from kmem.replay.option_sets import OptionSet, compare_ranks
 
-NAME_WIDTH = 40  # of options, before they take several lines
+NAME_WIDTH = 40  # characters of options, before they take several lines
 
 
 def seconds(nanoseconds: float) -> float:
@@ -46,7 +46,7 @@ def set_document(one: OptionSet, first: OptionSet) -> dict[str, Any]:
 
 
 def as_document(sets: Sequence[OptionSet], touch: bool) -> dict[str, Any]:
-    """Medians of rounds; slabs and waste are those of the round with the median CPU time."""
+    """Medians of rounds; slabs and waste are from the round with the median CPU time."""
     first = sets[0].rounds[0]
     machine = {name: value for name, value in first["machine"].items() if name != "options"}
     document: dict[str, Any] = {
@@ -65,7 +65,7 @@ def mebibytes(count: float | None) -> str:
 
 
 def show_sets(document: Mapping[str, Any], output: Console) -> None:
-    """A row a set: times, and where sets are compared what the simulation says of them."""
+    """A row for each set: its times, and for several sets their modelled times and memory."""
     base, *others = document["sets"]
     table = Table(box=SIMPLE)
     longest = max(len(one["name"]) for one in document["sets"])

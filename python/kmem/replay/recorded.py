@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A trace of a booting kernel beside the kernel's own slab table at the end of it.
 
-The trace misses what was allocated before tracing began and by calls without a tracepoint. So for
-each cache the objects that the table counts and the trace does not hold at its end are allocated
-first, all on CPU 0. The result is another trace, whose caches are those of the table.
+The trace misses allocations from before tracing began, and calls without a tracepoint. So the
+replay first allocates, for each cache, the objects that the table counts and the trace does not
+hold at its end, all on CPU 0. The result is another trace, with the caches of the table.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kmem.replay.mapping import GROUP, GroupKey, Shares, allocations, map_groups
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import CacheLine, SlabinfoError, parse_slabinfo
 
-# What the replay has to be like to be comparable: a kernel of 6.1 has no sheaves, and sizes beyond
-# 8 KiB are pages.
+# Options that make the replay comparable: a kernel of 6.1 has no sheaves, and sizes beyond 8 KiB
+# are pages.
 OPTIONS = ("classes=kernel", "sheaf_capacity=0", "order_rule=5.10")
 
 CORRECTIONS_MOST = 16
@@ -45,7 +45,7 @@ def pages(cache: CacheLine) -> int:
 
 
 class Recorded:
-    """A trace with the caches of a table, ready to be completed by first allocations."""
+    """A trace with the caches of a table, to be completed by first allocations."""
 
     def __init__(self, trace: tr.Trace, table: Mapping[str, CacheLine]) -> None:
         born = allocations(trace)
@@ -85,7 +85,7 @@ class Recorded:
         )
 
     def completed(self, first: Mapping[str, int]) -> tr.Trace:
-        """The trace after @first objects of each cache."""
+        """The trace after `first` objects of each cache."""
         before = first_allocations(first, self.table, self.ids, self.trace.objects)
         return tr.Trace(
             records=pl.concat([before, self.events]),

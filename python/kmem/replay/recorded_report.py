@@ -72,7 +72,7 @@ def compare(table: Mapping[str, CacheLine], document: Mapping[str, Any]) -> dict
 def as_document(
     recorded: Recorded, plain: Mapping[str, Any], document: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What --slabinfo adds to the result."""
+    """The fields that --slabinfo adds to the result."""
     counted = compare(recorded.table, plain)
     del counted["caches"]
     return {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem replay`: a trace on the simulated machine, through the library's own code.
 
-build/tools/replay takes the steps and counts; how copies of a trace share CPUs is said in
-tools/replay/run.c, how caches are made in tools/replay/steps.c.
+build/tools/replay takes the steps and counts. tools/replay/run.c describes how copies of a trace
+share CPUs, tools/replay/steps.c how caches are made.
 """
 
 import os
@@ -21,7 +21,7 @@ from kmem.replay.tool import check_options, run, tool_arguments
 
 
 def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The replay of a trace that a slab table completes, and what compares both."""
+    """Replay a trace that a slab table completes; the result, and the comparison with the table."""
     from kmem.replay import recorded, recorded_report
     from kmem.traces import file as tr  # Polars takes its time to load
 
@@ -37,7 +37,8 @@ def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[d
         trace.stat().st_size + slabinfo.stat().st_size,
         lacking * recorded.FIRST_BYTES,
     )
-    # So much was allowed just now, and what was made of it compresses well.
+    # The memory was checked above. The completed file compresses so well that the limit by its size
+    # would refuse it.
     environment = os.environ | {tr.MEMORY_VARIABLE: str(2**63)}
     arguments = tool_arguments(",".join([*recorded.OPTIONS, *options]), None, None, None)
     speed = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Runs build/tools/replay and its kind, and reports why they refuse."""
+"""Runs build/tools/replay and related tools, and reports why they refuse."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.tree import BUILD
 
-# By the KiB of a page.
+# Tools by the KiB of a page.
 TOOLS = {
     4: BUILD / "tools" / "replay",
     16: BUILD / "tools" / "replay-16k",
@@ -40,7 +40,7 @@ def run_tool(
 
 
 def complaint(line: str) -> KmemError:
-    """What the library said when it started."""
+    """An error from the library's message at its start."""
     text = line.removeprefix("kmem: ")
     kind = BadUsage if text.startswith(("option ", "unknown option ")) else KmemError
     return kind(f"replay: {text}")
@@ -52,7 +52,7 @@ def run(
     page_kib: int = 4,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """The simulation's document, and its line about speed; what else it says is an error."""
+    """The simulation's document, and its line about speed; any other line is an error."""
     document, (*messages, speed) = run_tool(TOOLS[page_kib], trace, arguments, environment)
     if messages:
         raise complaint(messages[0])
@@ -60,7 +60,7 @@ def run(
 
 
 def check_options(texts: Sequence[str]) -> None:
-    """Refuses options that have files written: those of a replay would be of the tool itself."""
+    """Refuse options that write files: the tool itself would write them, not the replay."""
     for entry in ",".join(texts).replace("\n", ",").split(","):
         if entry.partition("=")[0] in FILE_OPTIONS:
             raise BadUsage(
