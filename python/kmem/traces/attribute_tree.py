@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Reads a tree of slab attributes: /sys/kernel/slab, or what `kmem run --attrs` writes.
+"""Reads a tree of slab attributes: /sys/kernel/slab, or the directory of `kmem run --attrs`.
 
 A directory for each cache holds a file for each attribute; symbolic links are other names of a
-cache. docs/attributes.md says what each attribute means.
+cache. docs/attributes.md gives the meaning of each attribute.
 """
 
 import re
@@ -20,7 +20,7 @@ class AttributeFormatError(KmemError):
 
 @dataclass(frozen=True)
 class NodeCounts:
-    """A total, and the part of each NUMA node that has one."""
+    """A total, and the part of each NUMA node that is not 0."""
 
     total: int
     nodes: dict[int, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class NodeCounts:
 
 @dataclass(frozen=True)
 class CpuPartial:
-    """Objects and slabs on CPU partial lists: of all CPUs, and of each that has any."""
+    """Objects and slabs on CPU partial lists: of all CPUs, and of each CPU that has any."""
 
     objects: int
     slabs: int
@@ -37,7 +37,7 @@ class CpuPartial:
 
 @dataclass(frozen=True)
 class Counter:
-    """A statistics counter: the sum, and the part of each CPU that has one."""
+    """A statistics counter: the sum, and the part of each CPU that is not 0."""
 
     total: int
     cpus: dict[int, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def parse_word(text: str) -> str:
 
 
 def parse_nothing(text: str) -> None:
-    """A file that is only written to."""
+    """The value of a file that can only be written."""
     matched("", text)
 
 
@@ -79,7 +79,7 @@ def parse_constructor(text: str) -> str | None:
 
 
 def parse_traces(text: str) -> str:
-    """An entry of a line each, the call stack below it indented; see docs/attributes.md."""
+    """Entries of a line, with the call stack below indented; see docs/attributes.md."""
     entry = r" *\d+ \S+( waste=\d+/\d+)? age=\d+(/\d+/\d+)? pid=\d+(-\d+)?( (cpus|nodes)=[\d,-]+)*"
     return matched(rf"(No data|{entry}(\n {{8}}\S+)*(\n{entry}(\n {{8}}\S+)*)*)\n", text)[1]
 
@@ -100,7 +100,7 @@ def parse_nodes(text: str) -> NodeCounts:
 
 def parse_counter(text: str) -> Counter:
     counter = Counter(*parse_parts("C", text))
-    # What threads of ours without a CPU's slot count is in the total only.
+    # Counts of libkmem's threads that have no CPU's slot are in the total only.
     if 0 in counter.cpus.values() or sum(counter.cpus.values()) > counter.total:
         raise ValueError
     return counter
@@ -124,7 +124,7 @@ FORMATS: dict[str, Callable[[str], Value]] = {
     "nothing": parse_nothing,
     "traces": parse_traces,
 }
-# CONFIG_SLUB_STATS of kernels that have sheaves; ours has the older ones.
+# CONFIG_SLUB_STATS of kernels that have sheaves; libkmem has the older counters.
 SHEAF_COUNTERS = (
     "alloc_cpu_sheaf free_cpu_sheaf free_rcu_sheaf free_rcu_sheaf_fail sheaf_flush sheaf_refill"
     " sheaf_alloc sheaf_free barn_get barn_get_fail barn_put barn_put_fail sheaf_prefill_fast"
@@ -147,11 +147,11 @@ def parse_attribute(name: str, text: str) -> Value:
 
 @dataclass
 class SlabTree:
-    """All caches. Use tree["name"]["attribute"]; other names lead to the same values."""
+    """All caches. Use tree["name"]["attribute"]; other names lead to equal values."""
 
     caches: dict[str, dict[str, Value]] = field(default_factory=dict)  # by directory
     links: dict[str, str] = field(default_factory=dict)  # other names, to directories
-    unknown: set[str] = field(default_factory=set)  # attributes left out, which PARSERS lacks
+    unknown: set[str] = field(default_factory=set)  # attributes left out, as PARSERS lacks them
 
     def __getitem__(self, name: str) -> dict[str, Value]:
         return self.caches[self.links.get(name, name)]

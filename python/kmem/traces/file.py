@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Trace files as Polars frames.
 
-libkmem-trace.so reads and writes them (tools/trace/trace.h has the columns, and
-docs/trace-format.md the file), so there is one reader for C and for Python.
+libkmem-trace.so reads and writes them, so there is a single reader for C and for Python.
+tools/trace/trace.h describes the columns, docs/trace-format.md the file.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from kmem.common.tree import BUILD
 
 LIBRARY = BUILD / "tools" / "trace" / "libkmem-trace.so"
 
-# Operations; bits beside them say where the call came from.
+# Operations; further bits say where the call came from.
 ALLOC, FREE, IMPLIED, ORPHAN, PAGE_ALLOC, PAGE_FREE = range(6)
 OPERATION_MASK = 7
 KFREE, SOFTIRQ, HARDIRQ = 8, 16, 32
 
-# Cache ids that always mean the same.
+# Cache ids with a fixed meaning.
 CACHE_KMALLOC, CACHE_UNKNOWN = 0, 1
 SITE_UNKNOWN = 0
 
 SOURCE_MOST = 65536  # bytes, of the text in the header
-CACHES_MOST, OBJECTS_MOST = 1 << 16, 1 << 32  # that ids have room for
+CACHES_MOST, OBJECTS_MOST = 1 << 16, 1 << 32  # room of the ids
 
-# In the environment: bytes of memory that a trace may take, instead of a multiple of its file.
+# Environment variable: bytes of memory that a trace may take, instead of a multiple of its file.
 MEMORY_VARIABLE = "KMEM_TRACE_MEMORY"
 
 
@@ -50,7 +50,8 @@ COLUMNS: dict[str, type[np.generic[Any]]] = {
     "operation": np.uint8,
 }
 
-# What a frame takes beside the trace in C: of a name an entry in a list and the head of a text.
+# Memory that a frame takes beside the trace in C. A name takes an entry in a list and the head of a
+# text.
 DEMAND = {
     "record": sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values()),
     "name": 88,
@@ -58,14 +59,14 @@ DEMAND = {
 }
 
 
-# The same as Polars has them.
+# The Polars type of each column.
 TYPES: dict[str, pl.DataType] = {
     name: pl.Series(np.empty(0, dtype)).dtype for name, dtype in COLUMNS.items()
 }
 
 
 class TraceError(KmemError):
-    """A file that is no sound trace; the text has the file, the byte and what was expected."""
+    """A file that is no sound trace; the text has the file, the byte and the expected content."""
 
 
 class _Names(ctypes.Structure):
@@ -110,7 +111,7 @@ class _Error(ctypes.Structure):
     _fields_ = [("offset", ctypes.c_uint64), ("text", ctypes.c_char * 240)]
 
     def reason(self) -> str:
-        """One that names a long text is cut off at any byte."""
+        """The reason. A long name in it may be cut off in the middle of a character."""
         return bytes(self.text).decode(errors="replace")
 
 
@@ -121,7 +122,7 @@ class Trace:
     records: pl.DataFrame  # COLUMNS
     caches: list[str]
     sites: list[str]
-    objects: int  # ids of objects are below
+    objects: int  # ids of objects are below this
     cpus: int
     page_bytes: int = 4096
     source: str = ""
@@ -173,7 +174,7 @@ def read_trace(path: Path) -> Trace:
     """The trace in a file of either form, .slt.zst too.
 
     Raises TraceError with the byte at which the file is damaged or cut short, or with the first
-    record that frees what is not there, or if the trace takes more memory than it may
+    record that frees an object which does not exist, or if the trace takes more memory than it may
     (docs/trace-format.md).
     """
     library = _library()
@@ -209,7 +210,7 @@ def check_memory(what: str, file_bytes: int, needed: int) -> None:
 
 
 def _as_c(path: Path, records: pl.DataFrame, name: str) -> np.ndarray[Any, Any]:
-    """A column in C's type. NumPy would cut off what does not fit."""
+    """A column in C's type. An error if a value does not fit, since NumPy would cut it off."""
     given, kind = records[name], TYPES[name]
     column = given.cast(kind, strict=False)
     wrong = (column.is_null() | (column != given)).fill_null(True)
@@ -220,10 +221,10 @@ def _as_c(path: Path, records: pl.DataFrame, name: str) -> np.ndarray[Any, Any]:
 
 
 def write_trace(path: Path, trace: Trace) -> None:
-    """Writes a trace file; raises TraceError, and then what was there before is still there.
+    """Write a trace file; on TraceError the earlier file is unchanged.
 
-    What is not a column's number or would be cut off is refused; whether ids, CPUs and lives
-    are sound is for the reader to say.
+    Refuses values that are no numbers of their column, or would be cut off. The reader checks
+    whether ids, CPUs and lives are sound.
     """
     columns = {name: _as_c(path, trace.records, name) for name in COLUMNS}
     for text in (*trace.caches, *trace.sites, trace.source):

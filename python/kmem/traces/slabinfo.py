@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Reads /proc/slabinfo, version 2.1, and the slab table that `kmem run --slabinfo` writes.
 
-Ours ends with comment lines that the kernel does not have.
+libkmem's table ends with comment lines that the kernel does not have.
 """
 
 import re
@@ -31,13 +31,13 @@ class SlabinfoError(KmemError):
 
 @dataclass(frozen=True)
 class CacheLine:
-    """One cache; sizes in bytes, pages of page_bytes."""
+    """A cache; sizes in bytes, pages of page_bytes."""
 
     name: str
     active_objects: int
     objects: int
-    object_size: int  # with padding: from one object to the next
-    objects_per_slab: int  # 0: engine slob, whose caches have no slabs of their own
+    object_size: int  # with padding
+    objects_per_slab: int  # 0: engine slob, where caches have no slabs of their own
     pages_per_slab: int
     limit: int
     batchcount: int
@@ -47,7 +47,7 @@ class CacheLine:
     shared_available: int
 
     def contradictions(self, page_bytes: int) -> list[str]:
-        """What cannot be true of any cache, in words; empty for a sound line."""
+        """Contradictions that are impossible for any cache, in words; empty for a sound line."""
         found = []
         if self.active_objects > self.objects:
             found.append("more active objects than objects")
