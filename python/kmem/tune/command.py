@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem tune`: searches the options that serve traces best, by replays on the simulated machine.
 
-Optuna says what to try (study.py), Dask's workers replay it (worker.py).
+Optuna proposes option sets (study.py), and Dask's workers replay them (worker.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from kmem.tune.trials import run_search, without_idle
 
 
 class Interrupted(Exception):
-    """The user ended the search; what was found is kept."""
+    """The user ended the search; its trials are kept."""
 
 
 def make_search(
@@ -37,7 +37,7 @@ def make_search(
     costs: Mapping[str, float],
 ) -> Search:
     for trace in traces:
-        read_trace(trace)  # says what is wrong with it, where it has its name
+        read_trace(trace)  # the error has the file's name on this machine
     return Search(
         tuple(traces),
         tuple(trace.read_bytes() for trace in traces),

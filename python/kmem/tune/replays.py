@@ -23,11 +23,12 @@ SCHEDULER_SECONDS = 20  # to find it, and for its first worker
 
 
 class Answers:
-    """
-    What the search waits for: replays, and signals that end it. A KeyboardInterrupt is lost where
-    Python has no caller to give it to, and Dask has the collector of garbage call back. So, once
-    the search has begun, signals are put with the answers and raised where these are taken. A
-    handler may put into a SimpleQueue, whatever it came between.
+    """A queue of finished replays, and of signals that end the search.
+
+    Python loses a KeyboardInterrupt where it has no caller to give it to, and Dask has functions
+    called by the garbage collector. So once the search has begun, a signal goes into this queue,
+    and is raised where the search takes its answers. A signal handler may put into a SimpleQueue at
+    any moment.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Answers:
             raise KeyboardInterrupt
 
     def to(self, futures: Collection[Any]) -> Iterator[Any]:
-        """Each once, as they come."""
+        """Each future once, in the order in which they finish."""
         for future in futures:
             future.add_done_callback(self.queue.put)
         for _ in futures:
@@ -53,7 +54,7 @@ class Answers:
 
 @contextmanager
 def workers(scheduler: str | None) -> Iterator[Client]:
-    """Those of a cluster, or threads of this process that each run one replay at a time."""
+    """Workers of a cluster, or threads of this process that each run a replay at a time."""
     for name in (
         "asyncio",
         "distributed",
@@ -69,7 +70,7 @@ def workers(scheduler: str | None) -> Iterator[Client]:
                 n_workers=1,
                 threads_per_worker=len(os.sched_getaffinity(0)),
                 processes=False,
-                dashboard_address=":0",  # any that is free; None means the usual one
+                dashboard_address=":0",  # any free port; None means the usual port
                 memory_limit=0,
             ) as cluster,
             Client(cluster) as client,
@@ -100,7 +101,7 @@ class Replays:
         self.answers = answers
         self.defaults = next((trial.figures for trial in known if trial.number == 0), None)
         self.found = {trial.line: (trial.ratios, trial.figures) for trial in known}
-        self.refused: set[str] = set()  # as no options at all
+        self.refused: set[str] = set()  # option sets that the tool does not accept
         cloudpickle.register_pickle_by_value(tune_worker)
         self.tool = client.scatter(search.tool, broadcast=True, hash=False)
         self.traces = [
@@ -128,14 +129,14 @@ class Replays:
         if any(one["modelled_ns"] == 0 or one["memory_bytes"] == 0 for one in self.defaults):
             self.found[options] = (None, "a trace has nothing to replay")
             return
-        # By a table that has no cost of anything that these options do.
+        # The table of costs has no cost of anything that these options do.
         if any(one["modelled_ns"] == 0 for one in figures):
             self.found[options] = (None, "the costs model no time of it")
             return
         self.found[options] = (ratios_of(figures, self.defaults), figures)
 
     def run(self, wanted: Sequence[str]) -> Iterator[str]:
-        """Replays what is not known yet; gives each set as soon as it is known."""
+        """Replay the sets that are not known yet; yields each set as soon as it is known."""
         missing = list(dict.fromkeys(one for one in wanted if one not in self.found))
         for one in dict.fromkeys(wanted):
             if one in self.found:

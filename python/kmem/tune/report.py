@@ -34,7 +34,7 @@ def row(trial: int | None, options: str, ratios: Any, figures: Any) -> dict[str,
 def as_document(
     search: Search, trials: Sequence[Trial], chosen: str, replays: Replays
 ) -> dict[str, Any]:
-    """No clock's figure is in it: the same command gives the same document."""
+    """The document. It has no figure of a clock, so that equal commands give equal documents."""
     ratios, figures = replays.found[chosen]
     return {
         "goal": search.goal,

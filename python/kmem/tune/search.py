@@ -23,7 +23,7 @@ PAGE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched; all of it is in the name of the study."""
+    """The subject of a search; all of it is in the name of the study."""
 
     traces: tuple[Path, ...]
     contents: tuple[bytes, ...]
@@ -31,7 +31,7 @@ class Search:
     goal: str
     seed: int
     batch: int
-    options: str  # that every set has
+    options: str  # options that every set has
     machine: Mapping[str, int | None]  # cpus, nodes, repeat
     costs: Mapping[str, float]
 
@@ -50,7 +50,7 @@ class Search:
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         more = f" and {len(self.traces) - 1} more" if len(self.traces) > 1 else ""
-        # A name of a file is bytes, SQLite takes text.
+        # A name of a file is bytes, but SQLite takes text.
         first = os.fsencode(self.traces[0].name).decode(errors="replace")
         return f"{first}{more}, {self.goal}, seed {self.seed}, {digest[:16]}"
 
@@ -59,7 +59,7 @@ class Search:
         return tool_arguments(options, machine["cpus"], machine["nodes"], machine["repeat"])
 
     def figures(self, documents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What is kept of a trial, for each trace."""
+        """The figures of a trial that the study keeps, for each trace."""
         kept = []
         for trace, document in zip(self.traces, documents, strict=True):
             add_derived(document, self.costs, ASSUMED)
@@ -80,7 +80,7 @@ class Search:
 def ratios_of(
     figures: Sequence[Mapping[str, Any]], defaults: Sequence[Mapping[str, Any]]
 ) -> tuple[float, float]:
-    """Time and memory over those of the defaults, as geometric means over traces."""
+    """Time and memory relative to the defaults, as geometric means over traces."""
 
     def mean(name: str) -> float:
         logarithms = [

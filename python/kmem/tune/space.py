@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem tune` may change: options of the library, and values to try for each.
+"""The options of the library that `kmem tune` may change, and values to try for each.
 
-None stands for the default: the option is left out. Values are few and a factor of about two
-apart, since neighbours differ less than replays of two traces do.
+None stands for the default: the option is left out. Values are few and a factor of about two apart,
+since neighbours differ less than replays of two traces do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ BY_ENGINE: dict[str, dict[str, Sequence[Value]]] = {
     },
     "slab": {
         "limit": (None, 4, 8, 16, 32, 64, 128, 256, 512),
-        # Of `limit`, which it may not exceed; batchcount is what becomes of it.
+        # `limit` divided by this is the batchcount, which may not exceed `limit`.
         "batches": (None, 1, 2, 4, 8),
         "shared": (None, 0, 2, 4, 16),
         "slab_max_order": (None, 0, 1, 2, 3),
@@ -68,7 +68,7 @@ class Suggest(Protocol):
 
 
 def fixed_names(options: str) -> set[str]:
-    """Names of the options in a text that are set for everything, so not searched."""
+    """Names of the options that a text sets for all caches; the search leaves them alone."""
     names = {entry.partition("=")[0] for entry in options.split(",") if entry}
     if names & {"limit", "batchcount"}:
         names |= {"limit", "batches"}
@@ -76,7 +76,7 @@ def fixed_names(options: str) -> set[str]:
 
 
 def fixed_engine(options: str) -> str | None:
-    """The engine that a text sets for all caches; the last one counts."""
+    """The engine that a text sets for all caches; the last setting counts."""
     engine = None
     for entry in options.split(","):
         name, _, value = entry.partition("=")
@@ -94,7 +94,7 @@ def suggest(trial: Suggest, options: str) -> None:
     """Asks a trial for a value of everything that `options` leaves open."""
     engine = fixed_engine(options) or trial.suggest_categorical("engine", ENGINES)
     for name, values in choices_for(str(engine), fixed_names(options)).items():
-        # The same name has the same values everywhere, as Optuna wants it.
+        # Optuna wants a name to have equal values everywhere.
         trial.suggest_categorical(name, values)
 
 
@@ -128,5 +128,5 @@ def entries(params: Mapping[str, Value]) -> list[str]:
 
 
 def line(options: str, chosen: Sequence[str]) -> str:
-    """What KMEM_OPTIONS holds."""
+    """The value of KMEM_OPTIONS."""
     return ",".join(filter(None, [options, *chosen]))

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The trials of `kmem tune`: which option sets come next, and what was found, in SQLite.
+"""The trials of `kmem tune`: the choice of the next option sets, and all results, in SQLite.
 
-A trial is a number, parameters and figures. Trial 0 is the defaults; then come batches, each
-asked of Optuna's sampler at once. What a batch asks depends on the seed, the batch's first number
-and the trials below that number, and on nothing else: not on how many workers there are, which of
-them was first, or whether the command was interrupted. So the same command finds the same, and one
-that goes on asks again what had not been answered. A trial is in the file once it is known, whole.
+A trial is a number, parameters and figures. Trial 0 is the defaults. Then come batches: the study
+asks Optuna's sampler for all sets of a batch at once. The answer depends on the seed, the batch's
+first number and the trials below that number, and on nothing else: not on the number or the order
+of workers, nor on an interruption of the command. So equal commands find equal options, and a
+command that goes on asks again for the sets without an answer. A trial is written once it is known,
+whole.
 """
 
 import time
@@ -26,7 +27,7 @@ from kmem.tune.space import Params, first_params, suggest
 GOALS = {"time": (0,), "memory": (1,), "both": (0, 1)}  # places in Trial.ratios
 
 FAILURES = (SQLAlchemyError, OptunaError)  # of the file
-MADE_SECONDS = 10  # that another command may take to make the file
+MADE_SECONDS = 10  # for another command to make the file
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -42,18 +43,18 @@ class Asked:
 
 @dataclass(frozen=True)
 class Trial:
-    """One that was replayed."""
+    """A trial with its results."""
 
     number: int
     params: Params
     distributions: dict[str, Any]
     line: str  # KMEM_OPTIONS
-    ratios: tuple[float, float] | None  # time and memory over those of the defaults; None: failed
-    figures: Any  # of each trace; of one that failed the reason
+    ratios: tuple[float, float] | None  # time and memory relative to the defaults; None: failed
+    figures: Any  # figures of each trace; for a failed trial the reason
 
 
 class Study:
-    """The trials in a file, under a name that says what was asked; several may share a file."""
+    """The trials in a file, under a name that identifies the search. Searches may share a file."""
 
     def __init__(self, file: Path, name: str) -> None:
         self.file = file
@@ -63,7 +64,8 @@ class Study:
         while True:
             try:
                 self.study = optuna.create_study(
-                    # From the root, where no name means anything but a file.
+                    # From the root, because a name without a folder may have a meaning other than a
+                    # file.
                     storage=optuna.storages.RDBStorage(f"sqlite:///{file.absolute()}"),
                     study_name=name,
                     directions=["minimize", "minimize"],
@@ -71,21 +73,21 @@ class Study:
                 )
                 return
             except (*FAILURES, RuntimeError) as error:
-                # Tables and their first rows that another command makes at this moment.
+                # Another command may be making the tables and their first rows at this moment.
                 met = isinstance(error, IntegrityError) or "already exists" in str(error)
                 if not met or time.monotonic() > deadline:
                     raise self.failure(error) from None
             time.sleep(0.05)
 
     def failure(self, error: Exception) -> KmemError:
-        # Optuna has one text for all that goes wrong in writing.
+        # Optuna raises one text for any failure of a write; the cause has the reason.
         known = error.__cause__ if isinstance(error, OptunaError) else None
         error = known if isinstance(known, SQLAlchemyError) else error
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         return KmemError(f"tune: --study {self.file}: {reason}")
 
     def trials(self) -> list[Trial]:
-        """By number. If two commands shared the work, each number once."""
+        """Trials by number. If two commands shared the work, each number occurs once."""
         try:
             stored = self.study.get_trials(deepcopy=False)
         except FAILURES as error:
@@ -132,7 +134,7 @@ def ask(
     known: Sequence[Trial], start: int, count: int, *, options: str, goal: str, seed: int
 ) -> list[Asked]:
     """The batch that begins at a number; `known` has the trials below."""
-    # The sampler takes no larger seeds, the user may give any.
+    # The sampler takes no larger seeds, but the user may give any.
     batch_seed = (seed * 1_000_003 + start) % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -154,11 +156,14 @@ def ask(
     return asked
 
 
-# ---- What was found -----------------------------------------------------------------------------
+# ---- Results -----------------------------------------------------------------------------------
 
 
 def score(ratios: tuple[float, float], goal: str) -> tuple[float, float]:
-    """Less is better. Where both count, a percent of one is worth a percent of the other."""
+    """A key that is less for a better trial.
+
+    With goal both, a percent of time is worth a percent of memory.
+    """
     time, memory = ratios
     return {
         "time": (time, memory),
@@ -168,9 +173,10 @@ def score(ratios: tuple[float, float], goal: str) -> tuple[float, float]:
 
 
 def pareto(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials that none beats in one figure without losing in the other, the fastest first.
+    """Trials that no other trial beats in a figure without losing in the other, the fastest first.
 
-    Of several with the same figures the one with the fewest options, and of those the first.
+    If several trials have equal figures, the trial with the fewest options is taken, then the
+    first.
     """
     front: list[Trial] = []
     order = [(trial.ratios, trial.line.count("="), trial.number, trial) for trial in trials]

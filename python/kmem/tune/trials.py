@@ -30,10 +30,10 @@ def run_batch(replays: Replays, study: Study, batch: Sequence[Asked], progress: 
 
 
 def run_search(replays: Replays, study: Study, trials: int, progress: Any) -> list[Trial]:
-    """Trials 0 to `trials` - 1, those in the study included."""
+    """Trials 0 to `trials` - 1, including trials that the study has."""
     search = replays.search
     known = study.trials()
-    # Without the defaults there are no ratios, so they are a batch of their own.
+    # Ratios need the defaults, so the defaults are a batch of their own.
     for start in (0, *range(1, trials, search.batch)):
         count = search.batch if start else 1
         done = {trial.number for trial in known}
@@ -50,7 +50,7 @@ def run_search(replays: Replays, study: Study, trials: int, progress: Any) -> li
 
 
 def without_idle(replays: Replays, chosen: Trial) -> str:
-    """The options of a trial without those that the goal does not need."""
+    """The options of a trial without the options that the goal does not need."""
     search = replays.search
     options = [one for one in entries(chosen.params)]
     found = replays.found[chosen.line][0]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem tune` has done on a worker of Dask: replays of one option set.
+"""The part of `kmem tune` that runs on a worker of Dask: replays of an option set.
 
-It is sent there by value, with the tool and the traces, so a worker needs Python, Dask and
-libzstd, but nothing of ours. It imports the standard library and Dask only.
+Dask sends it there by value, with the tool and the traces. So a worker needs Python, Dask and
+libzstd, but nothing of libkmem. This module imports only the standard library and Dask.
 """
 
 import errno
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-EXIT_OF_REPLAY = 2  # at most, with a line that says why
+EXIT_OF_REPLAY = 2  # at most, with a line that has the reason
 BUSY_SECONDS = 10  # that a new program may be open for writing in a child of another thread
 
 
@@ -64,7 +64,7 @@ def replay(tool: bytes, traces: Sequence[bytes], arguments: Sequence[str]) -> di
             raise OSError(f"replay ended with status {done.returncode}: {done.stderr.strip()}")
         if done.returncode != 0 or messages:
             text = next(filter(None, done.stderr.splitlines()), "replay failed")
-            # What a replay that runs says is about its options.
+            # A replay that runs complains only about its options.
             return {"error": text, "refused": done.returncode != 1}
         document = dict(json.loads(done.stdout))
         del document["caches"]
