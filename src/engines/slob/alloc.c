@@ -275,7 +275,8 @@ enum slob_start slob_start_locked(const struct page *page, const void *address)
 
 /*
  * Whether the block at @at has exactly @units: because blocks tile the page (SLOB-1), the end of
- * the page, a free block or another start must follow it directly, and none of these may lie inside.
+ * the page, a free block or another start must follow it directly, and none of these may lie
+ * inside.
  */
 static bool is_whole_block(const struct page *page, struct slob_gap gap, uint32_t at,
                            uint32_t units)
