@@ -11,10 +11,8 @@
 
 struct slot;
 
-enum {
-        SIM_WORD_SHIFT = 5
-}; /* 1 << 5 bytes are a page descriptor; only its first word is a shared
-                                word */
+/* 1 << 5 bytes are a page descriptor; only its first word is a shared word. */
+enum { SIM_WORD_SHIFT = 5 };
 
 struct sim_state {
         struct slot *slot; /* the CPU's slot; shared_slot until it is made */
