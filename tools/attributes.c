@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * attributes: prints the table of attributes (introspect/attributes.c) as CSV, for readers in other
- * languages. python/kmem/common/attributes.csv is a copy; tests/command/test_attrs.py compares the two.
+ * languages. python/kmem/common/attributes.csv is a copy; tests/command/test_attrs.py compares the
+ * two.
  *
- *  name     of the file
- *  format   how its text reads (docs/attributes.md)
- *  written  nothing, by the program itself, or from outside too
- *  most     the largest number that may be written; empty if that is the cache's to say
+ *   name     of the file
+ *   format   of its text (docs/attributes.md)
+ *   written  nothing, by the program itself, or from outside too
+ *   most     the largest number that may be written; empty if the cache decides
  */
 #include "introspect/attributes.h"
 

@@ -3,10 +3,9 @@
  * Computes orders of slabs with the code that the library uses for its caches; used by
  * `kmem lab order`.
  *
- * Reads cases from standard input, one a line:
- *   RULE SIZE CPUS PAGE_SIZE SLUB_MIN_ORDER SLUB_MAX_ORDER SLUB_MIN_OBJECTS
- * and prints a line "OBJECTS PAGES ORDER" for each. A bad line ends it with status 2 and a message
- * that names the value and what was expected.
+ * Reads cases from standard input, a line each: RULE SIZE CPUS PAGE_SIZE SLUB_MIN_ORDER
+ * SLUB_MAX_ORDER SLUB_MIN_OBJECTS and prints a line "OBJECTS PAGES ORDER" for each. A bad line ends
+ * it with status 2 and a message with the value and the expected range.
  */
 #include "engines/slub/order.h"
 
@@ -51,7 +50,7 @@ static bool rule(const char *text, enum order_rule *value)
         return false;
 }
 
-/* @line is changed. False after a message. */
+/* Parses @line, and changes it. False after a message. */
 static bool parse(char *line, uint32_t *size, struct order_rules *rules)
 {
         uint64_t values[FIELDS];
@@ -76,7 +75,7 @@ static bool parse(char *line, uint32_t *size, struct order_rules *rules)
         rules->cpus = (unsigned int)values[CPUS];
         rules->page_shift = fls(values[PAGE_BYTES]) - 1;
         rules->min_order = (unsigned int)values[MIN_ORDER];
-        /* S3-02 */
+        /* The maximum is at least the minimum (S3-02). */
         rules->max_order = max_of((unsigned int)values[MAX_ORDER], rules->min_order);
         rules->min_objects = (uint32_t)values[MIN_OBJECTS];
         return true;

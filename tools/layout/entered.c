@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Which functions of a library were entered: preloaded behind a library compiled with -pg -mfentry, each
- * of whose functions calls __fentry__ first, it adds their addresses, from the library's start and as
- * hexadecimal numbers, to the file named by ENTERED_FILE when the process exits. Behind it, so that it is
- * ended last and sees what ends the library.
+ * Notes the functions of a library that a program enters. It is preloaded behind a library that was
+ * compiled with -pg -mfentry, so that each of its functions calls __fentry__ first. When the
+ * process exits, it adds their addresses, from the library's start and as hexadecimal numbers, to
+ * the file named by ENTERED_FILE. It stands behind the library so that it is ended last and sees
+ * the functions that end the library.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,7 +29,7 @@ __asm__(".globl __fentry__\n"
         "movq %rax, (%rdx)\n"
         "1:\tsubq (%rdx), %rax\n\t"
         "addq $0x80000, %rax\n\t"
-        "cmpq $0xfffff, %rax\n\t" /* of the program, which is compiled so too */
+        "cmpq $0xfffff, %rax\n\t" /* of the program, which is compiled with the flags, too */
         "ja 2f\n\t"
         "movq entered@GOTPCREL(%rip), %rdx\n\t"
         "movb $1, (%rdx,%rax)\n"
@@ -46,7 +47,7 @@ __attribute__((destructor)) static void write_entered(void)
 
         if (!path || !entered_first || !dladdr((void *)entered_first, &info))
                 return;
-        __builtin_memcpy(seen, entered, sizeof(seen)); /* fopen enters more */
+        __builtin_memcpy(seen, entered, sizeof(seen)); /* fopen enters further functions */
         file = fopen(path, "a");
         if (!file)
                 return;

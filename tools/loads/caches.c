@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The table of caches: a line each, with columns by name. Always there are cache, size (bytes from
- * one object to the next) and made (boot or later); the others are counts of objects: boot and
- * cpu are optional, and settings say which columns are a task and a message.
+ * The table of caches: a line each, with columns by name. The columns cache, size (bytes from an
+ * object to the next) and made (boot or later) are always there. The others are counts of objects:
+ * boot and cpu are optional, and settings name the columns of a task and of a message.
  */
 #include "tools/loads/loads.h"
 
@@ -24,7 +24,10 @@ struct recipe socket_recipe;
 struct recipe message_recipe;
 struct object_counts object_counts;
 
-/* Mark of the CPU that gave back what begins in each 64 bytes of the heap; address space only. */
+/*
+ * For each 64 bytes of the heap, the CPU that last gave back the object that begins there; address
+ * space only.
+ */
 static uint16_t *last_cpu;
 
 static unsigned int split(char *line, char **words)
@@ -37,7 +40,7 @@ static unsigned int split(char *line, char **words)
         return count;
 }
 
-/* Number of a column; one that is not there counts nothing, unless it is asked for by the user. */
+/* Number of a column; a missing column counts nothing, unless the user asked for it. */
 static int find_column(char **words, unsigned int count, const char *name, bool needed)
 {
         for (unsigned int i = 0; i < count; i++)
@@ -140,7 +143,7 @@ void caches_shrink(void)
                 kmem_cache_shrink(kinds[i].cache);
 }
 
-/* The CPU that had the lines of an object last, as a place for its mark. */
+/* The place of an object's mark: the CPU that had its lines last. */
 static uint16_t *last_cpu_of(const void *object)
 {
         uintptr_t grain = ((uintptr_t)object - heap.base) >> GRAIN_SHIFT;
@@ -157,7 +160,7 @@ static void spend_call(uint64_t slow_paths_before)
                      (sim.counts.slow_paths - slow_paths_before) * load_costs.slow_path;
 }
 
-/* The lines of an object that another CPU gave back come over. */
+/* Counts the lines of an object that come over from the CPU that gave it back. */
 static void note_taken(unsigned int kind, const void *object)
 {
         uint16_t last = *last_cpu_of(object);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Request and response as netperf's TCP_RR and UDP_RR over the loopback interface: pairs of tasks,
- * of which one sends a message and sleeps until the other has answered, `loops` times.
+ * Request and response as netperf's TCP_RR and UDP_RR over the loopback interface, in pairs of
+ * tasks: the first sends a message and sleeps until the second has answered, `loops` times.
  *
- * Who frees a message depends on the kernel. Since 5.19 the receiver leaves it to the CPU that
- * allocated it, which frees it in its next interrupt (skb_attempt_defer_free): setting capacity=2,
- * where a task frees what it sent last time when it sends again. Before, the receiver freed it:
- * capacity=1.
+ * Different kernels free a message in different places. Since 5.19 the receiver leaves it to the
+ * CPU that allocated it, which frees it in its next interrupt (skb_attempt_defer_free). That is
+ * setting capacity=2, where a task frees its last message when it sends again. Before, the receiver
+ * freed the message: capacity=1.
  */
 #include "tools/loads/loads.h"
 
@@ -19,7 +19,7 @@ struct end {
         unsigned int had;    /* messages from the other that were seen */
         unsigned int posted; /* messages sent */
         bool holds;          /* `sent` has objects */
-        bool asks;           /* it is the one that asks, not the one that answers */
+        bool asks;           /* it asks, and its partner answers */
 };
 
 static struct end *ends;
@@ -36,7 +36,7 @@ static bool may_send(const struct end *end)
         return end->asks ? end->had == end->posted : end->had < end->other->posted;
 }
 
-/* A message of two objects is one step: nobody else takes part. */
+/* A message of two objects is a single step: no other task takes part. */
 static enum task_result step(struct task *task)
 {
         struct end *end = container_of(task, struct end, task);

@@ -2,19 +2,19 @@
 /*
  * Workloads on the simulated machine, through the library's own code: `kmem lab` runs them.
  *
- *   main.c      arguments, the run, one JSON document on standard output
- *   caches.c    the caches, and which objects a task, a socket or a message is made of
+ *   main.c      arguments, the run, a JSON document on standard output
+ *   caches.c    the caches, and the objects of a task, a socket and a message
  *   machine.c   CPUs with clocks and run queues, tasks that run, sleep, wake others and move
  *   messages.c  hackbench: groups of senders and receivers over sockets or pipes
  *   exchange.c  netperf TCP_RR and UDP_RR: a request, then an answer, in pairs of tasks
  *   packets.c   stress-ng rawpkt: packets through the loopback interface to packet sockets
  *   rings.c     rings of receive buffers, filled and freed in bulk
- *   record.c    what happened, as a trace file
+ *   record.c    the events of a run, as a trace file
  *
- * Time is modelled: each CPU has a clock, which the costs of what the simulator counts move, and
- * the costs (below) of what a real kernel does besides. The CPU whose clock is least goes on, by
- * one object. List locks are waited for (sim_set_costs). Two runs with the same arguments are the
- * same, byte for byte.
+ * Time is modelled. Each CPU has a clock, which advances by the costs of the events that the
+ * simulator counts, and by the costs (below) of a real kernel's other work. The CPU with the least
+ * clock goes on, by a single object. List locks are waited for (sim_set_costs). Two runs with equal
+ * arguments are equal, byte for byte.
  */
 #ifndef KMEM_TOOLS_LOADS_LOADS_H
 #define KMEM_TOOLS_LOADS_LOADS_H
@@ -33,8 +33,8 @@ enum {
 /* Values of NAME=VALUE arguments; main.c has their limits. */
 struct settings {
         unsigned int possible;  /* CPUs that the machine could have */
-        unsigned int boot_cpus; /* at boot; caches made `boot` see one of them online */
-        unsigned int load_cpus; /* during the load; those beyond boot_cpus come in between */
+        unsigned int boot_cpus; /* at boot; caches made `boot` see that many online */
+        unsigned int load_cpus; /* during the load; the CPUs beyond boot_cpus come in between */
         unsigned int nodes;
         unsigned int groups; /* tasks that work together: hackbench's -g, or pairs of tasks */
         unsigned int pairs;  /* senders in a group, and receivers: half of hackbench's fds */
@@ -49,13 +49,13 @@ struct settings {
         unsigned int receive_ns;
         unsigned int wake_ns;
         unsigned int switch_ns;
-        unsigned int latency_ns; /* in which each task that can run should have run */
-        unsigned int slice_ns;   /* that a task runs at least while others wait */
-        unsigned int granule_ns; /* by which it has run more if one that wakes takes its place */
+        unsigned int latency_ns; /* each task that can run should run once in this time */
+        unsigned int slice_ns;   /* a task runs at least that long while others wait */
+        unsigned int granule_ns; /* a task that wakes replaces a task that has run longer by this */
         unsigned int cache_cpus; /* neighbours that share a cache; 0: all of a node */
         const char *task;        /* columns of the table of caches; empty: none */
         const char *message;
-        const char *options; /* further ones, as in KMEM_OPTIONS */
+        const char *options; /* further options, as in KMEM_OPTIONS */
         const char *trace;   /* file to write, or NULL */
 };
 extern struct settings settings;
@@ -64,8 +64,8 @@ extern struct settings settings;
 struct load_costs {
         uint32_t call;
         uint32_t slow_path;
-        uint32_t remote_object;      /* one that another CPU freed: its lines are there */
-        uint32_t remote_object_node; /* besides, if that CPU is of another node */
+        uint32_t remote_object;      /* an object that another CPU freed: its lines are there */
+        uint32_t remote_object_node; /* added if that CPU is of another node */
 };
 extern struct load_costs load_costs;
 
@@ -84,7 +84,7 @@ struct kind {
 extern struct kind kinds[CACHES_MOST];
 extern unsigned int kind_count;
 
-/* The objects of one CPU, task, socket or message, in the order of the table. */
+/* The objects of a CPU, task, socket or message, in the order of the table. */
 struct recipe {
         unsigned int count;
         unsigned int *kinds;
@@ -97,14 +97,14 @@ extern struct recipe message_recipe;
 void caches_read(const char *path);
 void caches_make(bool later);
 void caches_shrink(void);
-/* What a boot, and the kernel for each CPU, leaves in use. */
+/* Takes the objects that a boot, and the kernel for each CPU, leaves in use. */
 void caches_populate(unsigned int cpus);
 void caches_populate_cpus(unsigned int from, unsigned int to);
 
-/* One object on the CPU that runs, with its time. */
+/* Takes or gives an object on the CPU that runs, with its time. */
 void *object_take(unsigned int kind);
 void object_give(unsigned int kind, void *object);
-/* So many by one call. */
+/* Takes or gives @count objects in a single call. */
 void objects_take_bulk(unsigned int kind, unsigned int count, void **objects);
 void objects_give_bulk(unsigned int kind, unsigned int count, void **objects);
 void recipe_take(const struct recipe *recipe, void **objects);
@@ -112,7 +112,7 @@ void recipe_give(const struct recipe *recipe, void **objects);
 
 struct object_counts {
         uint64_t calls;
-        uint64_t remote_objects; /* taken by another CPU than the one that gave them back */
+        uint64_t remote_objects; /* taken by a CPU after another gave them back */
         uint64_t remote_objects_node;
         uint64_t live_bytes; /* strides of the objects in use */
 };
@@ -129,22 +129,22 @@ enum task_result {
 
 struct task {
         struct task *next; /* in a run queue, or in a list of the load's while it sleeps */
-        uint64_t ran;      /* the scheduler's: how long, among the tasks of its CPU */
-        uint64_t woken_at; /* the scheduler's: clock of the CPU that woke it */
+        uint64_t ran;      /* for the scheduler: how long it ran, among the tasks of its CPU */
+        uint64_t woken_at; /* for the scheduler: clock of the CPU that woke it */
         uint16_t cpu;      /* where it runs, or ran last */
         bool sleeps;
-        uint8_t phase;   /* of what it does; the load's */
-        uint32_t number; /* the load's */
-        /* One object's worth of work on the CPU that is set. */
+        uint8_t phase;   /* of its work; for the load */
+        uint32_t number; /* for the load */
+        /* Does the work of a single object on the CPU that is set. */
         enum task_result (*step)(struct task *task);
 };
 
 void machine_start(void);
 /* A new task on a CPU; it is asleep until it is woken. */
 void machine_add(struct task *task, unsigned int cpu);
-/* From the CPU that runs. */
+/* Wakes a task from the CPU that runs. */
 void machine_wake(struct task *task);
-/* Work of a real kernel. */
+/* Adds the time of a real kernel's work. */
 void machine_spend(unsigned int nanoseconds);
 /* Goes on until all tasks sleep or have ended, or machine_stop was called. */
 void machine_run(void);
@@ -153,7 +153,7 @@ void machine_stop(void);
 uint64_t machine_time(void);
 /* Time that all CPUs ran tasks or switched between them, in picoseconds. */
 uint64_t machine_busy(void);
-/* A number below @limit; the same ones in every run with the same seed. */
+/* A number below @limit; runs with the same seed get the same numbers. */
 unsigned int pick(unsigned int limit);
 
 /* ---- Loads ------------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ unsigned int pick(unsigned int limit);
 struct load {
         const char *name;
         void (*start)(void);
-        uint64_t (*messages)(void); /* that there will be */
+        uint64_t (*messages)(void); /* how many there will be */
         void (*finish)(void);       /* gives back what the tasks hold */
 };
 extern const struct load messages_load;
@@ -169,7 +169,7 @@ extern const struct load exchange_load;
 extern const struct load packets_load;
 extern const struct load rings_load;
 
-/* main.c: so many messages came through. */
+/* main.c: counts messages that came through. */
 void load_count(unsigned int messages);
 
 /* record.c */

@@ -2,14 +2,14 @@
 /*
  * CPUs with clocks, and the tasks that run on them.
  *
- * The CPU whose clock is least is next: CPUs that have something to do stand in a wheel of buckets,
- * by clock. Which task a CPU runs is decided as Linux's fair scheduler did up to 6.5: the one that
- * has run least (`ran`), for its share of latency_ns, at least slice_ns. One that wakes has the
- * least of its queue, less half of latency_ns if it slept so long, and takes the place of one that
- * ran more by granule_ns. A CPU that has nothing to do takes a task that waits in its node, and else
- * is idle. A task that wakes goes to where it was or to the waker's CPU, whichever has less to do,
- * without the waker, who says that it will sleep soon (sockets' wake-ups are synchronous); but to an
- * idle CPU that shares a cache with that one, if there is any.
+ * The CPU with the least clock is next: CPUs that have something to do stand in a wheel of buckets,
+ * by clock. A CPU chooses its tasks as Linux's fair scheduler did up to 6.5: it runs the task that
+ * has run least (`ran`), for its share of latency_ns, at least slice_ns. A task that wakes gets the
+ * least `ran` of its queue, less half of latency_ns if it slept that long, and takes the place of a
+ * task that ran more by granule_ns. A CPU that has nothing to do takes a waiting task of its node,
+ * and else is idle. A task that wakes goes to its last CPU or to the waker's CPU, whichever has
+ * less to do. The waker itself does not count there, because it will sleep soon (sockets' wake-ups
+ * are synchronous). If an idle CPU shares a cache with the chosen CPU, the task goes there instead.
  */
 #include "tools/loads/loads.h"
 
@@ -28,10 +28,10 @@ struct cpu {
         uint64_t clock; /* picoseconds, as all times here */
         uint64_t slice_start;
         struct task *current;
-        const struct task *last; /* the one before, to see whether this one is another */
-        struct task *first;      /* of those that wait: those that ran least come first */
+        const struct task *last; /* the previous task, to see whether the next is another */
+        struct task *first;      /* of the waiting tasks; the task that ran least comes first */
         unsigned int waits;      /* how many */
-        uint64_t least_ran;      /* that any task here ran; never falls */
+        uint64_t least_ran;      /* of all tasks here; never falls */
         uint16_t next;           /* in its bucket */
         uint16_t node;
         bool idle;
@@ -68,7 +68,7 @@ static void wheel_add(uint16_t number)
         uint64_t at = cpu->clock >> BUCKET_SHIFT;
         size_t bucket;
 
-        /* Later than the wheel reaches: it is looked at there, and put on again. */
+        /* Beyond the wheel's reach: the CPU is looked at in the last bucket, and put on again. */
         if (at >= bucket_now + BUCKETS)
                 at = bucket_now + BUCKETS - 1;
         if (at < bucket_now)
@@ -80,7 +80,7 @@ static void wheel_add(uint16_t number)
         cpus_in_wheel++;
 }
 
-/* Goes to the first bucket that has a CPU; there is one. */
+/* Goes to the first bucket that has a CPU; at least one has. */
 static size_t wheel_seek(void)
 {
         size_t bucket = bucket_now % BUCKETS;
@@ -138,7 +138,7 @@ static struct task *queue_take(struct cpu *cpu)
         return task;
 }
 
-/* Whatever it ran. */
+/* Puts a task in front, however long it ran. */
 static void queue_add_first(struct cpu *cpu, struct task *task)
 {
         task->next = cpu->first;
@@ -147,7 +147,7 @@ static void queue_add_first(struct cpu *cpu, struct task *task)
         waiting[cpu->node]++;
 }
 
-/* What a task ran counts among those of its CPU only. */
+/* A task's `ran` counts only among the tasks of its CPU, so it changes with the move. */
 static void move_task(struct task *task, struct cpu *to)
 {
         const struct cpu *from = &cpus[task->cpu];
@@ -187,7 +187,7 @@ static void set_idle(unsigned int number, bool idle)
                 idle_map[number / BITS] &= ~(1ull << number % BITS);
 }
 
-/* An idle CPU that shares a cache with @near, from that on; NONE if there is none. */
+/* An idle CPU that shares a cache with @near, searched from @near on; NONE if there is none. */
 static unsigned int find_idle(unsigned int near)
 {
         unsigned int count = settings.cache_cpus;
@@ -215,7 +215,7 @@ void machine_add(struct task *task, unsigned int cpu)
         task->sleeps = true;
 }
 
-/* As wake_affine and select_idle_sibling do for a synchronous wake-up. */
+/* Chooses as wake_affine and select_idle_sibling do for a synchronous wake-up. */
 static unsigned int choose_cpu(const struct task *task)
 {
         const struct cpu *here = &cpus[sim.cpu];
@@ -226,7 +226,7 @@ static unsigned int choose_cpu(const struct task *task)
 
         if (there->idle)
                 return task->cpu;
-        /* The scheduler's 108 percent are for the CPU where the task was. */
+        /* The scheduler's factor of 108 percent is for the task's old CPU. */
         if (!here->waits || here->waits * 100 < busy_there * 108)
                 near = sim.cpu;
         idle = find_idle(near);
@@ -245,7 +245,7 @@ void machine_wake(struct task *task)
         cpu = &cpus[number];
         if (number != task->cpu)
                 move_task(task, cpu);
-        /* Signed: the difference may be either way. */
+        /* Signed: either number may be the larger. */
         if ((int64_t)(task->ran + settings.latency_ns / 2 * PS - cpu->least_ran) < 0)
                 task->ran = cpu->least_ran - settings.latency_ns / 2 * PS;
         task->sleeps = false;
@@ -278,7 +278,7 @@ static bool schedule(struct cpu *cpu, unsigned int number)
                 return false;
         if (task->cpu != number)
                 move_task(task, cpu);
-        /* Woken by a CPU that is ahead: this one was idle until then. */
+        /* The waker's clock is ahead: this CPU was idle until then. */
         if (cpu->clock < task->woken_at)
                 cpu->clock = task->woken_at;
         if (task->ran > cpu->least_ran)

@@ -3,11 +3,12 @@
  *   loads LOAD CACHES [NAME=VALUE]...
  *
  * LOAD: messages, exchange, packets or rings. CACHES: the table of caches and objects (caches.c).
- * Names are those of struct settings and of the cost table: NAME=NS. Defaults are in `parameters`.
+ * NAME is a field of struct settings, or an entry of the cost table: NAME=NS. Defaults are in
+ * `parameters`.
  *
- * One JSON document: the shape, slab memory at each stage, and of the part of the messages that is
- * measured (from skip percent on, to the last skip/2 percent) the time, the counts and the memory in
- * use. Waiting for list locks is in the time. The same arguments give the same document.
+ * The output is a JSON document with the shape, slab memory at each stage, and the time, the counts
+ * and the memory in use while messages are measured: from skip percent of them on, up to the last
+ * skip/2 percent. The time includes waiting for list locks. Equal arguments give equal documents.
  */
 #include "tools/loads/loads.h"
 
@@ -28,7 +29,7 @@ struct settings settings = {
         .groups = 1,
         .pairs = 20,
         .loops = 100,
-        .capacity = 277, /* wmem_default, 212,992 bytes, by 768 that a small message takes */
+        .capacity = 277, /* wmem_default, 212,992 bytes, by the 768 of a small message */
         .bulk = 16,
         .send_ns = 600,
         .receive_ns = 850,
@@ -60,7 +61,7 @@ static const struct {
         {"loops", &settings.loops, 1, 100000000},
         {"capacity", &settings.capacity, 1, 65536},
         {"bulk", &settings.bulk, 1, 1024},
-        {"skip", &settings.skip, 0, 66}, /* one and a half times that is left out */
+        {"skip", &settings.skip, 0, 66}, /* one and a half times this percentage is left out */
         {"seed", &settings.seed, 0, 1000000},
         {"charged", &settings.charged, 0, 1},
         {"send_ns", &settings.send_ns, 0, COST_MOST_NS},
@@ -113,7 +114,7 @@ static const struct load *const loads[] = {&messages_load, &exchange_load, &pack
                                            &rings_load};
 static const struct load *load;
 
-/* Messages that came through, and what is done at which. */
+/* Messages that came through, and the numbers of messages at which something is done. */
 static struct {
         uint64_t all;
         uint64_t done;
@@ -143,7 +144,7 @@ void die(const char *what, const char *value)
         exit(1);
 }
 
-/* Arguments that are wrong. */
+/* Ends the program because of a wrong argument. */
 __attribute__((noreturn)) static void refuse(const char *what, const char *value)
 {
         fprintf(stderr, "loads: %s%s\n", what, value);
@@ -259,7 +260,7 @@ static void read_arguments(int argc, char **argv)
 
 /* ---- The run ----------------------------------------------------------------------------- */
 
-/* Pages in use: as in tools/replay/run.c; nothing here is larger than a slab. */
+/* Pages in use, as in tools/replay/run.c; no block here is larger than a slab. */
 static uint64_t slab_pages(void)
 {
         uint64_t pages = frontier.pages - (frontier.pages != 0);
@@ -292,7 +293,7 @@ static void take_sample(void)
 static void pass_marks(void)
 {
         if (!progress.begin_ps && progress.done >= progress.begin) {
-                /* A bulk may reach beyond a mark: what came through until then is what counts. */
+                /* A bulk may reach beyond a mark, so the messages until then are noted. */
                 progress.begin = progress.done;
                 progress.begin_ps = max_of(sim.clock, (uint64_t)1);
                 sim_reset();
@@ -446,7 +447,7 @@ static void print_measured(void)
         print_counts("counts", &progress.counts, &progress.objects_before, &progress.objects);
 }
 
-/* What the tasks held is given back, which is no part of what is measured. */
+/* Gives back the objects that the tasks held; they are not measured. */
 static void finish_load(void)
 {
         struct object_counts before = object_counts;

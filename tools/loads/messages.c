@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Message passing as hackbench does it: each group has `pairs` sockets, `pairs` senders, which send
- * `loops` messages to each receiver in turn, and a receiver for each socket. A message is one set
- * of the objects of the column `message`; with pipes it has none.
+ * `loops` messages to each receiver in turn, and a receiver for each socket. A message is a set of
+ * the objects of the column `message`; with pipes it has none.
  *
- * As Linux does it: a sender sleeps when the socket is full, and all that sleep there are woken
- * when three quarters of it are free again (unix_writable); a receiver sleeps when it is empty, and
- * is woken by the next message.
+ * As in Linux, a sender sleeps when the socket is full, and all its sleepers are woken when three
+ * quarters of it are free again (unix_writable). A receiver sleeps when the socket is empty, and
+ * the next message wakes it.
  */
 #include "tools/loads/loads.h"
 
@@ -17,13 +17,14 @@ struct socket {
         unsigned int first;
         unsigned int count;
         unsigned long received;
-        struct task *senders; /* that sleep until there is room */
+        struct task *senders; /* they sleep until there is room */
         struct task receiver;
 };
 
 struct sender {
         struct task task;
-        unsigned int next; /* message: this one by number of sockets is the socket */
+        unsigned int next; /* number of the next message; modulo the number of sockets it is the
+                              socket */
 };
 
 struct group {
@@ -60,7 +61,10 @@ static enum task_result send_step(struct task *task)
                 }
                 machine_spend(settings.send_ns);
         }
-        /* Others may send to the socket between two objects of a message, so they wait here. */
+        /*
+         * Other tasks may send to the socket between two objects of a message, so the objects wait
+         * here.
+         */
         place = &group->objects[(size_t)(task->number % (2 * settings.pairs)) *
                                         (task_recipe.count + OBJECTS_MOST) +
                                 task_recipe.count];
@@ -70,7 +74,10 @@ static enum task_result send_step(struct task *task)
                         return TASK_GOES_ON;
         }
         task->phase = 0;
-        /* As sockets do, room is asked for before the objects are taken: one more each may go in. */
+        /*
+         * As in sockets, room is asked for before the objects are taken: each sender may add one
+         * more.
+         */
         for (unsigned int i = 0; i < fields; i++)
                 socket->queue[(size_t)((socket->first + socket->count) %
                                        (settings.capacity + settings.pairs)) *
@@ -119,7 +126,7 @@ static enum task_result receive_step(struct task *task)
         return TASK_GOES_ON;
 }
 
-/* One CPU a group makes the sockets and all tasks; then all begin. */
+/* A CPU for each group makes the sockets and all tasks; then all begin. */
 static void start_group(struct group *group, unsigned int number)
 {
         unsigned int tasks = 2 * settings.pairs;
@@ -169,7 +176,9 @@ static uint64_t messages(void)
         return messages_of_sender() * settings.pairs * settings.groups;
 }
 
-/* Each task's objects on the CPU that it ran on last, then those of the sockets. */
+/*
+ * Gives back each task's objects on the CPU that it ran on last, then the objects of the sockets.
+ */
 static void finish(void)
 {
         unsigned int tasks = 2 * settings.pairs;

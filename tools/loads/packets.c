@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Raw packets as stress-ng's rawpkt: each group has a task that sends `loops` packets through the
- * loopback interface and one that reads them from a packet socket of `capacity`.
+ * Raw packets as stress-ng's rawpkt. Each group has a task that sends `loops` packets through the
+ * loopback interface and a task that reads them from a packet socket of `capacity`.
  *
- * A packet is a head and its data (the first two objects of the column `message`). In a recorded run
- * `heard` of a thousand packets found the reader ready: two clones of the head went to its socket,
- * one on the way out and one on the way in. All others had one clone, which was dropped at once.
- * The packet's own head is freed in the softirq that follows, and the data with the last head.
+ * A packet is a head and its data (the first two objects of the column `message`). In a recorded
+ * run `heard` of a thousand packets found the reader ready: two clones of the head went to its
+ * socket, one on the way out and one on the way in. All other packets had a single clone, which was
+ * dropped at once. The packet's own head is freed in the softirq that follows, and the data with
+ * the last head.
  *
- * A packet socket hears every packet of its interface, and drops what it has no room for before it
- * is cloned. So with several groups each packet goes twice to every reader that has room, and readers
- * have always something to do.
+ * A packet socket hears every packet of its interface. It drops a packet that it has no room for
+ * before the packet is cloned. So with several groups each packet goes twice to every reader that
+ * has room, and readers always have something to do.
  */
 #include "tools/loads/loads.h"
 
@@ -20,8 +21,8 @@ enum { HEARD_OF_1000 = 366, CLONES = 2, HEAD = 0, DATA = 1 };
 
 struct packet {
         void *data;
-        unsigned int heads;  /* that refer to the data */
-        struct packet *next; /* free ones */
+        unsigned int heads;  /* number that refer to the data */
+        struct packet *next; /* in the list of free packets */
 };
 
 struct clone {
@@ -34,7 +35,7 @@ struct reader {
         struct clone *queue;
         unsigned int first;
         unsigned int count;
-        bool open; /* it is among open_readers */
+        bool open; /* it is in open_readers */
 };
 
 struct writer {
@@ -47,7 +48,7 @@ struct writer {
 static struct reader *readers;
 static struct writer *writers;
 static struct packet *free_packets;
-/* Those with room, of several; some may be full meanwhile. */
+/* Readers with room, if there are several; some may be full meanwhile. */
 static struct reader **open_readers;
 static unsigned int open_count;
 
@@ -201,7 +202,7 @@ static uint64_t messages(void)
         return (uint64_t)settings.groups * settings.loops;
 }
 
-/* The tasks end with empty queues. */
+/* The tasks end with empty queues, so nothing is left to give back. */
 static void finish(void)
 {
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What a load does, as a trace file: every object that it takes and gives back, with the modelled
- * time. Memory by size is in caches named kmalloc-SIZE.
+ * The events of a load as a trace file: every object that it takes and gives back, with the
+ * modelled time. Memory by size is in caches named kmalloc-SIZE.
  */
 #include "tools/loads/loads.h"
 
@@ -14,7 +14,7 @@
 enum { GRAIN_SHIFT = 4, GRAINS = 1 << 28, FIRST_NAME = 2 };
 
 static struct trace_writer *writer;
-static uint32_t *ids; /* by 16 bytes of the heap: the life that begins there */
+static uint32_t *ids; /* for each 16 bytes of the heap: the life that begins there */
 static uint32_t lives;
 static uint64_t started;
 static uint64_t latest;
@@ -55,14 +55,14 @@ void record_event(bool frees, unsigned int kind, const void *object)
         size_t grain = ((uintptr_t)object - heap.base) >> GRAIN_SHIFT;
         uint64_t now = sim.clock > started ? (sim.clock - started) / 1000 : 0;
 
-        /* What each CPU has comes before the load, and stays. */
+        /* The objects of each CPU come before the load, and stay. */
         if (!writer)
                 return;
         if (grain >= GRAINS)
                 die("a load that is recorded has 4 GiB of slabs at most", "");
         if (!frees)
                 ids[grain] = lives++;
-        /* CPUs take turns of an object's work, so their clocks may differ by that much. */
+        /* CPUs take turns for the work of an object, so their clocks may differ by that much. */
         if (now > latest)
                 latest = now;
         trace_writer_add(writer, &(struct trace_record){

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Rings of receive buffers: each group has a driver that fills its ring with `bulk` objects of one
- * cache by one call, and passes as many packets on, and a task elsewhere that frees them in bulk:
- * the load that kmem_cache_alloc_bulk and kfree_bulk were made for. `loops` bulks each.
+ * Rings of receive buffers. Each group has a driver that fills its ring with `bulk` objects of a
+ * cache by a single call, and passes as many packets on, and a task elsewhere that frees them in
+ * bulk. kmem_cache_alloc_bulk and kfree_bulk were made for this load. `loops` bulks each.
  */
 #include "tools/loads/loads.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Errors and reports of the programs that make traces. */
 #include "tools/record/record.h"
 
 #include <inttypes.h>

@@ -5,15 +5,16 @@
  *   record-kernel TRACE FOLDER SECONDS BUFFER_KIB SOURCE [COMMAND...]
  *   record-kernel --recover TRACE FOLDER SOURCE
  *
- * An instance of its own under tracefs, so that nobody else's tracing is touched; a thread for each
- * CPU moves whole pages of the ring buffer into FOLDER, and what they hold is read afterwards
- * (kernel_events.c). Runs for SECONDS, or until COMMAND or an interrupt ends it. Figures are
- * written to FOLDER/report, as JSON. Where the disk is full the events until then are kept. With --recover
- * the trace is made of a FOLDER that a killed one has left since the machine was started.
+ * It uses an instance of its own under tracefs, so it touches nobody else's tracing. A thread for
+ * each CPU moves whole pages of the ring buffer into FOLDER, and the events in them are read
+ * afterwards (kernel_events.c). It runs for SECONDS, or until COMMAND or an interrupt ends it.
+ * Figures are written to FOLDER/report, as JSON. If the disk is full, the events until then are
+ * kept. With --recover the trace is made of a FOLDER that a killed recorder has left since the
+ * machine was started.
  *
- *  GUARD-1  However this program ends, its instance does too, or the kernel would go on tracing every
- *           allocation: a child in a session of its own, which no signal to ours reaches, waits for the
- *           end of a pipe whose other end is ours alone.
+ *  GUARD-1  However this program ends, its instance ends too, or the kernel would go on tracing
+ *           every allocation. A child in a session of its own, which no signal to this program
+ *           reaches, waits for the end of a pipe; this program alone holds the other end.
  */
 #define _GNU_SOURCE
 #include "tools/record/kernel.h"
@@ -35,7 +36,7 @@
 
 enum { CPUS_MOST = 4096, NAP_NS = 10000000, HANDLED = 3, GUARD_ROUNDS = 1000, REPORT_BYTES = 4096 };
 
-/* All that kernels have, some of them older ones only. */
+/* All tracepoints of all kernels; some of them exist in older kernels only. */
 static const char *const tracepoints[] = {
         "kmalloc", "kmalloc_node",    "kmem_cache_alloc", "kmem_cache_alloc_node",
         "kfree",   "kmem_cache_free",
@@ -50,14 +51,14 @@ struct reader {
 
 static struct tracefs_instance *instance;
 static const int handled[HANDLED] = {SIGINT, SIGTERM, SIGHUP};
-static void (*limit_handler)(int);            /* of SIGXFSZ, as it was given to us */
+static void (*limit_handler)(int);            /* of SIGXFSZ, as this program inherited it */
 static volatile sig_atomic_t interrupted;     /* by this signal, or 0 */
 static volatile sig_atomic_t command_process; /* 0: none runs */
 static bool stopping;                         /* by the main thread, read by the readers */
 
 /*
- * The descriptors of the program that has ended may be closed after the pipe's: until then the kernel
- * refuses to remove the instance.
+ * Waits for the end of the program, then removes the instance. The program's descriptors may be
+ * closed after the pipe's: until then the kernel refuses to remove the instance.
  */
 __attribute__((noreturn)) static void guard(int end, const char *name)
 {
@@ -100,7 +101,7 @@ static void start_guard(const char *name)
         close(ends[0]);
 }
 
-/* Also on the way out after an error: an instance would go on filling its buffers. */
+/* Also on the way out after an error: otherwise the instance would go on filling its buffers. */
 static void remove_instance(void)
 {
         if (instance) {
@@ -111,7 +112,7 @@ static void remove_instance(void)
         instance = NULL;
 }
 
-/* Ctrl-C goes to the command by itself, others end it. */
+/* The terminal sends Ctrl-C to the command, too; other signals are passed on and end it. */
 static void on_signal(int number)
 {
         interrupted = number;
@@ -124,12 +125,12 @@ static void handle(int number)
         struct sigaction action = {.sa_handler = on_signal};
         struct sigaction before;
 
-        /* As nohup leaves it. */
+        /* A signal that nohup made ignored stays ignored. */
         if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
                 sigaction(number, &action, NULL);
 }
 
-/* They wait until the mask is @before again. */
+/* Holds the signals back until the mask is @before again. */
 static void hold_signals(sigset_t *before)
 {
         sigset_t ours;
@@ -140,7 +141,7 @@ static void hold_signals(sigset_t *before)
         pthread_sigmask(SIG_BLOCK, &ours, before);
 }
 
-/* Bytes of events in a page, however few: the kernel hands out whole pages. */
+/* Bytes of events in a page; the kernel hands out whole pages, even if they are nearly empty. */
 static int used_bytes(const char *page)
 {
         uint64_t commit;
@@ -173,7 +174,10 @@ static void *read_cpu(void *argument)
         char *page = malloc((size_t)page_bytes);
         int bytes;
 
-        /* Before what is recorded, or its load keeps us from reading; where refused, losses tell. */
+        /*
+         * The reader runs before the recorded load, or the load would keep it from reading. If the
+         * kernel refuses, the count of lost events tells.
+         */
         pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
         if (!page) {
                 reader->error = ENOMEM;
@@ -183,7 +187,10 @@ static void *read_cpu(void *argument)
                 bytes = tracefs_cpu_read(reader->cpu, page, true);
                 if (bytes > 0 && !write_page(reader, page, bytes, page_bytes))
                         break;
-                /* Writing is traced too: whoever reads at once finds what he did himself. */
+                /*
+                 * Writing is traced too: a reader that looked again at once would find its own
+                 * events.
+                 */
                 if (bytes <= 0 || used_bytes(page) < page_bytes / 2)
                         nanosleep(&nap, NULL);
         }
@@ -193,7 +200,7 @@ static void *read_cpu(void *argument)
         return NULL;
 }
 
-/* The kernel's own table, for who compares; there may be none. */
+/* Keeps the kernel's own table, for comparisons; there may be none. */
 static void keep_slabinfo(const char *folder, const char *name)
 {
         char text[4096];
@@ -222,7 +229,7 @@ static void start_readers(struct reader *readers, unsigned int cpus, const char 
 {
         sigset_t before;
 
-        /* Signals are the main thread's. */
+        /* Signals are for the main thread. */
         hold_signals(&before);
         for (unsigned int i = 0; i < cpus; i++) {
                 char *path;
@@ -242,7 +249,7 @@ static void start_readers(struct reader *readers, unsigned int cpus, const char 
         pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* What the ring buffers had no room for, by the kernel's own count. */
+/* The events that the ring buffers had no room for, by the kernel's own count. */
 static uint64_t lost_events(unsigned int cpus)
 {
         static const char *const names[] = {"overrun: ", "commit overrun: ", "dropped events: "};
@@ -313,7 +320,7 @@ static void prepare(const char *buffer_kib)
                 die("%s/instances/%s: %s", folder, name, strerror(errno));
         atexit(remove_instance);
         tracefs_trace_off(instance);
-        /* The same on all CPUs, so that their events can be put in order. */
+        /* A clock that all CPUs share, so that their events can be put in order. */
         set("trace_clock", "mono");
         set("buffer_size_kb", buffer_kib);
         for (unsigned int i = 0; i < sizeof(tracepoints) / sizeof(*tracepoints); i++)
@@ -334,7 +341,7 @@ __attribute__((noreturn)) static void become(char **command, const sigset_t *mas
 {
         struct sigaction action;
 
-        /* A signal that comes before the command's first instruction is the command's. */
+        /* A signal that comes before the command's first instruction is for the command. */
         for (unsigned int i = 0; i < HANDLED; i++)
                 if (sigaction(handled[i], NULL, &action) == 0 && action.sa_handler == on_signal)
                         signal(handled[i], SIG_DFL);
@@ -345,7 +352,7 @@ __attribute__((noreturn)) static void become(char **command, const sigset_t *mas
         _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* The command's process, or 0 where a signal has ended the recording before it. */
+/* Starts the command. Its process, or 0 if a signal has ended the recording before. */
 static pid_t start_command(char **command)
 {
         sigset_t before;
@@ -389,7 +396,10 @@ static void wait_seconds(double seconds)
         }
 }
 
-/* Room for it now, as there may be none when there is something to report. */
+/*
+ * Makes the report with room for its text, as the disk may be full when there is something to
+ * report.
+ */
 static void make_report(const char *folder)
 {
         char spaces[REPORT_BYTES];
@@ -405,7 +415,7 @@ static void make_report(const char *folder)
         free(path);
 }
 
-/* What a killed program could not count is 0 in the report. */
+/* Makes the trace of a killed recorder. Figures that it could not count are 0 in the report. */
 static int recover(char **words)
 {
         struct kernel_source source = {
@@ -416,7 +426,7 @@ static int recover(char **words)
         };
         char *path;
 
-        /* As many as have a file: they are made in order. */
+        /* The CPUs are the files that exist: they are made in order. */
         for (;; source.cpus++) {
                 if (asprintf(&path, "%s/cpu%u", source.folder, source.cpus) < 0)
                         die("no memory");
@@ -453,7 +463,9 @@ int main(int argc, char **argv)
         source.text = argv[5];
         for (unsigned int i = 0; i < HANDLED; i++)
                 handle(handled[i]);
-        /* Without the command that makes a trace of it, nobody would read what is recorded. */
+        /*
+         * If the kmem command dies, nobody would read the recording, so this program ends with it.
+         */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         make_report(source.folder);
         prepare(argv[4]);

@@ -6,7 +6,7 @@
 
 struct kernel_source {
         const char *path;   /* of the trace */
-        const char *folder; /* cpu0, cpu1, ...: pages of the ring buffers, whole ones */
+        const char *folder; /* cpu0, cpu1, ...: whole pages of the ring buffers */
         const char *text;   /* for the trace's header */
         unsigned int cpus;
         size_t page_bytes; /* of a ring buffer's pages */
@@ -15,7 +15,10 @@ struct kernel_source {
         int status; /* of the command */
 };
 
-/* Reads the pages, writes the trace, writes FOLDER/report, which is there; dies with a reason. */
+/*
+ * Reads the pages, writes the trace, and fills FOLDER/report, which exists already; dies with a
+ * reason.
+ */
 void kernel_convert(const struct kernel_source *source);
 
 #endif

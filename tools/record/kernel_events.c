@@ -2,9 +2,9 @@
 /*
  * Events in pages of ring buffers, in the order of time over all CPUs.
  *
- * The kernel's clock "mono" is the same on all CPUs, and a free is traced before the object can be
- * had again, an allocation after it was got: so of two lives of one address the earlier one's free
- * has the lower time. At equal times the order within a CPU stays, and frees go first.
+ * The kernel's clock "mono" is the same on all CPUs. A free is traced before the object can be
+ * handed out again, an allocation after it was handed out. So if an address has two lives, the free
+ * of the first has the lower time. At equal times the order within a CPU stays, and frees go first.
  */
 #define _GNU_SOURCE
 #include "tools/record/kernel.h"
@@ -26,13 +26,13 @@
 enum {
         KINDS_MOST = 8,
         NAME_BYTES = 64,
-        /* Of common_flags, as the kernel has them since 2.6. */
+        /* Bits of common_flags, as the kernel has them since 2.6. */
         FLAG_HARDIRQ = 0x08,
         FLAG_SOFTIRQ = 0x10,
-        ADDRESS_LEAST = 4096, /* NULL and what kmalloc(0) returns are below */
+        ADDRESS_LEAST = 4096, /* NULL and the result of kmalloc(0) are below */
 };
 
-/* Where a field is in an event; no bytes: the kernel has no such field. */
+/* The place of a field in an event; 0 bytes: the kernel has no field of that name. */
 struct field {
         int offset;
         int bytes;
@@ -67,7 +67,7 @@ struct reading {
         uint64_t events;
 };
 
-/* A field of an event of so many @bytes. */
+/* The value of a field in an event of @bytes. */
 static uint64_t value_of(const struct field *field, const char *event, size_t bytes)
 {
         uint64_t value = 0;
@@ -131,7 +131,7 @@ static void read_formats(struct reading *reading)
         tep_free(tep);
 }
 
-/* The next page that holds an event; event NULL at the end. */
+/* Goes to the next page that holds an event; event is NULL at the end. */
 static void load_page(struct reading *reading, struct cpu *cpu)
 {
         cpu->event = NULL;
@@ -165,7 +165,7 @@ static void open_cpu(struct reading *reading, unsigned int number)
         file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0 || fstat(file, &status))
                 die("%s: %s", path, strerror(errno));
-        /* On a full disk the last page may be a part of one. */
+        /* On a full disk the last page may be incomplete. */
         cpu->bytes = (size_t)status.st_size / reading->source->page_bytes;
         cpu->bytes *= reading->source->page_bytes;
         if (cpu->bytes) {
@@ -194,8 +194,8 @@ static const struct kind *kind_of(const struct reading *reading, int id)
 }
 
 /*
- * The CPU whose event is next. A free at the same time as another CPU's allocation may be what
- * made that possible, so frees go first.
+ * The CPU with the earliest event. A free at the time of another CPU's allocation may have made
+ * that allocation possible, so frees go first.
  */
 static struct cpu *earliest(struct reading *reading)
 {
@@ -220,7 +220,7 @@ static struct cpu *earliest(struct reading *reading)
         return best;
 }
 
-/* A cache by the name in the event, or after the place of the call where kernels do not tell. */
+/* The cache by the name in the event; if the kernel does not tell the name, by the call site. */
 static uint16_t cache_of(struct reading *reading, const struct kind *kind, const char *event,
                          size_t bytes)
 {
@@ -230,7 +230,10 @@ static uint16_t cache_of(struct reading *reading, const struct kind *kind, const
         if (kind->by_size)
                 return kind->operation == TRACE_ALLOC ? TRACE_CACHE_KMALLOC : TRACE_CACHE_UNKNOWN;
         if (kind->name.bytes) {
-                /* A dynamic field: where the text is, and above that its length. */
+                /*
+                 * A dynamic field: the lower bits are the offset of the text, the upper bits its
+                 * length.
+                 */
                 place = value_of(&kind->name, event, bytes) & 0xffff;
                 if (place >= bytes)
                         die("an event's name lies outside of it, at byte %" PRIu64, place);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Makes a trace of one process of a raw file that the library wrote (record/format.h).
+ * Makes a trace of a process from a raw file that the library wrote (record/format.h).
  *
  *   record-program RAW                        lists the processes, as JSON
- *   record-program RAW PROCESS TRACE SOURCE   writes the trace of one of them, by its number
+ *   record-program RAW PROCESS TRACE SOURCE   writes the trace of the process with that number
  *
  * A forked process has its parent's heap as it was then, so its trace begins with its parents'
  * events up to the fork.
@@ -52,7 +52,7 @@ struct raw {
         const struct record_header *header;
         const struct record_event *events;
         uint64_t count;            /* whole and holes */
-        uint64_t missing;          /* drawn, but there is nothing */
+        uint64_t missing;          /* drawn, but not in the file */
         struct process *processes; /* by number, from 1 on */
         struct mapping *mappings;  /* of the process that is written */
         size_t mapping_count;
@@ -130,7 +130,7 @@ static void find_processes(struct raw *raw)
         }
 }
 
-/* A name inside quotes. */
+/* Prints a name inside quotes. */
 static void print_name(const char *name)
 {
         putchar('"');
@@ -165,7 +165,7 @@ static void print_processes(const struct raw *raw)
         printf("]}\n");
 }
 
-/* Without the file, sites are addresses. */
+/* Reads the process's mappings. If the file is missing, sites are addresses. */
 static void read_maps(struct raw *raw, const char *path, unsigned int number)
 {
         char line[4096];
@@ -213,7 +213,7 @@ static void name_site(void *context, uint64_t site, char *text, size_t bytes)
         snprintf(text, bytes, "0x%" PRIx64, site);
 }
 
-/* Where the events of each ancestor end, the oldest first; the process itself is the last. */
+/* The end of each ancestor's events, the oldest ancestor first; the process itself is the last. */
 struct lineage {
         unsigned int count;
         unsigned int process[LINEAGE_MAX];
@@ -264,8 +264,9 @@ static void read_clocks(uint64_t *clock, uint64_t *ns)
 }
 
 /*
- * By the time since the recording began, on the same machine. Both clocks begin anew with it, so a
- * recording from before that is told by what a tick takes now, and has that.
+ * Nanoseconds of a clock tick, by the time since the recording began, on this machine. Both clocks
+ * begin anew with the machine: if it was restarted since, the result differs from the present
+ * length of a tick, which is returned then.
  */
 static double tick_ns(const struct record_header *header)
 {
@@ -317,7 +318,7 @@ static uint16_t cache_id(struct conversion *conversion, unsigned int cache)
         return conversion->cache_ids[cache];
 }
 
-/* Damaged stamps may make any number. */
+/* Damaged stamps may result in any number. */
 static uint64_t time_of(double ns)
 {
         return ns < (double)INT64_MAX ? (uint64_t)ns : INT64_MAX;
@@ -393,7 +394,7 @@ int main(int argc, char **argv)
 
         if (argc != 2 && argc != 5)
                 die("expected a raw file, or a raw file, a process, a trace and a text");
-        /* A write beyond the limit of files is an error, not our end. */
+        /* A write beyond the limit of file sizes is an error, and must not end the program. */
         signal(SIGXFSZ, SIG_IGN);
         map_raw(&raw, argv[1]);
         find_processes(&raw);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the programs that make traces share. */
+/* The common part of the programs that make traces. */
 #ifndef KMEM_TOOLS_RECORD_RECORD_H
 #define KMEM_TOOLS_RECORD_RECORD_H
 
@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* Prints one line and ends with status 1. */
+/* Prints a line and ends with status 1. */
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn, cold));
 
 /* The figures of a trace as members of a JSON object, with a comma behind. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Reads /proc/kallsyms and finds the symbol of an address. */
 #include "tools/record/symbols.h"
 
 #include "tools/record/record.h"
@@ -58,7 +59,7 @@ void symbols_name(const struct symbols *symbols, uint64_t address, char *text, s
         size_t first = 0;
         size_t end = symbols->count;
 
-        /* The last one that does not lie behind the address. */
+        /* Finds the last symbol that does not lie behind the address. */
         while (first < end) {
                 size_t middle = first + (end - first) / 2;
 

@@ -8,7 +8,10 @@
 
 struct symbols;
 
-/* Without the file, or where it hides addresses, places have no names. Dies without memory. */
+/*
+ * Reads the names. If the file is missing or hides addresses, places have no names. Dies without
+ * memory.
+ */
 struct symbols *symbols_read(void);
 /* "symbol+0xoffset", or the address. */
 void symbols_name(const struct symbols *symbols, uint64_t address, char *text, size_t bytes);

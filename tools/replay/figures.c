@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the heap is like at the end of a trace, and what happened on the way, as one document. There
- * is no clock's figure in it: the same trace and options give the same text, byte for byte.
+ * The figures of a replay as a document: the heap at the end of a trace, and the counts on the way.
+ * No figure comes from a clock: equal traces and options give equal texts, byte for byte.
  */
 #include "tools/replay/replay.h"
 
@@ -21,7 +21,10 @@ static void print_counts(const struct replay *replay, const struct plan *plan,
         printf(" \"counts\": {");
         print_number("calls", (replay->allocations + replay->frees) * plan->repeat, ", ");
         print_number("slow_calls", outcome->slow_calls, ", ");
-        /* Steps into the per-CPU layer's slow half; a call that no sheaf may serve takes none. */
+        /*
+         * Steps into the per-CPU layer's slow half; a call that no sheaf may serve takes no such
+         * step.
+         */
         print_number("slow_paths", counts->slow_paths, ",\n  ");
         print_number("moved_objects", moved_objects(), ", ");
         print_number("compare_swaps", counts->compare_swaps, ", ");
@@ -72,6 +75,6 @@ void replay_print(const struct replay *replay, const struct plan *plan,
         print_counts(replay, plan, outcome);
         print_heap_statistics();
         print_heap(&outcome->asked);
-        /* Last, so that readers see that the document is whole. */
+        /* The last member shows readers that the document is whole. */
         printf(" \"whole\": true}\n");
 }

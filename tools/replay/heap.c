@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the heap is like once the steps of a trace were taken, as parts of a JSON document. Nobody
- * allocates meanwhile; where the reclaim thread may run, the caller holds cache_mutex.
+ * The state of the heap after the steps of a trace, as parts of a JSON document. Nobody allocates
+ * meanwhile; if the reclaim thread may run, the caller holds cache_mutex.
  */
 #include "tools/replay/heap.h"
 
@@ -13,12 +13,12 @@
 
 #include <stdio.h>
 
-/* Slabs by where they are; engine slob's are its pages. */
+/* Slabs by their place; engine slob's slabs are its pages. */
 struct states {
         uint64_t cpu;
         uint64_t cpu_partial;
         uint64_t partial; /* on a list of a node, with objects in use */
-        uint64_t empty;   /* the same without */
+        uint64_t empty;   /* on a list of a node, without objects in use */
         uint64_t full;
 };
 
@@ -29,7 +29,7 @@ struct cache_figures {
 
 struct heap_figures {
         struct states states;
-        uint64_t slab_bytes;   /* of slabs that belong to one cache, slob's pages left out */
+        uint64_t slab_bytes;   /* of slabs that belong to a single cache, slob's pages left out */
         uint64_t tail_bytes;   /* behind the last object of a slab */
         uint64_t stride_bytes; /* of objects in use */
         uint64_t listed_bytes; /* of free objects in slabs on lists of nodes */
@@ -147,7 +147,7 @@ static void print_cache(const struct kmem_cache *cache, const struct cache_figur
         print_number("objects_per_slab", cache->objects, ", ");
         print_number("inuse", figures->totals.inuse, ", ");
         print_number("objects", nodes->objects, ", ");
-        /* As a slab table counts: objects that no list of a node has (S9-11). */
+        /* Active as in a slab table: objects that are on no list of a node (S9-11). */
         print_number("active", nodes->objects - nodes->listed_free, ", ");
         print_number("slabs", nodes->slabs, ", ");
         print_number("pages", nodes->slabs * pages_of_slab(cache, cache->order), ", \"states\": {");
@@ -181,7 +181,7 @@ void print_heap_statistics(void)
                 print_statistics(counters);
 }
 
-/* From the oldest on; caches that nobody used are left out. */
+/* Prints the caches from the oldest on, without unused caches. */
 static void print_caches(struct heap_figures *sum)
 {
         const char *before = "\n";
@@ -297,7 +297,10 @@ void print_heap_end(const struct asked *asked)
         print_number("large_pages", large, ", ");
         print_number("asked_bytes", asked->bytes, ", ");
         print_number("asked_large_bytes", asked->large_bytes, ", ");
-        /* What an optimum has to hold: with engine slob its headers and units, as S7.6 counts. */
+        /*
+         * The bytes that even an optimum has to hold: with engine slob its headers and units, as
+         * S7.6 counts.
+         */
         print_number("allocated_bytes", slob.lists ? slob.counts.allocated : asked->bytes, "},\n");
 }
 

@@ -9,14 +9,14 @@
 #include "engines/slob/slob.h"
 #include "tools/replay/steps.h"
 
-/* What the objects that live were asked for. */
+/* Bytes that were asked for, of objects that live. */
 struct asked {
         uint64_t bytes;       /* in slabs */
         uint64_t large_bytes; /* with pages of their own */
 };
 
 /*
- * Pages that the heap has handed out, read without its locks: there is one thread, or nobody
+ * Pages that the heap has handed out, read without its locks: there is a single thread, or nobody
  * allocates. Page 0 comes with the first growth of the heap and is never handed out. Huge blocks
  * are outside the heap.
  */
@@ -38,12 +38,12 @@ size_t large_pages(void);
 uint64_t moved_objects(void);
 
 void print_text(const char *text);
-/* "name": number, and then @end. */
+/* Prints "name": number, and then @end. */
 void print_number(const char *name, uint64_t number, const char *end);
 
-/* Begins the document: what was replayed. */
+/* Begins the document with the trace that was replayed. */
 void print_trace(const struct replay *replay, const struct trace *trace);
-/* Member "end". */
+/* Member "end" of the document. */
 void print_heap_end(const struct asked *asked);
 /* SLUB's own counters; nothing if no cache counts (option stats). */
 void print_heap_statistics(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Replays a trace on a simulated machine, for `kmem replay`. One JSON document
- * on standard output; the same arguments give the same document, byte for byte. On standard error
- * one line says how many events went through in a second of CPU time, loading left out.
+ * Replays a trace on a simulated machine, for `kmem replay`. It writes a JSON document to standard
+ * output; equal arguments give equal documents, byte for byte. A line on standard error says how
+ * many events went through in a second of CPU time, loading left out.
  *
  *   replay TRACE [NAME=VALUE]...
  *
@@ -43,7 +43,7 @@ static void read_argument(struct plan *plan, const char *argument)
 int main(int argc, char **argv)
 {
         struct plan plan = {.nodes = 1, .repeat = 1, .options = ""};
-        /* Of one copy; who asks for more of them takes as many times these. */
+        /* The memory of a single copy; the caller multiplies it by the number of copies. */
         static const struct trace_demand demand = {
                 .record = STEPS_RECORD_BYTES,
                 .object = STEPS_OBJECT_BYTES + sizeof(void *),

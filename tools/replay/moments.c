@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The heap at moments on the way: pages, what is in them, and for engine slob the figures of the
- * mail that split its list.
+ * The heap at moments on the way: its pages and their content, and for engine slob the figures of
+ * the mail that split its list.
  */
 #include "tools/replay/replay.h"
 
 #include <stdio.h>
 
-/* Without slob_lock: there is one thread, and taking it would be counted. */
+/* Without slob_lock: there is a single thread, and taking the lock would be counted. */
 void moment_note(struct moment *moment)
 {
         moment->slob = slob_counts;
@@ -34,7 +34,7 @@ static void print_slob(const struct moment *moment)
 
 static void print_moment(const struct moment *moment)
 {
-        /* What an optimum has to hold, as at the end. */
+        /* The bytes that even an optimum has to hold, as at the end. */
         uint64_t allocated = slob_list_count ? moment->slob.allocated : moment->asked_bytes;
 
         printf("{\"steps\": %lu, \"time_ns\": %lu, \"pages\": %lu, \"large_pages\": %lu, "

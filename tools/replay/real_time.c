@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Replays a trace in real time, for `kmem replay --real-time`: the library that ships, a thread for
- * each CPU of the trace, the machine's clock and memory. One JSON document on standard output.
- * Options of the library are in KMEM_OPTIONS.
+ * each CPU of the trace, the machine's clock and memory. It writes a JSON document to standard
+ * output. Options of the library are in KMEM_OPTIONS.
  *
  *   replay-real-time TRACE [NAME=VALUE]...
  *
  *   cpus=N     threads, each with the events of the CPUs that are its number modulo N; as many as
- *              the trace has CPUs. Thread t runs on usable CPU t modulo their number alone
+ *              the trace has CPUs. Thread t runs only on usable CPU t modulo their number
  *   window=W   events by which a thread may be ahead, 1024
- *   touch=1    write all bytes that an object was asked for, and look at its first and last one
+ *   touch=1    write all bytes that an object was asked for, and look at its first and last byte
  *              before it is freed
  *
- * Order. A thread takes its events in the trace's order, as fast as it can. Of events of two
- * threads
- *  R1  the free of an object comes after its allocation;
- *  R2  no event begins before all events that stand more than W before it in the trace are done. So
- *      no thread allocates more in advance than the recorded machine did, but for W objects.
- * Nothing else is ordered, so two runs do not interleave alike.
+ * Order. A thread takes its events in the trace's order, as fast as it can. Two rules order the
+ * events of different threads:
+ *  R1  The free of an object comes after its allocation.
+ *  R2  No event begins before all events that stand more than W before it in the trace are done. So
+ *      no thread allocates more than W objects further in advance than the recorded machine did.
+ * Nothing else is ordered, so two runs interleave differently.
  *
- * The thread whose next event is the first of all that are left never waits: what R1 and R2 want
- * of it was done by others before, and they say how far they are (`progress`) before they wait.
+ * The thread with the first of all remaining events never waits: other threads have done the events
+ * that R1 and R2 require, and they publish their position (`progress`) before they wait.
  */
 #define _GNU_SOURCE
 #include "bench/cycles.h"
@@ -37,13 +37,17 @@ enum {
         THREADS_MOST = 1024,
         WINDOW = 1024,
         WINDOW_MOST = 1 << 30,
-        PUBLISH_EVERY = 16,   /* events: how often a thread says how far it is */
-        SPINS = 200,          /* looks before a waiting thread lets others run on its CPU */
-        SPIN_NS_MOST = 20000, /* that these take; a longer time was another program's */
+        PUBLISH_EVERY = 16,   /* events: how often a thread publishes its position */
+        SPINS = 200,          /* looks before a waiting thread gives up its CPU */
+        SPIN_NS_MOST = 20000, /* longest time of these looks that counts; the rest was another
+                                 program's */
 };
 
 struct worker {
-        /* Number of the next event in the trace, or one before it. Written by its thread alone. */
+        /*
+         * Number of the next event in the trace, or of the event before it. Written by its thread
+         * alone.
+         */
         uint64_t progress __attribute__((aligned(CACHE_LINE)));
 
         pthread_t thread __attribute__((aligned(CACHE_LINE)));
@@ -51,7 +55,7 @@ struct worker {
         unsigned int cpu;
         uint32_t *numbers; /* of its events in the trace */
         size_t count;
-        uint64_t bound; /* R2: the first event that it may not begin, as it looked last */
+        uint64_t bound; /* R2: the first event that it may not begin, as of its last look */
         /* Results. */
         uint64_t started_ns;
         uint64_t ended_ns;
@@ -96,7 +100,7 @@ static bool within_window(struct worker *worker, uint64_t number)
                 return true;
         for (unsigned int i = 0; i < machine->threads; i++)
                 if (&machine->workers[i] != worker)
-                        /* Pairs with publish: what was done up to there is done. */
+                        /* Acquire: pairs with publish, so the events up to there are done. */
                         least = min_of(least, load_acquire(&machine->workers[i].progress));
         worker->bound = least > UINT64_MAX - machine->window ? UINT64_MAX : least + machine->window;
         return number < worker->bound;
@@ -107,7 +111,10 @@ static void publish(struct worker *worker, uint64_t number)
         store_release(&worker->progress, number);
 }
 
-/* R1: the object in a place, NULL before it is allocated. Pairs with the store in take_event. */
+/*
+ * R1: the object in a place, NULL before it is allocated. Acquire: pairs with the store in
+ * take_event.
+ */
 static void *object_in(const struct machine *machine, const struct step *step)
 {
         return load_acquire(&machine->objects[step->place]);
@@ -121,7 +128,10 @@ static bool may_begin(struct worker *worker, uint64_t number)
         return within_window(worker, number) && (!step->frees || object_in(machine, step));
 }
 
-/* CPU time of waiting is added up apart: of a short look by the clock, of a long one exactly. */
+/*
+ * Waits until R1 and R2 allow the event. CPU time of waiting is counted separately: for a short
+ * look by the clock, for a long wait exactly.
+ */
 static KMEM_NOINLINE void wait_for_turn(struct worker *worker, uint64_t number)
 {
         uint64_t from = now_ns();
@@ -177,7 +187,7 @@ static inline void take_event(const struct machine *machine, const struct step *
                     (unsigned long)(step - machine->replay->steps), (unsigned long)step->bytes);
         if (machine->touch)
                 fill(step, object);
-        /* Pairs with object_in on whichever thread frees it. */
+        /* Release: pairs with object_in on any thread that frees the object. */
         store_release(&machine->objects[step->place], object);
 }
 
@@ -214,7 +224,9 @@ static void *run_worker(void *argument)
 
 /* ---- Preparations ------------------------------------------------------------------------- */
 
-/* CPU number @index of those that the process may use, from 0 on again behind the last. */
+/*
+ * CPU number @index of the process's usable CPUs; beyond the last it begins again with the first.
+ */
 static unsigned int usable_cpu(const cpu_set_t *usable, unsigned int index)
 {
         unsigned int left = index % (unsigned int)CPU_COUNT(usable);
@@ -225,7 +237,7 @@ static unsigned int usable_cpu(const cpu_set_t *usable, unsigned int index)
         return 0;
 }
 
-/* Memory that is there already: what the clock sees is the allocator's. */
+/* Memory with its pages present, so that the clock sees only the allocator's page faults. */
 static void *need_touched(size_t bytes)
 {
         return memset(need(malloc(bytes + 1)), 0, bytes + 1);
@@ -237,8 +249,8 @@ static struct worker *worker_of(const struct machine *machine, const struct step
 }
 
 /*
- * Gives the objects of each thread places side by side, those of two threads in lines apart, so
- * that a thread which notes its objects does not disturb another.
+ * Gives the objects of each thread places side by side, and the objects of two threads places in
+ * different lines, so that a thread which notes its objects does not disturb another.
  */
 static void separate_places(struct machine *machine, struct replay *replay)
 {
@@ -333,7 +345,7 @@ static uint64_t status_bytes(const char *name)
         return kib << 10;
 }
 
-/* The peak is counted from here on. */
+/* Makes the kernel count the peak from here on. */
 static bool reset_peak(void)
 {
         FILE *file = fopen("/proc/self/clear_refs", "we");
@@ -409,7 +421,7 @@ static void print_document(const struct machine *machine, const struct trace *tr
         print_heap_statistics();
         print_heap(&asked);
         lock_drop(&cache_mutex);
-        /* Last, so that readers see that the document is whole. */
+        /* The last member shows readers that the document is whole. */
         printf(" \"whole\": true}\n");
 }
 
@@ -430,7 +442,10 @@ static void read_argument(struct machine *machine, const char *argument)
 
 int main(int argc, char **argv)
 {
-        /* A worker has the numbers of its steps, and an object a place, before it was moved and after. */
+        /*
+         * A worker has the numbers of its steps, and a place for each object, before and after the
+         * move.
+         */
         static const struct trace_demand demand = {
                 .record = STEPS_RECORD_BYTES + sizeof(uint32_t),
                 .object = STEPS_OBJECT_BYTES + sizeof(uint32_t) + sizeof(void *),

@@ -3,7 +3,7 @@
  * Takes the steps of a trace on the simulated machine, and watches how many pages are in use.
  *
  * Copies of a trace run at once: the first step of each, then the second of each and so on, at the
- * recorded times. CPU c of copy k is CPU (c + k * CPUs of the trace) modulo the CPUs there are.
+ * recorded times. CPU c of copy k is CPU (c + k * CPUs of the trace) modulo the number of CPUs.
  */
 #include "tools/replay/replay.h"
 
@@ -16,10 +16,10 @@ struct running {
         struct outcome *outcome;
         void **objects;   /* by place, the copies side by side */
         uint16_t *cpu_of; /* by CPU of the trace, the copies side by side */
-        /* Of large blocks, without those of engine slob. Asking the heap would take its locks. */
+        /* Pages of large blocks, without engine slob's. To ask the heap would take its locks. */
         size_t large_pages;
-        size_t huge_pages; /* of those, outside the heap */
-        size_t moments;    /* that are wanted */
+        size_t huge_pages; /* the part of large_pages outside the heap */
+        size_t moments;    /* number of wanted moments */
 };
 
 static KMEM_NOINLINE void note_peak(const struct running *running, uint64_t event, size_t pages)
@@ -33,7 +33,7 @@ static KMEM_NOINLINE void note_peak(const struct running *running, uint64_t even
         outcome->peak_large_pages = running->large_pages + slob_counts.big_pages;
 }
 
-/* @block may be gone already. */
+/* Counts the pages of a large block; @block may be gone already. */
 static void count_large(struct running *running, const struct step *step, const void *block)
 {
         size_t pages = pages_for(max_of(step->bytes, (uint64_t)1));
@@ -70,7 +70,7 @@ static inline void take_step(struct running *running, const struct step *step, v
                           heap_pages() + running->huge_pages);
 }
 
-/* After how many steps the next moment comes: the last one is the end. */
+/* The number of steps before the next moment; the last moment is the end. */
 static uint64_t next_moment(const struct running *running)
 {
         uint64_t done = running->outcome->moment_count;

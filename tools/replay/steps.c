@@ -2,10 +2,10 @@
 /*
  * Makes a list of steps of a trace, so that replaying does nothing but look up a place.
  *
- * Caches: each name of the trace becomes a cache, and if a name stands for several strides (caches
- * of one name, or merged ones), each stride one of its own. An object's recorded stride is kept if
- * an alignment can make it, so rounding is that of the recorded kernel; if the recorded kernel had
- * room behind the object for something else, the object is as large as the stride.
+ * Caches: each name of the trace becomes a cache. If a name stands for several strides (several
+ * caches with a name, or merged caches), each stride becomes a cache. An object's recorded stride
+ * is kept if an alignment can make it, so rounding is as in the recorded kernel. If the recorded
+ * kernel had room behind the object for something else, the object is as large as the stride.
  */
 #include "tools/replay/steps.h"
 
@@ -18,7 +18,7 @@ enum { ALIGN_MOST = 4096 };
 struct stride {
         uint32_t given;
         uint32_t source;
-        uint32_t next; /* number of the next one, 0 for none */
+        uint32_t next; /* number of the next stride, 0 for none */
 };
 
 struct making {
@@ -30,7 +30,7 @@ struct making {
         uint32_t *source_of;    /* by object id; 0 for objects that are not there */
         uint64_t *bytes_of;     /* by object id */
         uint32_t *place_of;     /* by object id */
-        uint32_t *free_places;  /* the one that got free last is used first */
+        uint32_t *free_places;  /* the place that became free last is used first */
         uint32_t free_place_count;
         enum places places;
 };
@@ -82,7 +82,7 @@ static uint32_t source_of_stride(struct making *making, uint16_t cache, uint32_t
         return making->strides[making->stride_count++].source;
 }
 
-/* The request of a size that no slab serves, with the classes and the engine that there are. */
+/* Whether no slab serves the size, with the present classes and engine. */
 static bool is_large_size(size_t bytes)
 {
         struct kmem_cache *cache;
@@ -96,7 +96,7 @@ static bool is_large_size(size_t bytes)
                cache->engine->usable_bytes(bytes, 0) % PAGE_SIZE == 0;
 }
 
-/* What is taken for the bytes asked for: where these are unknown, those that were given. */
+/* The bytes to ask for: the recorded request, or the given bytes if the request is unknown. */
 static uint64_t asked_bytes(const struct trace *trace, uint64_t record)
 {
         return trace->requested[record] ? trace->requested[record] : trace->given[record];
@@ -119,7 +119,7 @@ static uint32_t source_of_record(struct making *making, uint64_t record)
         return source_of_stride(making, trace->cache[record], (uint32_t)given);
 }
 
-/* First pass: which sources there are, and how large their objects are. */
+/* First pass: finds all sources and the largest objects of each. */
 static void find_sources(struct making *making)
 {
         const struct trace *trace = making->trace;
@@ -158,7 +158,7 @@ static void make_cache(struct source *source)
         struct kmem_cache_args args = {.align = align};
         uint32_t bytes = source->object_bytes;
 
-        /* Engine slob packs objects by size alone, as its kernel's did. */
+        /* Engine slob packs objects by size alone, as the kernel's slob did. */
         if (!align && source->given > bytes)
                 bytes = source->given;
         source->cache = kmem_cache_create_args(source->name, bytes, &args, 0);

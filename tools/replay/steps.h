@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A trace as a list of steps, for the programs that replay one: on the simulated machine (main.c,
- * run.c) and in real time (real_time.c).
+ * A trace as a list of steps, for the programs that replay a trace: on the simulated machine
+ * (main.c, run.c) and in real time (real_time.c).
  */
 #ifndef KMEM_TOOLS_REPLAY_STEPS_H
 #define KMEM_TOOLS_REPLAY_STEPS_H
@@ -10,7 +10,7 @@
 #include "tools/trace/trace.h"
 #include "page/large.h"
 
-/* What objects come from, by the number in a step. */
+/* The origin of objects, by the number in a step. */
 enum { SOURCE_SIZES, SOURCE_LARGE_SIZES, SOURCE_PAGES, SOURCES_FIXED };
 
 struct source {
@@ -22,10 +22,10 @@ struct source {
         bool large;            /* has pages of its own, and does not count as allocated bytes */
 };
 
-/* One event, with objects named by place. */
+/* An event, with objects named by place. */
 struct step {
         uint64_t time;  /* ns since the trace began */
-        uint64_t bytes; /* that the object was asked for */
+        uint64_t bytes; /* that were asked for */
         uint32_t place : 31;
         uint32_t frees : 1;
         uint16_t cpu;
@@ -39,14 +39,14 @@ struct replay {
         uint32_t source_count;
         struct source *sources;
         uint32_t trace_cpus;
-        /* Of one copy. */
+        /* Counts of a single copy. */
         uint64_t allocations;
         uint64_t frees;
         uint64_t implied_frees; /* of `frees` */
-        uint64_t orphans;       /* left out: what they free was allocated before the trace began */
+        uint64_t orphans;       /* left out: frees of objects from before the trace began */
 };
 
-/* Memory that replay_prepare takes: for a record its step, for an object an entry in four tables. */
+/* Memory that replay_prepare takes: for a record its step, for an object an entry in 4 tables. */
 enum {
         STEPS_RECORD_BYTES = sizeof(struct step),
         STEPS_OBJECT_BYTES = sizeof(uint64_t) + 3 * sizeof(uint32_t),
@@ -54,18 +54,18 @@ enum {
 
 /* Prints a line and ends the program. */
 void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* The same for arguments that are wrong, with status 2. */
+/* die for wrong arguments, with status 2. */
 void refuse(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* Memory is never missing. */
+/* Returns @memory; ends the program if it is NULL. */
 void *need(void *memory);
-/* The number of an argument NAME=VALUE, from 1 to @most; ends the program if it is none. */
+/* The number of an argument NAME=VALUE, from 1 to @most; ends the program if it is no number. */
 unsigned int number_of(const char *name, const char *value, unsigned int most);
-/* Reads and checks a trace; ends the program if it is none. */
+/* Reads and checks a trace; ends the program if the file is no trace. */
 void load_or_die(const char *path, const struct trace_demand *demand, struct trace *trace);
 
 enum places {
         PLACES_REUSED,   /* a place is used again when its object is gone */
-        PLACES_OF_LIVES, /* each object has its own */
+        PLACES_OF_LIVES, /* each object has a place of its own */
 };
 
 /* Makes steps, and the caches that they need. The heap has been started. */

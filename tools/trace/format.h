@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Numbers of the trace file that reader and writer share; docs/trace-format.md says what they mean.
+ * Numbers of the trace file that reader and writer share; docs/trace-format.md has their meaning.
  */
 #ifndef KMEM_TOOLS_TRACE_FORMAT_H
 #define KMEM_TOOLS_TRACE_FORMAT_H
@@ -19,11 +19,11 @@
 enum {
         TRACE_VERSION = 1,
         MAGIC_BYTES = 8,
-        BLOCK_RECORDS_MAX = 1 << 16, /* at most, in one block */
+        BLOCK_RECORDS_MAX = 1 << 16, /* at most, in a block */
         BLOCK_BYTES_MAX = 4 << 20,   /* of any block, decompressed */
-        NAME_BYTES_MAX = 4096,       /* of one name, its zero byte counted */
+        NAME_BYTES_MAX = 4096,       /* of a name, its zero byte included */
         SOURCE_BYTES_MAX = 1 << 16,  /* of the text in the header */
-        WINDOW_BYTES_MAX = 1 << 27,  /* of a frame; as zstd itself without an option for more */
+        WINDOW_BYTES_MAX = 1 << 27,  /* of a frame; zstd's own limit without an option for more */
 };
 
 enum block_kind { BLOCK_CACHES = 1, BLOCK_SITES = 2, BLOCK_RECORDS = 3, BLOCK_END = 4 };
@@ -47,7 +47,7 @@ struct end_block {
         uint64_t objects;
 };
 
-/* The columns of a block in the order of the file, and where they are in a struct trace. */
+/* The columns of a block in the order of the file, and their places in a struct trace. */
 struct column {
         size_t offset; /* of the pointer in struct trace */
         size_t bytes;  /* of an entry */
@@ -67,7 +67,7 @@ enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), RECORD_BYTES = 3 * 8 + 4 
 _Static_assert(BLOCK_RECORDS_MAX *RECORD_BYTES + sizeof(struct block_header) <= BLOCK_BYTES_MAX,
                "a block of records is within the bound for blocks");
 
-/* Where a column of a trace is. */
+/* The place of a column's pointer in a trace. */
 static inline void **column_of(struct trace *trace, const struct column *column)
 {
         return (void **)(void *)((char *)trace + column->offset);
@@ -76,7 +76,7 @@ static inline void **column_of(struct trace *trace, const struct column *column)
 bool trace_fail(struct trace_error *error, uint64_t offset, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* The bytes of a file that were read so far, from its first one on. */
+/* The bytes of a file that were read so far, from the first on. */
 struct input {
         int file;
         uint8_t *bytes;
@@ -84,17 +84,20 @@ struct input {
         size_t size; /* of the file */
 };
 
-/* Reads on until there are @until bytes, or all that the file has. They may move. */
+/* Reads on until there are @until bytes, or the whole file. The bytes may move. */
 bool input_fetch(struct input *input, uint64_t until, struct trace_error *error);
 
-/* What the header of a zstd frame says. */
+/* The facts in the header of a zstd frame. */
 struct frame {
         uint64_t content; /* bytes, or ZSTD_CONTENTSIZE_UNKNOWN */
         uint64_t window;  /* bytes */
         bool has_checksum;
 };
 
-/* Whether a standard zstd frame without dictionary, and with no huge window, begins at @bytes. */
+/*
+ * Whether a standard zstd frame without dictionary, and with a window of usual size, begins at
+ * @bytes.
+ */
 bool frame_look(const uint8_t *bytes, size_t left, uint64_t offset, struct frame *frame,
                 struct trace_error *error);
 
@@ -102,8 +105,9 @@ bool frame_look(const uint8_t *bytes, size_t left, uint64_t offset, struct frame
 bool trace_columns_make(struct trace *trace, uint64_t records);
 
 /*
- * Adds @count names, @bytes with their zero bytes; false if @text does not have as many (errno
- * EINVAL), if there are 2^32 then (EOVERFLOW), or without memory (ENOMEM). The pointers are set by trace_names_finish, because the text moves.
+ * Adds @count names, @bytes with their zero bytes. False if @text has fewer names (errno EINVAL),
+ * if there would be 2^32 names (EOVERFLOW), or without memory (ENOMEM). trace_names_finish sets the
+ * pointers, because the text moves.
  */
 bool trace_names_add(struct trace_names *names, const char *text, size_t bytes, uint32_t count);
 bool trace_names_finish(struct trace_names *names);
@@ -113,8 +117,8 @@ bool slt_load(struct input *input, const struct trace_demand *demand, struct tra
               struct trace_error *error);
 
 /*
- * Whether records from @first on say what a trace can say, by the names and CPUs known so far and
- * ids below @objects; if not, *error has @offset and the record's number.
+ * Whether records from @first on are possible in a trace, by the names and CPUs known so far and
+ * ids below @objects. If not, *error has @offset and the record's number.
  */
 bool trace_records_valid(const struct trace *trace, uint64_t first, uint64_t objects,
                          uint64_t offset, struct trace_error *error);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The bytes of a file of frames, and which frames are taken.
+ * The bytes of a file of frames, and the check of its frames.
  *
- * The file is read, not mapped: one that becomes shorter meanwhile ends too early, where a mapping
- * would end the process. libzstd is handed standard frames only, whose headers were looked at here:
- * its decoders of older forms trust what they read.
+ * The file is read, not mapped: a file that becomes shorter meanwhile ends too early, while a
+ * mapping would end the process. libzstd gets standard frames only, after their headers were
+ * checked here: its decoders of older forms trust their input.
  */
 #include "tools/trace/format.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of the header of a zstd frame (RFC 8878, 3.1.1.1), by offset, and of its descriptor, by bit. */
+/* The header of a zstd frame (RFC 8878, 3.1.1.1) by offset, and its descriptor by bit. */
 enum {
         FRAME_DESCRIPTOR = 4,
         FRAME_WINDOW = 5,
@@ -27,7 +27,7 @@ enum {
 #define MAGIC_STANDARD UINT32_C(0xfd2fb528)
 #define MAGIC_LEGACY UINT32_C(0xfd2fb520) /* 0xfd2fb522 to 0xfd2fb527; the first form has its own */
 #define MAGIC_FIRST UINT32_C(0x1eb52ffd)
-#define MAGIC_SKIPPABLE UINT32_C(0x184d2a50) /* and the 15 behind */
+#define MAGIC_SKIPPABLE UINT32_C(0x184d2a50) /* and the 15 numbers behind it */
 
 bool input_fetch(struct input *input, uint64_t until, struct trace_error *error)
 {
@@ -90,7 +90,7 @@ bool frame_look(const uint8_t *bytes, size_t left, uint64_t offset, struct frame
         if (bytes[FRAME_DESCRIPTOR] & HAS_DICTIONARY)
                 return trace_fail(error, offset,
                                   "the frame wants a dictionary; expected a zstd frame without");
-        /* libzstd has no answer where the window is beyond what it can have. */
+        /* libzstd has no answer if the window is larger than it allows. */
         frame->content = ZSTD_getFrameContentSize(bytes, left);
         frame->window = window_of(bytes, frame->content);
         frame->has_checksum = bytes[FRAME_DESCRIPTOR] & HAS_CHECKSUM;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Turns events that name addresses into records that name lives, with hash tables of the living
+ * objects and of the sites. See lives.h.
+ */
 #include "tools/trace/lives.h"
 
 #include "tools/trace/format.h"
@@ -8,7 +12,7 @@
 
 enum { TABLE_SHIFT_FIRST = 16, SITE_NAME_BYTES = 256 };
 
-/* An open-addressed table from 64-bit keys, of which 0 is none, to places in an array beside it. */
+/* An open-addressed table from 64-bit keys, except 0, to places in an array beside it. */
 struct table {
         uint64_t *keys;
         void *values;
@@ -63,7 +67,7 @@ static size_t home_of(const struct table *table, uint64_t key)
         return (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - table->shift));
 }
 
-/* Where the key is, or the free place where it would be. */
+/* The place of the key, or the free place where it would be. */
 static size_t place_of(const struct table *table, uint64_t key)
 {
         size_t mask = ((size_t)1 << table->shift) - 1;
@@ -102,7 +106,7 @@ static bool table_grow(struct table *table)
         return true;
 }
 
-/* Room for the value of a key that is not there; NULL without memory. */
+/* Makes room for the value of a new key; NULL without memory. */
 static void *table_add(struct table *table, uint64_t key)
 {
         size_t place;
@@ -115,7 +119,10 @@ static void *table_add(struct table *table, uint64_t key)
         return value_at(table, place);
 }
 
-/* Those behind move up, unless they are at home or between home and the gap. */
+/*
+ * Removes a key. The entries behind the gap move up, unless they are at home or between home and
+ * the gap.
+ */
 static void table_remove(struct table *table, uint64_t key)
 {
         size_t mask = ((size_t)1 << table->shift) - 1;
@@ -216,7 +223,7 @@ static bool begins_life(unsigned int operation)
         return operation == TRACE_ALLOC || operation == TRACE_PAGE_ALLOC;
 }
 
-/* The id of a new object; false if there is none left: they have 32 bits. */
+/* Takes the id of a new object; false if none is left: ids have 32 bits. */
 static bool take_id(struct lives *lives, uint32_t *id)
 {
         if (lives->objects == UINT32_MAX) {
@@ -227,7 +234,7 @@ static bool take_id(struct lives *lives, uint32_t *id)
         return true;
 }
 
-/* A record of the event and its life. */
+/* Writes a record of the event and its life. */
 static void write(struct lives *lives, const struct lives_event *event, const struct life *life,
                   uint8_t operation)
 {

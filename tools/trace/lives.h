@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Turns events that name addresses into a trace, which names lives: an address is looked up in the
- * table of those that live now. What nobody recorded is made whole as far as it shows: an address
- * that is handed out again was freed before (TRACE_IMPLIED), one that is freed without living is an
- * orphan (TRACE_ORPHAN).
+ * Turns events that name addresses into a trace, which names lives: each address is looked up in
+ * the table of living objects. Events that nobody recorded are added if they show: an address that
+ * is handed out again was freed before (TRACE_IMPLIED), and the free of an address without a living
+ * object is an orphan (TRACE_ORPHAN).
  */
 #ifndef KMEM_TOOLS_TRACE_LIVES_H
 #define KMEM_TOOLS_TRACE_LIVES_H
@@ -12,7 +12,7 @@
 
 struct lives;
 
-/* What happened to an address. Times that fall are taken as the latest one before. */
+/* An event at an address. A time below the latest time so far is replaced by it. */
 struct lives_event {
         uint64_t address;
         uint64_t time; /* ns since the trace began */
@@ -22,13 +22,14 @@ struct lives_event {
         int32_t thread;
         uint32_t flags;
         uint16_t cpu;
-        uint16_t cache;    /* id; of frees: TRACE_CACHE_UNKNOWN, or what is known of an orphan */
-        uint8_t operation; /* TRACE_ALLOC, TRACE_FREE, TRACE_PAGE_ALLOC, TRACE_PAGE_FREE, and bits */
+        uint16_t cache;    /* id; of a free: TRACE_CACHE_UNKNOWN, or the cache of an orphan, if
+                              it is known */
+        uint8_t operation; /* TRACE_ALLOC, TRACE_FREE, TRACE_PAGE_ALLOC or TRACE_PAGE_FREE; bits */
 };
 
 struct lives_counts {
         uint64_t allocations;
-        uint64_t frees; /* that were recorded, of what lived */
+        uint64_t frees; /* recorded frees of living objects */
         uint64_t implied;
         uint64_t orphans;
         uint64_t living;       /* at the end */
@@ -36,8 +37,8 @@ struct lives_counts {
 };
 
 /*
- * Names a place in the code: writes at most @bytes characters and a zero byte. @context is what
- * lives_open was given.
+ * Names a place in the code: writes at most @bytes characters and a zero byte. @context comes from
+ * lives_open.
  */
 typedef void lives_name_site(void *context, uint64_t site, char *text, size_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reads traces in the form SLTR0001 (docs/trace-format.md), plain or as one zstd frame. The
+ * Reads traces in the form SLTR0001 (docs/trace-format.md), plain or in a single zstd frame. The
  * frame's checksum is only known at its end, so counts are not believed before that: memory grows
  * with the data that is there.
  */
@@ -17,13 +17,13 @@ enum {
         SLT_CPUS = 256,
 };
 
-/* Plain bytes, one after the other. */
+/* The plain bytes of a file in order. */
 struct source {
         struct input *input;
         size_t at;            /* in the file */
         ZSTD_DStream *stream; /* NULL: the file is plain */
         size_t hint;          /* bytes the decompressor wants next; 0: the frame has ended */
-        size_t asked;         /* where the step that is being taken began */
+        size_t asked;         /* where the present step began */
         struct frame frame;   /* of the stream */
 };
 
@@ -36,7 +36,10 @@ struct slt_header {
         uint32_t text_bytes;
 };
 
-/* One step of the decompressor, with what it asks for, so that an error is found where it is. */
+/*
+ * Takes a step of the decompressor with the bytes that it asks for, so that an error gets its exact
+ * place.
+ */
 static bool step(struct source *source, ZSTD_outBuffer *out, struct trace_error *error)
 {
         size_t before = out->pos;
@@ -121,7 +124,7 @@ static bool read_column(struct source *source, void **column, uint64_t count, si
         return *column != NULL;
 }
 
-/* A column of narrower numbers than ours. */
+/* Reads a column with narrower numbers than a trace has. */
 static bool read_widened(struct source *source, uint64_t count, size_t from_bytes, void **column,
                          size_t to_bytes, struct trace_error *error)
 {
@@ -139,7 +142,7 @@ static bool read_widened(struct source *source, uint64_t count, size_t from_byte
                trace_fail(error, source->at, "no memory for %lu records", (unsigned long)count);
 }
 
-/* Where @count names end, in bytes; 0 if there are fewer. */
+/* The end of @count names, in bytes; 0 if there are fewer. */
 static size_t names_end(const char *text, size_t bytes, uint32_t count)
 {
         size_t end = 0;
@@ -199,7 +202,7 @@ static bool read_columns(struct source *source, uint64_t records, struct trace *
         return true;
 }
 
-/* The checksum, and that nothing follows. */
+/* Reads the checksum, and checks that nothing follows. */
 static bool read_to_the_end(struct source *source, struct trace_error *error)
 {
         uint8_t more;
@@ -214,8 +217,8 @@ static bool read_to_the_end(struct source *source, struct trace_error *error)
 }
 
 /*
- * Whether the data can be as long as the header says, and may be: where the frame does not say
- * its length, memory is what bounds the counts.
+ * Whether the data can be as long as the header says, and may be. If the frame does not tell its
+ * length, the allowed memory bounds the counts.
  */
 static bool header_fits(const struct source *source, const struct slt_header *header,
                         const struct trace_demand *demand, struct trace_error *error)
@@ -241,7 +244,9 @@ static bool header_fits(const struct source *source, const struct slt_header *he
         if (header->objects > header->records)
                 return trace_fail(error, 0, "%u objects in %lu records; expected one of each",
                                   header->objects, (unsigned long)header->records);
-        /* For a while a column is narrow and wide at once. A sum beyond 64 bits is refused below. */
+        /*
+         * For a while a column is narrow and wide at once. A sum beyond 64 bits is refused below.
+         */
         checked_add(&contents.others, header->records, sizeof(uint32_t));
         return trace_memory_allows(&contents, demand, source->input->size, error);
 }

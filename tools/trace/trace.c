@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Traces in memory: room for columns, names, and what a trace can and cannot say.
- */
+/* Traces in memory: room for columns and names, and the check that a trace is possible. */
 #include "tools/trace/checked.h"
 #include "lang/number.h"
 #include "tools/trace/format.h"
@@ -23,7 +21,7 @@ bool trace_fail(struct trace_error *error, uint64_t offset, const char *format, 
         return false;
 }
 
-/* Bytes that may be taken. */
+/* The bytes that a trace may take. */
 static bool memory_allowed(uint64_t file_bytes, uint64_t *allowed, struct trace_error *error)
 {
         const char *given = getenv(TRACE_MEMORY_VARIABLE);
@@ -168,7 +166,7 @@ bool trace_records_valid(const struct trace *trace, uint64_t first, uint64_t obj
 
 enum life { UNBORN, LIVES, GONE };
 
-/* What is wrong with an operation on an object in this state, or NULL. */
+/* The fault of an operation on an object in this state, or NULL. */
 static const char *wrong_operation(enum trace_operation operation, enum life life)
 {
         switch (operation) {

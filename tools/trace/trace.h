@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Traces: which CPU and thread allocated or freed which object, when, and where in the code. In
+ * Traces: allocations and frees, each with its object, CPU, thread, time, and place in the code. In
  * memory a trace is columns; in a file it is blocks of columns (docs/trace-format.md). Files of
  * recorded kernels in the older form (.slt, .slt.zst) are read as well.
  *
  * Not part of the library: the laboratory's tools and kmem.traces.file (Python) use it. No function
- * prints; what is wrong with a file is said by struct trace_error.
+ * prints; struct trace_error describes a faulty file.
  */
 #ifndef KMEM_TOOLS_TRACE_TRACE_H
 #define KMEM_TOOLS_TRACE_TRACE_H
@@ -18,14 +18,14 @@ enum trace_operation {
         TRACE_ALLOC = 0,      /* the object's life begins */
         TRACE_FREE = 1,       /* and ends */
         TRACE_IMPLIED = 2,    /* a free that nobody recorded: the address was handed out again */
-        TRACE_ORPHAN = 3,     /* free of an object whose allocation is not in the trace */
+        TRACE_ORPHAN = 3,     /* free of an object that was allocated before the trace */
         TRACE_PAGE_ALLOC = 4, /* pages from the page allocator */
         TRACE_PAGE_FREE = 5,
         TRACE_OPERATIONS,
         TRACE_OPERATION_MASK = 7,
         /* Bits beside the operation. */
         TRACE_KFREE = 8,    /* the free came through kfree */
-        TRACE_SOFTIRQ = 16, /* in a soft interrupt: the thread is whoever was interrupted */
+        TRACE_SOFTIRQ = 16, /* in a soft interrupt: the thread is the interrupted thread */
         TRACE_HARDIRQ = 32,
 };
 
@@ -35,12 +35,15 @@ enum {
         TRACE_SITE_UNKNOWN = 0,
         TRACE_CACHES_MAX = 1 << 16,
         TRACE_CPUS_MAX = 1 << 16,
-        /* What may be taken: so many times the bytes of the file, and always this. */
+        /*
+         * The memory that may be taken: so many times the bytes of the file, but at least the
+         * second.
+         */
         TRACE_MEMORY_MULTIPLE = 128,
         TRACE_MEMORY_LEAST = 256 << 20,
 };
 
-/* In the environment: bytes that may be taken instead. Option --memory of the kmem command sets it. */
+/* An environment variable: the bytes that may be taken instead. Option --memory of kmem sets it. */
 #define TRACE_MEMORY_VARIABLE "KMEM_TRACE_MEMORY"
 
 /* Names by id; each ends with a zero byte. */
@@ -53,33 +56,33 @@ struct trace_names {
 
 struct trace {
         uint64_t records;
-        uint64_t objects; /* ids of objects are below; one id is one life, not one address */
+        uint64_t objects; /* ids of objects are below; an id is a life, not an address */
         uint32_t cpus;    /* CPUs of the machine; numbers in `cpu` are below */
         uint32_t page_bytes;
-        char *source; /* text: what was recorded, where and how; may be empty */
+        char *source; /* text: a description of the recording; may be empty */
         struct trace_names caches;
         struct trace_names sites; /* places in the code, "symbol+0xoffset" */
 
-        /* One entry a record, in the order of time. */
+        /* An entry for each record, in the order of time. */
         uint64_t *time;      /* nanoseconds since the trace began; never falls */
         uint64_t *requested; /* bytes; a free repeats those of its allocation; 0 if unknown */
         uint64_t *given;     /* bytes that the recorded allocator gave; 0 if unknown */
         int32_t *thread;
         uint32_t *object;
-        uint32_t *site;  /* id of where the call came from */
+        uint32_t *site;  /* id of the call's place */
         uint32_t *flags; /* gfp bits as the recorded kernel numbers them; 0 for frees */
         uint16_t *cpu;
         uint16_t *cache;    /* id */
         uint8_t *operation; /* enum trace_operation, and bits */
 };
 
-/* What is wrong with a file, and where. */
+/* A fault of a file, and its place. */
 struct trace_error {
         uint64_t offset; /* byte in the file at which the unreadable part begins */
-        char text[240];  /* one line, without the file's name */
+        char text[240];  /* a line, without the file's name */
 };
 
-/* Bytes that somebody takes for each record and so on of a trace. */
+/* Bytes that a user of a trace takes for each record and so on. */
 struct trace_demand {
         uint64_t record;
         uint64_t object;
@@ -88,7 +91,7 @@ struct trace_demand {
         uint64_t name_byte; /* of its text */
 };
 
-/* How many of them there are. */
+/* The numbers of records and so on in a trace. */
 struct trace_contents {
         uint64_t records;
         uint64_t objects;
@@ -99,8 +102,8 @@ struct trace_contents {
 };
 
 /*
- * trace_memory_allows - whether a file of so many bytes may have that much memory taken
- * @demand: beside what a loaded trace takes; may be NULL
+ * trace_memory_allows - whether a file of @file_bytes may have that much memory taken
+ * @demand: beside the memory of a loaded trace; may be NULL
  *
  * Returns false with *error saying how much is needed, and which option allows it; its offset is 0.
  */
@@ -109,16 +112,16 @@ bool trace_memory_allows(const struct trace_contents *contents, const struct tra
 
 /*
  * trace_load - read a whole trace of either form, told apart by content
- * @demand: what the caller will take for the trace besides; may be NULL
+ * @demand: the memory that the caller will take for the trace besides; may be NULL
  *
- * Returns false with *error set if the file cannot be read, was cut short, is damaged, says what
- * no trace can say (an id that has no name, an unknown operation, a newer version), or needs more
+ * Returns false with *error set if the file cannot be read, was cut short, is damaged, has content
+ * that no trace has (an id without a name, an unknown operation, a newer version), or needs more
  * memory than it may take. Then *trace is empty. Free with trace_free.
  */
 bool trace_load(const char *path, const struct trace_demand *demand, struct trace *trace,
                 struct trace_error *error);
 
-/* Writes a whole trace; false with *error set (offset 0), and then no file is left. */
+/* Writes a whole trace. False with *error set (offset 0), and then no file is left. */
 bool trace_save(const char *path, const struct trace *trace, struct trace_error *error);
 
 void trace_free(struct trace *trace);
@@ -158,7 +161,7 @@ void trace_writer_cache(struct trace_writer *writer, const char *name);
 void trace_writer_site(struct trace_writer *writer, const char *name);
 /* Times must not fall. */
 void trace_writer_add(struct trace_writer *writer, const struct trace_record *record);
-/* The trace lacks something: closing it fails, with this text unless there was an earlier failure. */
+/* Makes the closing of an incomplete trace fail, with @why unless there was an earlier failure. */
 void trace_writer_give_up(struct trace_writer *writer, const char *why);
 /* @objects: as in struct trace. Frees the writer; on failure the file is removed. */
 bool trace_writer_close(struct trace_writer *writer, uint64_t objects, struct trace_error *error);

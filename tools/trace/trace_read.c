@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Reads trace files (docs/trace-format.md). Each block is a zstd frame with a checksum, so a frame
- * is known to be sound before its content is looked at, and an error has the frame's offset.
+ * is known to be sound before its content is read, and an error has the frame's offset.
  */
 #include "tools/trace/format.h"
 
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a frame may take in the file: zstd's bound for a block that cannot be compressed. */
+/* The most bytes of a frame in the file: zstd's bound for a block that cannot be compressed. */
 #define FRAME_BYTES_MAX ZSTD_COMPRESSBOUND(BLOCK_BYTES_MAX)
 
 /* Ids have 32 bits. */
@@ -90,9 +90,9 @@ static uint64_t least(uint64_t one, uint64_t other)
 }
 
 /*
- * What there is in the blocks from here on, so that all of it is known before any is kept. A block
- * that is not sound ends the count, and is named when it is read; what its header says is not
- * believed beyond what the block has room for.
+ * Counts the content of the blocks from here on, so that all of it is known before any is kept. A
+ * block that is not sound ends the count, and is reported when it is read. A number in its header
+ * is not believed beyond the block's room.
  */
 static void count_blocks(struct reading *reading, struct trace_contents *contents)
 {
@@ -120,7 +120,7 @@ static void count_blocks(struct reading *reading, struct trace_contents *content
         reading->at = first;
 }
 
-/* Makes the columns, if there may be as much memory. */
+/* Makes the columns, if that much memory may be taken. */
 static bool make_room(struct reading *reading, const struct trace_demand *demand,
                       struct trace *trace, struct trace_error *error)
 {
@@ -179,7 +179,7 @@ static bool read_names(struct reading *reading, struct trace_names *names, uint3
                           count);
 }
 
-/* Steps become times. */
+/* Turns steps of time into times. */
 static bool add_up_times(struct reading *reading, struct trace *trace, uint32_t count,
                          struct trace_error *error)
 {
@@ -192,7 +192,7 @@ static bool add_up_times(struct reading *reading, struct trace *trace, uint32_t 
         return true;
 }
 
-/* A column from its planes. */
+/* Joins a column from its planes. */
 static void column_join(uint8_t *to, const uint8_t *from, uint32_t count, size_t bytes)
 {
         for (size_t byte = 0; byte < bytes; byte++)
@@ -241,7 +241,7 @@ static bool read_end(struct reading *reading, struct trace *trace, struct trace_
         if (reading->at != reading->input->size)
                 return trace_fail(error, reading->at, "%zu bytes follow behind the end block",
                                   reading->input->size - reading->at);
-        /* Whoever makes a table of objects needs no look for overflows. */
+        /* Then a table of objects needs no check for overflows. */
         if (end.objects > OBJECTS_MAX)
                 return trace_fail(error, reading->started, "%lu objects; expected at most %lu",
                                   (unsigned long)end.objects, (unsigned long)OBJECTS_MAX);
@@ -280,7 +280,7 @@ static bool read_blocks(struct reading *reading, struct trace *trace, struct tra
         }
 }
 
-/* Which form it is stands in the first bytes of the file, or of its first frame. */
+/* Whether the file has the older form, by its first bytes or the first bytes of its first frame. */
 static bool is_slt(const struct input *input)
 {
         char magic[MAGIC_BYTES];
@@ -319,7 +319,7 @@ static bool load(struct input *input, const struct trace_demand *demand, struct 
 {
         if (!input->size)
                 return trace_fail(error, 0, "the file is empty; expected a trace");
-        /* The first block is in it, and what stands in front of that. */
+        /* The bytes up to the end of the first block. */
         if (!input_fetch(input, 2 * ZSTD_BLOCKSIZE_MAX, error))
                 return false;
         if (is_slt(input) ? !slt_load(input, demand, trace, error)

@@ -14,7 +14,7 @@
 
 enum { LEVEL = 9 };
 
-/* Names that were added and are not in the file yet. */
+/* Names that were added and are not yet in the file. */
 struct waiting_names {
         uint32_t count;
         size_t bytes;
@@ -26,15 +26,15 @@ struct trace_writer {
         char *path;
         ZSTD_CCtx *compressor;
         uint64_t records; /* in all */
-        uint32_t waiting; /* of those, in `waiting_columns` */
+        uint32_t waiting; /* the part of them in `waiting_columns` */
         uint64_t last_time;
         struct waiting_names caches;
         struct waiting_names sites;
-        struct trace_error error; /* the first one */
+        struct trace_error error; /* the first error */
         bool failed;
         size_t packed_room;
         uint8_t *packed;
-        uint8_t block[BLOCK_BYTES_MAX]; /* the one that is being written */
+        uint8_t block[BLOCK_BYTES_MAX]; /* the block that is being written */
         uint8_t waiting_columns[BLOCK_RECORDS_MAX * RECORD_BYTES]; /* each with room for all */
 };
 
@@ -45,7 +45,7 @@ static void fail(struct trace_writer *writer, const char *what, const char *why)
         writer->failed = true;
 }
 
-/* Writes a column as planes; the end of them. */
+/* Writes a column as planes; returns their end. */
 static uint8_t *column_split(uint8_t *to, const uint8_t *from, uint32_t count, size_t bytes)
 {
         for (size_t byte = 0; byte < bytes; byte++)
@@ -54,7 +54,7 @@ static uint8_t *column_split(uint8_t *to, const uint8_t *from, uint32_t count, s
         return to;
 }
 
-/* One frame. */
+/* Writes a frame. */
 static void write_frame(struct trace_writer *writer, const void *plain, size_t bytes)
 {
         size_t packed;
@@ -231,7 +231,7 @@ bool trace_writer_close(struct trace_writer *writer, uint64_t objects, struct tr
         whole = !writer->failed;
         if (!whole) {
                 *error = writer->error;
-                /* A device is not ours to remove. */
+                /* A device must not be removed. */
                 if (is_file)
                         unlink(writer->path);
         }
