@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * bulk [groups]: times bulk calls for `kmem bench bulk`, in rounds (cycles.h), with the sizes and
- * the ways of the table in the mail "new API kfree_bulk() for SLAB+SLUB allocators".
+ * the calls of the table in the mail "new API kfree_bulk() for SLAB+SLUB allocators".
  *
- * All objects come from one cache of 256 bytes, of which no other object is in use. With `groups`
- * the cache is accounted and the thread in a memory group. Back end and sheaves are as
- * KMEM_OPTIONS says. A figure is the time of an object's allocation and free together:
- *  - `fast_path`: one object is allocated and freed at once, again and again.
+ * All objects come from a cache of 256 bytes, which has no other object in use. With `groups` the
+ * cache is accounted and the thread in a memory group. KMEM_OPTIONS chooses back end and sheaves. A
+ * figure is the time of an object's allocation and free together:
+ *  - `fast_path`: an object is allocated and freed at once, again and again.
  *  - `fallback/N`: N single allocations, then N single frees, oldest first.
  *  - `cache_bulk/N`: kmem_cache_alloc_bulk of N objects, then kmem_cache_free_bulk.
  *  - `kfree_bulk/N`: kmem_cache_alloc_bulk of N objects, then kfree_bulk.
@@ -95,7 +95,7 @@ static void run_kfree_bulk(unsigned int bulk, unsigned int turns)
 
 typedef void run_test(unsigned int bulk, unsigned int turns);
 
-/* Cycles an object. */
+/* Cycles for each object. */
 static double sample(run_test *run, unsigned int bulk)
 {
         unsigned int turns = OBJECTS_A_SAMPLE / bulk;
@@ -128,7 +128,7 @@ static void run_round(void)
         }
 }
 
-/* The thread enters a group, and its objects are really charged to it. */
+/* Enters a group, and checks that the thread's objects are really charged to it. */
 static void enter_group(void)
 {
         struct kmem_group *group = kmem_group_create("bulk", NULL, 0);

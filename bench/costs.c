@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What one of each thing takes that the simulated machine counts, on this machine: for
- * `kmem lab calibrate`, which sets KMEM_OPTIONS (below). Lines "NAME NANOSECONDS", each
- * the least of ROUNDS rounds: other programs can only add to it. Rounds of all measurements are
- * taken in turn. What cannot be measured (`line`, where there is but one CPU) has no line.
+ * Measures, on this machine, the costs of the events that the simulated machine counts, for `kmem
+ * lab calibrate`, which sets KMEM_OPTIONS (below). Prints lines "NAME NANOSECONDS", each the least
+ * of ROUNDS rounds, because other programs can only add time. Rounds of all measurements are taken
+ * in turn. A cost that cannot be measured (`line`, on a single CPU) has no line.
  *
  *   calls          an allocation or a free that a sheaf serves
- *   bare_calls     one that finds no sheaf and works on the CPU slab, with one lock
- *   moved_calls    one whose object came from a slab or goes back to one, through a sheaf; slabs in
- *                  no order
+ *   bare_calls     a call that finds no sheaf and works on the CPU slab, with one lock
+ *   moved_calls    a call whose object came from a slab or goes back to a slab, through a sheaf;
+ *                  slabs in no order
  *   compare_swaps  atomic_adds exchanges   on a word in this CPU's cache
  *   locks          taking and dropping a lock that this CPU had last
  *   page_locks     a page from the buddy lists or back, with its lock
@@ -28,11 +28,11 @@
 
 enum {
         ROUNDS = 51,
-        REPEATS = 4096, /* of an operation, in one round */
+        REPEATS = 4096, /* of an operation, in a round */
         ROUND_TRIPS = 512,
         MOVED_OBJECTS = 1 << 15,
         MOVED_STEP = 4099, /* a prime: all objects are met */
-        SLOB_PAGES = 60,   /* as many as are looked at one by one, or fewer */
+        SLOB_PAGES = 60,   /* as many as are looked at in turn, or fewer */
         SLOB_TURNS = 50,
         SLOB_FIRSTS = 8,
         PAGE_OBJECT_BYTES = 1984, /* two in a page, and too little for a third */
@@ -45,7 +45,7 @@ enum {
 
 static struct kmem_cache *sheaf_cache;
 static struct kmem_cache *bare_cache;
-static struct kmem_cache *page_cache; /* these of engine slob */
+static struct kmem_cache *page_cache; /* the next three are of engine slob */
 static struct kmem_cache *hole_cache;
 static struct kmem_cache *beyond_cache;
 
@@ -72,7 +72,10 @@ static double time_bare_calls(void)
         return time_pairs(bare_cache);
 }
 
-/* More objects than a CPU keeps. They are freed in an order in which neighbours are of other slabs. */
+/*
+ * Takes more objects than a CPU keeps, and frees them in an order in which neighbours are of
+ * different slabs.
+ */
 static double time_moved_calls(void)
 {
         static void *objects[MOVED_OBJECTS];
@@ -130,7 +133,7 @@ static double time_locks(void)
         return (double)(now_ns() - from) / REPEATS;
 }
 
-/* Each of the two takes the lock once. */
+/* Two calls, each of which takes the lock once. */
 static double time_page_locks(void)
 {
         uint64_t from = now_ns();
@@ -211,8 +214,8 @@ static bool find_line_cpus(void)
 /* ---- Engine slob ------------------------------------------------------------------------- */
 
 /*
- * Frees an object of a page and takes it again, for all pages and many times. With @last it is always the
- * list's last page, and all others are looked at first; else the first one.
+ * Frees an object of a page and takes it again, for all pages and many times. With @last it is
+ * always the list's last page, and all other pages are looked at first; else it is the first page.
  */
 static double time_turns(void **objects, bool last)
 {
@@ -227,7 +230,10 @@ static double time_turns(void **objects, bool last)
         return (double)(now_ns() - from);
 }
 
-/* Two objects fill a page but for a rest; the page that served is the first then, so they take turns. */
+/*
+ * Two objects fill a page but for a rest. The page that served is the first then, so the pages take
+ * turns.
+ */
 static double time_page_scans(void)
 {
         static void *objects[2 * SLOB_PAGES];
@@ -237,7 +243,7 @@ static double time_page_scans(void)
 
         for (int i = 0; i < 2 * SLOB_PAGES; i++)
                 objects[i] = kmem_cache_alloc(page_cache, GFP_KERNEL);
-        /* What is taken away must not be too much: the least of several. */
+        /* The time to subtract must not be too much, so it is the least of several. */
         first = time_turns(objects, false);
         for (int i = 0; i < SLOB_FIRSTS; i++) {
                 double again = time_turns(objects, false);
@@ -252,7 +258,7 @@ static double time_page_scans(void)
         return (last > first ? last - first : last) / (double)max_of(scans, (uint64_t)1);
 }
 
-/* Pages full of holes that are too small: each is looked at until a new page is made. */
+/* Fills pages with holes that are too small: each is looked at until a new page is made. */
 static double time_block_scans(void)
 {
         static void *holes[HOLE_OBJECTS];
@@ -279,7 +285,7 @@ static double time_block_scans(void)
 
 static struct measurement {
         const char *name;
-        double (*time)(void); /* nanoseconds of one */
+        double (*time)(void); /* nanoseconds of a single event */
         double least;
 } measurements[] = {
         {.name = "calls", .time = time_calls},

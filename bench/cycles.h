@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the programs that time operations share: the counter of cycles, and the rounds that the
- * kmem command asks of them.
+ * The common part of the programs that time operations: the counter of cycles, and the rounds that
+ * the kmem command asks for.
  *
- * Such a program prints "hz" and the rate of the counter, then for each line of standard input
- * runs one round of its tests, printing "NAME CYCLES" for each, and "done". So one command can take
- * the rounds of several programs in turn. They end with their input.
+ * The program prints "hz" and the rate of the counter. For each line of standard input it runs a
+ * round of its tests, prints "NAME CYCLES" for each, and "done". So a command can take the rounds
+ * of several programs in turn. The programs end with their input.
  */
 #ifndef KMEM_BENCH_CYCLES_H
 #define KMEM_BENCH_CYCLES_H
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The object is used, as far as the compiler can know. */
+/* Makes the compiler believe that the object is used. */
 static inline void keep(void *object)
 {
         __asm__ volatile("" : : "r"(object) : "memory");

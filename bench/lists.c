@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * How many slabs CPU partial lists hold under each accounting rule, and what that costs: for
- * `kmem lab lists`. One JSON document on standard output.
+ * Measures how many slabs CPU partial lists hold under each accounting rule, and the cost, for
+ * `kmem lab lists`. Writes a JSON document to standard output.
  *
  *   lists [slabs=N]
  *
- * A cache for each rule, freeze scheme and object size, all with the same pattern on one CPU, with
- * sheaf_capacity=0: slabs are filled, then one object of each is freed, then the rest of each. A
- * slab joins the list with its first free object and counts as one by the objects rule, however
- * many follow.
+ * There is a cache for each rule, freeze scheme and object size, with sheaf_capacity=0. A single
+ * CPU runs the same pattern on each: slabs are filled, then the first object of each is freed, then
+ * its other objects. A slab joins the list with its first free object, and the objects rule counts
+ * just this object, however many follow.
  *
  * Figures of a row, all as the back end has them, none timed:
- *  - `charged_object`: bytes that a group is charged for an object, its stride and one pointer;
- *  - `limit_objects`, `limit_slabs`: the cache's limits (cpu_partial and what is made of it);
+ *  - `charged_object`: bytes that a group is charged for an object, its stride and a pointer;
+ *  - `limit_objects`, `limit_slabs`: the cache's limits (cpu_partial, and the slabs that result
+ *    from it);
  *  - with N slabs (200), that are filled once more at the end: `longest`, slabs on the CPU partial
  *    list at most; `list_locks`, `swaps`, `swaps_locked`: holds of list_lock, compare-and-swaps on
- *    slabs, and those of them under list_lock;
+ *    slabs, and the part of these under list_lock;
  *  - with as many slabs as the longest list, after each step (`one_free`, `all_free`): `listed`
  *    slabs on the CPU partial list, of these `listed_empty` without an object in use; `slabs` that
  *    the cache has, the CPU slab included; `wasted_bytes`, free objects by stride in all slabs;
  *    `slab_bytes`, the pages of all slabs, which a group paid when it was charged by the page;
- *    `charged_bytes`, what the objects' memory group is charged now, which is by the object.
+ *    `charged_bytes`, the present charge of the objects' memory group, which is by the object.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -83,7 +84,10 @@ static void start_with_options(char **argv)
         die("cannot start again");
 }
 
-/* So that one slot, with one CPU partial list, sees all calls. */
+/*
+ * Keeps the program on a CPU, so that a single slot, with a single CPU partial list, sees all
+ * calls.
+ */
 static void stay_on_one_cpu(void)
 {
         int cpu = sched_getcpu();
@@ -174,7 +178,7 @@ static void empty(struct kmem_cache *cache, unsigned int slabs, unsigned int fro
                         kmem_cache_free(cache, objects[slab][i]);
 }
 
-/* One object a slab; returns the length of the list at its longest. */
+/* Frees an object of each slab; returns the length of the list at its longest. */
 static unsigned int free_first(struct kmem_cache *cache, unsigned int slabs)
 {
         uint64_t longest = 0;
@@ -214,7 +218,7 @@ static void run_longest(struct kmem_cache *cache, struct kmem_group *group, unsi
         void *last;
 
         fill(cache, longest);
-        last = take(cache); /* so that the CPU slab is none of those */
+        last = take(cache); /* so that the CPU slab is a slab beside them */
         free_first(cache, longest);
         print_state(cache, group, "one_free", ",");
         empty(cache, longest, 1);

@@ -1,42 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Times single allocator operations for `kmem bench micro`, in rounds (cycles.h). One
- * process of this program runs under each allocator (LD_PRELOAD).
+ * Times single allocator operations for `kmem bench micro`, in rounds (cycles.h). A process of this
+ * program runs under each allocator (LD_PRELOAD).
  *
- * What a figure means:
- *  - `X_pair/S`: allocate one object of S bytes and free it at once, PAIRS times
- *    in a row, while 64 other objects of that size are held; malloc with 64 KiB
- *    too. Time / PAIRS: one operation is one allocation and one free.
- *  - `X_pair_empty/S`: the same with no other object of that size held.
- *  - `malloc_burst/S`: allocate 32 objects, then free them, oldest first, with
- *    64 others held. Time / 32: one operation is again one allocation and one free.
- *  - `X_remote/S`: one thread allocates, another frees; the pointers go through
- *    a ring. Time until the last is free / REMOTE. The threads run on two CPUs,
- *    if there are as many; the cost of the ring is inside.
- *  - `aligned_pair/S`: posix_memalign of S bytes at a multiple of 64, and free, with
- *    64 others held.
+ * The figures:
+ *  - `X_pair/S`: allocate an object of S bytes and free it at once, PAIRS times in a row, while 64
+ *    other objects of that size are held; malloc with 64 KiB too. Time / PAIRS: an operation is an
+ *    allocation and a free.
+ *  - `X_pair_empty/S`: as `X_pair/S`, with no other object of that size held.
+ *  - `malloc_burst/S`: allocate 32 objects, then free them, oldest first, with 64 others held. Time
+ *    / 32: an operation is again an allocation and a free.
+ *  - `X_remote/S`: a thread allocates, another frees; the pointers go through a ring. Time until
+ *    the last is free / REMOTE. The threads run on two CPUs, if there are as many; the cost of the
+ *    ring is inside.
+ *  - `aligned_pair/S`: posix_memalign of S bytes at a multiple of 64, and free, with 64 others
+ *    held.
  *  - `realloc_moved/S`: malloc of S bytes, realloc to twice as many, and free.
- *  - `realloc_inside/S`: a realloc of one of 64 blocks of S bytes, to seven eighths of
- *    them and at the next turn back.
+ *  - `realloc_inside/S`: a realloc of one of 64 blocks of S bytes, to seven eighths of them and at
+ *    the next turn back.
  *  - `usable_size/S`: malloc_usable_size of one of 64 blocks of S bytes.
- *  - `call_pair/S`: two calls of functions that do nothing, in the same loop: what
- *    of every pair above is not the allocator's.
- * X is malloc (malloc and free), kmalloc (kmalloc and kfree), kmem_cache
- * (kmem_cache_alloc and kmem_cache_free of a cache of that size), kmem_inline
- * (the same inlined, kmem-inline.h) or kmem_view (inlined, with a view of the
- * cache in a local variable of the loop).
+ *  - `call_pair/S`: two calls of functions that do nothing, in the same loop: the part of every
+ *    pair above that is not the allocator's.
+ *
+ * X is malloc (malloc and free), kmalloc (kmalloc and kfree), kmem_cache (kmem_cache_alloc and
+ * kmem_cache_free of a cache of that size), kmem_inline (these two inlined, kmem-inline.h) or
+ * kmem_view (inlined, with a view of the cache in a local variable of the loop).
  *
  * Loops of pairs are there in four places, and each sample is of all four.
  *
- * The cost of the loop, about a cycle an operation, is inside all figures;
- * nothing is subtracted. Objects are not written to. Every function but the
- * inlined ones is called through a pointer, whatever the allocator. Each sample follows an untimed
- * tenth of itself. The compiler must not know malloc (-fno-builtin), or it
- * would remove the pairs.
+ * The cost of the loop, about a cycle an operation, is inside all figures; nothing is subtracted.
+ * Objects are not written to. Every function but the inlined ones is called through a pointer,
+ * whatever the allocator. Each sample follows an untimed tenth of itself. The compiler must not
+ * know malloc (-fno-builtin), or it would remove the pairs.
  *
- * Nothing here allocates but the tests themselves and the start of the thread
- * that frees: the output is written without stdio, the input read into a fixed
- * buffer.
+ * Nothing here allocates but the tests themselves and the start of the thread that frees: the
+ * output is written without stdio, the input read into a fixed buffer.
  */
 
 #define _GNU_SOURCE
@@ -53,7 +51,7 @@
 #define KMEM_INLINE_NODELETE /* linked with no libkmem: it is opened */
 #include <kmem-inline.h>
 
-/* Under other allocators nothing of ours is there, and the inlined tests do not run. */
+/* Under other allocators nothing of libkmem is there, and the inlined tests do not run. */
 #pragma weak kmem_cache_alloc
 #pragma weak kmem_cache_free
 __asm__(".weak kmem_inline_layout_1");
@@ -76,7 +74,7 @@ _Static_assert(PAIRS % (10 * PLACES) == 0,
 
 static const unsigned int sizes[] = {16, 64, 256, 1024};
 
-/* Pointers, so that one program serves allocators that have only malloc. */
+/* Pointers, so that a single program serves allocators that have only malloc. */
 static struct {
         typeof(malloc) *malloc;
         typeof(free) *free;
@@ -118,8 +116,8 @@ struct object_source {
 };
 
 /*
- * Always inlined with a constant family, so that a loop holds just its two calls. Objects of
- * the inlined tests that are only held come from the calls.
+ * Always inlined with a constant family, so that a loop holds just its two calls. Objects of the
+ * inlined tests that are only held come from the calls.
  */
 static inline __attribute__((always_inline)) void *take(const struct object_source *source,
                                                         enum family family)
@@ -147,9 +145,10 @@ static inline __attribute__((always_inline)) void give(const struct object_sourc
 }
 
 /*
- * Where in a line of the instruction cache a loop begins decides up to a tenth of a pair with calls, by
- * which of its branches share a line, and differently for each allocator. So each loop of pairs is there
- * PLACES times, in places a quarter of a line apart, with a part of the operations each.
+ * The place of a loop in a line of the instruction cache decides which of its branches share a
+ * line. That changes a pair with calls by up to a tenth, and differently for each allocator. So
+ * each loop of pairs is there PLACES times, in places a quarter of a line apart, with a part of the
+ * operations each.
  */
 #if defined(__x86_64__)
 #define NOPS_A_QUARTER 16
@@ -199,7 +198,7 @@ DEFINE_PAIRS(inline_pairs, struct kmem_cache *cache = source->cache,
 DEFINE_PAIRS(view_pairs, struct kmem_view view = kmem_view_of(source->cache),
              kmem_view_alloc(view, GFP_KERNEL), kmem_view_free(view, object))
 
-/* Each of so many turns is BURST operations. */
+/* Runs @count turns of BURST operations each. */
 static void run_bursts(const struct object_source *source, unsigned int count)
 {
         void *objects[BURST];
@@ -254,8 +253,8 @@ static void run_usable_sizes(const struct object_source *source, unsigned int co
 }
 
 /*
- * Pointers from the thread that allocates (it writes `put`) to the one that frees (`got`): counts,
- * stored with release and loaded with acquire.
+ * Pointers from the thread that allocates (it writes `put`) to the thread that frees (it writes
+ * `got`). Both are counts, stored with release and loaded with acquire.
  */
 static struct {
         _Alignas(64) uint64_t put;
@@ -263,7 +262,7 @@ static struct {
         _Alignas(64) void *objects[RING];
 } ring;
 
-/* The process's CPU of this number, counted around. */
+/* Pins the thread to the process's CPU of this number, modulo the number of its CPUs. */
 static void pin_to(const cpu_set_t *usable, unsigned int number)
 {
         cpu_set_t one;
@@ -278,8 +277,8 @@ static void pin_to(const cpu_set_t *usable, unsigned int number)
 static cpu_set_t usable_cpus;
 
 /*
- * On a CPU of its own a thread that waits stays there: once both give theirs up, on a busy machine,
- * they wait for each other all the time.
+ * A thread that waits on a CPU of its own stays there: if both gave up theirs, on a busy machine,
+ * they would wait for each other all the time.
  */
 static void wait_a_little(void)
 {
@@ -368,7 +367,7 @@ struct test {
         void (*run)(const struct object_source *source,
                     unsigned int count); /* NULL: by another thread */
         bool empty;
-        unsigned int bytes; /* 0: each of sizes */
+        unsigned int bytes; /* 0: each of `sizes` */
 };
 
 static const struct test tests[] = {

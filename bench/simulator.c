@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * How fast the simulated machine goes: events (an object allocated or freed) a second of CPU time.
+ * Measures how fast the simulated machine goes: events (an object allocated or freed) a second of
+ * CPU time.
  *
  *   simulator CPUS [OPTIONS]      OPTIONS as in KMEM_OPTIONS
  *
- * random: 65,536 places, each event fills or empties one on a random CPU, so objects wander.
+ * random: 65,536 places; each event fills or empties a place on a random CPU, so objects wander.
  * bursts: CPUs take turns in allocating 32 objects and freeing them. Best of five rounds each.
  */
 #include "kmem.h"

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * sleeping [key=value...]: what stays resident of a heap most of which was freed by threads that
- * never call the allocator again.
+ * sleeping [key=value...]: measures how much of a heap stays resident after threads that never call
+ * the allocator again have freed most of it.
  *
  *   bytes=N     allocated in all, M or G may follow (1G)
  *   least=N     sizes are drawn between these, each doubling as likely as any other (4096)
  *   most=N      (65536)
  *   keep=N      percent of the blocks that stay (5)
- *   run=N       bytes of blocks allocated one after the other that stay or go together (0: each
- *               block for itself)
+ *   run=N       bytes of consecutive blocks that stay or go together (0: each block by itself)
  *   threads=N   that allocate, free in random order, and then sleep; 0: the main thread does, and
  *               there is no other (2)
  *   wait=N      milliseconds of sleep (1100)
  *   trim=1      calls malloc_trim(0) instead of sleeping
  *   seed=N      (1)
  *
- * Writes one line of key=value. Bytes are of the heap: what was resident when nothing was allocated
- * is taken off. "pages" is what the pages hold that a live block lies in: no allocator that cannot
- * move blocks keeps less. "cpu_us" is the process's time while it slept.
+ * Writes a line of key=value. Bytes are of the heap: memory that was resident before the first
+ * allocation is subtracted. "pages" is the size of all pages with a live block: an allocator that
+ * cannot move blocks keeps at least these. "cpu_us" is the process's time while it slept.
  *
  * The program asks the system for its own tables, and for its figures without the allocator.
  */
@@ -45,7 +44,7 @@ struct block {
 struct worker {
         struct block *blocks;
         size_t count;
-        size_t most; /* entries there is room for */
+        size_t most; /* number of entries there is room for */
         uint64_t random;
         pthread_t thread;
 };
@@ -117,7 +116,7 @@ static void pause_ms(uint64_t milliseconds)
                 ;
 }
 
-/* Up to the whole doubling of `least` at a time, so that small sizes are as common as large ones. */
+/* Draws the whole doublings of `least` first, so that small sizes are as common as large sizes. */
 static uint32_t random_size(uint64_t *random)
 {
         uint64_t doublings = 0;

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * timed [-p LIBRARY] FILE PROGRAM [ARGUMENTS]: runs PROGRAM and writes to FILE
- * "WALL_NS CPU_NS PEAK_KIB MINOR_FAULTS MAJOR_FAULTS": the time from just before
- * fork and exec to the end, the time on CPUs in user and kernel mode, the
- * largest resident set of any single process, and the page faults without and
- * with input. All but the first are of PROGRAM and those of its descendants
- * that were waited for. Ends with PROGRAM's exit code, 128 + signal if it was
- * killed.
+ * timed [-p LIBRARY] FILE PROGRAM [ARGUMENTS]: runs PROGRAM and writes to FILE "WALL_NS CPU_NS
+ * PEAK_KIB MINOR_FAULTS MAJOR_FAULTS": the time from just before fork and exec to the end, the time
+ * on CPUs in user and kernel mode, the largest resident set of any single process, and the page
+ * faults without and with input. All but the first are sums of PROGRAM and of its descendants that
+ * were waited for. Ends with PROGRAM's exit code, 128 + signal if it was killed.
  *
- * A process of its own because the peak of a program includes what its parent
- * had resident at fork; this one's is small. LIBRARY is preloaded into PROGRAM
- * only.
+ * It is a process of its own because the peak of a program includes its parent's resident memory at
+ * the time of the fork, and this program's is small. LIBRARY is preloaded into PROGRAM only.
  *
- * Whoever started it may be killed in the middle: PROGRAM, which may be a server, ends with it then.
+ * The process that started it may be killed in the middle. Then PROGRAM, which may be a server,
+ * ends with it.
  */
 
 #define _GNU_SOURCE
@@ -74,7 +72,10 @@ int main(int argc, char **argv)
                 return 2;
         }
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        /* Before the clock starts: writes after a fork copy pages, which no run without LIBRARY pays. */
+        /*
+         * Set before the clock starts: a write after a fork copies pages, which no run without
+         * LIBRARY pays.
+         */
         if (library)
                 setenv("LD_PRELOAD", library, 1);
         start = now_ns();

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * where: prints the name of each call of malloc's family and the file it comes
- * from in this process, a line a call: "malloc /usr/lib/libexample.so". Shows
- * whether a preloaded library replaces all of them. Exit code 1 if one is
- * nowhere to be found or does not work.
+ * where: prints the name of each call of malloc's family and the file it comes from in this
+ * process, a line a call: "malloc /usr/lib/libexample.so". So it shows whether a preloaded library
+ * replaces all of them. Exit code 1 if a call is missing or does not work.
  */
 
 #define _GNU_SOURCE

@@ -8,9 +8,9 @@
  * handed=no|yes                 by the thread that made it, or by the next thread in
  *                               a ring (with one thread: through the queue to itself)
  *
- * Sizes: 16 bytes to 1 KiB, each doubling as likely as the next (mean 250).
- * Lifetimes: one batch of 4,096 objects. Peak: 1 MiB a thread, with handed=yes
- * up to 2 MiB, as a thread is never more than one batch ahead of its own frees.
+ * Sizes: 16 bytes to 1 KiB, each doubling as likely as the next (mean 250). Lifetimes: a batch of
+ * 4,096 objects. Peak: 1 MiB a thread, with handed=yes up to 2 MiB, as a thread is never more than
+ * a batch ahead of its own frees.
  */
 
 #define _GNU_SOURCE
@@ -71,9 +71,8 @@ static void batch_free(struct worker *worker, struct batch *batch, enum order or
 }
 
 /*
- * Nobody waits for ever: a thread has put at most one batch more than it took,
- * so not all queues can be full (they hold more) nor all be empty while every
- * thread waits to take.
+ * Nobody waits for ever. A thread has put at most a batch more than it took, so not all queues can
+ * be full (they hold more), nor can all be empty while every thread waits to take.
  */
 static_assert(HANDOVER_CAPACITY > 1, "a ring of full queues would stand still");
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * false_sharing: threads that write busily to small objects of their own. If
- * the allocator gives two threads objects of one cache line, the line moves
- * between their CPUs again and again. Hyperthreads of one core have one first
- * cache: there sharing costs little, and this program may show no difference.
+ * false_sharing: threads that write busily to small objects of their own. If the allocator gives
+ * two threads objects in a common cache line, the line moves between their CPUs again and again.
+ * Hyperthreads of a core share its first cache: there false sharing costs little, and this program
+ * may show no difference.
  *
  * mode=active   each thread allocates its objects itself: the allocator shares a
- *               line if it serves threads from one place
- * mode=passive  thread 0 allocates one object for each thread, which writes to it,
+ *               line if it serves several threads from the same place
+ * mode=passive  thread 0 allocates an object for each thread, which writes to it,
  *               frees it and goes on with objects of its own: the allocator makes
  *               sharing last if the next allocation gets the freed, shared line
  *
- * Sizes: 24 bytes. Lifetimes: 400 writes. A thread has one object at a time, and
- * all threads together use 4,000 between two meetings, where new objects are
- * given. Peak: two objects a thread.
+ * Sizes: 24 bytes. Lifetimes: 400 writes. A thread has one object at a time, and all threads
+ * together use 4,000 between two meetings, at which new objects are given. Peak: two objects a
+ * thread.
  */
 
 #define _GNU_SOURCE
@@ -62,7 +62,7 @@ static void *run(void *argument)
                         object_use(worker, given[worker->index]);
                 for (size_t i = 0; i < objects; i++)
                         object_use(worker, block_new(worker, OBJECT_BYTES));
-                /* Thread 0 must not give again before all took. */
+                /* Thread 0 must not give again before all threads took. */
                 pthread_barrier_wait(&meeting);
         }
         return NULL;

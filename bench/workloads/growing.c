@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * growing: strings, vectors and read buffers that are appended to, with realloc.
- * Many grow side by side, so a block seldom has free room behind it; whether
- * realloc copies, grows in place or moves pages decides.
+ * growing: strings, vectors and read buffers that are appended to, with realloc. Many grow side by
+ * side, so a block seldom has free room behind it. The result depends on whether realloc copies,
+ * grows in place or moves pages.
  *
  * A thread fills 16 arrays in turn, each to its own final size. Half of the
  * arrays grow by half of their size when full, half by a constant 512 bytes.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A bounded queue of pointers between threads. Its lock also hands over what
- * the pointers lead to. It allocates nothing.
+ * A bounded queue of pointers between threads. Its lock also hands over the data that the pointers
+ * lead to. It allocates nothing.
  */
 #ifndef KMEM_BENCH_HANDOVER_H
 #define KMEM_BENCH_HANDOVER_H
@@ -13,7 +13,7 @@ enum { HANDOVER_CAPACITY = 8 };
 struct handover {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        unsigned int first; /* oldest item; under lock, as the rest */
+        unsigned int first; /* oldest item; under lock, as the other fields */
         unsigned int count; /* 0 to HANDOVER_CAPACITY */
         void *items[HANDOVER_CAPACITY];
 };
@@ -37,7 +37,7 @@ static inline void handover_put(struct handover *handover, void *item)
         pthread_mutex_unlock(&handover->lock);
 }
 
-/* Waits while it is empty; items come in the order they were put. */
+/* Waits while the queue is empty; items come in the order they were put. */
 static inline void *handover_take(struct handover *handover)
 {
         void *item;

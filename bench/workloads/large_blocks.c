@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * large_blocks: images, matrices, file and network buffers: blocks that most
- * allocators take straight from the system or keep apart. One word in every
- * 4 KiB is written, so what decides is whether pages are kept, or given back
- * and faulted in anew.
+ * large_blocks: images, matrices, file and network buffers: blocks that most allocators take
+ * straight from the system or keep apart. A word in every 4 KiB is written. So the result depends
+ * on whether pages are kept, or given back and faulted in anew.
  *
  * Sizes: 64 KiB to 25 MiB, each doubling as likely as the next. Lifetimes:
  * geometric, 16 replacements on average. Threads share nothing.

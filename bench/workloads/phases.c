@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * phases: a long-running program whose habits change: each phase uses mostly
- * one size, and a few of its objects stay for long (sessions, cache entries,
- * configuration). The survivors pin the memory of past phases, so reuse for
- * another size and what is given back decide, also for the peak.
+ * phases: a long-running program whose habits change: each phase uses mostly a single size, and a
+ * few of its objects stay for long (sessions, cache entries, configuration). The survivors pin the
+ * memory of past phases. So the result, and the peak, depend on reuse for other sizes and on memory
+ * that is given back.
  *
- * Sizes: powers of two from 16 bytes to 64 KiB, one a phase, drawn at random.
- * Lifetimes: a phase makes 2 MiB of objects (at most 16,384) four times over;
- * of the last round one in 16 survives for 16 phases. Threads share nothing.
- * Peak: about 4 MiB of contents a thread; the slabs that survivors hold are more.
+ * Sizes: powers of two from 16 bytes to 64 KiB, drawn at random for each phase. Lifetimes: a phase
+ * makes 2 MiB of objects (at most 16,384) four times over; every sixteenth of the last round
+ * survives for 16 phases. Threads share nothing. Peak: about 4 MiB of contents a thread; the slabs
+ * that survivors hold are more.
  */
 
 #define _GNU_SOURCE
@@ -25,7 +25,7 @@ enum {
         KEPT_PHASES = 16,
 };
 
-/* The survivors of one phase. */
+/* The survivors of a phase. */
 struct kept {
         size_t count;
         void *objects[OBJECTS_MAX];

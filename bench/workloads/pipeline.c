@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * pipeline: threads that only allocate and threads that only free: readers that
- * parse messages for workers, a logger's callers and its writer. No thread ever
- * reuses what it freed, so memory has to find its way back from the consumers'
- * caches to the producers.
+ * pipeline: threads that only allocate and threads that only free: readers that parse messages for
+ * workers, a logger's callers and its writer. No thread ever reuses memory that it freed itself, so
+ * memory has to find its way back from the consumers' caches to the producers.
  *
- * Half of the threads, rounded down but at least one, are producers, the others
- * consumers (at least one: threads=1 is run as 1 + 1). Objects go over in
- * groups of 256 through one queue.
+ * Half of the threads, rounded down but at least 1, are producers, the others consumers (at least
+ * 1: threads=1 is run as 1 + 1). Objects go over in groups of 256 through a single queue.
  *
- * Sizes: 16 bytes to 1 KiB, each doubling as likely as the next (mean 250).
- * Lifetimes: until a consumer comes to the group, at most 8 groups and one a
- * thread later. Peak: under 1 MiB, and 64 KiB a thread.
+ * Sizes: 16 bytes to 1 KiB, each doubling as likely as the next (mean 250). Lifetimes: until a
+ * consumer comes to the group, at most 8 groups, and 1 more for each thread, later. Peak: under 1
+ * MiB, and 64 KiB a thread.
  */
 
 #define _GNU_SOURCE

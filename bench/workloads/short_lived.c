@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * short_lived: what parsers, formatters and interpreters do: a call makes a few
- * small objects and frees them before it returns. Few objects live at a time,
- * so the allocator's fastest path and its cache use decide.
+ * short_lived: parsers, formatters and interpreters: a call makes a few small objects and frees
+ * them before it returns. Few objects live at a time, so the result depends on the allocator's
+ * fastest path and its cache use.
  *
  * Sizes: 16 to 256 bytes in steps of 8. Lifetimes: a call's 1 to 32 objects are
  * freed at its end, newest first in three calls of four, else oldest first.

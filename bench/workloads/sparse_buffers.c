@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * sparse_buffers: buffers with room for the longest message, while most are short: only the beginning of
- * each is written. Between them are small blocks, for what belongs to a message. What decides is
- * whether a buffer gets pages that another one wrote before it.
+ * sparse_buffers: buffers with room for the longest message, while most are short: only the
+ * beginning of each is written. Between them are small blocks, for data beside a message. The
+ * result depends on whether a buffer gets pages that another buffer wrote before it.
  *
  * buffer=131072|300000  bytes of a buffer, of which 4 KiB are written
  *
- * Rounds of 10,000 buffers and as many blocks of 512 bytes, all freed at the end of a round in the order
- * they were made. Threads share nothing. Peak: 45 MiB written, in all.
+ * Rounds of 10,000 buffers and as many blocks of 512 bytes, all freed at the end of a round in the
+ * order they were made. Threads share nothing. Peak: 45 MiB written, in all.
  */
 
 #define _GNU_SOURCE

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * thread_per_request: a server that starts a thread for each connection or job:
- * threads come and go, each with little work. What an allocator sets up for a
- * thread, and what it does with the thread's caches when it ends, decide.
+ * thread_per_request: a server that starts a thread for each connection or job: threads come and
+ * go, each with little work. The result depends on the allocator's setup for a new thread, and on
+ * the fate of a thread's caches when it ends.
  *
  * The main thread makes a request, starts a thread for it, and later frees the
  * reply; `threads` requests are under way at a time, and the oldest is waited for.
@@ -27,12 +27,12 @@ enum {
         LOG2_MESSAGE_MAX = 12,
 };
 
-/* One request under way. While it is, worker and message are its thread's, else main's. */
+/* A request under way. Until it ends, worker and message belong to its thread, else to main. */
 struct request {
         struct worker worker;
         void *message; /* the request, then the reply */
         pthread_t thread;
-        bool under_way; /* main's always */
+        bool under_way; /* always main's */
 };
 
 static void *serve(void *argument)

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the workload programs share: arguments, random numbers, blocks that know
- * what was written to them, threads, and the one line they print.
+ * The common part of the workload programs: arguments, random numbers, blocks that know their own
+ * content, threads, and the line that each program prints.
  *
- * A workload does an amount of work that its arguments fix, so it is timed from
- * outside. It uses nothing of an allocator but the C or C++ standard's calls.
+ * The arguments fix a workload's amount of work, so it is timed from outside. It uses nothing of an
+ * allocator but the C or C++ standard's calls.
  *
  * Arguments, each `key=value`, in any order:
  *   threads=N   1 to 1024; the CPUs this process may use if not given
  *   scale=X     0.0001 to 1000: times the work of the default, 1
  *   seed=N      of the random numbers, 0 to 2^64 - 1, 1 if not given
  *   progress=F  keep the threads' counts (struct worker) in file F, where others can read them
- * and the words a program names itself (struct workload_choice). The work is
- * divided among the threads; live memory is too, unless the program says other.
+ * and the words that a program defines itself (struct workload_choice). The work is divided among
+ * the threads; live memory is too, unless the program says otherwise.
  *
  * Output: "NAME threads=N scale=X seed=N [KEY=WORD] blocks=N checksum=HEX".
  * Exit code 0; 1 if memory ran out or contents changed; 2 for a wrong argument.
  *
- * The line depends on the arguments only, not on the allocator nor on how the
- * threads ran: (1) every thread draws from its own numbers, and only for what
- * it makes; (2) a block carries its token, and the checksum is the sum of the
- * tokens found when blocks were freed, whoever freed them. It must equal the
- * sum of those written, or two owners had one block.
+ * The line depends on the arguments only, not on the allocator nor on how the threads ran: (1)
+ * every thread draws from its own numbers, and only for blocks that it makes; (2) a block carries
+ * its token, and the checksum is the sum of the tokens found when blocks were freed, by any thread.
+ * It must equal the sum of the tokens written, or two owners had a block at once.
  */
 #ifndef KMEM_BENCH_WORKLOAD_H
 #define KMEM_BENCH_WORKLOAD_H
@@ -51,14 +50,14 @@ struct workload {
         const char *progress; /* the file's name, or NULL */
 };
 
-/* A key that takes one of a few words. */
+/* A key with a value out of a few words. */
 struct workload_choice {
         const char *key;
         const char *words[4]; /* up to the first NULL */
         unsigned int chosen;  /* index into words; the default before parsing */
 };
 
-/* One thread's state; only its thread touches it. Padded, so that no two share a line. */
+/* The state of a thread; only its thread touches it. Padded, so that no two share a line. */
 struct worker {
         const struct workload *workload;
         unsigned int index; /* 0 to threads - 1 */
@@ -129,8 +128,8 @@ static inline size_t block_bytes(const void *block)
 }
 
 /*
- * Writes the first and last word of a fresh block and one in every 4 KiB, as
- * its user would. The token's lower half is the size, the upper is random.
+ * Writes the first and last word of a fresh block and a word in every 4 KiB, as its user would. The
+ * token's lower half is the size, the upper is random.
  */
 static inline void *block_write(struct worker *worker, void *block, size_t bytes)
 {
@@ -147,7 +146,7 @@ static inline void *block_write(struct worker *worker, void *block, size_t bytes
         return block;
 }
 
-/* Reads back what block_write() wrote, and returns the block's size. */
+/* Reads back the words that block_write() wrote, and returns the block's size. */
 static inline size_t block_read(struct worker *worker, const void *block)
 {
         size_t bytes = block_bytes(block);
@@ -198,7 +197,7 @@ static inline uint64_t workload_share(const struct workload *workload, uint64_t 
         return share < 1 ? 1 : (uint64_t)share;
 }
 
-/* One of `threads` parts of a live set, which does not grow with the scale. */
+/* A thread's part of a live set, which does not grow with the scale. */
 static inline size_t workload_part(const struct workload *workload, size_t whole, size_t least)
 {
         size_t part = whole / workload->threads;
@@ -206,7 +205,7 @@ static inline size_t workload_part(const struct workload *workload, size_t whole
         return part < least ? least : part;
 }
 
-/* Blocks of sizes from `bytes` at random places: the one that was there goes first. */
+/* Makes blocks with sizes from `bytes` at random places; the place's old block goes first. */
 static inline void places_replace(struct worker *worker, void **blocks, size_t places,
                                   uint64_t replacements, size_t (*bytes)(uint64_t *random))
 {
@@ -219,7 +218,7 @@ static inline void places_replace(struct worker *worker, void **blocks, size_t p
         }
 }
 
-/* Frees what is in the places, and the table. */
+/* Frees the blocks in the places, and the table. */
 static inline void places_free(struct worker *worker, void **blocks, size_t places)
 {
         for (size_t i = 0; i < places; i++) {
@@ -246,7 +245,7 @@ workload_refuse(const struct workload *workload, const char *argument, const cha
         exit(2);
 }
 
-/* Returns the text after "key=", or NULL if the argument is another's. */
+/* Returns the text after "key=", or NULL if the argument has another key. */
 static inline const char *workload_value(const char *argument, const char *key)
 {
         size_t length = strlen(key);
@@ -315,7 +314,7 @@ static inline void workload_set(struct workload *workload, const char *argument,
                         "threads=, scale=, seed=, progress= or the program's own key");
 }
 
-/* Reads the arguments; ends the program with code 2 at the first that is wrong. */
+/* Reads the arguments; ends the program with code 2 at the first wrong argument. */
 static inline struct workload workload_init(const char *name, int argc, char **argv,
                                             struct workload_choice *choices,
                                             unsigned int nr_choices)
@@ -339,7 +338,7 @@ static inline void thread_start(const struct workload *workload, pthread_t *thre
         }
 }
 
-/* For programs whose threads' counts are not where workload_run has them. */
+/* For programs whose counts are not where workload_run has them. */
 static inline void workload_refuse_progress(const struct workload *workload)
 {
         if (workload->progress)
