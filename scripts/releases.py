@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Build and test in other releases of Debian, whose C libraries and compilers are newer.
 
-    releases.py [--folder FOLDER] [--release NAME]... [--only-c]
+    releases.py [--folder FOLDER] [--release NAME]... [--compiler NAME]... [--kind KIND]...
+                [--huge-pages kept|always] [--only-c | --only-programs]
 
 Each release is a directory tree in FOLDER (build-releases), made once by debootstrap from the
-mirror that this machine's apt uses. This tree's files are copied there, built by gcc and clang at
-each optimization (compilers.py), and its C tests and its tests of real programs run (not with
---only-c).
+mirror that this machine's apt uses. It trusts the certificates that were added to this machine's
+own. This tree's files are copied there, built by gcc and clang at each optimization (compilers.py,
+which has --compiler and --kind for some of these builds), and its C tests (not with
+--only-programs) and its tests of real programs (not with --only-c) run.
 All that happens twice: with transparent huge pages as the machine has them, and with all memory in
-huge pages (`always`, Debian's default). That setting is the machine's: it is put back at the end,
-also of an interrupted run. The result is a table.
+huge pages (`always`, Debian's default); --huge-pages chooses one of the two. That setting is the
+machine's: it is put back at the end, also of an interrupted run. The result is a table.
 
 Needs root. Exit status: 0, 1 if something failed, 2 for a wrong command line, 77 (with the reason)
 if it cannot run here.
@@ -22,13 +24,17 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+from compilers import COMPILERS, KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASES = ["trixie", "sid"]
@@ -36,6 +42,21 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PLACE = "root/kmem"  # of the copy, in the release's tree
 PACKAGES = """gcc g++ clang lld make libc6-dev libzstd-dev libcmocka-dev pkg-config valgrind zstd
     systemtap-sdt-dev liburcu-dev meson ninja-build python3 python3-venv git ca-certificates gdb"""
+
+# Where Debian keeps certificates that were added by hand, and the variables that name other files.
+CERTIFICATES = Path("/usr/local/share/ca-certificates")
+CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+DEBIAN_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of the work that the command line chose."""
+
+    compilers_options: list[str]
+    huge_pages: list[str]
+    c: bool
+    programs: bool
 
 
 def mirror() -> str:
@@ -95,7 +116,39 @@ def make(release: str, folder: Path) -> str:
         if run_in(tree, script, log) != 0:
             return f"installing packages failed, see {log}"
         made.write_text(wanted)
+    if not trust(tree, log):
+        return f"adding this machine's certificates failed, see {log}"
     return ""
+
+
+def own_certificates() -> list[str]:
+    """The certificates that were added to this machine's own, as behind a proxy that signs anew."""
+    files = set(CERTIFICATES.rglob("*.crt"))
+    files |= {Path(os.environ[name]) for name in CERTIFICATE_VARIABLES if os.environ.get(name)}
+    found: dict[str, None] = {}  # in the order of the files, each once
+    for file in sorted(files - {DEBIAN_CERTIFICATES}):
+        if file.is_file():
+            text = file.read_text(errors="replace")
+            found |= dict.fromkeys(re.findall(r"-----BEGIN C.*?-----END C[^\n]*", text, re.DOTALL))
+    return list(found)
+
+
+def trust(tree: Path, log: Path) -> bool:
+    """Makes a tree trust them; Debian's script takes one certificate from each file."""
+    folder = tree / CERTIFICATES.relative_to("/") / "host"
+    wanted = own_certificates()
+    files = sorted(folder.glob("*.crt"))
+    if [file.read_text() for file in files] == wanted:
+        return True
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        file.unlink()
+    for number, certificate in enumerate(wanted):
+        (folder / f"{number:03}.crt").write_text(certificate)
+    if run_in(tree, "update-ca-certificates --fresh", log) == 0:
+        return True
+    shutil.rmtree(folder)  # so that the next run does not take them for added
+    return False
 
 
 def copy_sources(tree: Path) -> None:
@@ -138,41 +191,63 @@ def programs_line(tree: Path, log: Path) -> tuple[bool, str]:
     return status == 0 and not bad, "\n".join(lines)
 
 
-def test(release: str, folder: Path, programs: bool) -> bool:
+def test(release: str, folder: Path, part: Part) -> bool:
     tree = folder / release
     log = folder / f"{release}.log"
-    table = tree / PLACE / "compilers.md"
-    table.unlink(missing_ok=True)
-    status = run_in(tree, f"cd /{PLACE} && python3 scripts/compilers.py >compilers.md", log)
-    print(table.read_text() if table.exists() else f"No build, see {log}")
-    if not programs:
-        return status == 0
-    well, line = programs_line(tree, log)
-    print(line, flush=True)
-    return status == 0 and well
+    well = True
+    if part.c:
+        table = tree / PLACE / "compilers.md"
+        table.unlink(missing_ok=True)
+        command = " ".join(["python3 scripts/compilers.py", *part.compilers_options])
+        well = run_in(tree, f"cd /{PLACE} && {command} >compilers.md", log) == 0
+        print(table.read_text() if table.exists() else f"No build, see {log}")
+    if part.programs:
+        programs_well, line = programs_line(tree, log)
+        print(line, flush=True)
+        well = well and programs_well
+    return well
 
 
-def both_settings(release: str, folder: Path, programs: bool) -> bool:
-    print(f"### {release}, huge pages as they are: {HUGE_PAGES.read_text().strip()}\n")
-    well = test(release, folder, programs)
+def each_setting(release: str, folder: Path, part: Part) -> bool:
+    well = True
+    if "kept" in part.huge_pages:
+        print(f"### {release}, huge pages as they are: {HUGE_PAGES.read_text().strip()}\n")
+        well = test(release, folder, part)
+    if "always" not in part.huge_pages:
+        return well
     print(f"\n### {release}, huge pages `always`\n")
     if not os.access(HUGE_PAGES, os.W_OK):
         print(f"Skipped: {HUGE_PAGES} cannot be written.")
         return well
     try:
         with huge_pages("always"):
-            return test(release, folder, programs) and well
+            return test(release, folder, part) and well
     except OSError as error:
         print(f"Skipped: {error}.")
         return well
 
 
-def main() -> int:
+def read_command() -> tuple[Path, list[str], Part]:
+    """The folder, the releases and the part of the work."""
     parser = argparse.ArgumentParser(description="Build and test in other releases of Debian.")
     parser.add_argument("--folder", type=Path, default=ROOT / "build-releases")
     parser.add_argument("--release", action="append", choices=RELEASES)
-    parser.add_argument("--only-c", action="store_true", help="no tests of real programs")
+    parser.add_argument("--compiler", action="append", choices=list(COMPILERS), default=[])
+    parser.add_argument("--kind", action="append", choices=list(KINDS), default=[])
+    parser.add_argument("--huge-pages", choices=["kept", "always"], help="only this setting")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--only-c", action="store_true", help="no tests of real programs")
+    only.add_argument("--only-programs", action="store_true", help="only tests of real programs")
     chosen = parser.parse_args()
+    options = [f"--compiler={name}" for name in chosen.compiler]
+    options += [f"--kind={name}" for name in chosen.kind]
+    settings = [chosen.huge_pages] if chosen.huge_pages else ["kept", "always"]
+    part = Part(options, settings, c=not chosen.only_programs, programs=not chosen.only_c)
+    return chosen.folder.absolute(), chosen.release or RELEASES, part
+
+
+def main() -> int:
+    folder, releases, part = read_command()
     if os.geteuid() != 0:
         print("making a tree of another release and entering it needs root")
         return 77
@@ -184,16 +259,15 @@ def main() -> int:
     # An end by a signal is an exception, so that the machine's setting is put back.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    folder = chosen.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     well = True
-    for release in chosen.release or RELEASES:
+    for release in releases:
         if reason := make(release, folder):
             print(f"### {release}\n\n{reason}")
             well = False
             continue
         copy_sources(folder / release)
-        well = both_settings(release, folder, not chosen.only_c) and well
+        well = each_setting(release, folder, part) and well
     return 0 if well else 1
 
 
