@@ -23,11 +23,8 @@ KMEM_PUBLIC char *kmemdup_nul(const char *source, size_t bytes, gfp_t flags)
 
         if (!source)
                 return NULL;
-        /*
-         * SIZE_MAX leaves no room for the end of the string: kmalloc refuses that size, and says
-         * so.
-         */
-        copy = kmalloc(bytes == SIZE_MAX ? bytes : bytes + 1, flags);
+        /* One byte for the end must not make the sum 0; above its maximum kmalloc refuses. */
+        copy = kmalloc(min_of(bytes, KMALLOC_MAX_SIZE) + 1, flags);
         if (copy) {
                 memcpy(copy, source, bytes);
                 copy[bytes] = '\0';
