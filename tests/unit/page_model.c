@@ -2,6 +2,7 @@
 #include "page_model.h"
 
 #include "base/options.h"
+#include "machine/system.h"
 #include "page/zone.h"
 #include "unit.h"
 
@@ -17,6 +18,11 @@ bool heap_renew(size_t reserve)
         memset(model_owner, 0, sizeof(model_owner));
         options.reserve = reserve;
         return pages_init();
+}
+
+void heap_keep_pages_small(void)
+{
+        system_keep_pages_small((void *)heap.base, heap.reserved_bytes);
 }
 
 static uint8_t is_listed[MODEL_PAGES]; /* page is in a listed run */

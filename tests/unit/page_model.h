@@ -14,6 +14,11 @@ extern uint32_t model_owner[MODEL_PAGES];
 
 /* An empty heap; the address space of the one before is given back. */
 bool heap_renew(size_t reserve);
+/*
+ * For cases that count resident pages: where the system makes huge pages of all memory, a touched
+ * page makes 2 MiB resident, and the system may fill holes that a purge has left.
+ */
+void heap_keep_pages_small(void);
 
 static inline bool page_is_touched(uint32_t number)
 {

@@ -226,6 +226,7 @@ static void test_zeroed(void **state)
         struct page *holes, *page;
 
         (void)state;
+        heap_keep_pages_small();
         /* The first chunk is used up, so that all that follows comes from the second. */
         for (unsigned int order = 0; order < ORDER_MAX; order++)
                 model_take(pages_alloc(order, NODE_ANY, NULL), order_pages(order), 3);
@@ -696,6 +697,7 @@ static void test_purge_all_gives_memory_back(void **state)
         bool zero;
 
         (void)state;
+        heap_keep_pages_small();
         memset(start, 1, order_bytes(ORDER_MAX));
         memset(page_address(small), 1, PAGE_SIZE);
         pages_free(chunk, CHUNK_PAGES);
@@ -811,6 +813,7 @@ static void test_purge_around_locked_pages(void **state)
 
         (void)state;
         skip_if_sanitized();
+        heap_keep_pages_small();
         memset(start, 1, (size_t)PAGES << PAGE_SHIFT);
         /* The first page, one in the middle, and several side by side; in two of the three passes. */
         if (mlock(start, PAGE_SIZE) || mlock(start + 5000 * PAGE_SIZE, PAGE_SIZE) ||
@@ -851,6 +854,7 @@ static void test_purge_in_larger_system_pages(void **state)
         void *start;
 
         (void)state;
+        heap_keep_pages_small();
         model_take(neighbour, 2, 1);
         system_wrap.page_bytes = SYSTEM_PAGES * PAGE_SIZE;
         assert_int_equal(page_number(block), page_number(neighbour) + 2);

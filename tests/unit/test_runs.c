@@ -216,9 +216,9 @@ static void test_residue_does_not_pile_up(void **state)
         size_t lengths[BLOCKS];
 
         (void)state;
-        pages_free_exact(all, ALL_PAGES);
-        pages_purge_all(0);
-        assert_int_equal(resident_pages(), 0);
+        /* A new heap: the first huge page of the old one holds page 0, which is never purged. */
+        assert_true(heap_renew(HEAP_BYTES));
+        heap_keep_pages_small();
         for (size_t round = 0; round < ROUNDS; round++) {
                 for (size_t i = 0; i < BLOCKS; i++) {
                         large[i] = pages_alloc_exact(BLOCK_PAGES, 1, NULL);
