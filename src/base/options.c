@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "base/options.h"
 
+#include "base/kernels.h"
 #include "lang/bits.h"
 #include "lang/number.h"
 #include "lang/text.h"
@@ -51,6 +52,7 @@ struct setting {
 #define PLACE(field) offsetof(struct options, field)
 
 static const struct setting settings[] = {
+        {"kernel", KIND_CHOICE, KERNEL_VERSIONS, 0, 0, PLACE(kernel)},
         {"slots", KIND_CHOICE, "auto rseq locked", 0, 0, PLACE(slots)},
         {"classes", KIND_CHOICE, "auto fine kernel", 0, 0, PLACE(classes)},
         {"slab_merge", KIND_NUMBER, NULL, 0, 1, PLACE(slab_merge)},
@@ -332,12 +334,18 @@ static void report_unknown(const char *name)
         message("unknown option \"%s\"; there are: %s", name, known);
 }
 
+/* Options are read twice: first only option kernel, so that all others win over its policies. */
+static bool wants_kernel_only;
+
 /* Parses a "name=value"; @entry is changed. */
 static void parse_entry(char *entry)
 {
+        static const char kernel[] = "kernel=";
         char *value = strchr(entry, '=');
         char *dot;
 
+        if (wants_kernel_only != (strncmp(entry, kernel, sizeof(kernel) - 1) == 0))
+                return;
         if (!value) {
                 message("option \"%s\": expected name=value", entry);
                 return;
@@ -421,13 +429,17 @@ static void read_options_file(const char *path, char *text)
 {
         size_t used;
 
-        if (!file_read_all(path, text, TEXT_BYTES, &used))
-                message("KMEM_OPTIONS=@%s: cannot read this file", path);
-        else if (used == TEXT_BYTES)
-                message("KMEM_OPTIONS=@%s: expected at most %d characters in this file; ignored",
-                        path, TEXT_BYTES - 1);
-        else
+        if (!file_read_all(path, text, TEXT_BYTES, &used)) {
+                if (!wants_kernel_only)
+                        message("KMEM_OPTIONS=@%s: cannot read this file", path);
+        } else if (used == TEXT_BYTES) {
+                if (!wants_kernel_only)
+                        message("KMEM_OPTIONS=@%s: expected at most %d characters in this file; "
+                                "ignored",
+                                path, TEXT_BYTES - 1);
+        } else {
                 return;
+        }
         text[0] = '\0';
 }
 
@@ -452,8 +464,15 @@ void options_init(void)
         static KMEM_SPARSE char text[TEXT_BYTES];
 
         /* A program with more rights than its caller ignores the caller's settings. */
-        if (!system_is_privileged() && read_variable(text))
-                parse_parts(text, ",\n", parse_entry_or_file);
+        if (system_is_privileged() || !read_variable(text))
+                return;
+        wants_kernel_only = true;
+        parse_parts(text, ",\n", parse_entry_or_file);
+        wants_kernel_only = false;
+        strcpy(text, kernel_options(options.kernel));
+        parse_parts(text, ",", parse_entry);
+        read_variable(text);
+        parse_parts(text, ",\n", parse_entry_or_file);
 }
 
 static enum option_source match(const char *pattern, const char *name)

@@ -61,6 +61,7 @@ struct options {
         uint64_t slab_merge;     /* 0 or 1 */
         uint64_t order_cpus;     /* enum cpu_count */
         uint64_t order_rule;     /* enum order_rule */
+        uint64_t kernel;         /* position in KERNEL_VERSIONS, 0: none */
         uint64_t slub_min_order; /* at most slub_max_order (S3-02) */
         uint64_t slub_max_order;
         uint64_t slub_min_objects; /* 0: from the CPU count */

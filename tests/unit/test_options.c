@@ -7,6 +7,7 @@
 #include "child.h"
 
 #include "heap/heap.h"
+#include "base/kernels.h"
 #include "base/options.h"
 #include "process/start.h"
 
@@ -236,10 +237,51 @@ static void bad_values(void **state)
         shows("purge_delay=7,slots=fast,bad_free=ignore", "bad_free=1");
 }
 
+/* A kernel sets all policies that differ between kernels, and single options win wherever they stand. */
+static void kernels(void **state)
+{
+        shows("kernel=none", DEFAULTS);
+        shows("kernel=2.6.24", "classes=2 slab_merge=0");
+        shows("kernel=5.15", "classes=2 slab_merge=1 order_cpus=2 order_rule=1");
+        shows("kernel=5.15", "other.cpu_partial_accounting=1\n");
+        shows("kernel=5.15", "other.cpu_partial_defaults=1\n");
+        shows("kernel=5.15", "other.freeze=1\n");
+        shows("kernel=5.15", "other.sheaf_capacity=0\n");
+        shows("kernel=5.16", "other.cpu_partial_accounting=0\n");
+        shows("kernel=6.1", "order_rule=1");
+        shows("kernel=6.7", "order_rule=0");
+        shows("kernel=6.7", "other.freeze=1\n");
+        shows("kernel=6.8", "other.freeze=0\n");
+        shows("freeze=eager,kernel=6.8", "other.freeze=1\n");
+        shows("kernel=6.8,freeze=eager", "other.freeze=1\n");
+        shows("order_cpus=online,kernel=6.8", "order_cpus=1");
+        shows("other.freeze=eager,kernel=6.8", "other.freeze=1\n");
+        shows("kernel=6.8,kernel=5.15", "order_rule=1");
+        shows("kernel=6.9", "option kernel=6.9: expected one of: none 2.6.24");
+        shows("kernel=6.9", DEFAULTS);
+}
+
+/* Every row is made of options that exist, with values that they take. */
+static void kernels_are_options(void **state)
+{
+        char versions[] = KERNEL_VERSIONS;
+        unsigned int count = 0;
+
+        for (char *version = strtok(versions, " "); version; version = strtok(NULL, " ")) {
+                char text[40];
+
+                snprintf(text, sizeof(text), "kernel=%s", version);
+                shows_not(text, "kmem:");
+                count++;
+        }
+        assert_int_equal(count, 11);
+}
+
 /* An unknown name: a line with the name and what exists. */
 static void unknown_names(void **state)
 {
         static const char *const known[] = {
+                "kernel",
                 "slots",
                 "classes",
                 "slab_merge",
@@ -400,6 +442,7 @@ int main(int argc, char **argv)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(defaults),      cmocka_unit_test(every_option),
                 cmocka_unit_test(units),         cmocka_unit_test(bad_values),
+                cmocka_unit_test(kernels),       cmocka_unit_test(kernels_are_options),
                 cmocka_unit_test(unknown_names), cmocka_unit_test(caches),
                 cmocka_unit_test(limits),        cmocka_unit_test(files),
         };

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The policies of released kernels, as options of ours (docs/kernels.md).
+ *
+ * A row says every policy that differs between kernels, so that rows can be compared, and so that
+ * a change of our own defaults changes no kernel.
+ */
+#include "base/kernels.h"
+
+#include "lang/bits.h"
+
+/* Linux had no sheaves before 6.18; that kernel gives them to caches that ask for them (S13-01). */
+#define OF_ALL_SLUB "engine=slub,classes=kernel,slab_merge=1,sheaf_capacity=0,order_cpus=present,"
+
+/* CPU partial lists are counted in objects up to 5.15 (S2-03), in slabs afterwards (S2-12). */
+#define IN_OBJECTS "cpu_partial_accounting=objects,cpu_partial_defaults=seed,"
+#define IN_SLABS "cpu_partial_accounting=slabs,cpu_partial_defaults=later,"
+
+/* The search for an order was simplified in 6.7 (S3-20). */
+#define OLD_ORDERS "order_rule=5.10,"
+#define NEW_ORDERS "order_rule=6.12,"
+
+/* From 6.8 on a slab is frozen when a CPU begins to use it. */
+#define EAGER "freeze=eager"
+#define DELAYED "freeze=delayed"
+
+static const char *const kernels[] = {
+        "",
+        "engine=slob,classes=kernel,slob_compat=2.6.24,slob_breaks=",
+        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER, /* 5.14 */
+        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER, /* 5.15 */
+        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER,   /* 5.16 */
+        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER,   /* 5.17 */
+        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER,   /* 6.1 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS EAGER,   /* 6.7 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED, /* 6.8 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED, /* 6.12 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED, /* 6.18 */
+};
+
+const char *kernel_options(uint64_t position)
+{
+        return kernels[position];
+}
