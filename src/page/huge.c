@@ -38,7 +38,7 @@ static void show_locked(void)
                 return;
         store_relaxed(&head->huge_blocks, (uint64_t)huge_table_length());
         store_relaxed(&head->huge_bytes, (uint64_t)live_bytes);
-        store_relaxed(&head->huge_kept_bytes, (uint64_t)kept_bytes());
+        store_relaxed(&head->huge_kept_bytes, (uint64_t)huge_kept_bytes());
 }
 
 /* Drops the lock, under which blocks or kept mappings have changed, and shows them. */
@@ -73,7 +73,7 @@ static void kept_make_room_locked(size_t bytes, struct huge_victims *victims)
 {
         size_t live = live_bytes + bytes;
 
-        kept_limit_locked(peak_bytes > live ? peak_bytes - live : 0, victims);
+        huge_kept_limit_locked(peak_bytes > live ? peak_bytes - live : 0, victims);
 }
 
 /* More than is asked for is mapped to reach a large alignment, and trimmed at both ends. */
@@ -98,7 +98,7 @@ static void *map_aligned(size_t bytes, size_t align)
 /* A kept mapping made a block again, or NULL. */
 static void *huge_reuse_locked(size_t bytes, size_t align)
 {
-        void *start = kept_take_locked(&bytes, align);
+        void *start = huge_kept_take_locked(&bytes, align);
 
         if (start) {
                 huge_table_add_locked(start, bytes);
@@ -218,8 +218,8 @@ bool huge_free(void *address)
                 PROBE2(large_free, address, bytes);
                 huge_table_remove_locked(block);
                 add_owned(&live_bytes, -bytes);
-                kept_expire_locked(now, &victims);
-                kept_add_locked(address, bytes, now, &victims);
+                huge_kept_expire_locked(now, &victims);
+                huge_kept_add_locked(address, bytes, now, &victims);
         }
         huge_drop_changed();
         victims_unmap(&victims);
@@ -289,19 +289,14 @@ void *huge_resize(void *address, size_t bytes)
         return start;
 }
 
-uint64_t huge_kept_due(void)
-{
-        return kept_due();
-}
-
 size_t huge_kept_drop(uint64_t now)
 {
         struct huge_victims victims = {.count = 0};
 
-        if (kept_bytes() == 0)
+        if (huge_kept_bytes() == 0)
                 return 0;
         lock_take(&huge_lock);
-        kept_expire_locked(now, &victims);
+        huge_kept_expire_locked(now, &victims);
         huge_drop_changed();
         return victims_unmap(&victims);
 }
@@ -311,7 +306,7 @@ void huge_count(struct large_counts *counts)
         counts->huge_handed_out = load_relaxed(&handed_out);
         counts->huge_blocks = huge_table_length();
         counts->huge_bytes = load_relaxed(&live_bytes);
-        counts->huge_kept_bytes = kept_bytes();
+        counts->huge_kept_bytes = huge_kept_bytes();
         counts->huge_peak_blocks = load_relaxed(&peak_blocks);
         counts->huge_peak_bytes = load_relaxed(&peak_bytes);
 }

@@ -7,6 +7,7 @@
 
 #include "machine/message.h"
 #include "base/options.h"
+#include "page/huge.h"
 #include "page/large.h"
 
 struct kept {
@@ -48,7 +49,7 @@ static void victim_add(struct huge_victims *victims, struct kept mapping)
         victims->count++;
 }
 
-void *kept_take_locked(size_t *bytes, size_t align)
+void *huge_kept_take_locked(size_t *bytes, size_t align)
 {
         unsigned int best = KEPT_MAX;
 
@@ -67,13 +68,13 @@ void *kept_take_locked(size_t *bytes, size_t align)
         return kept_remove_locked(best).start;
 }
 
-void kept_limit_locked(size_t bytes, struct huge_victims *victims)
+void huge_kept_limit_locked(size_t bytes, struct huge_victims *victims)
 {
         while (total_bytes > bytes)
                 victim_add(victims, kept_remove_locked(0));
 }
 
-void kept_add_locked(void *start, size_t bytes, uint64_t now, struct huge_victims *victims)
+void huge_kept_add_locked(void *start, size_t bytes, uint64_t now, struct huge_victims *victims)
 {
         struct kept added = {.start = start, .bytes = bytes, .time_freed = now};
 
@@ -81,7 +82,7 @@ void kept_add_locked(void *start, size_t bytes, uint64_t now, struct huge_victim
                 victim_add(victims, added);
                 return;
         }
-        kept_limit_locked((size_t)options.huge_cache_max - bytes, victims);
+        huge_kept_limit_locked((size_t)options.huge_cache_max - bytes, victims);
         if (length == KEPT_MAX)
                 victim_add(victims, kept_remove_locked(0));
         kept[length++] = added;
@@ -89,18 +90,18 @@ void kept_add_locked(void *start, size_t bytes, uint64_t now, struct huge_victim
         due_update_locked();
 }
 
-void kept_expire_locked(uint64_t now, struct huge_victims *victims)
+void huge_kept_expire_locked(uint64_t now, struct huge_victims *victims)
 {
         while (length != 0 && next_due <= now)
                 victim_add(victims, kept_remove_locked(0));
 }
 
-size_t kept_bytes(void)
+size_t huge_kept_bytes(void)
 {
         return load_relaxed(&total_bytes);
 }
 
-uint64_t kept_due(void)
+uint64_t huge_kept_due(void)
 {
         return load_relaxed(&next_due);
 }

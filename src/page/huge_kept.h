@@ -19,17 +19,16 @@ struct huge_victims {
 };
 
 /* The best fit with at most a quarter more than @bytes, or NULL. *@bytes becomes its size. */
-KMEM_HIDDEN void *kept_take_locked(size_t *bytes, size_t align);
+KMEM_HIDDEN void *huge_kept_take_locked(size_t *bytes, size_t align);
 /* Keeps a mapping or makes it a victim; older ones become victims to stay within the bound. */
-KMEM_HIDDEN void kept_add_locked(void *start, size_t bytes, uint64_t now,
-                                 struct huge_victims *victims);
+KMEM_HIDDEN void huge_kept_add_locked(void *start, size_t bytes, uint64_t now,
+                                      struct huge_victims *victims);
 /* Makes the oldest victims until at most @bytes are kept. */
-KMEM_HIDDEN void kept_limit_locked(size_t bytes, struct huge_victims *victims);
+KMEM_HIDDEN void huge_kept_limit_locked(size_t bytes, struct huge_victims *victims);
 /* Makes victims of the mappings that are due; UINT64_MAX: of all. */
-KMEM_HIDDEN void kept_expire_locked(uint64_t now, struct huge_victims *victims);
+KMEM_HIDDEN void huge_kept_expire_locked(uint64_t now, struct huge_victims *victims);
 
-/* Hints without the lock: bytes kept, and when the oldest is due (ms, UINT64_MAX for none). */
-KMEM_HIDDEN size_t kept_bytes(void);
-KMEM_HIDDEN uint64_t kept_due(void);
+/* A hint without the lock: bytes kept. huge.h has when the oldest is due. */
+KMEM_HIDDEN size_t huge_kept_bytes(void);
 
 #endif

@@ -50,7 +50,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         unsigned int taken;
 
         sheaf = load_relaxed(&cache->sheaf_capacity) && slot != &shared_slot
-                        ? take_full(cache, slot, record)
+                        ? percpu_take_full(cache, slot, record)
                         : NULL;
         if (!sheaf) {
                 taken = cache->engine->take(cache, &record->engine, objects, count);
@@ -60,7 +60,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
                 taken = min_of(sheaf->size, count);
                 sheaf->size -= taken;
                 memcpy(objects, &sheaf->object[sheaf->size], taken * sizeof(*objects));
-                put_away(cache, slot, record, sheaf);
+                percpu_put_away(cache, slot, record, sheaf);
         }
         return marks_exist() ? marks_serve(cache, record, objects, taken) : taken;
 }
@@ -97,7 +97,8 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 } else {
                         struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
-                        if (load_relaxed(&spare_of(&pair)->size) && take_turns(slot, cache, &pair))
+                        if (load_relaxed(&spare_of(&pair)->size) &&
+                            percpu_take_turns(slot, cache, &pair))
                                 got = pop_some(cache, objects + taken, wanted);
                         if (!got)
                                 got = take_many(cache, slot, record, objects + taken, wanted);
@@ -129,7 +130,7 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
         }
         memcpy(sheaf->object, objects, count * sizeof(*objects));
         sheaf->size = count;
-        put_away(cache, slot, record, sheaf);
+        percpu_put_away(cache, slot, record, sheaf);
 }
 
 static KMEM_COLD void report_double_free(struct kmem_cache *cache, void *object)
@@ -161,7 +162,7 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
 
                 if (load_relaxed(&spare_of(&pair)->size) <
                             load_relaxed(&spare_of(&pair)->capacity) &&
-                    take_turns(slot, cache, &pair))
+                    percpu_take_turns(slot, cache, &pair))
                         got = push_some(cache, objects + given, left);
                 if (!got && left >= capacity) {
                         got = capacity ? capacity : left;

@@ -121,7 +121,7 @@ bool marks_split(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
         if (!mark)
                 return false;
         if (!top || above > top->capacity) {
-                put_away(cache, slot, record, sheaf);
+                percpu_put_away(cache, slot, record, sheaf);
                 if (top)
                         barn_put_empty(cache, top);
                 return true;
@@ -130,11 +130,11 @@ bool marks_split(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
         top->size = above;
         sheaf->size = mark;
         if (slot_replace(slot, sheaf_offset(cache), pair, &new_pair)) {
-                put_away(cache, slot, record, pair->main);
-                put_away(cache, slot, record, spare_of(pair));
+                percpu_put_away(cache, slot, record, pair->main);
+                percpu_put_away(cache, slot, record, spare_of(pair));
         } else {
-                put_away(cache, slot, record, top);
-                put_away(cache, slot, record, sheaf);
+                percpu_put_away(cache, slot, record, top);
+                percpu_put_away(cache, slot, record, sheaf);
         }
         return true;
 }
@@ -165,8 +165,8 @@ bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
         else
                 objects_give(cache, record, &object, 1);
         if (!slot_replace(slot, sheaf_offset(cache), &no_sheaves, &new_pair)) {
-                put_away(cache, slot, record, main);
-                put_away(cache, slot, record, spare);
+                percpu_put_away(cache, slot, record, main);
+                percpu_put_away(cache, slot, record, spare);
         }
         return true;
 }
@@ -222,9 +222,9 @@ static bool put_mark(struct kmem_cache *cache)
         push_mark(cache, record, top);
         new_pair = (struct pair){.main = empty, .spare = marked(top)};
         if (!slot_replace(slot, sheaf_offset(cache), &alone, &new_pair))
-                put_away(cache, slot, record, top);
+                percpu_put_away(cache, slot, record, top);
         /* It is full, empty or cold. */
-        put_away(cache, slot, record, rest);
+        percpu_put_away(cache, slot, record, rest);
         return true;
 }
 

@@ -12,7 +12,7 @@
  *  MARK-1  Main has no marks: pop and push do not look for them. Only the part of a sheaf above its
  *          topmost mark becomes main; the rest is the spare then, so that main runs empty where the
  *          mark is.
- *  MARK-2  The pointer to a spare that may have marks has its lowest bit set. take_turns gives up
+ *  MARK-2  The pointer to a spare that may have marks has its lowest bit set. percpu_take_turns gives up
  *          at a pointer with that bit, and a thread that has read the pair before it was set finds
  *          another pair when it commits. So no spare with marks becomes main by mistake.
  *  MARK-3  Sheaves in stocks and barns, and sheaves of slow paths, may have marks once marks_made

@@ -205,7 +205,8 @@ static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slo
         return NULL;
 }
 
-struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
+                               struct slot_cache *record)
 {
         struct sheaf *sheaf = stock_take(cache, slot, record);
 
@@ -231,9 +232,9 @@ static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, s
         return NULL;
 }
 
-struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
+struct sheaf *percpu_refill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
 {
-        struct sheaf *sheaf = take_full(cache, slot, record);
+        struct sheaf *sheaf = percpu_take_full(cache, slot, record);
 
         if (sheaf)
                 return sheaf;
@@ -241,8 +242,8 @@ struct sheaf *refill(struct kmem_cache *cache, struct slot *slot, struct slot_ca
         return sheaf ? fill(cache, record, sheaf) : NULL;
 }
 
-void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-              struct sheaf *sheaf)
+void percpu_put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                     struct sheaf *sheaf)
 {
         if (sheaf_is_cold(sheaf))
                 return;
@@ -284,12 +285,12 @@ static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
 static struct sheaf *refill_spare(struct kmem_cache *cache, struct slot *slot,
                                   struct slot_cache *record, const struct pair *pair)
 {
-        struct sheaf *sheaf = take_full(cache, slot, record);
+        struct sheaf *sheaf = percpu_take_full(cache, slot, record);
 
         if (!sheaf)
                 sheaf = take_spare(cache, slot, pair);
         if (!sheaf)
-                return refill(cache, slot, record);
+                return percpu_refill(cache, slot, record);
         /* Another thread may have freed into the spare, or into the sheaf while it was main. */
         return sheaf->size ? sheaf : fill(cache, record, sheaf);
 }
@@ -319,7 +320,7 @@ static struct sheaf *drain_spare(struct kmem_cache *cache, struct slot *slot,
         return barn_take_empty(cache);
 }
 
-bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
+bool percpu_take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
 {
         struct pair swapped = {.main = pair->spare, .spare = pair->main};
 
@@ -339,7 +340,7 @@ static bool install(struct kmem_cache *cache, struct slot *slot, struct slot_cac
         calls_leave(record, sheaf, sheaf->size);
         if (!slot_replace(slot, sheaf_offset(cache), pair, &new_pair))
                 return false;
-        put_away(cache, slot, record, keep_spare ? pair->main : spare_of(pair));
+        percpu_put_away(cache, slot, record, keep_spare ? pair->main : spare_of(pair));
         return true;
 }
 
@@ -355,7 +356,7 @@ static void install_refill(struct kmem_cache *cache, struct slot *slot, struct s
         if (load_relaxed(&pair.main->size) ||
             !install(cache, slot, record, &pair, sheaf,
                      sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare)))
-                put_away(cache, slot, record, sheaf);
+                percpu_put_away(cache, slot, record, sheaf);
 }
 
 static void *pop_again(struct kmem_cache *cache)
@@ -401,7 +402,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         pair = slot_read_pair(slot, sheaf_offset(cache));
         calls_count(cache, record, pair.main);
         /* The size may be stale; then the pop finds nothing and a refill follows. */
-        if (load_relaxed(&spare_of(&pair)->size) && take_turns(slot, cache, &pair)) {
+        if (load_relaxed(&spare_of(&pair)->size) && percpu_take_turns(slot, cache, &pair)) {
                 object = pop_again(cache);
                 calls_leave(record, spare_of(&pair), sheaf_peek(cache, spare_of(&pair)));
                 if (likely(object))
@@ -491,7 +492,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 if (spare_is_marked(&pair)) {
                         if (marks_merge(cache, slot, record, &pair, object))
                                 return true;
-                } else if (take_turns(slot, cache, &pair) &&
+                } else if (percpu_take_turns(slot, cache, &pair) &&
                            push_again(cache, object) == PUSH_DONE) {
                         calls_leave(record, spare_of(&pair), sheaf_peek(cache, spare_of(&pair)));
                         return true;

@@ -34,15 +34,16 @@ KMEM_HIDDEN void sheaf_give(struct kmem_cache *cache, struct slot_cache *record,
 /* percpu.c: what refill and drain share with the bulk calls */
 
 /* A sheaf with objects from the stock or the barn, which belongs to the caller then; or NULL. */
-KMEM_HIDDEN struct sheaf *take_full(struct kmem_cache *cache, struct slot *slot,
-                                    struct slot_cache *record);
-/* take_full, or a sheaf that the back end fills; NULL only without memory. */
-KMEM_HIDDEN struct sheaf *refill(struct kmem_cache *cache, struct slot *slot,
-                                 struct slot_cache *record);
+KMEM_HIDDEN struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
+                                           struct slot_cache *record);
+/* percpu_take_full, or a sheaf that the back end fills; NULL only without memory. */
+KMEM_HIDDEN struct sheaf *percpu_refill(struct kmem_cache *cache, struct slot *slot,
+                                        struct slot_cache *record);
 /* Puts away a sheaf that belongs to the caller: stock, barn, or back end. */
-KMEM_HIDDEN void put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
-                          struct sheaf *sheaf);
+KMEM_HIDDEN void percpu_put_away(struct kmem_cache *cache, struct slot *slot,
+                                 struct slot_cache *record, struct sheaf *sheaf);
 /* Swaps main and spare. False if the pair has changed, or the spare has marks (MARK-2). */
-KMEM_HIDDEN bool take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair);
+KMEM_HIDDEN bool percpu_take_turns(struct slot *slot, struct kmem_cache *cache,
+                                   const struct pair *pair);
 
 #endif

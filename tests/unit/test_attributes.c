@@ -612,7 +612,7 @@ static void child_most_cpu_objects(void)
         write_value("cpu_partial", "4294967295");
         take(cache, 0, 24);
         give(cache, 0, 1);
-        slab_of(cache, objects[0])->list_objects = (1 << 24) - 1;
+        slub_slab_of(cache, objects[0])->list_objects = (1 << 24) - 1;
         give(cache, 8, 9);
         check_equal(sscanf(value_of("counted", "slabs_cpu_partial"), "%lu(%lu)", &counts[0],
                            &counts[1]),

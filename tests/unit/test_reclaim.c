@@ -148,7 +148,7 @@ static size_t check_pages(unsigned int size)
                                 held[page] = 1;
         for (size_t page = 0; page < heap.accessible_bytes / page_bytes; page++) {
                 char *address = (char *)heap.base + page * page_bytes;
-                const struct page *slab = slab_of(cache, address);
+                const struct page *slab = slub_slab_of(cache, address);
                 char *start = page_address(slab);
                 size_t used = (size_t)slab_objects(slab) * cache->size;
 

@@ -239,7 +239,7 @@ static void index_of_address(void **state)
 
                 check_equal(cache.slab_mask, bytes - 1);
                 for (size_t offset = 0; offset < bytes; offset += size < 4096 ? 1 : 7) {
-                        uint32_t index = slab_index(&cache, slab, cache.objects, start + offset);
+                        uint32_t index = slub_index(&cache, slab, cache.objects, start + offset);
                         bool is_start = offset % size == 0 && offset / size < cache.objects;
 
                         check_equal(index, is_start ? offset / size : INDEX_END);
@@ -298,7 +298,7 @@ static void child_exact_slabs(void)
                 made++;
         check(made && made < array_size(objects));
         for (size_t i = 0; i < made; i++) {
-                const struct page *slab = slab_of(cache, objects[i]);
+                const struct page *slab = slub_slab_of(cache, objects[i]);
 
                 check_equal(fast.map[slab - heap.pages], cache->pair_offset);
                 check(slub_is_object(cache, objects[i]));
@@ -325,7 +325,7 @@ static const struct page *found;
 
 static void find_slab(void)
 {
-        found = slab_of(&of_address, address);
+        found = slub_slab_of(&of_address, address);
 }
 
 /* What the end of a slab there and the making of a block of fewer pages store. */

@@ -125,7 +125,7 @@ static void give(unsigned int slot, void **objects, unsigned int count)
 
 static struct page *slab_at(void *object)
 {
-        return slab_of(cache, object);
+        return slub_slab_of(cache, object);
 }
 
 static size_t node_length(void)
@@ -668,7 +668,7 @@ static void fewer_slabs(void **state)
         check(count >= 50);
         blocks_at_once = UINT32_MAX;
         check_equal(metadata_used_bytes() - before,
-                    walk().slabs * metadata_round(slab_table_bytes(cache->objects)));
+                    walk().slabs * metadata_round(slub_table_bytes(cache->objects)));
         give(0, objects, count);
         end();
 }

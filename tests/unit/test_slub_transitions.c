@@ -42,7 +42,7 @@ void slab_swap_hook(struct page *slab)
 
 static void free_before_swap(void *object)
 {
-        hooked_slab = slab_of(cache, object);
+        hooked_slab = slub_slab_of(cache, object);
         hooked_object = object;
 }
 

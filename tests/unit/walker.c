@@ -160,7 +160,7 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         ensure(page_number(slab) % slab_align_pages(cache, slab->order) == 0, slab);
         for (size_t page = 0; page < pages_of_slab(cache, slab->order); page++) {
                 ensure(heap.map[page_number(slab) + page] == cache->pair_offset, slab);
-                ensure(slab_of(cache, page_address(slab + page)) == slab, slab);
+                ensure(slub_slab_of(cache, page_address(slab + page)) == slab, slab);
         }
         ensure(state.inuse + listed == state.objects, slab); /* S1-70 */
         ensure(state.frozen == (place == PLACE_CPU ||

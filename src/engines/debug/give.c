@@ -27,7 +27,7 @@ static const char *wrong_address_locked(const struct kmem_cache *cache, const st
 {
         uint32_t objects = slab_objects(slab);
 
-        *index = slab_index(cache, slab, objects, object);
+        *index = slub_index(cache, slab, objects, object);
         if (*index == INDEX_END)
                 return "is inside an object (invalid object pointer)";
         return is_marked_free(slab, objects, *index) ? "is free already (double free)" : NULL;
@@ -93,7 +93,7 @@ static bool give_one(struct kmem_cache *cache, struct engine_slot *slot, void *o
                      struct debug_caller caller)
 {
         bool checks = has_flag(cache, SLAB_CONSISTENCY_CHECKS);
-        struct page *slab = heap_contains(object) ? slab_of(cache, object) : NULL;
+        struct page *slab = heap_contains(object) ? slub_slab_of(cache, object) : NULL;
         const char *wrong = "is not an object of this cache";
         struct engine_node *node = &cache->node[slab ? slab->node % system_nodes() : 0];
         struct slab_cost cost = {0};

@@ -120,7 +120,7 @@ static void check_free_pointer(struct check *check, bool active)
         void **place = free_pointer_place(cache, check->object);
 
         if ((active && !free_pointer_is_outside(cache)) || !*place ||
-            slab_index(cache, check->slab, slab_objects(check->slab), *place) != INDEX_END)
+            slub_index(cache, check->slab, slab_objects(check->slab), *place) != INDEX_END)
                 return;
         report_error(check->report, check->slab, check->object, "Freepointer corrupt");
         *place = NULL;

@@ -111,7 +111,7 @@ static inline bool free_index(const struct kmem_cache *cache, const struct page 
         *index = INDEX_END;
         if (!pointer)
                 return true;
-        *index = slab_index(cache, slab, objects, pointer);
+        *index = slub_index(cache, slab, objects, pointer);
         return *index != INDEX_END && is_marked_free(slab, objects, *index);
 }
 
@@ -135,7 +135,7 @@ static inline void *first_free(const struct kmem_cache *cache, const struct page
 {
         uint32_t head = state_read(slab).head;
 
-        return head == INDEX_END ? NULL : slab_object(cache, slab, head);
+        return head == INDEX_END ? NULL : slub_object(cache, slab, head);
 }
 
 /* object.c */

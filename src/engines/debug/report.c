@@ -161,7 +161,7 @@ void debug_report_stranger(struct kmem_cache *cache, void *object)
         if (!has_flag(cache, SLAB_STORE_USER) || !cache->engine->is_object(cache, object))
                 return;
         report_begin(&report, cache);
-        node = slab_node(cache, slab_of(cache, object));
+        node = slab_node(cache, slub_slab_of(cache, object));
         lock_take(&node->list_lock);
         report_add_tracks(&report, object);
         lock_drop(&node->list_lock);

@@ -29,7 +29,7 @@ uint32_t debug_request(const struct kmem_cache *cache, const void *object)
  */
 void debug_set_request(struct kmem_cache *cache, void *object, size_t bytes)
 {
-        struct engine_node *node = slab_node(cache, slab_of(cache, object));
+        struct engine_node *node = slab_node(cache, slub_slab_of(cache, object));
         uint64_t *place = request_place(cache, object);
 
         if (!debug_has_request(cache) || !cache->engine->is_object(cache, object))

@@ -20,12 +20,12 @@ static void setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t obj
         if (has_flag(cache, SLAB_POISON))
                 memset(page_address(slab), POISON_INUSE, order_bytes(slab->order));
         for (uint32_t index = 0; index < objects; index++) {
-                void *object = slab_object(cache, slab, index);
+                void *object = slub_object(cache, slab, index);
 
                 slab_set_next(slab, objects, index, INDEX_END);
                 object_init(cache, object, false);
                 *free_pointer_place(cache, object) =
-                        index + 1 < objects ? slab_object(cache, slab, index + 1) : NULL;
+                        index + 1 < objects ? slub_object(cache, slab, index + 1) : NULL;
                 if (has_flag(cache, SLAB_STORE_USER))
                         memset(object_track(cache, object, TRACK_ALLOC), 0,
                                TRACKS * sizeof(struct track));
@@ -33,7 +33,7 @@ static void setup_slab(struct kmem_cache *cache, struct page *slab, uint32_t obj
                         *request_place(cache, object) = cache->object_size;
         }
         for (uint32_t index = 0; cache->ctor && index < objects; index++)
-                cache->ctor(slab_object(cache, slab, index));
+                cache->ctor(slub_object(cache, slab, index));
 }
 
 struct page *slab_make_new(struct kmem_cache *cache, int node)
@@ -47,7 +47,7 @@ uint32_t debug_next(const struct kmem_cache *cache, const struct page *slab, uin
 {
         uint32_t next;
 
-        return free_index(cache, slab, *free_pointer_place(cache, slab_object(cache, slab, index)),
+        return free_index(cache, slab, *free_pointer_place(cache, slub_object(cache, slab, index)),
                           &next)
                        ? next
                        : INDEX_END;
@@ -90,7 +90,7 @@ void slab_check_list(struct debug_report *report, struct page *slab)
         uint32_t listed = 0;
 
         while (index != INDEX_END) {
-                void *object = slab_object(cache, slab, index);
+                void *object = slub_object(cache, slab, index);
                 void **place = free_pointer_place(cache, object);
                 bool valid = free_index(cache, slab, *place, &index);
 
@@ -122,7 +122,7 @@ static void check_last_time(struct kmem_cache *cache, struct page *slab)
         report_begin(&report, cache);
         slab_check(&report, slab);
         for (uint32_t index = 0; index < objects; index++)
-                object_check(&report, slab, slab_object(cache, slab, index), false);
+                object_check(&report, slab, slub_object(cache, slab, index), false);
         report_send(&report);
 }
 

@@ -25,7 +25,7 @@ static uint32_t next_free(struct debug_report *report, struct page *slab, void *
 
         if (free_index(report->cache, slab, *place, &next) &&
             (next == INDEX_END ||
-             next != slab_index(report->cache, slab, slab_objects(slab), object)))
+             next != slub_index(report->cache, slab, slab_objects(slab), object)))
                 return next;
         report_error(report, slab, object, "Freechain corrupt");
         report_fix(report, "Isolate corrupted freechain");
@@ -41,7 +41,7 @@ static void *take_from_slab_locked(struct debug_report *report, struct page *sla
 {
         struct kmem_cache *cache = report->cache;
         struct slab_state state = state_read(slab);
-        void *object = slab_object(cache, slab, state.head);
+        void *object = slub_object(cache, slab, state.head);
         bool right = !has_flag(cache, SLAB_CONSISTENCY_CHECKS) || may_take(report, slab, object);
 
         if (right) {

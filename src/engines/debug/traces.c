@@ -75,7 +75,7 @@ static void add_list_locked(struct entry *entries, const struct kmem_cache *cach
         for (const struct page *slab = page_list_first(list); slab; slab = page_list_next(slab))
                 for (uint32_t index = 0; index < slab_objects(slab); index++)
                         if (!is_marked_free(slab, slab_objects(slab), index))
-                                add_object(entries, cache, slab, slab_object(cache, slab, index),
+                                add_object(entries, cache, slab, slub_object(cache, slab, index),
                                            item, now);
 }
 

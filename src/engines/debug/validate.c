@@ -14,7 +14,7 @@ static void validate_slab_locked(struct debug_report *report, struct page *slab)
         slab_check(report, slab);
         slab_check_list(report, slab);
         for (uint32_t index = 0; index < objects; index++)
-                object_check(report, slab, slab_object(report->cache, slab, index),
+                object_check(report, slab, slub_object(report->cache, slab, index),
                              !is_marked_free(slab, objects, index));
 }
 
@@ -73,7 +73,7 @@ static uint64_t report_used_locked(struct debug_report *report, struct page *sla
 
         report_error(report, slab, NULL, "Objects remaining on __kmem_cache_shutdown()");
         for (uint32_t index = 0; index < objects; index++) {
-                void *object = slab_object(report->cache, slab, index);
+                void *object = slub_object(report->cache, slab, index);
 
                 if (is_marked_free(slab, objects, index))
                         continue;

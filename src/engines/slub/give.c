@@ -42,8 +42,8 @@ static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_
                 }
                 wrong = "is not an object of this cache";
         } else {
-                slab = slab_of(cache, object);
-                *index = slab_index(cache, slab, slab_objects(slab), object);
+                slab = slub_slab_of(cache, object);
+                *index = slub_index(cache, slab, slab_objects(slab), object);
                 if (*index == INDEX_END)
                         wrong = "is inside an object (invalid object pointer)";
                 else if (slab_next(slab, slab_objects(slab), *index) != INDEX_IN_USE)

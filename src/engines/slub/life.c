@@ -11,7 +11,7 @@
 static void construct_objects(struct kmem_cache *cache, struct page *slab, uint32_t objects)
 {
         for (uint32_t index = 0; index < objects; index++)
-                cache->ctor(slab_object(cache, slab, index));
+                cache->ctor(slub_object(cache, slab, index));
 }
 
 /*
@@ -19,7 +19,7 @@ static void construct_objects(struct kmem_cache *cache, struct page *slab, uint3
  */
 static bool table_is_inside(const struct kmem_cache *cache, uint32_t objects)
 {
-        return cache->slab_pages > 1 && slab_table_bytes(objects) <= sizeof(void *);
+        return cache->slab_pages > 1 && slub_table_bytes(objects) <= sizeof(void *);
 }
 
 /* Pages become a slab, which free finds by the page map from then on. */
@@ -59,14 +59,14 @@ static struct page *slabs_make_order(struct kmem_cache *cache, unsigned int orde
 
         *made = 0;
         if (!inside)
-                count = metadata_alloc_many(tables, count, slab_table_bytes(objects));
+                count = metadata_alloc_many(tables, count, slub_table_bytes(objects));
         if (count)
                 first = pages_alloc_many(pages_of_slab(cache, order),
                                          slab_align_pages(cache, order), node, count, objects == 1);
         for (struct page *slab = first; slab; slab = page_list_next(slab))
                 slab_make(cache, slab, order, objects, tables[(*made)++], prepare);
         while (!inside && count > *made)
-                metadata_free(tables[--count], slab_table_bytes(objects));
+                metadata_free(tables[--count], slub_table_bytes(objects));
         return first;
 }
 
@@ -167,7 +167,7 @@ static uint32_t slabs_end_alike(struct kmem_cache *cache, uint32_t chain, bool c
         if (counted)
                 node_count_slabs(node, -count, -count * objects);
         if (!inside)
-                metadata_free_chain(tables, slab_table_bytes(objects));
+                metadata_free_chain(tables, slub_table_bytes(objects));
         free_slabs_pages(cache, pages, pages_of_slab(cache, order));
         return chain;
 }
@@ -372,7 +372,7 @@ static void report_leftovers(struct kmem_cache *cache, struct page *slab)
 
         for (uint32_t index = 0; index < objects && shown < 8; index++)
                 if (slab_next(slab, objects, index) == INDEX_IN_USE) {
-                        void *object = slab_object(cache, slab, index);
+                        void *object = slub_object(cache, slab, index);
 
                         message("Object %p @offset=%zu", object, (size_t)index * cache->size);
                         shown++;

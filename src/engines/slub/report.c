@@ -46,14 +46,14 @@ void slub_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
 
 bool slub_is_object(const struct kmem_cache *cache, const void *address)
 {
-        const struct page *slab = slab_of(cache, address);
+        const struct page *slab = slub_slab_of(cache, address);
 
-        return slab_index(cache, slab, slab_objects(slab), address) != INDEX_END;
+        return slub_index(cache, slab, slab_objects(slab), address) != INDEX_END;
 }
 
 int slub_node_of(const struct kmem_cache *cache, const void *object)
 {
-        return slab_of(cache, object)->node;
+        return slub_slab_of(cache, object)->node;
 }
 
 const struct engine slub_engine = {

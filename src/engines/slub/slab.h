@@ -29,7 +29,7 @@
 #include "engines/slub/counters.h"
 #include "engines/slub/state.h"
 
-static inline size_t slab_table_bytes(uint32_t objects)
+static inline size_t slub_table_bytes(uint32_t objects)
 {
         return objects <= NARROW_OBJECTS_MAX ? objects : (size_t)objects * 2;
 }
@@ -79,7 +79,7 @@ static inline void slab_set_next(struct page *slab, uint32_t objects, uint32_t i
         table_set_next(slab->table, is_narrow(objects), index, next);
 }
 
-static inline void *slab_object(const struct kmem_cache *cache, const struct page *slab,
+static inline void *slub_object(const struct kmem_cache *cache, const struct page *slab,
                                 uint32_t index)
 {
         return (char *)page_address(slab) + cache->red_left_pad + (size_t)index * cache->size;
@@ -123,7 +123,7 @@ enum { ORDER_EXACT = UINT8_MAX };
  * Kind and order must be read at once: between two reads a slab there may end, and a shorter block
  * may begin that has, rounded up, the preferred order.
  */
-static inline struct page *slab_of(const struct kmem_cache *cache, const void *address)
+static inline struct page *slub_slab_of(const struct kmem_cache *cache, const void *address)
 {
         uint32_t number = address_page(address);
         struct page *slab;
@@ -143,7 +143,7 @@ static inline struct page *slab_of(const struct kmem_cache *cache, const void *a
  * product is exact for multiples of size: reciprocal exceeds 2^40 / size by less than 1, and
  * a slab is at most 4 MiB.
  */
-static inline uint32_t slab_index(const struct kmem_cache *cache, const struct page *slab,
+static inline uint32_t slub_index(const struct kmem_cache *cache, const struct page *slab,
                                   uint32_t objects, const void *address)
 {
         uint64_t offset = (uintptr_t)address - (uintptr_t)page_address(slab) - cache->red_left_pad;

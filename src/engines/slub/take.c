@@ -80,7 +80,7 @@ static void take_new(struct batch *batch, const struct kmem_cache *cache, struct
 {
         void *table = slab->table;
         bool narrow = is_narrow(slab_objects(slab));
-        char *object = slab_object(cache, slab, first);
+        char *object = slub_object(cache, slab, first);
         void **place = batch->objects + batch->room;
         uint32_t size = cache->size;
         uint32_t apart = objects_apart(size);
