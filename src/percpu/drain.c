@@ -51,6 +51,10 @@ struct drain {
 static void stop_slots(unsigned int count, uint32_t stopped)
 {
         for (unsigned int number = 0; number < count; number++)
+                /*
+                 * Release, for clearing: a replace that finds no mark sees the exchanged pairs. A
+                 * new mark is ordered by the fence of step 2.
+                 */
                 store_release(&slot_made(number)->stopped, stopped);
 }
 
@@ -84,8 +88,8 @@ static void each_pair(const struct drain *drain,
 }
 
 /*
- * Step 3 for a pair. Owners load main and spare separately, so two stores are enough. A slot
- * without a record for the cache has never had a sheaf of it.
+ * Step 3 for a pair. Owners load main and spare separately, so two stores are enough (release;
+ * slot_read_pair acquires). A slot without a record for the cache has never had a sheaf of it.
  */
 static void exchange_pair(struct slot *slot, struct kmem_cache *cache, const struct pair *instead)
 {

@@ -101,7 +101,7 @@ void figures_show_cache(struct kmem_cache *cache)
                 figures->node[node].number = system_node_number(node);
                 /*
                  * Every thread sees the pointer before the values are read, so no change gets lost.
-                 * Sequentially consistent, with the fence of writers (registry_show).
+                 * Sequentially consistent, with the fence in node_show_slabs.
                  */
                 __atomic_store_n(&cache->node[node].figures, &figures->node[node],
                                  __ATOMIC_SEQ_CST);

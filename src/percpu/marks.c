@@ -60,6 +60,7 @@ void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **ob
         if (load_relaxed(&profile_slices))
                 reclaim_ask();
         for (uint64_t at = gap_of(cache); at < count; at += 1 + (uint64_t)gap_of(cache)) {
+                /* MARK-3. Release, with marks_exist. */
                 store_release(&marks_made, true);
                 cache->engine->give(cache, &record->engine, &objects[at], 1);
                 objects[at] = NULL;
@@ -183,6 +184,7 @@ static void push_mark(struct kmem_cache *cache, struct slot_cache *record, struc
                 if (!slots_are_rseq() || rseq_push(sheaf_offset(cache), newest) != PUSH_DONE)
                         objects_give(cache, record, &newest, 1);
         }
+        /* MARK-3. Release, with marks_exist. */
         store_release(&marks_made, true);
         sheaf->object[sheaf->size++] = NULL;
 }

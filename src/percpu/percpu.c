@@ -150,6 +150,7 @@ int percpu_setup(struct kmem_cache *cache)
                 return error;
         }
         owners_setup(cache);
+        /* Release: a thread that finds the cache by its index (acquire) finds it complete. */
         store_release(&caches_by_index[cache_index(cache)], cache);
         return 0;
 }

@@ -40,8 +40,9 @@ static struct slot *slot_make_locked(uint32_t id)
         slot->id = id;
         slot_init_cold(slot, 0, published);
         made[made_count] = slot;
+        /* Release: slots_made_count acquires, so slot_made finds the slot. */
         store_release(&made_count, made_count + 1);
-        /* The pairs are cold before the slot can be found. */
+        /* Release, with slot_at: the pairs are cold before the slot can be found. */
         store_release(&front()->slots[id], slot->pairs);
         return slot;
 }
@@ -94,6 +95,9 @@ void slots_publish_index(uint32_t index)
                 slot_init_cold(&shared_slot, published, index + 1);
                 for (unsigned int number = 0; number < made_count; number++)
                         slot_init_cold(made[number], published, index + 1);
+                /*
+                 * Release, with slots_index_end: the pairs of the index are cold before it counts.
+                 */
                 store_release(&published, index + 1);
         }
         lock_drop(&slots_lock);
@@ -151,6 +155,7 @@ static struct slot_cache *record_make(struct slot *slot, struct kmem_cache *cach
                         record->engine.freelist = ENGINE_NO_OBJECT;
                         record->drained = (struct pair){&cold_sheaf, &cold_sheaf};
                         figures_add_slot(cache, &record->engine, slot->id);
+                        /* Release, with slot_peek: the record is complete before it is found. */
                         store_release(place, record);
                 }
         }
