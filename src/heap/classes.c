@@ -149,6 +149,7 @@ static void fill_table_locked(enum class_table table, unsigned int number)
 
         for (uint32_t size = class_sizes[number]; size && class_of(table, size) == number;
              size -= step)
+                /* Release, with class_cache: the cache is complete before the table has it. */
                 store_release(&entries[(size - 1) >> CLASS_STEP_SHIFT],
                               (uint16_t)class_caches[number]->pair_offset);
 }

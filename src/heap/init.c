@@ -50,6 +50,10 @@ bool heap_start(void)
                         if (options.memory_limit)
                                 group_limit_process(options.memory_limit);
                         classes_init();
+                        /*
+                         * Release, with heap_is_up: a thread that sees the heap ready sees all of
+                         * it.
+                         */
                         store_release(&heap_state, HEAP_READY);
                         started = true;
                 }
