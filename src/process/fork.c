@@ -181,6 +181,7 @@ void fork_init(void)
         static uint32_t registered;
         uint32_t expected = 0;
 
+        /* Only the first caller goes on; nothing else is ordered by it. */
         if (compare_swap_acquire(&registered, &expected, 1))
                 pthread_atfork(prepare, parent, child);
 }

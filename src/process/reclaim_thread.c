@@ -76,6 +76,7 @@ static int thread_run(void *argument)
                 bool sliced;
 
                 event_pause(LOOK_MS - profile_slice_ms(LOOK_MS));
+                /* Acquire, with start_locked of a successor, and end_threads_locked. */
                 if (load_acquire(&current) != index || load_acquire(&stop_wanted))
                         return 0;
                 /*
@@ -125,6 +126,7 @@ static void start_locked(void)
                 store_release(&reclaim_wanted, 1);
                 return;
         }
+        /* Release, with thread_run: the new thread begins, the old thread is relieved. */
         store_release(&current, next);
 }
 

@@ -47,6 +47,7 @@ static struct registry_request *take_request(uint64_t *after, struct registry_re
                 struct registry_request *request = &registry->requests[i];
                 uint64_t number = load_relaxed(&request->number);
 
+                /* Acquire, with the release of the request's writer: its fields are whole. */
                 if (load_acquire(&request->state) == REQUEST_PENDING && number > *after &&
                     number < least) {
                         oldest = request;
@@ -60,6 +61,7 @@ static struct registry_request *take_request(uint64_t *after, struct registry_re
         if (!change_state(oldest, REQUEST_PENDING, REQUEST_TAKEN))
                 return oldest;
         memcpy(copy, oldest, sizeof(*copy));
+        /* The copy is complete before the state is looked at again: a writer clears it first. */
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         copy->state = load_relaxed(&oldest->state);
         copy->attribute[sizeof(copy->attribute) - 1] = '\0';
@@ -101,6 +103,7 @@ static void refresh_locked(struct kmem_cache *cache)
         store_relaxed(&figures->objects_inuse, totals.inuse);
         store_relaxed(&figures->cpu_partial_objects, partial.objects);
         store_relaxed(&figures->cpu_partial_slabs, partial.slabs);
+        /* Release: a reader that sees the new number (acquire) sees these figures. */
         store_release(&figures->refreshed, figures->refreshed + 1);
 }
 
