@@ -75,6 +75,7 @@ bool owner_put(const struct kmem_cache *cache, const void *object, struct kmem_g
                 store_relaxed(word, (uintptr_t)owner | 1);
                 return true;
         }
+        /* Acquire, with vector_make. */
         vector = (struct owner_vector *)load_acquire(word);
         if (unlikely(!vector)) {
                 vector = vector_make(cache, word);
@@ -96,6 +97,7 @@ static struct kmem_group *owner_take(const struct kmem_cache *cache, const void 
         if (!word)
                 return NULL;
         if (is_in_vector(cache)) {
+                /* Acquire, with vector_make. */
                 vector = (struct owner_vector *)load_acquire(word);
                 if (!vector)
                         return NULL;
