@@ -332,6 +332,7 @@ bool sample_free(void *address, struct kmem_cache **cache)
                 return false;
         PROBE_OTEL3(free, address, sample->bytes, sample->weight_bytes);
         count_free(sample);
+        /* Acquire, with percpu_setup and percpu_retire. */
         *cache = load_acquire(&caches_by_index[sample->index]);
         if (*cache && ((*cache)->birth != sample->birth ||
                        sample->interval != load_relaxed(&profile_interval)))
