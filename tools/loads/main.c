@@ -118,10 +118,10 @@ static const struct load *load;
 static struct {
         uint64_t all;
         uint64_t done;
-        uint64_t begin;
+        uint64_t begin; /* from here on to `end` is measured */
         uint64_t end;
         uint64_t next_sample;
-        uint64_t begin_ps;
+        uint64_t begin_ps; /* 0: not there yet */
         uint64_t end_ps;
         uint64_t begin_busy_ps;
         uint64_t end_busy_ps;

@@ -18,14 +18,14 @@ struct table {
         void *values;
         size_t value_bytes;
         unsigned int shift; /* 1 << shift places */
-        size_t used;
+        size_t used;        /* places that have a key */
 };
 
 struct life {
-        uint64_t requested;
-        uint64_t given;
-        uint32_t object;
-        uint16_t cache;
+        uint64_t requested; /* bytes */
+        uint64_t given;     /* bytes */
+        uint32_t object;    /* id */
+        uint16_t cache;     /* id */
 };
 
 struct lives {
@@ -37,9 +37,9 @@ struct lives {
         uint32_t site_count;
         char (*caches)[64];
         uint32_t cache_count;
-        uint64_t objects;
-        uint64_t time;
-        bool out_of_memory;
+        uint64_t objects;   /* ids that were given out */
+        uint64_t time;      /* the latest so far, ns */
+        bool out_of_memory; /* or of ids: lives_close fails */
         struct lives_counts counts;
 };
 

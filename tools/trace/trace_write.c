@@ -25,15 +25,15 @@ struct trace_writer {
         FILE *file;
         char *path;
         ZSTD_CCtx *compressor;
-        uint64_t records; /* in all */
-        uint32_t waiting; /* the part of them in `waiting_columns` */
-        uint64_t last_time;
+        uint64_t records;   /* in all */
+        uint32_t waiting;   /* the part of them in `waiting_columns` */
+        uint64_t last_time; /* of a record, ns */
         struct waiting_names caches;
         struct waiting_names sites;
         struct trace_error error; /* the first error */
-        bool failed;
+        bool failed;              /* then nothing more is written */
         size_t packed_room;
-        uint8_t *packed;
+        uint8_t *packed;                /* a frame */
         uint8_t block[BLOCK_BYTES_MAX]; /* the block that is being written */
         uint8_t waiting_columns[BLOCK_RECORDS_MAX * RECORD_BYTES]; /* each with room for all */
 };
