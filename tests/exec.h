@@ -14,7 +14,7 @@
 
 enum { EXEC_WORDS_MAX = 32 };
 
-/* Whether this program runs under an emulator (or valgrind), whose kernel differs in places. */
+/* Whether this program runs under an emulator or valgrind, where the kernel differs in places. */
 static inline bool emulated(void)
 {
         const char *wrapper = getenv("MESON_EXE_WRAPPER");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What is written to attributes of caches and to the slab table. An input is lines: "cache attribute
- * value" is written and read again, "!text" goes to the slab table, and a number takes or gives an
- * object of that cache, so that slabs have all states.
+ * Writes to attributes of caches and to the slab table. An input is lines: "cache attribute value"
+ * is written and read again, "!text" goes to the slab table, and a number takes or gives an object
+ * of that cache, so that slabs have all states.
  */
 #include "target.h"
 

@@ -27,7 +27,7 @@ static void run_file(const char *path)
         if (!file || fstat(fileno(file), &status))
                 refuse(path);
         size = (size_t)status.st_size;
-        /* As long as the input, so that a checker sees what is read behind it. */
+        /* The copy ends with the input, so that a checker sees reads behind it. */
         bytes = malloc(size ? size : 1);
         if (!bytes || fread(bytes, 1, size, file) != size)
                 refuse(path);

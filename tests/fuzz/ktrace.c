@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Trace files of version 1. An input whose first byte is even is the file; any other is what its
- * frames hold, each behind two bytes of length, so that content is reached behind checksums.
+ * Trace files of version 1. If an input's first byte is even, the input is the file. Otherwise it
+ * is the content of frames, each behind two bytes of length, so that the fuzzer reaches content
+ * behind checksums.
  */
 #include "traces.h"
 

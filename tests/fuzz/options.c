@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Settings. An input whose first byte is even is the text of KMEM_OPTIONS, any other the content of a
- * file that it names. No input names another file: reading one may never end.
+ * Settings. If an input's first byte is even, it is the text of KMEM_OPTIONS; otherwise it is the
+ * content of a file that KMEM_OPTIONS names. No input names another file: reading it might never
+ * end.
  */
 #define _GNU_SOURCE
 #include "target.h"
@@ -25,7 +26,7 @@ static void start_anew(void)
         cache_value_count = 0;
 }
 
-/* Every value that may be asked for is one that its setting may have. */
+/* Every value that can be asked for is a valid value of its setting. */
 static void look_at_values(void)
 {
         static const char *const names[] = {"", "kmalloc-64", "a.b", "#x"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Raw recordings (record/format.h), as record-program reads them. The first byte of an input is the
- * process whose trace is made, 0 for the list of all; then comes the header, of which there is no
- * more than its fields, and then the events.
+ * Raw recordings (record/format.h), as record-program reads them. The first byte of an input
+ * chooses the process to make a trace of, 0 the list of all processes. Then come the header's
+ * fields, and then the events.
  */
 #define _GNU_SOURCE
 #include "target.h"
@@ -19,8 +19,9 @@
 static jmp_buf died;
 
 /*
- * What the program leaves behind when it ends. Its large tables are mapped, and emptied for the next
- * input, since only few of their pages are looked at; a page that nobody may touch follows each.
+ * State that the program leaves behind when it ends. Its large tables are mapped, and emptied for
+ * the next input, because a run uses only few of their pages; a page without access follows each
+ * table.
  */
 enum { KEPT_MOST = 4096, LARGE_BYTES = 1 << 16, GUARD_BYTES = 4096, SPARE_MOST = 32 };
 static struct block {
@@ -29,7 +30,7 @@ static struct block {
         size_t bytes;
 } kept[KEPT_MOST], spare[SPARE_MOST];
 static size_t kept_count;
-static size_t spare_count; /* empty ones */
+static size_t spare_count; /* empty frames */
 
 static void *keep(struct block block)
 {
@@ -118,7 +119,7 @@ void print_counts(FILE *file, const struct lives_counts *counts)
         expect(counts->living == counts->allocations - counts->frees - counts->implied);
 }
 
-/* In the place of the writer, which would compress: what it is given must be a trace. */
+/* Stands in for the writer, which would compress: its input must be a trace. */
 struct trace_writer {
         uint64_t last_time;
         uint64_t objects;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Trace files of the form SLTR0001. The two lowest bits of an input's first byte say what the rest
- * is: the file; the file behind its magic; what its frame holds; or that behind its magic.
+ * Trace files of the form SLTR0001. The two lowest bits of an input's first byte choose the meaning
+ * of the rest: the file; the file behind its magic; the content of its frame; or that content
+ * behind its magic.
  */
 #include "traces.h"
 

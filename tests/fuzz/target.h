@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A fuzz target: reads one input, and ends the process by a signal if what it is for goes wrong.
- * libFuzzer calls it with inputs that it makes up, driver.c with those of tests/fuzz/corpus.
+ * A fuzz target: reads an input, and ends the process by a signal if it finds a fault. libFuzzer
+ * calls it with inputs that it makes up, driver.c with the inputs of tests/fuzz/corpus.
  */
 #ifndef KMEM_TESTS_FUZZ_TARGET_H
 #define KMEM_TESTS_FUZZ_TARGET_H

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What programs do with a condition that must hold: say which, and end.
- */
+/* A condition that must hold: if it does not, the program prints it and ends. */
 #ifndef TESTS_INLINE_CHECK_H
 #define TESTS_INLINE_CHECK_H
 

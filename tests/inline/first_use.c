@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Where a compiler may put parts of an inlined allocation: not before the cache is made, though that
- * is in the same loop, and no use of the object before the object is there. The heap starts with the
- * cache here, so that whoever looks earlier finds nothing.
+ * Where a compiler may put parts of an inlined allocation. They must not come before the cache is
+ * made, even in a loop that makes it, and no use of the object may come before the object. The heap
+ * starts with the cache here, so that code that looks too early finds nothing.
  */
 #include <kmem-inline.h>
 
@@ -29,7 +29,7 @@ __attribute__((noinline)) static void fill(void **objects)
         }
 }
 
-/* The same result twice, one of them with something in place of NULL. */
+/* Two results that are equal, but for something in place of NULL. */
 __attribute__((noinline)) static void *twice(struct kmem_view view, void **used)
 {
         void *object = kmem_view_alloc(view, GFP_KERNEL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Functions whose instructions test_inline.py counts. */
+/* Functions; test_inline.py counts their instructions. */
 #include <kmem-inline.h>
 
 void *hit_alloc(struct kmem_cache *cache);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * kmem-inline.h in a program: objects of inlined and called operations are the same objects, all of
- * them come back, flags and accounts are honoured. With an argument a misuse, which is to be reported.
+ * kmem-inline.h in a program: inlined and called operations may share objects, all of them come
+ * back, flags and accounts are honoured. With an argument a misuse, which is to be reported.
  * test_inline.py builds it in many ways.
  */
 #include <kmem-inline.h>
@@ -103,7 +103,10 @@ static void check_pairs(void)
         kmem_cache_destroy(cache);
 }
 
-/* What is charged to a group is charged whoever allocates, also when the cache was open before. */
+/*
+ * An object is charged to its group whatever code allocates it, even if the cache was open
+ * before.
+ */
 static void check_accounts(void)
 {
         struct kmem_cache *cache = new_cache(SLAB_ACCOUNT);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Opens a library with inlined sequences, runs them and closes it. The kernel looks at the
- * descriptor of the last one when the thread is next interrupted, so the library must still be
+ * Opens a library with inlined sequences, runs them and closes it. At the next interrupt of a
+ * thread, the kernel looks at the descriptor of its last sequence, so the library must still be
  * there: this program is interrupted a thousand times.
  */
 #define _GNU_SOURCE

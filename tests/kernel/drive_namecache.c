@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The model of the name cache: for each of a fixed set of names the inode number, or 0. What
- * nc_prune forgets is found out by looking everything up.
+ * The model of the name cache: for each of a fixed set of names the inode number, or 0. A lookup of
+ * every name shows which names nc_prune forgot.
  */
 #include "driver.h"
 #include "namecache.h"

@@ -70,7 +70,7 @@ static void put(unsigned int queue, struct packet *packet, const struct expected
         counts[queue]++;
 }
 
-/* The first packet of a queue, and what is expected of it; NULL: empty. */
+/* Compares the first packet of a queue with the expected packet; NULL: the queue is empty. */
 static struct packet *take(unsigned int queue, struct expected *is)
 {
         struct packet *packet = packet_dequeue(&queues[queue]);
@@ -130,7 +130,7 @@ static void free_many(struct random *random, unsigned int queue)
         packet_free_many(packets, count);
 }
 
-/* Something is done to a packet that was taken; it and what comes of it go to a queue. */
+/* Changes a packet that was taken; the packet and its clones go to a queue. */
 static void change(struct random *random, struct packet *packet, struct expected *is,
                    unsigned int queue)
 {
@@ -183,7 +183,7 @@ static void splice(unsigned int from, unsigned int to)
         check_queue(to);
 }
 
-/* Without memory the pools give exactly what they promise, and take it back. */
+/* Without memory the pools give exactly the promised number of packets, and take them back. */
 static void starve(void)
 {
         struct packet *packets[PACKET_POOL];

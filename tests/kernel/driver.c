@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * driver MODULE OPERATIONS [SEED]: the four kernel modules, unchanged kernel code, are linked
- * into this program. It starts them, drives one of them, and ends them. Whatever a module or
- * libkmem prints on the way (a WARN, objects left in a cache that is destroyed) is a failure.
+ * driver MODULE OPERATIONS [SEED]: the four kernel modules, unchanged kernel code, are linked into
+ * this program. It starts them, drives MODULE, and ends them. Any text that a module or libkmem
+ * prints on the way (a WARN, objects left in a cache that is destroyed) is a failure.
  */
 #define _GNU_SOURCE
 #include "driver.h"
@@ -31,7 +31,7 @@ static void printed_catch(void)
         setvbuf(stderr, NULL, _IONBF, 0);
 }
 
-/* Shows what was printed; returns how much. */
+/* Shows the printed text; returns its length. */
 static size_t printed_show(void)
 {
         static char text[1 << 16];

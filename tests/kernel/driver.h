@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the drivers of the kernel modules share. Each compares every operation with a model;
- * other threads read meanwhile where the module allows that.
+ * Parts that the drivers of the kernel modules share. Each driver compares every operation with a
+ * model; other threads read meanwhile if the module allows that.
  */
 #ifndef TESTS_KERNEL_DRIVER_H
 #define TESTS_KERNEL_DRIVER_H
@@ -31,7 +31,7 @@ static inline unsigned int below(struct random *random, unsigned int limit)
         return (unsigned int)(random_next(random) % limit);
 }
 
-/* Says what failed and ends the program. */
+/* Prints the failure and ends the program. */
 void check_failed(const char *text, const char *file, int line) __attribute__((noreturn));
 
 #define check(condition)                                                                           \

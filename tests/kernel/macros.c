@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What kernel code relies on in include/linux/: results, constness, evaluation, and ends of ranges. */
+/*
+ * Properties of include/linux/ that kernel code relies on: results, constness, evaluation, and ends
+ * of ranges.
+ */
 #include <linux/kernel.h>
 #include <linux/list.h>
 #include <linux/refcount.h>
@@ -65,7 +68,7 @@ static void check_division(void)
         CHECK(roundup(16, 8) == 16 && roundup(10, 3) == 12 && rounddown(10, 3) == 9);
 }
 
-/* Also for the head of an empty list, as those who take over all work that came do. */
+/* Also for the head of an empty list, which code that takes over all waiting work uses. */
 static void check_lists(void)
 {
         struct list_head entries[2];
@@ -94,7 +97,10 @@ static void check_refcounts(void)
         CHECK(!refcount_dec_if_one(&count) && refcount_read(&count) == 0);
         CHECK(!refcount_dec_and_test(&count) && refcount_read(&count) == 0);
         CHECK(!refcount_inc_not_zero(&count) && refcount_read(&count) == 0);
-        /* More references than can be counted: none of them is the last one any more. */
+        /*
+         * More references than can be counted: dropping a reference does not free the object any
+         * more.
+         */
         refcount_set(&count, INT_MAX);
         refcount_inc(&count);
         CHECK(refcount_read(&count) == (unsigned int)REFCOUNT_SATURATED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A module whose init fails: those before it end, and it does not, as it has undone itself what it
- * did. Compilers may lay out a file's records in either order.
+ * A module with a failing init. The modules before it end. It does not end, as its init has undone
+ * its own steps. Compilers may lay out a file's records in either order.
  */
 #include "modules.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the modules of the program `modules` did, a letter for each step. */
+/* The steps of the modules in the program `modules`, a letter for each step. */
 #ifndef KMEM_TESTS_KERNEL_MODULES_H
 #define KMEM_TESTS_KERNEL_MODULES_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* A module that begins before the one of modules.c. */
+/* A module that begins before the module of modules.c. */
 #include "modules.h"
 
 #include <linux/module.h>

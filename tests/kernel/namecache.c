@@ -2,15 +2,14 @@
 /*
  * A cache of names in the manner of the directory entry cache.
  *
- * Entries come from a SLAB_TYPESAFE_BY_RCU cache: a freed entry may at once be another name's,
- * but its memory stays an entry as long as anybody is inside a read section. So a lookup walks a
- * chain without locks, takes a reference if the count is not zero, and only then looks whether
- * the entry is still (or already) the one it wants. Chains end in the number of their bucket: a
- * walk that was carried into another chain by a reused entry ends with the wrong number and
- * begins anew.
+ * Entries come from a SLAB_TYPESAFE_BY_RCU cache: a freed entry may at once be another name's, but
+ * its memory stays an entry as long as anybody is inside a read section. So a lookup walks a chain
+ * without locks, takes a reference if the count is not zero, and only then looks whether the entry
+ * still (or already) has its name. Chains end in the number of their bucket: a walk that was
+ * carried into another chain by a reused entry ends with the wrong number and begins anew.
  *
- * The constructor sets up what survives a free: lock, list heads, and a count of zero, which
- * keeps lookups away from entries that were never used.
+ * The constructor sets up the fields that survive a free: lock, list heads, and a count of zero,
+ * which keeps lookups away from entries that were never used.
  *
  * Locks: nc_lock (chains, lru list, counters) outside of an entry's lock (its name).
  */
@@ -166,8 +165,8 @@ bool nc_is(struct nc_entry *entry, u64 parent, const char *name)
 }
 
 /*
- * One candidate of a walk: a reference if it is the one. Its hash matched a moment ago, but
- * without a reference that says nothing.
+ * A candidate of a walk: takes a reference if the name is right. The hash matched a moment ago, but
+ * that is not certain without a reference.
  */
 static bool nc_try_get(struct nc_entry *entry, u64 parent, const char *name, u32 length)
 {
@@ -295,8 +294,8 @@ int nc_remove(u64 parent, const char *name)
 EXPORT_SYMBOL_GPL(nc_remove);
 
 /*
- * Gives the new name to the entry itself, so that references stay good. Lookups compare names
- * under the entry's lock, so they see the old one or the new one.
+ * Gives the new name to the entry itself, so that references stay good. Lookups compare names under
+ * the entry's lock, so they see either the old or the new name.
  */
 static void nc_rename_locked(struct nc_entry *entry, struct nc_entry *named)
 {
@@ -347,7 +346,7 @@ EXPORT_SYMBOL_GPL(nc_rename);
 
 /* ---- Reclaim ----------------------------------------------------------------------------- */
 
-/* Moves up to @count entries to @dispose; those that were looked up get a second round. */
+/* Moves up to @count entries to @dispose; entries that were looked up get a second round. */
 static unsigned long nc_isolate_locked(struct list_head *dispose, unsigned long count)
 {
         unsigned long scan = 2 * nc_hashed;

@@ -21,9 +21,9 @@ struct nc_entry *nc_get(u64 parent, const char *name);
 struct nc_entry *nc_hold(struct nc_entry *entry);
 void nc_put(struct nc_entry *entry);
 u64 nc_ino(const struct nc_entry *entry);
-/* Whether the entry is still the one for this name. */
+/* Whether the entry still has this name. */
 bool nc_is(struct nc_entry *entry, u64 parent, const char *name);
-/* nc_get, nc_ino and nc_put in one; 0: not cached. */
+/* nc_get, nc_ino and nc_put in a single call; 0: not cached. */
 u64 nc_lookup(u64 parent, const char *name);
 
 /* Forgets up to @count names that have not been looked up lately; returns how many. */
@@ -31,7 +31,7 @@ unsigned long nc_prune(unsigned long count);
 /* Gives empty slabs back. */
 void nc_shrink(void);
 unsigned long nc_count(void);
-/* Entries that exist, with those that are only referenced. */
+/* Entries that exist, including entries that are only referenced. */
 unsigned long nc_entries(void);
 
 #endif

@@ -2,14 +2,14 @@
 /*
  * A cache of objects in the manner of the inode cache.
  *
- * An object is on a hash chain while it is cached; on the lru list while nobody holds it and it
- * is clean; on the dirty list while it is to be written. It is embedded, with what a file system
- * adds (attributes), in one slab object, found back by container_of; the constructor makes the
- * part that stays over reuse. Lookups walk the chains in read sections, so objects are freed
- * by call_rcu.
+ * An object is on a hash chain while it is cached; on the lru list while nobody holds it and it is
+ * clean; on the dirty list while it is to be written. A slab object embeds it together with the
+ * file system's part (attributes), and container_of finds the slab object; the constructor makes
+ * the part that stays over reuse. Lookups walk the chains in read sections, so objects are freed by
+ * call_rcu.
  *
- * State of an object: NEW while its creator reads it in (others wait for it), then valid, DIRTY
- * or not, and FREEING once the shrinker has decided (then nobody finds it any more).
+ * State of an object: NEW while its creator reads it in (others wait for it), then valid, DIRTY or
+ * not, and FREEING once the shrinker has decided (then nobody finds it any more).
  *
  * Locks, outermost first: obj_hash_lock, obj->lock, obj_lru_lock.
  */
@@ -52,7 +52,7 @@ struct obj {
         struct rcu_head rcu;
 };
 
-/* What the file system adds. */
+/* The file system's part. */
 struct fs_obj {
         struct mutex attribute_lock;
         struct list_head attributes;
@@ -248,7 +248,10 @@ struct obj *obj_find(u64 number)
 }
 EXPORT_SYMBOL(obj_find);
 
-/* Hashes a new object, unless another thread has been quicker: then that one is held. */
+/*
+ * Hashes a new object. If another thread has been quicker, takes a reference to that thread's
+ * object.
+ */
 static struct obj *obj_insert(struct obj *new_obj)
 {
         struct obj *obj;
@@ -271,7 +274,7 @@ static void obj_unhash(struct obj *obj)
         spin_unlock(&obj_hash_lock);
 }
 
-/* Reads a new object in, and lets those in who wait for it. */
+/* Reads a new object in, and wakes the threads that wait for it. */
 static int obj_read(struct obj *obj)
 {
         u64 size = 0;
@@ -533,7 +536,10 @@ static struct obj *obj_isolate(void)
 
         spin_lock(&obj_lru_lock);
         obj = list_first_entry_or_null(&obj_lru, struct obj, lru);
-        /* Against the order of locks, so only by trying; who has it is about to use the object. */
+        /*
+         * Against the order of locks, so only by trying; the thread that has the lock will use the
+         * object.
+         */
         if (obj && !spin_trylock(&obj->lock)) {
                 list_rotate_left(&obj_lru);
                 spin_unlock(&obj_lru_lock);

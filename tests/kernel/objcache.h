@@ -19,10 +19,10 @@ struct obj_store {
 
 /* Takes a reference, reading the object if it is not cached; or ERR_PTR(). */
 struct obj *obj_get(u64 number);
-/* The same only if it is cached, without locks of the table; NULL. */
+/* As obj_get, but only if it is cached, without locks of the table; else NULL. */
 struct obj *obj_find(u64 number);
 struct obj *obj_hold(struct obj *obj);
-/* The last one leaves the object cached, on the list of unused ones. */
+/* The last reference leaves the object cached, on the list of unused objects. */
 void obj_put(struct obj *obj);
 
 u64 obj_number(const struct obj *obj);

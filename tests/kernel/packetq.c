@@ -6,7 +6,7 @@
  * behind both, so that writing out dirty memory over the network can always make progress: an
  * allocation that may sleep takes from them when everything else has failed.
  *
- * Data ends in its own record (as skb_shared_info): one allocation for both.
+ * Data ends in its own record (as skb_shared_info): both come from a single allocation.
  */
 #include <linux/atomic.h>
 #include <linux/bug.h>
@@ -210,7 +210,7 @@ void packet_free(struct packet *packet)
 }
 EXPORT_SYMBOL(packet_free);
 
-/* Heads that are not a pool's go back in one call. The array is garbage afterwards. */
+/* Heads that do not belong to a pool go back in a single call. The array is garbage afterwards. */
 void packet_free_many(struct packet **packets, unsigned int count)
 {
         unsigned int heads = 0;

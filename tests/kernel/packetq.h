@@ -28,7 +28,7 @@ struct packet_queue {
 
 /* Takes data of @size bytes; NULL. With GFP_KERNEL the emergency pool makes it succeed. */
 struct packet *packet_alloc(u32 size, gfp_t flags);
-/* @count empty packets of the same size at once: all or none (-ENOMEM). */
+/* @count empty packets of equal size at once: all or none (-ENOMEM). */
 int packet_alloc_many(struct packet **packets, unsigned int count, u32 size, gfp_t flags);
 struct packet *packet_clone(struct packet *packet, gfp_t flags);
 void packet_free(struct packet *packet);

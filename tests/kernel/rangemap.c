@@ -27,7 +27,7 @@
 #define RM_BITS 6
 #define RM_SLOTS (1u << RM_BITS)
 #define RM_LEVELS DIV_ROUND_UP(64, RM_BITS)
-/* One store inserts at most three extents; each may make the tree higher and a new path. */
+/* A store inserts at most three extents; each may make the tree higher and need a new path. */
 #define RM_PRELOAD_NODES (6 * RM_LEVELS)
 #define RM_PRELOAD_EXTENTS 3
 
@@ -50,7 +50,7 @@ struct rm_node {
         void *slots[RM_SLOTS]; /* nodes, or extents where the shift is 0 */
 };
 
-/* What a writer has at hand. */
+/* A writer's preload. */
 struct rm_preload {
         struct list_head nodes;
         unsigned int node_count;
@@ -90,7 +90,7 @@ static void rm_extent_free_rcu(struct rcu_head *head)
         kmem_cache_free(rm_extent_cache, container_of(head, struct rm_extent, rcu));
 }
 
-/* Fills the spare preload; called without the lock. Others may use up what is put there. */
+/* Fills the spare preload; called without the lock. Other threads may use it up. */
 static int rm_preload(void)
 {
         void *nodes[RM_PRELOAD_NODES];
@@ -202,7 +202,7 @@ static void *rm_neighbour(struct rm_node *node, unsigned int offset, bool below)
         return slot;
 }
 
-/* The extent with the greatest first index up to @index, or with the least one from it on. */
+/* The extent with the greatest first index up to @index, or the first extent from there on. */
 static struct rm_extent *rm_find(u64 index, bool below)
 {
         struct rm_node *node = rcu_dereference(rm_root);
@@ -321,7 +321,7 @@ static void rm_remove(struct rm_extent *extent)
         call_rcu(&extent->rcu, rm_extent_free_rcu);
 }
 
-/* Frees [first, last]: extents inside go, those that stick out are replaced by their rest. */
+/* Frees [first, last]: extents inside go; extents that stick out are replaced by their rest. */
 static u64 rm_clear(u64 first, u64 last)
 {
         struct rm_extent *extent;
@@ -365,7 +365,7 @@ int rm_store(u64 first, u64 last, u64 value)
                 return error;
         rm_write_begin();
         rm_clear(first, last);
-        /* Neighbours with the same value become one extent. */
+        /* Neighbours with equal values become a single extent. */
         beside = first ? rm_find(first - 1, true) : NULL;
         if (beside && beside->last == first - 1 && beside->value == value) {
                 first = beside->first;

@@ -9,7 +9,7 @@
 
 /* Gives [first, last] the value, which is not 0, over whatever was there; -EINVAL, -ENOMEM. */
 int rm_store(u64 first, u64 last, u64 value);
-/* Takes values away; returns how many indexes had one, or -ENOMEM. */
+/* Takes values away; returns how many indexes had a value, or -ENOMEM. */
 s64 rm_erase(u64 first, u64 last);
 /* The value of an index without locks; 0: none. */
 u64 rm_load(u64 index);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Programs for test_record.py, by the first argument. What each allocates and frees is known.
- */
+/* Programs for test_record.py, chosen by the first argument, with known allocations and frees. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -26,7 +24,7 @@ static void *keep(void *block)
         return block;
 }
 
-/* Sizes from 7001 on are told apart from what libc allocates itself. */
+/* Sizes from 7001 on cannot be confused with libc's own allocations. */
 static void calls(void)
 {
         char *grown = keep(malloc(7001));
@@ -78,7 +76,7 @@ static void threads(void)
                         free((void *)handed[t][i]);
 }
 
-/* The child frees half of what it inherits, the parent the other half; both get more. */
+/* The child frees half of the inherited objects, the parent the other half; both get more. */
 static void forks(void)
 {
         void *inherited[INHERITED];
@@ -110,7 +108,10 @@ static void many(void)
                 keep(malloc(24));
 }
 
-/* Bulks until one fails in the middle, in a heap with room for some hundreds of these objects. */
+/*
+ * Bulks until a call fails in the middle, in a heap with room for some hundreds of these
+ * objects.
+ */
 static void bulks(void)
 {
         enum { BULK = 50 };

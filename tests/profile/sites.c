@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program of which it is known what each of its sites allocates, keeps and frees. It tells the truth
- * on standard output, a line a site: NAME LIVE-OBJECTS LIVE-BYTES ALLOCATIONS, then "end", and then waits
- * until its standard input ends.
+ * A program with known allocations, kept objects and frees at each of its sites. It prints the true
+ * figures on standard output, a line a site: NAME LIVE-OBJECTS LIVE-BYTES ALLOCATIONS, then "end",
+ * and then waits until its standard input ends.
  *
  *   sites ROUNDS [wait]    wait: for a line on standard input before it begins
  *   sites paced ROUNDS
- *   sites hoard MEGABYTES    keeps as much of two sites each, and does nothing else
+ *   sites hoard MEGABYTES    keeps MEGABYTES of each of two sites, and does nothing else
  *
- * Sites take turns in the ways that mislead a profiler that looks where a cache refills: pairs between
- * the allocations of objects that stay, bursts of which little stays, and tables whose entries are
- * replaced at random. The paced program does nothing but two sites' pairs, three of site_small to one of
- * site_wide, a few every 700 us: they never leave a sheaf.
+ * Sites take turns in ways that mislead a profiler that samples refills of a cache: pairs between
+ * the allocations of lasting objects, bursts that leave little behind, and tables with entries that
+ * are replaced at random. The paced program does nothing but two sites' pairs, three of site_small
+ * to one of site_wide, a few every 700 us: they never leave a sheaf.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -97,7 +97,10 @@ static void one_round(void)
         void *blocks[BURST];
         unsigned int place = chance(TABLE);
 
-        /* A pair stands between two that stay: each of those gets the object that the pair had. */
+        /*
+         * A pair stands between two lasting objects: each of them gets the object that the pair
+         * had.
+         */
         for (unsigned int i = 0; i < 20; i++) {
                 keep(site_keep());
                 for (unsigned int again = chance(4); again; again--)
@@ -166,7 +169,7 @@ int main(int argc, char **argv)
                                 "sites hoard MEGABYTES\n");
                 return 2;
         }
-        /* On one CPU every run is the same. */
+        /* On a single CPU all runs are equal. */
         CPU_ZERO(&cpus);
         CPU_SET((size_t)sched_getcpu(), &cpus);
         sched_setaffinity(0, sizeof(cpus), &cpus);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * area_of_size BYTES: stands for a libc that says __rseq_size BYTES, as newer ones have it from the kernel: this
- * program defines libc's two symbols that tell of the area, and registers it in each of its threads, the
- * first one before any library starts. Needs GLIBC_TUNABLES=glibc.pthread.rseq=0. Its children by vfork
- * allocate.
+ * A libc with an area of another size: defines libc's two symbols that describe the area. Newer
+ * versions of libc take the size from the kernel.
+ *
+ * area_of_size BYTES
+ *
+ * The program registers the area in each of its threads, in the first thread before any library
+ * starts. It needs GLIBC_TUNABLES=glibc.pthread.rseq=0. Its children by vfork allocate.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -27,7 +27,7 @@ static void store(int word)
         area[word] = area[word];
 }
 
-/* What a child of vfork does wrong, if that is it. */
+/* The fault of a child of vfork, if that child is the one to break the rule. */
 static __attribute__((noinline)) void run_child(const char *fault)
 {
         pid_t child = vfork();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the test programs share: checks that allocate nothing, patterns that show when two objects
- * overlap, and a churn of allocations for threads.
+ * Parts that the test programs share: checks that allocate nothing, patterns that show when two
+ * objects overlap, and a churn of allocations for threads.
  *
- * A program that fails prints one line that begins with its file name and exits with status 1; one
- * that hangs is ended by SIGALRM (watchdog).
+ * A program that fails prints a line that begins with its file name and exits with status 1;
+ * SIGALRM ends a program that hangs (watchdog).
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -77,7 +77,7 @@ static inline void first_victim(void)
         }
 }
 
-/* Hides from the compiler what it knows of a pointer: its origin, size and that it was freed. */
+/* Hides from the compiler the origin and size of a pointer, and that it was freed. */
 static inline void *opaque(void *pointer)
 {
         __asm__ volatile("" : "+r"(pointer));
@@ -104,7 +104,7 @@ static inline int aligned(const void *pointer, size_t alignment)
         return (uintptr_t)pointer % alignment == 0;
 }
 
-/* xorshift64: the same numbers on every run. */
+/* xorshift64: equal numbers on every run. */
 static inline uint64_t next_random(uint64_t *state)
 {
         *state ^= *state << 13;
@@ -127,7 +127,7 @@ static inline size_t random_size(uint64_t *state)
 
 #define CHURN_OBJECTS 128
 
-/* Live objects of one thread, each filled with a byte of its own. */
+/* Live objects of a thread, each filled with a byte of its own. */
 struct churn {
         uint64_t random;
         struct {
@@ -153,7 +153,7 @@ static inline void churn_replace(struct churn *churn, size_t index)
         fill(churn->objects[index].address, bytes, churn->objects[index].tag);
 }
 
-/* Replaces `count` objects, chosen at random, checking what each held. */
+/* Replaces `count` objects, chosen at random, and checks the content of each. */
 static inline void churn_run(struct churn *churn, unsigned int count)
 {
         while (count-- > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Corrupts the heap in one way, named by argv[1], in functions whose names reports can show. Prints
- * the corrupted pointer first, and `survived` at the end.
+ * Corrupts the heap in the way that argv[1] names, in functions with names that reports can show.
+ * Prints the corrupted pointer first, and `survived` at the end.
  */
 #include "check.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Exchanges objects with a library (argv[1]) loaded with RTLD_DEEPBIND, whose own lookups would
- * find libc's malloc first.
+ * Exchanges objects with a library (argv[1]) loaded with RTLD_DEEPBIND. The library's own lookups
+ * would find libc's malloc first.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Loaded with RTLD_DEEPBIND: frees what the program allocated, and the other way round. */
+/* Loaded with RTLD_DEEPBIND: frees the program's objects, and the program frees this library's. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,10 +4,10 @@
  *
  *   dlopen_library LIBRARY [LIBRARY]
  *
- * Opens each library, allocates from one and frees to the other (with two there is still one heap,
- * the first one's, which the second finds because the first was opened with RTLD_GLOBAL), closes
- * them, and goes on under a storm of signals: unloading code that holds restartable sequences would
- * end the process at the next preemption. Then opens them again.
+ * Opens each library, allocates from one and frees to the other, closes them, and goes on under a
+ * storm of signals: unloading code that holds restartable sequences would end the process at the
+ * next preemption. Then opens them again. Two libraries share the first library's heap, which the
+ * second finds because the first was opened with RTLD_GLOBAL.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -85,7 +85,7 @@ static void heap_open(struct heap *heap, const char *path, int scope)
         check(heap->allocate && heap->release && heap->size_of);
 }
 
-/* Objects of one heap, looked at and freed through the other. */
+/* Objects of a heap, looked at and freed through the other library. */
 static void exchange(struct heap *from, struct heap *to)
 {
         static void *objects[OBJECTS];

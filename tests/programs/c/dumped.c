@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What a debugger that dumps the process would write: all mappings but those with the flag against it. Of
- * a heap that grows that is what it uses, and hardly what it has reserved; at last in a process that may
- * have no more mappings, where it may be more.
+ * The mappings that a debugger's dump of the process would have: all mappings without the flag
+ * against dumps. Of a growing heap they hold the used part, and little of the reservation. At last
+ * the process may have no more mappings; there the dump may be larger.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -12,7 +12,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-/* Of mappings in KiB: accessible ones that would not be dumped, and inaccessible ones that would. */
+/*
+ * Mappings in KiB: accessible mappings that a dump would miss, and inaccessible mappings that it
+ * would have.
+ */
 struct wrong {
         unsigned long missing;
         unsigned long useless;
@@ -63,7 +66,7 @@ static void grow_heap(void)
         check(blocks[used++]);
 }
 
-/* Pages of one mapping get other rights by turns, each of which makes two mappings more. */
+/* Pages of a mapping get other rights by turns, each of which makes two mappings more. */
 static void use_up_mappings(void)
 {
         const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -115,7 +118,7 @@ int main(void)
         grow_heap();
         wrong = read_mappings();
         check(wrong.missing == 0);
-        /* What libc has between the parts of its libraries. */
+        /* Gaps that libc leaves between the parts of its libraries. */
         check(wrong.useless < 64 << 10);
         before = wrong;
         grow_heap();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Allocates and frees in every stage of a program's life: preinit, constructors, main, a thread's
- * destructors of thread-specific data, atexit handlers and destructors. Objects of early stages are
- * freed in late ones.
+ * destructors of thread-specific data, atexit handlers and destructors. Late stages free objects of
+ * early stages.
  */
 #include <pthread.h>
 

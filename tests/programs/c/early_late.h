@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Objects that live from one stage of a program's life to another. */
+/* Objects that live from a stage of a program's life to a later stage. */
 #ifndef EARLY_LATE_H
 #define EARLY_LATE_H
 
@@ -36,7 +36,7 @@ static inline void stage_free(struct stage *stage)
         }
 }
 
-/* What every stage does: objects of its own, and one kept for a later stage. */
+/* The work of every stage: objects of its own, and an object kept for a later stage. */
 static inline void stage_run(struct stage *kept)
 {
         struct stage own;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* A library whose constructor runs before, and whose destructor runs after, all others. */
+/*
+ * A library with a constructor that runs before all others, and a destructor that runs after all
+ * others.
+ */
 #include "early_late.h"
 
 static struct stage kept;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Calls of the malloc family that fail, and some that do not: what they return and what errno is after.
- * The lines are to be the same on libc's malloc and on another.
+ * Calls of the malloc family that fail, and some that succeed: their results, and errno afterwards.
+ * The lines must be equal on libc's malloc and on another malloc.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@ static volatile size_t longest = PTRDIFF_MAX;
 static volatile size_t too_much = (size_t)1 << 46;
 static void *volatile block;
 
-/* Shows what the call returned, and frees it. */
+/* Shows the result of the call, and frees it. */
 #define SHOW(call)                                                                                 \
         do {                                                                                       \
                 errno = BEFORE;                                                                    \
@@ -56,7 +56,7 @@ static void plain(void)
         SHOW(reallocarray(NULL, 0, most));
 }
 
-/* A block whose resizing fails is still there. */
+/* A block stays if its resizing fails. */
 static void resized(size_t bytes)
 {
         void *kept = malloc(bytes);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Takes memory until none is left, several sizes in turn: malloc returns NULL with ENOMEM, what was
- * handed out stays intact, and after freeing it all the first size can be had again. Usage:
+ * Takes memory until none is left, several sizes in turn: malloc returns NULL with ENOMEM, blocks
+ * handed out stay intact, and after all are freed a block of the first size succeeds again. Usage:
  *
  *   exhaust none|data|space|call MIB
  *
  * `none`: limits were set by who started us; no more than MIB are taken in any case. `data` and
- * `space` lower RLIMIT_DATA or RLIMIT_AS to MIB first, when the heap already exists; `call` RLIMIT_AS by
- * a system call, which the library does not see.
+ * `space` lower RLIMIT_DATA or RLIMIT_AS to MIB first, when the heap already exists; `call`
+ * RLIMIT_AS by a system call, which the library does not see.
  */
 #include <sys/resource.h>
 #include <sys/syscall.h>

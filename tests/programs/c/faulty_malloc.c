@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * A small malloc with a fault built in, to show that the tests notice it. Without a fault (no
- * FAULT_* defined) it is correct, reports misuse as libkmem does, and passes the same tests.
+ * FAULT_* defined) it is correct, reports misuse as libkmem does, and passes these tests.
  *
- * One lock; blocks of powers of two with a 32-byte head, carved from one reservation and kept on
- * free lists for ever. The arena is never given back: this is for tests that end soon.
+ * A single lock guards blocks of powers of two with a 32-byte head, carved from one reservation and
+ * kept on free lists for ever. The arena is never given back: this is for tests that end soon.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,7 +27,7 @@ struct head {
         struct head *next;  /* on a free list */
         unsigned int class; /* the block with its head has 1 << class bytes */
         unsigned int state; /* LIVE or FREED */
-        uintptr_t self;     /* its own address: what has none is not a head */
+        uintptr_t self;     /* its own address: a block without it has no head */
 };
 
 /* Keeps blocks aligned to 16 behind their heads. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * follow_rseq PROGRAM [ARGUMENT...]: runs a program and all that it starts under ptrace, and says where one of
- * them breaks a rule of restartable sequences. New kernels end processes for some of these, older ones bear
- * them in silence or give a task the wrong numbers; here they are seen on any kernel.
+ * follow_rseq PROGRAM [ARGUMENT...]: runs a program and all its children under ptrace, and reports
+ * each break of a rule of restartable sequences. New kernels end a process that breaks some of
+ * these rules; older kernels stay silent or give a task the wrong numbers. This program sees a
+ * break on any kernel.
  *
  *  R-1  No task registers an area that is another live task's in its memory.
  *  R-2  An area is unregistered with the length that it was registered with, and registered again with it.
@@ -11,11 +12,13 @@
  *  R-4  Such a child begins no sequence on an area that the kernel keeps for its owner (stores to rseq_cs).
  *  R-5  A thread that has unregistered its area registers it again before it ends.
  *
- * R-3 and R-4 are held by watchpoints of the processor, which see every store of the task itself and none of
- * the kernel's: on x86-64 only, and only where the machine has them, which is tried first.
+ * R-3 and R-4 are held by watchpoints of the processor, which see every store of the task itself
+ * and none of the kernel's: on x86-64 only, and only where the machine has them, which is tried
+ * first.
  *
- * The last line on standard error counts what was seen, so that a test can tell that there was something. The
- * status is that of the program, or 1 if a rule was broken, or 77 if nobody may be traced here.
+ * The last line on standard error counts what was seen, so that a test can tell that there was
+ * something. The status is that of the program, or 1 if a rule was broken, or 77 if nobody may be
+ * traced here.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -54,7 +57,7 @@ struct task {
         uint64_t area;       /* that this task has registered last; 0: none */
         uint32_t bytes;      /* of that registration */
         bool registered;     /* and not unregistered since */
-        pid_t lender;  /* whose thread block this task runs on, as children of vfork do; or 0 */
+        pid_t lender;  /* owner of the block that this task runs on as a child of vfork; or 0 */
         bool born;     /* its parent's system call was seen */
         bool waits;    /* it has stopped before that */
         uint64_t call; /* the system call that it is in; or NO_CALL */
@@ -209,12 +212,12 @@ static bool is_watched_store(struct task *task)
                 fault(task, "stores to a field that is the kernel's", task->area, task->bytes);
         if (seen.faults <= REPORTS_MAX)
                 print_place(task->id, (uint64_t)(uintptr_t)signal.si_addr);
-        /* One report is enough of what may be a loop. */
+        /* A single report is enough for a possible loop. */
         watch(task->id, 0, true);
         return true;
 }
 
-/* ---- What tasks do ----------------------------------------------------------------------------- */
+/* ---- Actions of tasks ------------------------------------------------------------------------ */
 
 static void check_registration(const struct task *task, uint64_t area, uint32_t bytes)
 {
@@ -298,7 +301,7 @@ static void resume(pid_t id, int signal)
         ptrace(PTRACE_SYSCALL, id, 0, signal);
 }
 
-/* What the kernel does with the parent's registration, and whose thread block the child has. */
+/* The kernel's handling of the parent's registration, and the owner of the child's thread block. */
 static void see_birth(const struct task *parent, pid_t id)
 {
         struct task *child = find_or_add(id);
@@ -348,7 +351,7 @@ static void see_end(struct task *task)
         ptrace(PTRACE_GETEVENTMSG, task->id, 0, &status);
         if (task->area && !task->registered && !WTERMSIG(status))
                 fault(task, "ends without its registration", task->area, task->bytes);
-        /* What it had is nobody's now. */
+        /* The task's area and block have no owner now. */
         task->area = 0;
 }
 
@@ -382,7 +385,10 @@ static int see_stop(struct task *task, int status)
         return is_watched_store(task) ? 0 : WSTOPSIG(status);
 }
 
-/* Follows the first task and what comes from it until all have ended; returns the first one's status. */
+/*
+ * Follows the first task and all its descendants until they have ended; returns the first task's
+ * status.
+ */
 static int follow(pid_t first)
 {
         int status, result = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process with one thread forks in the handlers of signals that come in the middle of its calls, also in
- * the middle of a fork. Every child goes on with the call that was interrupted. A call that waits for itself
- * is ended by the watchdog.
+ * A process with a single thread forks in signal handlers that interrupt its calls, also in the
+ * middle of a fork. Every child goes on with the interrupted call. The watchdog ends a call that
+ * waits for itself.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -54,7 +54,7 @@ static void step(char **blocks, unsigned int *seed)
                 malloc_trim(0);
 }
 
-/* A child that the handler makes meanwhile comes back here too, and the other one is not its own. */
+/* A child that the handler makes meanwhile comes back here too; the other child is not its own. */
 static void fork_outside(void)
 {
         pid_t child = fork();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * fork in a process whose other threads allocate all the time. Each child frees half of what its
- * parent allocated, allocates, forks a grandchild that does the same and runs a thread, and exits.
+ * fork in a process with other threads that allocate all the time. Each child frees half of its
+ * parent's objects, allocates, forks a grandchild that repeats this and runs a thread, and exits.
  */
 #define _GNU_SOURCE
 

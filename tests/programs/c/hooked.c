@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What a program does that has another library in front of libc's functions: blocks of all sizes, threads,
- * children of fork and vfork, a trim, the end. The test puts the hooks of hooks.c in front, which allocate.
+ * The work of a program that has another library in front of libc's functions: blocks of all sizes,
+ * threads, children of fork and vfork, a trim, the end. The test puts the hooks of hooks.c in
+ * front, which allocate.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A library in front of functions of libc, as tracing and sandbox shims are: before a call goes on to libc
- * it allocates and frees. The test writes names.h, with a line HOOK(name, version) for each function, and
- * says in HOOKED which of them allocate: one, or * for all.
+ * A library in front of functions of libc, as tracing and sandbox shims are: before a call goes on
+ * to libc it allocates and frees. The test writes names.h, with a line HOOK(name, version) for each
+ * function, and names in HOOKED the function that allocates, or * for all.
  *
- * A hook does not know its function's arguments: it saves all registers that may hold some, and jumps. A
- * call from within a hook is passed on as it is.
+ * A hook does not know its function's arguments: it saves all registers that may hold some, and
+ * jumps. A call from within a hook is passed on as it is.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A child of fork gets less address space than it has already, as by `ulimit -v` in a subshell: what is
- * there of the heap goes on, in the child and in its own child.
+ * A child of fork gets a limit below its present address space, as by `ulimit -v` in a subshell:
+ * the existing heap goes on, in the child and in its own child.
  */
 #include "check.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * mlockall in a process that may lock 64 MiB, or 8, and has no more rights: it is taken, also with what is to
- * come, whichever came first, limit or call; the heap grows up to the limit and is refused more; mappings of
- * the program's own are too, as far as the limit goes; and munlockall ends it. Needs root, to give it up.
+ * mlockall in a process that may lock 64 MiB, or 8, and has no further rights. mlockall succeeds,
+ * also for future mappings, with the limit set before or after the call. The heap grows up to the
+ * limit and is refused more, and so are the program's own mappings. munlockall ends the limit's
+ * effect. Needs root, to give it up.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process lowers the limit of its address space to 512 MiB, as Python's resource.setrlimit does, by
- * each of the calls there are: what is in the heap stays, and mappings, threads and blocks of every
- * size go on as where nothing had been reserved. A child of vfork that lowers its own leaves the
- * parent's memory alone, and a signal handler may lower it whatever it interrupted.
+ * A process lowers the limit of its address space to 512 MiB, as Python's resource.setrlimit does,
+ * by each call that exists. Objects in the heap stay, and mappings, threads and blocks of every
+ * size go on as if no address space had been reserved. A child of vfork that lowers its own limit
+ * leaves the parent's memory alone, and a signal handler may lower the limit during any call.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -131,7 +131,7 @@ static void lower(enum way way, const struct rlimit *limit)
         case BY_PRLIMIT64:
                 check(prlimit64(getpid(), RLIMIT_AS, &limit64, NULL) == 0);
                 break;
-        case BY_EXCHANGE: /* the old limit takes the place of the new one */
+        case BY_EXCHANGE: /* the old limit is stored over the new limit */
                 check(prlimit(0, RLIMIT_AS, &both, &both) == 0);
                 check(both.rlim_cur >= limit->rlim_cur);
                 break;
@@ -158,7 +158,7 @@ static void lower_in_handler(int number)
         start_timer();
 }
 
-/* A child, whose heap grows with every few blocks. */
+/* A child with a heap that grows with every few blocks. */
 static void interrupt_growth(void)
 {
         struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
@@ -175,7 +175,7 @@ static void interrupt_growth(void)
 }
 
 static bool lowered;          /* atomic */
-static unsigned int mappings; /* same */
+static unsigned int mappings; /* as above */
 
 static void *map_and_unmap(void *argument)
 {
@@ -189,7 +189,7 @@ static void *map_and_unmap(void *argument)
         return argument;
 }
 
-/* A child, of which one thread makes mappings all the time. */
+/* A child with a thread that makes mappings all the time. */
 static void lower_while_mapping(const struct rlimit *limit)
 {
         pthread_t thread;

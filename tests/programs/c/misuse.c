@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Misuses the heap in one way, named by argv[1]. Prints the misused pointer first, and `survived`
+ * Misuses the heap in the way that argv[1] names. Prints the misused pointer first, and `survived`
  * after it went on to allocate and free as if nothing had happened.
  */
 #define _GNU_SOURCE
@@ -42,7 +42,7 @@ static void call_kfree(void *pointer)
         release(pointer);
 }
 
-/* Brings what the caches hold back to the slabs, where every object is looked at. */
+/* Brings the caches' objects back to the slabs, which check every object. */
 static void drain(void)
 {
         for (size_t i = 0; i < MANY; i++)

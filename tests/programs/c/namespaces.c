@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process whose threads have ended enters namespaces that the kernel refuses to processes with more
- * than one thread (user), or whose threads share a root directory (mount), while the library's own
- * thread is there, which comes again with later frees.
+ * After its threads have ended, a process enters namespaces. The kernel refuses a user namespace to
+ * a process with more than one thread, and a mount namespace to a process with threads that share a
+ * root directory. The library's own thread is there meanwhile, and comes again with later frees.
  */
 #define _GNU_SOURCE
 #include "library_thread.h"
@@ -57,7 +57,7 @@ int main(void)
         bring_thread();
         errno = 0;
         check(setns(-1, 0) == -1 && errno == EBADF);
-        /* In a chroot setns led out of it, and what is written at exit belongs inside. */
+        /* In a chroot setns led out of it, and the files written at exit belong inside. */
         check(fchdir(root) == 0 && chroot(".") == 0);
         puts("ok");
         return 0;

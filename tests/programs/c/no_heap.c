@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process that allocates nothing has no heap, and gets one with its first allocation: seen by the
- * address space that is reserved for it.
+ * A process that allocates nothing has no heap, and gets it with its first allocation. The test
+ * sees this in the reserved address space.
  */
 #include <fcntl.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program whose address space has no room for a heap: each request is refused, and none of them says
- * anew what is wrong with the options.
+ * A program with an address space too small for a heap: each request is refused, and no request
+ * repeats the report on wrong options.
  */
 #include <sys/resource.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Under the drop-in, a library libkmem.so (argv[1]) that is opened later shares its heap: kfree
- * takes what malloc gave and free takes what kmalloc gave. What a group's limit refuses is no reason
- * for a message there, either. With argv[2] it is given what is no block.
+ * takes blocks of malloc, and free takes blocks of kmalloc. A request that a group's limit refuses
+ * does not lead to a message there, either. With argv[2] it frees a pointer that is no block.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

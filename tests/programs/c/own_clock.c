@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program with a clock_gettime of its own, as libraries have that fake the time: it allocates, and
- * must not be called by malloc and free, on whose slow paths the time is asked for.
+ * A program with a clock_gettime of its own, like libraries that fake the time. It allocates;
+ * malloc and free, which ask for the time on slow paths, must not call it.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -4,8 +4,8 @@
  * restartable sequences (cpu_id is -1, as before libc's start_thread), allocate and free through
  * malloc while ordinary threads do the same, and free what ordinary threads allocated.
  *
- * The thread block comes from the dynamic loader's own _dl_allocate_tls, the one way to get dynamic
- * TLS right; exit status 77 where that does not exist.
+ * The thread block comes from the dynamic loader's own _dl_allocate_tls, the only way to get
+ * dynamic TLS right; exit status 77 where that does not exist.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Registers frames as compilers of code in memory do. Then the unwinder takes memory for a sorted table when
- * it is asked first, and frees it when the frames leave, both under its lock: who walks the stack there
- * by the same unwinder waits for ever.
+ * Registers frames as compilers of code in memory do. The unwinder takes memory for a sorted table
+ * at the first question, and frees it when the frames leave, both under its lock. An allocator that
+ * walks the stack there with this unwinder waits for ever.
  */
 #include <execinfo.h>
 

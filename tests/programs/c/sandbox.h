@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Filters of system calls that kill for all but what is allowed. */
+/* Filters that kill the process for any system call that is not allowed. */
 #ifndef SANDBOX_H
 #define SANDBOX_H
 
@@ -14,7 +14,7 @@
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1),                                       \
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-/* How a filter begins: what libc's malloc does, a line of output, and the end of the process. */
+/* The beginning of a filter allows libc's malloc, a line of output, and the end of the process. */
 #define ALLOW_MALLOC                                                                               \
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), ALLOW(SYS_brk),     \
                 ALLOW(SYS_exit_group), ALLOW(SYS_futex), ALLOW(SYS_madvise), ALLOW(SYS_mmap),      \

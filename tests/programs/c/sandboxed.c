@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * sandboxed WAY STATE: enters a sandbox that allows what libc's malloc and the end of a program need, and kills
- * for the rest, in children that end in different ways, some of which have a heap of their own by then.
+ * Enters a sandbox in children that end in different ways; some of them have a heap of their own by
+ * then. The sandbox allows the calls of libc's malloc and of a program's end, and kills for the
+ * rest.
  *
- * STATE: used: there is a heap before; new: there is none.
- * WAY: filter: by libc's prctl. rights: by the system call itself, after libc's prctl has given up rights
- * for it. unseen: by system calls only; then the sandbox allows what a malloc may do that was not told.
+ * sandboxed WAY STATE
+ *
+ * STATE  used: there is a heap before; new: there is none.
+ * WAY  filter: by libc's prctl. rights: by the system call itself, after libc's prctl has given up
+ *      rights for it. unseen: by system calls only; then the sandbox also allows the calls of a
+ *      malloc that was not told.
  */
 #define _GNU_SOURCE
 #include "sandbox.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process whose threads have ended enters a sandbox with all threads that there are, while the library's
- * own may be there. The sandbox allows what libc's malloc does, sleeping and the end, and kills for the rest.
+ * After its threads have ended, a process enters a sandbox with all threads that exist; the
+ * library's own thread may be there. The sandbox allows the calls of libc's malloc, sleeping and
+ * the end, and kills for the rest.
  */
 #define _GNU_SOURCE
 #include "library_thread.h"
@@ -32,7 +33,7 @@ int main(void)
         /* Its thread comes with frees, where it is wanted at all. */
         for (int round = 0; round < 100 && count_threads() == 1; round++)
                 churn_in_thread();
-        /* One that failed may bring it back. */
+        /* A failed call may bring it back. */
         errno = 0;
         check(prctl(PR_SET_SECCOMP, -1, NULL) == -1 && errno == EINVAL);
         churn_in_thread();

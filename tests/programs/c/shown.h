@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-/* Whether there is one; it is removed if that is asked for. Allocates. */
+/* Whether the registry exists; removes it on request. Allocates. */
 static inline int is_shown(pid_t process, int remove)
 {
         char pattern[80];

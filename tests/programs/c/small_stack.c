@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * How much stack a call takes: handlers on alternate stacks and coroutines have little of it. Each call is
- * made on a painted stack, on which the deepest byte that was changed is looked for afterwards. The first
- * one is the first of the process that allocates. Prints each kind of call that took more than the limit in
- * argument 1, in bytes, and then ends with status 1; "ok" if there was none. Argument 2: seconds to sleep
- * in between.
+ * How much stack a call takes: handlers on alternate stacks and coroutines have little of it. The
+ * test makes each call on a painted stack, and then looks for the deepest changed byte. The first
+ * call is the process's first allocation. Prints each kind of call that took more than the limit in
+ * argument 1, in bytes, and then ends with status 1; prints "ok" if no call did. Argument 2:
+ * seconds to sleep in between.
  *
- * The program is linked with -z now: what the dynamic linker would take is none of ours.
+ * The program is linked with -z now, because stack of the dynamic linker does not count.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -21,7 +21,7 @@ enum { STACK_BYTES = 64 << 10, PAINT = 0xa5, BLOCKS = 4096 };
 static ucontext_t caller, side;
 static unsigned char *stack;
 static void *blocks[BLOCKS];
-static size_t own_bytes; /* what a call takes that does nothing */
+static size_t own_bytes; /* stack of a call that does nothing */
 static size_t limit;
 static int failed;
 
@@ -139,7 +139,7 @@ static void trim(void)
         malloc_trim(0);
 }
 
-/* With these it counts as a process with threads, whose frees start one more. */
+/* With these it counts as a process with threads, so its frees start the reclaim thread. */
 static void *work(void *unused)
 {
         static void *taken[BLOCKS];
@@ -195,7 +195,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
                 measure(calls[i].name, calls[i].call);
         run_threads();
-        /* Engine slab looks every two seconds for what has not been used. */
+        /* Engine slab looks every two seconds for unused objects. */
         if (argc == 3)
                 sleep((unsigned int)atoi(argv[2]));
         /* The first two calls have been made. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * posix_spawn, vfork with exec, system and popen from a process whose other threads allocate all
- * the time. The programs started inherit the drop-in.
+ * posix_spawn, vfork with exec, system and popen in a process with other threads that allocate all
+ * the time. The started programs inherit the drop-in.
  */
 #define _GNU_SOURCE
 #include <spawn.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Linked with -static and libkmem.a: malloc is libkmem's, with threads and fork. kfree takes what
- * libc's own functions allocated, which only holds if they call libkmem.
+ * Linked with -static and libkmem.a: malloc is libkmem's, with threads and fork. kfree takes blocks
+ * that libc's own functions allocated, which only works if they call libkmem.
  */
 #define _GNU_SOURCE
 #include <sys/wait.h>
@@ -12,7 +12,10 @@
 
 #define FORKS 20
 
-/* Lies between variables of the library, and is larger than what its own thread has beside each. */
+/*
+ * Lies between variables of the library, and is larger than the room that its own thread has beside
+ * each.
+ */
 static _Thread_local char large[1 << 20];
 
 static void child(struct churn *churn)

@@ -2,7 +2,7 @@
 /*
  * Every C symbol of the malloc family: results, alignment, contents, errors. Calls that this libc
  * does not declare (cfree, free_sized, free_aligned_sized) are found with dlsym; `symbols all`
- * requires them, `symbols libc` leaves out those that are missing.
+ * requires them, `symbols libc` leaves out missing calls.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

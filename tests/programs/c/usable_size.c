@@ -9,7 +9,7 @@
 
 #define OBJECTS 4000
 
-/* Not inlined and without alloc_size: the compiler knows nothing of the size of what returns. */
+/* Not inlined and without alloc_size, so that the compiler does not know the size of the block. */
 static __attribute__((noinline)) void *unknown_size(size_t bytes)
 {
         return opaque(malloc(bytes));
@@ -39,7 +39,7 @@ static void fill_whole_objects(size_t step)
         }
 }
 
-/* Writes that the compiler can bound: first what was asked, then the usable size by realloc. */
+/* Writes that the compiler can bound: first the requested size, then the usable size by realloc. */
 static void grow_to_usable(size_t asked)
 {
         char *object = malloc(asked);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * A child of vfork, which shares its parent's memory and thread block, allocates and frees while
- * its only parent thread waits. What it leaves belongs to the parent.
+ * its only parent thread waits. Blocks that it leaves belong to the parent.
  */
 #define _GNU_SOURCE
 #include <sys/wait.h>

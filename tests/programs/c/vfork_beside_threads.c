@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Children of vfork allocate a little, as programs do before they exec, while other threads of their
- * parent allocate and give memory back. No two may have one block.
+ * Children of vfork allocate a little, as programs do before they exec, while other threads of
+ * their parent allocate and give memory back. No block may have two owners.
  */
 #define _GNU_SOURCE
 #include <malloc.h>

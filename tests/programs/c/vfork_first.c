@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A child of vfork, and one of its own, are the first that allocate. The heap is in the memory of the
- * process that they were made by, and is that one's when they are gone: it follows its limit of the
- * address space, and is shown under its number.
+ * A child of vfork and its own child of vfork are the first to allocate. The heap is in the memory
+ * of the first process, and belongs to it when the children are gone: it follows that process's
+ * limit of the address space, and is shown under its number.
  */
 #define _GNU_SOURCE
 #include <sys/mman.h>
@@ -31,7 +31,10 @@ static void free_all(void)
                 free(blocks[i]);
 }
 
-/* Each calls vfork itself: who returns from it in the child takes the parent's stack with it. */
+/*
+ * Each calls vfork itself: if a function that called it returned in the child, the parent's stack
+ * would be gone.
+ */
 static __attribute__((noinline)) void run_grandchild(void)
 {
         pid_t child = vfork();
@@ -73,7 +76,10 @@ int main(int count, char **arguments)
         int shown = count > 1 && strcmp(arguments[1], "shown") == 0;
 
         watchdog(60);
-        /* That of what this program came from by exec; in a child, since the look allocates. */
+        /*
+         * The number of the program that this process came from by exec; in a child, since the look
+         * allocates.
+         */
         if (shown && is_forked_child()) {
                 is_shown(getppid(), 1);
                 _exit(0);

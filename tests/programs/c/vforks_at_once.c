@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * vforks_at_once THREADS told|untold: so many threads, and with 0 the first one alone, make children by vfork
- * that allocate, spawn programs and fork, each of them while another thread is in vfork too, if there is
- * another, and move to another CPU each time; told: after prctl has given up rights, as before a sandbox.
+ * vforks_at_once THREADS told|untold: THREADS threads, or with 0 the first thread alone, make
+ * children by vfork that allocate, spawn programs and fork. Each does so while another thread is in
+ * vfork too, if there is another, and moves to another CPU each time; told: after prctl has given
+ * up rights, as before a sandbox.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -27,7 +28,7 @@ static void wait_for_company(void)
                 usleep(500);
 }
 
-/* To the CPU that comes behind the one where this thread is. */
+/* Moves to the CPU after the CPU of this thread. */
 static void move(void)
 {
         cpu_set_t next;
