@@ -142,7 +142,7 @@ static void free_block(unsigned int number)
                 kmem_cache_free(caches[block.kind], block.memory);
 }
 
-/* Of the cache of a random block, those that stand behind it. */
+/* Frees objects of a random block's cache that stand behind the block. */
 static void step_free_bulk(void)
 {
         unsigned int number = below(block_count);
@@ -167,7 +167,7 @@ static void pass_time(uint64_t nanoseconds)
         check_equal(sim_time(), now_ns);
 }
 
-/* What each CPU's slot holds. */
+/* Prints the content of each CPU's slot. */
 static uint64_t resting_on(unsigned int cpu)
 {
         struct slot *slot = slot_at(cpu);
@@ -230,7 +230,7 @@ static void check_at_rest(void)
                 others += in_use(container_of(node, struct kmem_cache, list));
         for (unsigned int number = 0; number < CACHES; number++)
                 others -= alive[number];
-        check(others <= alive[KMALLOC]); /* the rest of those are large blocks */
+        check(others <= alive[KMALLOC]); /* all others are large blocks */
         check(percpu_locks_free());
 }
 

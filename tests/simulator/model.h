@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * A random workload on a simulated machine, against a model of who owns which memory.
- */
+/* A random workload on a simulated machine, against a model of the owner of all memory. */
 #ifndef TESTS_SIMULATOR_MODEL_H
 #define TESTS_SIMULATOR_MODEL_H
 

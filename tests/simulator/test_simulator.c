@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The simulated machine: the model on machines of several sizes and back ends, the same twice, CPUs
- * that come and leave, what is counted, and what is refused. One heap a process: every case is a
- * child, which takes its options as a string of its own, since the machine ignores KMEM_OPTIONS.
+ * The simulated machine: the model on machines of several sizes and back ends, repeated runs, CPUs
+ * that come and leave, counts, and refusals. A process has a single heap, so every case is a child,
+ * which takes its options as a string of its own, since the machine ignores KMEM_OPTIONS.
  */
 #include "../unit/skip.h"
 #include "model.h"
@@ -108,7 +108,7 @@ static void model_256_cpus(void **state)
         models("256_cpus");
 }
 
-/* ---- The same twice ----------------------------------------------------------------------- */
+/* ---- Repeated runs ------------------------------------------------------------------------- */
 
 static void print_machine(void)
 {
@@ -191,7 +191,7 @@ static void same_twice(void **state)
 
 enum { MANY = 256 };
 
-/* Each CPU gets back what it freed last, and nobody else's. */
+/* Each CPU gets back the object that it freed last, and no other CPU gets it. */
 static void child_slots(void)
 {
         struct kmem_cache *cache;
@@ -230,8 +230,8 @@ static uint64_t slabs_of(struct kmem_cache *cache)
 }
 
 /*
- * CPU 0 frees what its pair, its stock and the barn hold. What lies outside the pair serves CPU 1
- * without a new slab, if both are of one node, and one object more needs one.
+ * CPU 0 frees the objects of its pair, its stock and the barn. Objects outside the pair serve CPU 1
+ * without a new slab if both CPUs are of one node; a further object needs a new slab.
  */
 static void leave_behind(unsigned int nodes)
 {
@@ -287,7 +287,7 @@ static void slots_are_apart(void **state)
         child_passes("slots", "");
 }
 
-/* S12-01, S13-11: what a CPU kept comes back, and others are served with it. */
+/* S12-01, S13-11: objects that a CPU kept come back and serve other CPUs. */
 static void child_leaves(void)
 {
         struct kmem_cache *cache;
@@ -345,7 +345,10 @@ static void child_orders(void)
         check(few->order < many->order || PAGE_SIZE / 512 >= 40);
 }
 
-/* A CPU that leaves is still there, offline; one that was not there before adds to those that are. */
+/*
+ * A CPU that leaves is still present, offline; a CPU that was not there before adds to the present
+ * CPUs.
+ */
 static void child_present(void)
 {
         const struct sim_machine machine = {.cpus_online = 2,
@@ -366,7 +369,9 @@ static void child_present(void)
         check_equal(system_cpus(CPUS_PRESENT), 4);
 }
 
-/* S6-63: the free limit follows the CPUs of the node, and the last one empties its arrays. */
+/*
+ * S6-63: the free limit follows the CPUs of the node, and the last CPU to leave empties its arrays.
+ */
 static void child_slab_node(void)
 {
         struct kmem_cache *cache;
@@ -415,7 +420,7 @@ static void child_nodes(void)
 
         start(2, 2);
         cache = kmem_cache_create("nodes", 1024, 0, 0, NULL);
-        cache->min_partial = 0; /* S12-07: what a node keeps, others leave alone */
+        cache->min_partial = 0; /* S12-07: other nodes leave alone the slabs that a node keeps */
         for (unsigned int cpu = 0; cpu < 2; cpu++) {
                 sim_set_cpu(cpu);
                 object[cpu] = kmem_cache_alloc(cache, 0);
@@ -437,8 +442,8 @@ static void child_nodes(void)
 }
 
 /*
- * Each node has its own pages: what a node may have (option node_limit) it hands out to its CPUs
- * and to wishes, then the next one's come; a full one refuses __GFP_THISNODE; all go home.
+ * Each node has its own pages. A node hands out its share (option node_limit) to its CPUs and to
+ * wishes; then the next node's pages come. A full node refuses __GFP_THISNODE. All pages go home.
  */
 static void child_zones(void)
 {
@@ -492,7 +497,7 @@ static void nodes_have_zones(void **state)
 {
         char options[64];
 
-        /* Two chunks, as many bytes as those have here. */
+        /* Two chunks, whatever their bytes are here. */
         snprintf(options, sizeof(options), "node_limit=%zu", 2 * order_bytes(ORDER_MAX));
         child_passes("zones", options);
         snprintf(options, sizeof(options), "engine=slab,node_limit=%zu",
@@ -509,7 +514,7 @@ static void nodes_are_apart(void **state)
 
 enum { CLOCK_OBJECTS = 600 };
 
-/* Objects of one slab after the other are freed by the other CPUs, so that all lists are used. */
+/* The other CPUs free the objects of a slab after the other, so that all lists are used. */
 static void use_lists(struct kmem_cache *cache)
 {
         static void *objects[CLOCK_OBJECTS];
@@ -524,7 +529,7 @@ static void use_lists(struct kmem_cache *cache)
         }
 }
 
-/* Without waiting the clock is what was counted, each by its cost, whichever CPU it was. */
+/* Without waiting, the clock is the sum of the counts, each by its cost, on any CPU. */
 static void child_clocks(void)
 {
         struct sim_costs costs = {.compare_swap = 2,
@@ -561,7 +566,7 @@ static void child_clocks(void)
         check_or_die(counts.list_hold_ps > 0 && counts.list_hold_ps < expected);
 }
 
-/* A CPU whose clock is behind waits until the list lock was dropped. */
+/* A CPU with a clock that is behind waits until the list lock was dropped. */
 static void child_list_waits(void)
 {
         struct sim_costs costs = {.waited = 100};
@@ -621,8 +626,8 @@ static struct sim_counts counted(void)
 }
 
 /*
- * Without sheaves every call is a slow path: one hold of the slot cache lock for an allocation from
- * the CPU freelist and for a free into the own CPU slab (S1-30), one swap for a free into another's.
+ * Without sheaves every call is a slow path: a hold of the slot cache lock for an allocation from
+ * the CPU freelist and for a free into the own CPU slab (S1-30), a swap for a free into another's.
  */
 static void child_counts(void)
 {
@@ -647,7 +652,7 @@ static void child_counts(void)
         check_equal(counts.locks[SIM_LOCK_SLOT].taken, 1);
         check_equal(counts.compare_swaps, 0);
 
-        sim_set_cpu(1); /* same node */
+        sim_set_cpu(1); /* on this node */
         kmem_cache_free(cache, objects[1]);
         counts = counted();
         check_equal(counts.compare_swaps, 1);
@@ -668,7 +673,7 @@ static void child_counts(void)
         check_equal(counts.fences, 2); /* INV-4 */
 }
 
-/* A lock's line moves when another CPU takes it, not when the same one does again. */
+/* A lock's line moves when another CPU takes it, but not when its last CPU takes it again. */
 static void child_hand_overs(void)
 {
         struct kmem_cache *cache;
@@ -705,7 +710,7 @@ static void child_hand_overs(void)
         check_equal(taken, 3);
 }
 
-/* What the machine counts is what the back end says its transitions cost (S1.7). */
+/* The machine's counts are the costs that the back end states for its transitions (S1.7). */
 static void child_costs(void)
 {
         struct kmem_cache *cache;
@@ -863,7 +868,7 @@ static void slob_has_all_classes(void **state)
         child_passes("slob_classes", "");
 }
 
-/* ---- What is refused ---------------------------------------------------------------------- */
+/* ---- Refusals ------------------------------------------------------------------------------ */
 
 static void child_bad_machines(void)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * attack: one cache, tight loops, and one protocol at a time under as much disturbance as the
+ * attack: a cache, tight loops, and a single protocol at a time under as much disturbance as the
  * machine can give. Every object taken is marked as held at once, so that a second owner is seen;
  * at the end the counts must be exact, shrinking must leave nothing, and all slabs are walked.
  *
  *   attack [key=value...]
- *     mode=single   allocate and free in small rings: the sequences of one object
- *     mode=bulk     the same with the bulk calls
+ *     mode=single   allocate and free in small rings: the sequences of single objects
+ *     mode=bulk     allocate and free with the bulk calls
  *     mode=cross    every object is freed by another thread: frees into others' slabs
  *     path=call|inline  by the library's calls, or by kmem-inline.h: the sequences in this program
- *     against=flush+shrink+fork+capacity+purge+look (any of them): what a further thread does
+ *     against=flush+shrink+fork+capacity+purge+look (any of them): work of a further thread
  *                   in a loop; look is the reclaim thread's, which must be off then
- *     pin=one|each|free  all threads on one CPU, or thread n on CPU n, or none
+ *     pin=one|each|free  all threads on a single CPU, or thread n on CPU n, or none
  *     threads=N  ops=N  size=BYTES  ring=N  storm=MICROSECONDS  seed=N
  */
 #define _GNU_SOURCE
@@ -133,7 +133,7 @@ static void bulk_round(struct attacker *self)
         kmem_cache_free_bulk(cache, count, self->ring);
 }
 
-/* Swaps a fresh object with one that another thread left, and frees that. */
+/* Swaps a fresh object with an object that another thread left, and frees the latter. */
 static void cross_round(struct attacker *self)
 {
         for (unsigned int i = 0; i < setup.ring; i++) {

@@ -173,8 +173,8 @@ static bool address_suffices(enum kind kind)
 }
 
 /*
- * malloc's 16 bytes; kmalloc's too, but for the sizes below, and but for engine slob, whose kmalloc
- * aligns powers of two only (S7-40).
+ * malloc's 16 bytes. kmalloc has them too, except for the sizes below and for engine slob, where
+ * kmalloc aligns only powers of two (S7-40).
  */
 static size_t promised_align(enum kind kind, size_t size)
 {
@@ -299,7 +299,7 @@ void *checked_realloc(void *object, size_t size, unsigned int owner)
         return moved;
 }
 
-/* A bulk allocation and a bulk free of one named cache's objects. */
+/* A bulk allocation and a bulk free of objects of a named cache. */
 void checked_bulk(uint64_t random, unsigned int owner)
 {
         unsigned int number = (unsigned int)(random % NAMED_CACHES);

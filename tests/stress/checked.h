@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Objects that carry a checked pattern and their owner. The first word says that the object is
- * held, what it is and by whom; every other byte follows from that word. An object that is handed
- * out while its first word says "held" has two owners; one whose bytes changed had, too.
+ * held, its kind and its owner; every other byte follows from that word. An object that is handed
+ * out while its first word says "held" has two owners, and so had an object with changed bytes.
  */
 #ifndef TESTS_STRESS_CHECKED_H
 #define TESTS_STRESS_CHECKED_H
@@ -31,7 +31,7 @@ void checked_caches_create(void);
 void checked_caches_destroy(void);
 struct kmem_cache *checked_cache(unsigned int number);
 
-/* A constructor that marks an object, and one object more constructed. */
+/* A constructor that marks an object and counts it. */
 void checked_constructor(void *object);
 
 /* Never NULL: without memory the test fails. */

@@ -17,7 +17,7 @@ enum { CROWD_MAX = 256 };
 struct crowd_thread {
         void *(*run)(void *argument);
         void *argument;
-        int cpu; /* pinned to the CPU of this number among the usable ones; -1: free */
+        int cpu;               /* index of its CPU among the usable CPUs; -1: free */
         unsigned int storm_us; /* a signal every so often, 0: none */
         pthread_t thread;
         unsigned int stack;

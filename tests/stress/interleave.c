@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * interleave: a call is stopped between two of its instructions, another thread makes a whole call of
- * its own meanwhile, and the first goes on. Which two calls, on what, and behind which instruction is
- * drawn at random; whatever the place, no object may be handed out twice, none may be lost, and the
- * slabs must be sound. If the other call waits for a lock that the stopped one holds, that goes on
- * after a while.
+ * interleave: a call is stopped between two of its instructions, another thread makes a whole call
+ * of its own meanwhile, and the first goes on. The two calls, their objects and the instruction are
+ * drawn at random. At every place, no object may be handed out twice, none may be lost, and the
+ * slabs must be sound. If the other call waits for a lock of the stopped call, the stopped call
+ * goes on after a while.
  *
- * A sequence that is restartable is aborted at each stop, so what is stopped with slots=rseq are the
- * slow paths; slots=locked stops in all.
+ * A stop aborts a restartable sequence, so with slots=rseq the stops are in slow paths; with
+ * slots=locked they are anywhere.
  *
  *   interleave [key=value...]
- *     trials=N  seed=N  first=N (the trials before it are made without a stop, to find one again)
- *     groups=1  both threads are in a memory group, and half of what they take is charged to it
+ *     trials=N  seed=N  first=N (earlier trials are made without a stop, to find a fault again)
+ *     groups=1  both threads are in a memory group, and half of their objects are charged to it
  */
 #define _GNU_SOURCE
 #include "checked.h"
@@ -34,7 +34,7 @@ enum {
         HELD_MAX = 3000,
         WORKER = 1,
         WALK_EVERY = 64,    /* trials */
-        PATIENCE_US = 2000, /* so long the stopped call waits for the other one */
+        PATIENCE_US = 2000, /* time for which the stopped call waits for the other */
         EXIT_SKIP = 77,
 };
 
@@ -65,7 +65,7 @@ static const char *const names[OPERATIONS] = {
         "figures",  "brief_thread", "rcu_barrier",   "fork",
 };
 
-/* What a thread is to do, drawn before, and what came of it. */
+/* A thread's operation, drawn before, and its outcome. */
 struct call {
         enum operation operation;
         unsigned int owner;
@@ -86,7 +86,7 @@ static unsigned int step;
 static enum kind theme; /* of most objects in this trial, so that the calls meet */
 static uint64_t random_state;
 static uint64_t stopped,
-        waited; /* trials with a stop; of those the worker was not over meanwhile */
+        waited; /* trials with a stop; of these, trials with a worker that was not over meanwhile */
 
 static void *held[HELD_MAX];
 static enum kind held_kind[HELD_MAX];
@@ -99,7 +99,7 @@ static uint64_t draw(void)
 
 /* ---- The calls ----------------------------------------------------------------------------- */
 
-/* One of that kind, where there is one. */
+/* A held object of that kind, if there is any. */
 static unsigned int pick_held(enum kind kind)
 {
         unsigned int number = (unsigned int)(draw() % held_count);
@@ -132,7 +132,7 @@ static enum kind draw_kind(void)
         return draw() % 4 ? (enum kind)(KIND_CACHE + (int)(draw() % NAMED_CACHES)) : KIND_KMALLOC;
 }
 
-/* Of blocks of kmalloc more than elsewhere are large ones. */
+/* Of kmalloc's blocks a larger share is large than elsewhere. */
 static size_t draw_size(enum kind kind)
 {
         if (kind == KIND_KMALLOC && draw() % 6 == 0)
@@ -189,7 +189,7 @@ static void *use_all(void *unused)
         return unused;
 }
 
-/* Its slot may be one that a thread before it left. */
+/* Its slot may be the slot of an earlier thread. */
 static void make_thread(void)
 {
         struct crowd_thread brief = {.run = use_all, .cpu = -1};
@@ -198,7 +198,10 @@ static void make_thread(void)
         crowd_join(&brief);
 }
 
-/* The stopped call is one of a thread that the child does not have; all else must work in it. */
+/*
+ * The stopped call is a call of a thread that the child does not have; all other calls must work in
+ * it.
+ */
 static void make_child(const struct call *call)
 {
         pid_t child = fork();
@@ -427,7 +430,7 @@ static void try_once(void)
         theme = draw_kind();
         prepare(&calls[0], 1, draw_operation(OPERATIONS_TO_STOP));
         prepare(&calls[WORKER], 2, draw_operation(OPERATIONS));
-        /* One at a time looks, as the reclaim thread does. */
+        /* Only one thread looks at a time, as the reclaim thread does. */
         if (calls[0].operation == LOOK && calls[WORKER].operation == LOOK)
                 calls[WORKER].operation = TRIM;
         step = (unsigned int)(draw() % (1u << exponent));

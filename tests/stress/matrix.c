@@ -21,7 +21,7 @@ enum { FACTORS = 19, VALUES_MAX = 3, ROWS_MAX = 64, TRIES = 200, EXIT_SKIP = 77 
 
 static const struct {
         const char *name;
-        const char *values[VALUES_MAX]; /* "" leaves the option out; NULL: no such value */
+        const char *values[VALUES_MAX]; /* "" leaves the option out; NULL: no value */
         bool argument;                  /* of the stress program, not in KMEM_OPTIONS */
 } factors[FACTORS] = {
         {"threads", {"2", "16", "200"}, true},
@@ -101,7 +101,10 @@ static void add_defaults(void)
         }
 }
 
-/* The best of some random rows, until no pair is left: small enough, and always the same. */
+/*
+ * The best of some random rows, until no pair is left. The result is small enough, and does not
+ * change.
+ */
 static void add_pairs(void)
 {
         for (;;) {

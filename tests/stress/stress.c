@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * stress: threads allocate and free checked objects of every kind, under signals all the time,
- * while one more thread shrinks, trims, forks, and creates and destroys caches. At the end all
- * is freed and the heap must say so.
+ * while a further thread shrinks, trims, forks, and creates and destroys caches. At the end all is
+ * freed and the heap must say so.
  *
  *   stress [key=value...]
  *     scenario=mixed|producers|churn
  *     threads=N  pinned=0|1  ops=N  seed=N  deadline=SECONDS (without progress)  storm=MICROSECONDS
  *     chaos=shrink+trim+fork+caches (any of them, or none)
  *
- * An operation is one allocation or one free. Library options come from KMEM_OPTIONS.
+ * An operation is an allocation or a free. Library options come from KMEM_OPTIONS.
  */
 #define _GNU_SOURCE
 #include "../exec.h"
@@ -52,7 +52,7 @@ static struct {
         .chaos = CHAOS_SHRINK | CHAOS_TRIM | CHAOS_FORK | CHAOS_CACHES,
 };
 
-/* Objects on their way from thread to thread; whoever finds one owns it. */
+/* Objects on their way from thread to thread; the thread that finds an object owns it. */
 static void *mailbox[MAILBOXES];
 static uint64_t ops_left;
 static bool workers_done;
@@ -316,7 +316,7 @@ static void *chaos_main(void *argument)
         return NULL;
 }
 
-/* Until the budget is used up, every thread that ends makes place for a new one. */
+/* Until the budget is used up, every thread that ends makes place for a new thread. */
 static void renew_workers(void)
 {
         while (load_relaxed(&ops_left))
@@ -377,7 +377,7 @@ static void check_rest(uint64_t inuse_before)
                 uint64_t inuse;
 
                 cache_total(cache, &one);
-                /* On engine slob the objects of all caches lie in the pages of one. */
+                /* With engine slob, the objects of all caches lie in the pages of cache slob. */
                 inuse = cache == cache->engine->shared ? totals.objects_inuse : one.inuse;
                 if (one.nodes.slabs > inuse)
                         fail("%s keeps %lu slabs for %lu objects", cache->name,

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Children of vfork allocate while other threads do, and while other threads have such children too. No two
- * may have one block, no child may find an area that sequences run on, and every parent has its own again
- * afterwards (AREA-1 to AREA-3 of percpu/area.h).
+ * Children of vfork allocate while other threads do, and while other threads have children of
+ * vfork, too. No block may have two owners, no child may find an area that sequences run on, and
+ * every parent has its own area again afterwards (AREA-1 to AREA-3 of percpu/area.h).
  *
  *     vfork [parents=N] [churners=N] [rounds=N] [told=1] [storm=US] [own=1] [forks=1]
  *           [seed=N]
  *
- * parents: threads that call vfork; churners: threads that only allocate; rounds: children of each parent;
- * told: as in a sandbox, which may kill for rseq(2); storm: a signal every so many microseconds, whose handler calls vfork
- * as well; own: libc registers no areas, so we do; forks: the first thread forks meanwhile.
+ * parents: threads that call vfork; churners: threads that only allocate; rounds: children of each
+ * parent; told: as in a sandbox, which may kill for rseq(2); storm: a signal every so many
+ * microseconds, whose handler calls vfork as well; own: libc registers no areas, so we do; forks:
+ * the first thread forks meanwhile.
  */
 #define _GNU_SOURCE
 #include "heap/heap.h"
@@ -80,8 +81,9 @@ static void use_blocks(unsigned long mark, unsigned int times)
 }
 
 /*
- * The kernel refuses a thread that has an area a second one of the same place, with EINVAL if the length is
- * another, as with libcs that register more. One that has none would be given these 32 bytes.
+ * The kernel refuses a second area at the place of a thread's first, with EINVAL if the length
+ * differs, as with a libc that registers more. A thread without an area would be given these 32
+ * bytes.
  */
 static bool kernel_has_area(void)
 {
@@ -107,7 +109,7 @@ static __attribute__((noinline)) void child_work(unsigned long mark)
         check(slot_current() == &shared_slot);
         use_blocks(mark, 20);
         after = read_area();
-        /* It is nobody's, or the parent's, who is stopped. */
+        /* It belongs to nobody, or to the parent, which is stopped. */
         check(before.cpu_id == after.cpu_id && before.mm_cid == after.mm_cid);
         check(told || before.cpu_id < 0);
         check(slot_current() == &shared_slot);
@@ -136,7 +138,7 @@ static __attribute__((noinline)) void one_child(unsigned long mark, unsigned lon
         check(child >= 0);
         if (child == 0) {
                 child_work(mark + round * 1000);
-                /* Beside other threads a fork could wait for locks that one of them holds. */
+                /* Beside other threads a fork could wait for locks that another thread holds. */
                 if (round % 16 == 0 && parents + churners == 1) {
                         pid_t grandchild = fork();
 

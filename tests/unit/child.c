@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* For what hangs. Emulators take tens of times as long, more on a loaded machine. */
+/* Ends tests that hang. Emulators take tens of times as long, and more on a loaded machine. */
 enum { DEADLINE_S = 120, EMULATED_DEADLINE_S = 600 };
 
 static bool in_child;
@@ -68,7 +68,7 @@ static void install_filter(void)
         }
 }
 
-/* Adds the setting of that name from the list, if there is one. */
+/* Adds the setting of this name from the list, if there is any. */
 static void keep(char *kept, const char *list, const char *name)
 {
         size_t length = strlen(name);

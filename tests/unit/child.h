@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Cases that need other options, or that end badly, run in a new process of the same program:
- * "PROGRAM --child NAME". What it prints is kept for checking.
+ * Cases that need other options, or that end badly, run in a new process of this program: "PROGRAM
+ * --child NAME". Its output is kept for checks.
  */
 #ifndef TESTS_UNIT_CHILD_H
 #define TESTS_UNIT_CHILD_H
@@ -36,7 +36,7 @@ void child_main(int argc, char **argv, const struct child_case *cases, size_t co
 const char *child_settings(const char *options);
 /*
  * Starts the program again with @options behind KMEM_OPTIONS, where they win, unless it ends with
- * them: for tests of one back end's inside, to be called in main before anything else but
+ * them. For tests of the inside of a back end; to be called in main before anything else but
  * child_main.
  */
 void child_restart_with(char **argv, const char *options);
@@ -56,7 +56,7 @@ void child_wait(pid_t child);
 /* A seccomp filter for the next children: this system call fails with EPERM. -1: none. */
 void child_refuse_system_call(long number);
 
-/* As assert_true, for children and for loops: says what failed, and ends the test. */
+/* As assert_true, for children and for loops: prints the failure, and ends the test. */
 #define check(condition)                                                                           \
         do {                                                                                       \
                 if (!(condition))                                                                  \

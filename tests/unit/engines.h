@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Which back end serves new caches. The calls behave alike on all of them but where a back end
- * cannot by its nature; cases ask here, so that one program tests each.
+ * The back end that serves new caches. The calls behave alike on all back ends, except where a back
+ * end cannot by its nature. Cases ask here, so that a single program tests each back end.
  */
 #ifndef TESTS_UNIT_ENGINES_H
 #define TESTS_UNIT_ENGINES_H
@@ -36,7 +36,7 @@ static inline bool is_slob(void)
                         skip_because("engine slob " reason);                                       \
         } while (0)
 
-/* For what is one back end's own; the other ones have tests of theirs. */
+/* For cases of a single back end; the other back ends have tests of theirs. */
 #define skip_unless_engine(engine_record)                                                          \
         do {                                                                                       \
                 if (chosen_engine() != &(engine_record))                                           \

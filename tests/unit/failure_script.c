@@ -78,7 +78,7 @@ void failure_script_prepare(void)
         pthread_t thread;
         cpu_set_t allowed;
 
-        /* Registering for membarrier is quick as long as there is one thread. */
+        /* Registering for membarrier is quick as long as there is only a single thread. */
         kmem_synchronize_rcu();
         malloc_trim(0);
         check(sem_init(&helper.wanted, 0, 0) == 0 && sem_init(&helper.done, 0, 0) == 0);
@@ -133,7 +133,7 @@ static void walk(struct kmem_cache *cache)
         failure_go_on();
 }
 
-/* What earlier steps left in sheaves and slabs goes, so that the next one needs memory. */
+/* Objects of earlier steps in sheaves and slabs go, so that the next step needs memory. */
 static void cool(void)
 {
         failure_hold();
@@ -240,7 +240,7 @@ static void drop(struct objects *all)
         kmem_cache_free(all->cache, all->object[all->count]);
 }
 
-/* Half of them, one by one: more than the helper's slot has had sheaves for. */
+/* Half of them singly: more than the helper's slot has had sheaves for. */
 static void drop_half(void *argument)
 {
         struct objects *all = argument;
@@ -450,7 +450,7 @@ static void of_malloc(void)
 
 /* ---- Pools ----------------------------------------------------------------------------------- */
 
-/* What is promised is there, whatever fails. */
+/* Promised objects are there, whatever fails. */
 static void drain_pool(mempool_t *pool)
 {
         void *elements[40];
@@ -464,7 +464,7 @@ static void drain_pool(mempool_t *pool)
         }
         for (int i = 0; i < promised; i++)
                 mempool_free(elements[i], pool);
-        /* A reserve that was short has kept what came back. */
+        /* A reserve that was short has kept the objects that came back. */
         check(pool->curr_nr >= promised);
 }
 

@@ -93,7 +93,7 @@ static void *mapped(void *start, size_t bytes)
         return start;
 }
 
-/* The linker gives the library the wrappers and the wrappers the real ones (--wrap). */
+/* The linker gives the library the wrappers, and gives the wrappers the real functions (--wrap). */
 void *__real_metadata_alloc(size_t bytes);
 unsigned int __real_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
 struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
@@ -127,7 +127,7 @@ void *__wrap_metadata_alloc(size_t bytes)
         return fails("metadata_alloc") ? NULL : __real_metadata_alloc(bytes);
 }
 
-/* Of many one is missing. */
+/* One object of many is missing. */
 unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes)
 {
         if (fails("metadata_alloc_many") && --count == 0)

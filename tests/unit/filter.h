@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A seccomp filter on one system call of the calling thread, and of all that it starts.
+ * A seccomp filter on a system call of the calling thread, and of all threads and programs that it
+ * starts.
  */
 #ifndef TESTS_UNIT_FILTER_H
 #define TESTS_UNIT_FILTER_H
@@ -16,13 +17,13 @@
 static const int64_t ANY_ARGUMENT = -1;
 
 /*
- * From now on calls of that number, with that lower half of the first argument, have @result, a
- * SECCOMP_RET_ value. For SECCOMP_RET_USER_NOTIF returns the descriptor that tells of them and waits
- * for what becomes of them, else 0; less than 0 if no filter can be set.
+ * From now on calls of this number, with @argument as the lower half of the first argument, have
+ * @result, a SECCOMP_RET_ value. For SECCOMP_RET_USER_NOTIF, returns the descriptor that tells of
+ * calls and waits for answers, else 0; less than 0 if no filter can be set.
  */
 static inline int filter_calls(long number, int64_t argument, uint32_t result)
 {
-        /* With any argument the jump is one that is always made, to the next instruction. */
+        /* With any argument the jump is always taken, to the next instruction. */
         uint16_t compare = argument == ANY_ARGUMENT ? BPF_JA : BPF_JEQ;
         uint32_t value = argument == ANY_ARGUMENT ? 0 : (uint32_t)argument;
         struct sock_filter code[] = {

@@ -5,7 +5,7 @@
 
 int header_compiles(void);
 
-/* What the macros stand for is strict C, too. */
+/* The macros' replacements are strict C, too. */
 int header_compiles(void)
 {
         struct kmem_cache *five = kmem_cache_create("five", 8, 0, 0, NULL);

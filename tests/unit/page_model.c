@@ -90,7 +90,10 @@ static void check_no_neighbour(const struct zone *zone, uint32_t number)
                     model_owner[number] != 0);
 }
 
-/* Whether runs of that length belong in the bin: one length each below 32, four bins a doubling above. */
+/*
+ * Whether runs of this length belong in the bin: a length each below 32, four bins for each
+ * doubling above.
+ */
 static bool bin_has(unsigned int bin, size_t length)
 {
         unsigned int shift;
@@ -101,7 +104,7 @@ static bool bin_has(unsigned int bin, size_t length)
         return length >> shift == 4 + bin % 4;
 }
 
-/* One run: its descriptors, its pages and its neighbourhood. */
+/* A run: its descriptors, its pages and its neighbourhood. */
 static size_t check_run(const struct zone *zone, struct page *page, unsigned int bin,
                         enum run_kind kind)
 {
@@ -156,7 +159,7 @@ static size_t check_list(const struct zone *zone, unsigned int bin, enum run_kin
         return pages;
 }
 
-/* Lists, bits and counters of one zone. */
+/* Lists, bits and counters of a zone. */
 static void check_zone(const struct zone *zone)
 {
         struct page_counts counts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A model of the page layer: who owns each page, beside the real thing, and a walk of all
+ * A model of the page layer: the owner of each page, beside the real thing, and a walk of all
  * lists, bits and descriptors that compares the two.
  */
 #ifndef KMEM_TESTS_PAGE_MODEL_H
@@ -12,7 +12,7 @@
 enum { MODEL_PAGES = 1 << 17 };
 extern uint32_t model_owner[MODEL_PAGES];
 
-/* An empty heap; the address space of the one before is given back. */
+/* An empty heap; the address space of the heap before is given back. */
 bool heap_renew(size_t reserve);
 /*
  * For cases that count resident pages: where the system makes huge pages of all memory, a touched

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * A small xorshift generator, so that a failing random test fails again the same way.
- */
+/* A small xorshift generator, so that a failing random test fails again at its next run. */
 #ifndef KMEM_TESTS_RANDOM_H
 #define KMEM_TESTS_RANDOM_H
 

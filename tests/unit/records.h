@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What others see of this process: the records in its registry.
- */
+/* The figures of this process that others see: the records in its registry. */
 #ifndef TESTS_UNIT_RECORDS_H
 #define TESTS_UNIT_RECORDS_H
 
 #include "lang/bits.h"
 #include "registry/registry.h"
 
-/* The record behind @record, or the first one behind NULL; NULL if there is none. */
+/* The record behind @record, or the first record for NULL; NULL if there is none. */
 static inline const struct registry_record_head *
 record_behind(const struct registry_record_head *record)
 {

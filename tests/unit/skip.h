@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What a test does not check here, always with the reason printed.
- */
+/* Checks that a test leaves out here, always with the reason printed. */
 #ifndef KMEM_TESTS_SKIP_H
 #define KMEM_TESTS_SKIP_H
 
@@ -15,15 +13,18 @@
 
 #include "../exec.h"
 
-/* Before cmocka 2 one function asserts ranges of all types; 2 warns of its name. */
+/*
+ * Before version 2, cmocka has a single function that asserts ranges of all types; version 2 warns
+ * of its name.
+ */
 #ifndef assert_int_in_range
 #define assert_int_in_range assert_in_range
 #endif
 
-/* For cases that keep all threads of the process on one CPU. */
+/* For cases that keep all threads of the process on a single CPU. */
 #define EMULATORS_THREAD "the emulator has a thread of its own, which may run on every CPU"
 
-/* Under valgrind these are false: it is slower, but its kernel is this one. */
+/* Under valgrind these are false: it is slower, but its kernel is the real kernel. */
 static inline bool under_qemu(void)
 {
         return emulated() && strstr(getenv("MESON_EXE_WRAPPER"), "qemu");
@@ -36,7 +37,7 @@ static inline void skip_because(const char *reason)
         skip();
 }
 
-/* False under an emulator, for one assertion of a case that otherwise holds there too. */
+/* False under an emulator, for an assertion of a case that otherwise holds there too. */
 static inline bool checks_natively(const char *what)
 {
         if (emulated())

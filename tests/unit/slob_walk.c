@@ -42,7 +42,9 @@ static void cover(const struct page *page, uint8_t *map, uint32_t at, uint32_t u
         }
 }
 
-/* The free list: ascending, sums right, rooms bound what is there (S7-02, SLOB-1). */
+/*
+ * The free list is ascending, its sums are right, and rooms bound the free blocks (S7-02, SLOB-1).
+ */
 static void walk_free(const struct page *page, uint8_t *map, struct slob_walk *walk)
 {
         struct page_state state = page_state(page);
@@ -73,7 +75,7 @@ static void walk_free(const struct page *page, uint8_t *map, struct slob_walk *w
         walk->fragments += fragments;
 }
 
-/* What is not free begins with a mark (SLOB-2); a kmalloc block is as long as it says. */
+/* A block in use begins with a mark (SLOB-2); a kmalloc block is as long as its header says. */
 static void walk_blocks(const struct page *page, const uint8_t *map, struct slob_walk *walk)
 {
         const struct slob_marks *marks = page->table;
@@ -133,7 +135,7 @@ static void walk_subtree(uint32_t number, uint32_t parent, uint32_t **next)
                 ensure(page_state(page_at(*first)).free_units <= node->most, page);
 }
 
-/* TREE-1: the tree has the pages of the list, and as a ring the same order. */
+/* TREE-1: the tree has the pages of the list, and as a ring the list's order. */
 static void walk_tree(const struct page_list *list)
 {
         const struct page *page = page_list_first(list);

@@ -11,11 +11,11 @@ struct slob_walk {
         size_t pages;
         size_t blocks;      /* handed out */
         size_t big_objects; /* with pages of their own */
-        size_t big_pages;   /* those pages */
+        size_t big_pages;   /* pages of big_objects */
         size_t free_bytes;
         size_t fragments;
         size_t biggest;  /* bytes */
-        size_t touching; /* free blocks that touch the one behind them */
+        size_t touching; /* free blocks that touch the next free block */
 };
 
 /* Dies with a message and the page's number if an invariant is broken. Nobody may allocate. */

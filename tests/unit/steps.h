@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Something done between two instructions of a function, at each place in turn: the processor traps
- * behind every instruction, and the handler of one of the traps does it.
+ * Runs a callback between two instructions of a function, at each place in turn: the processor
+ * traps behind every instruction, and the handler of the chosen trap calls it.
  */
 #ifndef TESTS_UNIT_STEPS_H
 #define TESTS_UNIT_STEPS_H

@@ -9,7 +9,7 @@ struct system_wrap system_wrap = {
         .calls_left = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX},
 };
 
-/* The linker gives the library these and the wrappers the real ones (--wrap). */
+/* The linker gives the library these, and gives the wrappers the real functions (--wrap). */
 void *__real_system_map(size_t bytes);
 void *__real_system_remap(void *start, size_t old_bytes, size_t new_bytes);
 bool __real_system_commit(void *start, size_t bytes);

@@ -14,7 +14,7 @@ enum wrapped_call { CALL_MAP, CALL_REMAP, CALL_COMMIT, CALL_PURGE, WRAPPED_CALLS
 struct system_wrap {
         uint64_t now_ms;
         size_t page_bytes; /* of the system; 0: this machine's */
-        /* Calls of a kind that succeed before every further one is refused. */
+        /* Calls of a kind that succeed before every further call is refused. */
         size_t calls_left[WRAPPED_CALLS];
         size_t calls_made[WRAPPED_CALLS];
         void (*while_mapping)(void); /* before the system maps; NULL: nothing */

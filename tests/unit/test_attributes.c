@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Attributes of caches (S9): every row's format and meaning, what can be written and what that
- * does, and what is refused. Figures are compared with states that were counted out by hand:
- * children run without sheaves and with slabs of one page, so that each object taken or given
- * moves exactly one figure.
+ * Attributes of caches (S9): every row's format and meaning, the values that can be written and
+ * their effect, and refusals. Figures are compared with states that were counted out by hand:
+ * children run without sheaves and with slabs of a page, so that each object taken or given moves
+ * exactly one figure.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -80,7 +80,7 @@ static const char *value_of(const char *cache, const char *name)
         return value;
 }
 
-/* Says what was read, which a plain check could not. */
+/* Prints the value that was read, which a plain check could not. */
 static void expect(const char *cache, const char *name, const char *expected, int line)
 {
         const char *value = value_of(cache, name);
@@ -104,7 +104,7 @@ static void expect_number(const char *cache, const char *name, unsigned long num
 
 #define EXPECT_NUMBER(cache, name, number) expect_number(cache, name, number, __LINE__)
 
-/* A count of which everything is on one node: where there are two, on that of this CPU. */
+/* A count with everything on a single node: where there are two, on the node of this CPU. */
 static void expect_nodes(const char *cache, const char *name, unsigned long number, int line)
 {
         char text[64] = "0\n";
@@ -119,7 +119,7 @@ static void expect_nodes(const char *cache, const char *name, unsigned long numb
 
 #define EXPECT_NODES(cache, name, number) expect_nodes(cache, name, number, __LINE__)
 
-/* On one CPU a thread stays in one slot, however slots are numbered. */
+/* On a single CPU a thread stays in its slot, however slots are numbered. */
 static void stay_on_this_cpu(void)
 {
         cpu_set_t set;
@@ -173,7 +173,7 @@ static void every_row_has_its_format(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* S9.1: what is not listed as writable gives EIO; then nothing has changed. */
+/* S9.1: an attribute that is not listed as writable gives EIO, and nothing has changed. */
 static void what_can_be_written(void **state)
 {
         struct kmem_cache *cache = kmem_cache_create("writes", 64, 0, 0, NULL);
@@ -426,7 +426,7 @@ static unsigned int count_lines(const char *text)
         return lines;
 }
 
-/* S9-01, S10-30, S10.5: what a debug cache has besides. */
+/* S9-01, S10-30, S10.5: additional attributes of a debug cache. */
 static void child_debug_cache(void)
 {
         struct kmem_cache *cache = kmem_cache_create("traced", 64, 0, 0, NULL);
@@ -438,7 +438,7 @@ static void child_debug_cache(void)
         check(cache && plain);
         EXPECT("traced", "debug_errors", "0");
         EXPECT("traced", "alloc_traces", "No data");
-        /* From one place: the compiler shall not unroll it. */
+        /* All from one place: the compiler must not unroll the loop. */
         for (volatile unsigned int i = 0; i < 3; i++)
                 objects[i] = kmem_cache_alloc(cache, 0);
         check(kmem_attr_read("traced", "alloc_traces", text, sizeof(text)) > 0);
@@ -506,7 +506,7 @@ static void write_value(const char *name, const char *value)
         check_equal(kmem_attr_write("counted", name, value), 0);
 }
 
-/* Without CPU partial lists: slabs are full, node partial, or the one CPU slab. */
+/* Without CPU partial lists, slabs are full, node partial, or the single CPU slab. */
 static void child_node_counts(void)
 {
         struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
@@ -582,7 +582,7 @@ static void child_cpu_counts(void)
         check(strncmp(value_of("counted", "cpu_slabs"), "0", 1) != 0);
 }
 
-/* S2-30, S2-31: by objects, what was free when a slab joined is what is shown. */
+/* S2-30, S2-31: by objects, the file shows the objects that were free when a slab joined. */
 static void child_cpu_objects(void)
 {
         struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
@@ -691,7 +691,9 @@ static unsigned int capacity_in_use(struct kmem_cache *cache)
         return slot_read_pair(slot_current(), sheaf_offset(cache)).main->capacity;
 }
 
-/* What a slow path still has in hand while the capacity changes: used up, then not kept. */
+/*
+ * Objects that a slow path still has in hand while the capacity changes are used up, then not kept.
+ */
 static void check_old_sheaf(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
@@ -776,7 +778,7 @@ static void child_constructor(void)
         check_equal(sscanf(value_of("static", "ctor"), "[%63[^]]]+0x%lx", name, &offset), 2);
         check(strcmp(name, program_invocation_short_name) == 0);
         check_equal(offset, (uintptr_t)construct - (uintptr_t)__ehdr_start);
-        /* Nothing is taken from this one. */
+        /* Nothing is taken from this cache. */
         kmem_cache_create("dynamic", 64, 0, 0, in_libc);
         check_equal(sscanf(value_of("dynamic", "ctor"), "getenv+0x%lx/0x%lx", &offset, &size), 2);
         check(offset == 0 && size > 0);
@@ -896,7 +898,7 @@ static void child_newest(void)
         kmem_cache_destroy(older);
 }
 
-/* What has no meaning in another engine reads as 0 and takes 0 only. */
+/* An attribute without a meaning in another engine reads as 0 and takes only 0. */
 static void check_inapplicable(const char *engine)
 {
         static const char *const names[] = {"min_partial", "cpu_partial"};
@@ -914,7 +916,7 @@ static void check_inapplicable(const char *engine)
         check(strncmp(value_of("counted", "engine"), engine, 4) == 0);
 }
 
-/* Objects in arrays count as used (S6-70), those in free slabs do not. */
+/* Objects in arrays count as used (S6-70), objects in free slabs do not. */
 static void child_engine_slab(void)
 {
         struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
@@ -939,7 +941,7 @@ static void child_engine_slab(void)
         EXPECT_NUMBER("counted", "objects_inuse", 0);
 }
 
-/* Its caches have objects but no slabs (S7): those are all in the one named slob. */
+/* Its caches have objects but no slabs (S7): the slabs are all in the cache named slob. */
 static void child_engine_slob(void)
 {
         struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
@@ -958,7 +960,7 @@ static void child_engine_slob(void)
         write_value("shrink", "1");
 }
 
-/* Two nodes are shown each by its own number, and those without are left out. */
+/* Two nodes are shown each by its own number; nodes without slabs are left out. */
 static void child_two_nodes(void)
 {
         struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
@@ -1053,7 +1055,7 @@ static void busy(void **state)
         child_passes("cpu_counts", COUNTED_OUT ",slots=locked");
 }
 
-/* The counts of one CPU are all on its node, whichever of several that is. */
+/* The counts of a CPU are all on its node, whichever of several this is. */
 static void several_nodes(void **state)
 {
         child_passes("node_counts", COUNTED_OUT ",cpu_partial=0,numa_fake=2");

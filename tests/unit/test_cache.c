@@ -40,7 +40,7 @@ static void sizes(void **state)
                 struct kmem_cache *cache;
                 void *object;
 
-                /* With what lies around an object, the largest has no room in a slab. */
+                /* With the fields around an object, the largest object has no room in a slab. */
                 if (all[i] == 4 << 20 && options_given(OPTION_DEBUG))
                         continue;
                 cache = kmem_cache_create("sizes", all[i], 0, 0, NULL);
@@ -238,7 +238,7 @@ static void create_forms(void **state)
         kmem_cache_destroy(caches[0]);
 }
 
-/* S8-02, S8-04: the region is kept; a bad one is warned of and treated as none. */
+/* S8-02, S8-04: the region is kept; a bad region leads to a warning and is treated as none. */
 static void child_usercopy(void)
 {
         struct kmem_cache_args args = {.useroffset = 8, .usersize = 16};
@@ -303,7 +303,7 @@ static void child_odd_names(void)
         check(kmem_group_create("two\nlines", NULL, 0) != NULL);
 }
 
-/* Any name will do, and is one word of the slab table. */
+/* Any name is allowed, and is a single word of the slab table. */
 static void odd_names(void **state)
 {
         static const char *const words[] = {
@@ -351,7 +351,7 @@ static void shrink_result(void **state)
 
         check_equal(kmem_cache_shrink(cache), 0);
         object = kmem_cache_alloc(cache, 0);
-        /* 0 on engine slob, whose pages belong to no cache (S7-45). */
+        /* 0 on engine slob, where pages belong to no cache (S7-45). */
         check_equal(kmem_cache_shrink(cache), !is_slob());
         kmem_cache_free(cache, object);
         check_equal(kmem_cache_shrink(cache), 0);
@@ -638,7 +638,7 @@ static void child_merging_by_engine(void)
         check(kmem_cache_create("slub 2", 64, 0, SLAB_ENGINE_SLUB, NULL) == slub);
         check(kmem_cache_create("slab 2", 64, 0, SLAB_ENGINE_SLAB, NULL) == slab);
         check(kmem_cache_create("slob 2", 64, 0, SLAB_ENGINE_SLOB, NULL) != slob);
-        /* The default engine's, asked for by flag or not, is one cache. */
+        /* The default engine's caches merge, whether the engine was asked for by flag or not. */
         check_equal(own == slub, chosen_engine() == &slub_engine);
         check_equal(own == slab, chosen_engine() == &slab_engine);
         check(own != slob);
@@ -647,7 +647,7 @@ static void child_merging_by_engine(void)
         check_engine("slob 2", "slob");
 }
 
-/* S4-42: of engine slab, whose slabs begin with a colour, also the alignment counts. */
+/* S4-42: on engine slab, with slabs that begin with a colour, the alignment also counts. */
 static void child_merging_aligned(void)
 {
         struct kmem_cache *base = kmem_cache_create("base", 640, 0, SLAB_ENGINE_SLAB, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Debug caches: their layout against the kernel's rules (S4.1), the kernel's own self-tests of
- * validation (S10.5), every kind of corruption with the report it must give (S10.3), and what is
- * true of such caches while nothing is wrong, also with several threads.
+ * validation (S10.5), every kind of corruption with the report it must give (S10.3), and properties
+ * of debug caches while nothing is wrong, also with several threads.
  */
 #define _GNU_SOURCE
 #include "engines.h"
@@ -29,7 +29,7 @@
 
 enum { OBJECTS = 200 };
 
-/* The reports of a process without corruption are none; those of the self-tests are kept away. */
+/* A process without corruption has no reports; reports of the self-tests are kept away. */
 static void quietly(uint64_t (*act)(struct kmem_cache *), struct kmem_cache *cache)
 {
         int kept = dup(STDERR_FILENO);
@@ -82,7 +82,9 @@ static void layouts(void **state)
                 {64, 0, F, false, 64, 32, 0, 64},
                 {61, 0, F, false, 64, 24, 0, 64},
                 {4, 0, F, false, 8, 0, 0, 8},
-                /* A constructed object is kept whole, and so is one that readers may look at. */
+                /*
+                 * A constructed object is kept whole, and so is an object that readers may look at.
+                 */
                 {64, 0, F, true, 64, 64, 0, 72},
                 {64, 0, F | SLAB_TYPESAFE_BY_RCU, false, 64, 64, 0, 72},
                 /* A red zone of a word where there would be none (S4-03), left pad, guard (S4-07). */
@@ -185,7 +187,7 @@ static void child_no_leak_trace(void)
         check_equal(flags_of("plain", 64, SLAB_NOLEAKTRACE), F);
 }
 
-/* 4096 bytes are one page without debugging and two with it; 64 bytes are one page always. */
+/* 4096 bytes are a page without debugging and two with it; 64 bytes are always a page. */
 static void child_keep_order(void)
 {
         check_equal(flags_of("plain", 64, 0), F | Z | P | U);
@@ -349,7 +351,9 @@ static void self_leak_destroy(void **state)
         check(object != NULL);
 }
 
-/* ---- Corruption, made by children: what is reported, and that the program goes on ------------------ */
+/*
+ * ---- Corruption, made by children: the report, and that the program goes on --------------------
+ */
 
 static char *victim_make(unsigned int size, unsigned int align, slab_flags_t flags_wanted)
 {
@@ -513,7 +517,7 @@ static void child_double_free(void)
         go_on();
 }
 
-/* What a terminal would follow, and what a report marks names of functions with. */
+/* Characters that a terminal would follow, and the marks that a report has for functions' names. */
 static void child_names(void)
 {
         char *object;
@@ -544,7 +548,7 @@ static void child_invalid_pointer(void)
         go_on();
 }
 
-/* The slab has ended, so it is not even an address in one. */
+/* The slab has ended, so it is not even an address in a slab. */
 static void child_slab_gone(void)
 {
         char *object = victim_make(64, 0, F);
@@ -566,7 +570,7 @@ static void child_wrong_cache(void)
         go_on();
 }
 
-/* What is written to an object whose slab goes is found when that happens (S1-59). */
+/* A write to an object of a slab that goes is found when the slab goes (S1-59). */
 static void child_release(void)
 {
         char *object = victim_make(64, 0, F | P);
@@ -656,7 +660,7 @@ static void bulk_walks_once(void **state)
         check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, MANY, objects), MANY);
         check_walks(1);
         check(kmem_attr_read("walked", "alloc_traces", text, sizeof(text)) > 0);
-        check_equal(strtoul(text, NULL, 10), MANY); /* one entry, of all */
+        check_equal(strtoul(text, NULL, 10), MANY); /* a single entry, for all */
         kmem_cache_free_bulk(cache, MANY, objects);
         check_walks(1);
         check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, MANY, objects), MANY);
@@ -792,7 +796,7 @@ static void ends(void **state)
 
 /* ---- While nothing is wrong ------------------------------------------------------------------------ */
 
-/* New memory reads as poison (S10-03), and the lists are what they should be at each step. */
+/* New memory reads as poison (S10-03), and the lists are right at each step. */
 static void content_and_lists(void **state)
 {
         static const slab_flags_t sets[] = {F, Z, P, U, F | Z, F | Z | P | U, F | P, Z | U};
@@ -832,7 +836,10 @@ static void content_and_lists(void **state)
         }
 }
 
-/* Free objects of a debug cache hold what is checked: their pages are not given back (PURGE-1). */
+/*
+ * Free objects of a debug cache hold bytes that are checked, so their pages are not given back
+ * (PURGE-1).
+ */
 static void purging(void **state)
 {
         struct kmem_cache *cache = make(1024, 0, F | P);
@@ -876,7 +883,7 @@ static void constructors(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* What was asked for, through the calls that change it (S8-26, S8-27). */
+/* The requested size, through the calls that change it (S8-26, S8-27). */
 static void child_requests(void)
 {
         char *block = kmalloc(100, 0);
@@ -892,7 +899,7 @@ static void child_requests(void)
         for (unsigned int i = 0; i < 97; i++)
                 check_equal(block[i], i < 90);
         debug_validate(cache);
-        /* Who asks for the usable size may write to all of it. */
+        /* A program that asks for the usable size may write to all of it. */
         memset(block, 2, ksize(block));
         check_equal(debug_request(cache, block), cache->object_size);
         debug_validate(cache);
@@ -933,7 +940,7 @@ static void requests(void **state)
         child_passes("requests", "debug=FZPU,numa_fake=2");
 }
 
-/* Others allocate, resize and free while one thread looks at everything. */
+/* Other threads allocate, resize and free while a thread looks at everything. */
 static uint32_t stop;
 static struct kmem_cache *shared_cache;
 
@@ -964,7 +971,7 @@ static void *churn(void *argument)
         return NULL;
 }
 
-/* One large block, whose red zone comes and goes: what is right of it takes long to look at. */
+/* A large block with a red zone that comes and goes: checking the bytes to its right takes long. */
 static void *resize(void *argument)
 {
         size_t most = class_bytes(CLASS_KMALLOC, 32768);

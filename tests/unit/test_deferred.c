@@ -19,12 +19,12 @@ enum { HEAP_BYTES = 64 << 20 };
 
 /* The grace periods. */
 static struct {
-        uint64_t newest; /* what a snapshot gives */
-        uint64_t over;   /* the last one that has ended */
+        uint64_t newest; /* value of a snapshot */
+        uint64_t over;   /* the last grace period that has ended */
         unsigned int polls;
         unsigned int waits;
         void (*while_waiting)(void); /* NULL: nothing */
-        void (*while_polling)(void); /* same */
+        void (*while_polling)(void); /* as above */
 } periods;
 
 uint64_t rcu_snapshot(void)
@@ -80,12 +80,15 @@ static void check_all_free(void)
         assert_int_equal(deferred_pages, 0);
         model_check_all();
         assert_int_equal(zones[0].free_pages, count);
-        /* At once, for those in the middle of a run: there the page layer looks for links that stayed. */
+        /*
+         * At once, for objects in the middle of a run: there the page layer looks for links that
+         * stayed.
+         */
         assert_non_null(pages_alloc_many(1, 1, NODE_ANY, (unsigned int)count, false));
         assert_int_equal(zones[0].free_pages, 0);
 }
 
-/* Each goes back when its own grace period is over, those behind it later. */
+/* Each object goes back when its own grace period is over, and later objects after it. */
 static void test_each_waits_for_its_own(void **state)
 {
         static const struct {
@@ -157,7 +160,7 @@ static void defer_late(void)
         pages_free_deferred(late, 9);
 }
 
-/* The newest grace period is waited for, once, and what comes meanwhile waits on. */
+/* The newest grace period is waited for, once; objects that come meanwhile wait on. */
 static void test_wait(void **state)
 {
         struct page *first = take(3, 1);
@@ -196,7 +199,10 @@ static void *wait_thread(void *argument)
         return NULL;
 }
 
-/* Whoever waits is back only after others have freed what they took off the queue. */
+/*
+ * A thread that waits is back only after other threads have freed the objects that they took off
+ * the queue.
+ */
 static void check_wait_for_others(void)
 {
         struct timespec pause = {.tv_nsec = 1000000};

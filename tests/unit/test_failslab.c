@@ -21,7 +21,7 @@ static void make_caches(void)
         check(marked && plain && marked->failslab && !plain->failslab);
 }
 
-/* Whether a request fails, as it should then; what it gets is given back. */
+/* Whether a request fails, as expected; a block that it gets is given back. */
 static bool fails(void)
 {
         void *object;
@@ -97,7 +97,7 @@ static void child_interval(void)
                 check(fails() == (i % 3 == 0));
 }
 
-/* The first two; a bulk call is one request. */
+/* The first two; a bulk call is a single request. */
 static void child_times(void)
 {
         void *objects[8];

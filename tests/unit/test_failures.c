@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * For every n until a run has no failure any more, the n-th allocation of a page, a sheaf, a table
- * or a descriptor fails (failure_wrap.h), once alone and once with all behind it. Each call either
- * succeeds or fails cleanly (failure_script.c); afterwards the same calls all succeed, and what is
- * in use then, counted, is what is in use where nothing ever failed.
+ * or a descriptor fails (failure_wrap.h), once alone and once with all later allocations. Each call
+ * either succeeds or fails cleanly (failure_script.c). Afterwards the calls all succeed, and the
+ * counted memory in use equals the memory in use of a run without a failure.
  *
- * Every run is a child of its own, forked off a heap that has no cache yet but libc's, so n means
- * the same in each and a crash is a result like any other.
+ * Every run is a child of its own, forked off a heap that has only libc's caches yet. So n has a
+ * fixed meaning in all runs, and a crash is a result like any other.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -30,7 +30,7 @@
 
 enum { POINTS_MAX = 20000, RUN_SECONDS = 60, TAIL_BYTES = 2000 };
 
-/* What is in use when nothing is. */
+/* Memory in use when no object is. */
 struct rest {
         size_t pages;
         size_t large_blocks;
@@ -40,7 +40,7 @@ struct rest {
         size_t mapped_bytes; /* from the operating system, beside the metadata arena */
 };
 
-/* Of one run, in memory shared with the child. */
+/* Results of a run, in memory shared with the child. */
 static struct report {
         size_t points;
         size_t injected;
@@ -70,8 +70,8 @@ static size_t slot_bytes(void)
 }
 
 /*
- * A page of a slab keeps its vector of owners as long as it lives, and in which of the slabs that
- * live on an owned object once was depends on the same.
+ * A page of a slab keeps its vector of owners as long as it lives, and the number of vectors
+ * depends on the slabs that once held an owned object.
  */
 static size_t owner_vector_bytes(void)
 {
@@ -114,7 +114,7 @@ static void rest_is(const struct rest *now, const struct rest *expected)
         check_equal(now->objects, expected->objects);
 }
 
-/* A run in which the n-th point fails, 0: none; and one behind it in which nothing does. */
+/* A run in which the n-th point fails, 0: none; and then a run without failures. */
 static void run(size_t n, bool rest)
 {
         struct rest start;
@@ -144,7 +144,7 @@ static void run(size_t n, bool rest)
         _exit(0);
 }
 
-/* What the library must not have said, however little memory there was. */
+/* Messages that the library must not print, however little memory there was. */
 static const char *const unwanted[] = {"lost", "leak", "BUG", "internal check"};
 
 static const char *tail(void)
@@ -198,7 +198,7 @@ static bool one_run(size_t n, bool rest, const struct report *baseline)
         return false;
 }
 
-/* Goes on after a failure, so that one look shows all; gives up after a few. */
+/* Goes on after a failure, so that a single run shows all failures; gives up after a few. */
 static void every_point(bool rest)
 {
         struct report baseline;
@@ -259,8 +259,8 @@ static void all_behind_fail(void **state)
 /* ---- The start of the heap ------------------------------------------------------------------- */
 
 /*
- * The heap starts by the first call that finds memory, maybe with a smaller reservation; what failed
- * starts took is given back.
+ * The first call that finds memory starts the heap, maybe with a smaller reservation; memory of
+ * failed starts is given back.
  */
 static void start_child(void)
 {

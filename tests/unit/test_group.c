@@ -79,13 +79,13 @@ static struct kmem_group *make_group(const char *name, struct kmem_group *parent
 enum { GROUPS = 12, CACHES = 3, HELD = 600, BULK = 40, STEPS = 60000 };
 
 struct model_group {
-        struct kmem_group *group; /* NULL: no such group */
+        struct kmem_group *group; /* NULL: the group does not exist */
         int parent;               /* -1: none */
         size_t bytes, objects, limit, peak, refusals;
         bool zombie;
 };
 
-/* Everything is charged to `owner` and what is above it; -1 nobody. */
+/* Everything is charged to `owner` and the groups above it; -1 nobody. */
 struct held {
         void *object;
         struct kmem_cache *cache; /* NULL: a block */
@@ -169,7 +169,7 @@ static void hold(struct world *world, struct held held)
         world->held[world->count++] = held;
 }
 
-/* Takes one of the held objects out, its content checked. */
+/* Takes a held object out, and checks its content. */
 static struct held let_go(struct world *world, size_t index)
 {
         struct held held = world->held[index];
@@ -297,9 +297,9 @@ static void step_block(struct world *world)
 }
 
 /*
- * krealloc of an accounted block, by the group it is in: a block that stays keeps its charge, one
- * that grows in place is charged the difference, a new one is charged before the old one goes.
- * Which of the two happens is not foretold, so there is room for both here, and the peak is read.
+ * krealloc of an accounted block, by the group it is in. A block that stays keeps its charge; a
+ * block that grows in place is charged the difference; a new block is charged before the old block
+ * goes. The test cannot know the way, so there is room for both here, and it reads the peak.
  */
 static void step_resize(struct world *world)
 {
@@ -367,7 +367,7 @@ static void step_free(struct world *world)
         model_uncharge(world, held.owner, 1, held.charge);
 }
 
-/* Objects of any kind in one call, or of one cache with NULL among them. */
+/* Objects of any kind in a call, or of a single cache with NULL among them. */
 static void step_free_bulk(struct world *world)
 {
         size_t wanted = random_below(&world->random, BULK);
@@ -486,7 +486,7 @@ static void test_same_byte_in_every_run(void **state)
                 assert_int_equal(errno, ENOMEM);
                 assert_int_equal(stats_of(group).bytes, FIT * CHARGE);
                 assert_int_equal(stats_of(group).refusals, 1);
-                /* One more byte than is left is refused, exactly what is left is not. */
+                /* One byte more than the rest is refused, exactly the rest is not. */
                 assert_int_equal(kmem_group_set_limit(group, (FIT + 1) * CHARGE - 1), 0);
                 assert_null(kmem_cache_alloc(cache, GFP_KERNEL));
                 assert_int_equal(kmem_group_set_limit(group, (FIT + 1) * CHARGE), 0);
@@ -531,7 +531,7 @@ static void test_bulk_is_all_or_nothing(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* ---- Threads on one limit ---- */
+/* ---- Threads on a single limit ---- */
 
 enum { THREADS = 16, RACE_CHARGE = 48 + WORD, RACE_FIT = 5000, RACE_STEPS = 40000 };
 
@@ -543,7 +543,7 @@ static struct race {
         size_t live; /* objects that threads hold at the end, atomic */
 } race;
 
-/* Random allocations and frees, some of them in bulk; what is held at the end stays. */
+/* Random allocations and frees, some of them in bulk; objects held at the end stay. */
 static size_t race_churn(struct random *random, void **held, size_t most)
 {
         size_t count = 0;
@@ -697,8 +697,8 @@ static void test_group_ends_before_its_objects(void **state)
 }
 
 /*
- * Another thread ends the group between the two looks of group_charge: it holds the lock while this
- * one has its first look, and ends the group while this one naps.
+ * Another thread ends the group between the two looks of group_charge. It holds the lock during
+ * this thread's first look, and ends the group while this thread naps.
  */
 static _Thread_local struct kmem_group *ends_at_nap;
 
@@ -724,7 +724,7 @@ static void test_group_ends_before_the_charge(void **state)
 
         (void)state;
         kmem_group_set(child);
-        /* What the first request of a kind does besides needs no lock later. */
+        /* The additional work of the first request of a kind needs no lock later. */
         kfree(kmalloc(100, GFP_KERNEL_ACCOUNT));
         ends_at_nap = child;
         group_lock_take();
@@ -744,8 +744,8 @@ static void test_group_ends_before_the_charge(void **state)
 }
 
 /*
- * A record becomes another group's, while a thread that was in the one before looks whether it still is
- * in a group: behind each instruction of that. The record is fresh, so its generation was 0.
+ * A record becomes another group's while a thread of the group before looks whether it is still in
+ * a group: behind each instruction of that look. The record is fresh, so its generation was 0.
  */
 enum { RECORDS_MAX = 2000 };
 static struct kmem_group *records[RECORDS_MAX];
@@ -1062,7 +1062,7 @@ static int process_child(void)
         }
         process_child_aligned(before);
         child_check(stats_of(NULL).bytes == before);
-        /* Groups are below the process's, whose limit holds for them too. */
+        /* Groups are below the process's group, and its limit holds for them too. */
         group = kmem_group_create("below", NULL, 0);
         child_check(group && !kmem_group_set(group));
         child_check(!kmalloc(9 << 20, GFP_KERNEL_ACCOUNT) && stats_of(group).refusals == 0);
@@ -1244,7 +1244,7 @@ static void test_sandboxed(void **state)
         child_passes("sandboxed", NULL);
 }
 
-/* What slob does not take, and bad_free=ignore leaves where it is, stays charged. */
+/* A block that slob does not take, and that bad_free=ignore leaves in place, stays charged. */
 static void ignored_size(void)
 {
         struct kmem_cache *small = kmem_cache_create("small", 48, 0, SLAB_ACCOUNT, NULL);

@@ -51,7 +51,7 @@ static int by_address(const void *left, const void *right)
         return (a > b) - (a < b);
 }
 
-/* What is handed out now, in all @count objects, is different; and all of it can be freed. */
+/* The @count objects handed out now are all different, and all of them can be freed. */
 static void end(unsigned int count)
 {
         take(0, count);
@@ -94,7 +94,7 @@ static void reports(const char *child, unsigned int expected)
         }
 }
 
-/* In main, spare, stock, barn and slabs at once, or in what the engine has instead. */
+/* In main, spare, stock, barn and slabs at once, or in the engine's own places. */
 static void child_everywhere(void)
 {
         struct slot *slot = slot_current();
@@ -159,7 +159,9 @@ static void *free_at_once(void *unused)
         return NULL;
 }
 
-/* HANDED-3: of two threads that free the same objects at the same time each object has one. */
+/*
+ * HANDED-3: if two threads free a set of objects at once, each object is freed by a single thread.
+ */
 static void child_race(void)
 {
         pthread_t threads[2];
@@ -179,7 +181,7 @@ static void race(void **state)
         reports("race", FEW);
 }
 
-/* HANDED-2: bulk calls, and what is inlined. */
+/* HANDED-2: bulk calls, and inlined calls. */
 static void child_every_call(void)
 {
         struct kmem_view view;
@@ -255,7 +257,7 @@ static void constructed(void **state)
         reports("constructed", 2);
 }
 
-/* A child of fork frees what its parent has, once. */
+/* A child of fork frees its parent's objects, once. */
 static void child_forked(void)
 {
         pid_t child;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * CPUs come and go: orders of caches made before and after (S3-11, S3-14), and what slots of CPUs
- * that left give back (S12-01). The CPUs are simulated at cpus_read, where the library asks the
- * machine; one test changes the real affinity.
+ * CPUs come and go: orders of caches made before and after (S3-11, S3-14), and the objects that
+ * come back from slots of CPUs that left (S12-01). The CPUs are simulated at cpus_read, where the
+ * library asks the machine; a single test changes the real affinity.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -115,7 +115,7 @@ static void in_thread(void *(*work)(void *), void *argument)
         check(pthread_join(thread, NULL) == 0);
 }
 
-/* Free objects that rest in a slot, those of its CPU slab not counted. */
+/* Free objects that rest in a slot, without the objects of its CPU slab. */
 static unsigned int resting_in(struct slot *slot)
 {
         struct slot_cache *record = slot_peek(slot, cache_index(cache));
@@ -155,7 +155,7 @@ static unsigned int order_by(uint32_t size, unsigned int cpus)
         return slub_order(size, &rules);
 }
 
-/* Later caches have orders by the count of their time; earlier ones keep theirs. */
+/* Later caches have orders by the count of their time; earlier caches keep their orders. */
 static unsigned int order_of_new(void)
 {
         struct kmem_cache *made = create(256);
@@ -213,7 +213,7 @@ static void order_cpus(void **state)
         child_passes("order_cpus", "order_cpus=possible");
 }
 
-/* The kernel's own affinity; a thread that is kept on one CPU does not count for the process. */
+/* The kernel's own affinity; a thread that is kept on a CPU does not count for the process. */
 static void *create_on_one_cpu(void *argument)
 {
         cpu_set_t one;
@@ -262,7 +262,7 @@ static void real_affinity(void **state)
 
 /* ---- Slots ------------------------------------------------------------------------------- */
 
-/* The objects in slots of CPUs that left come back to the back end, every one and none twice. */
+/* The objects in slots of CPUs that left come back to the back end, every object and none twice. */
 static void child_objects_come_back(void)
 {
         unsigned int resting = 0;
@@ -303,7 +303,7 @@ static void objects_come_back(void **state)
         child_passes("objects_come_back", "engine=slab,slots=locked");
 }
 
-/* A CPU that stays keeps what it has, where slots are told apart by CPU. */
+/* A CPU that stays keeps its objects, where slots are told apart by CPU. */
 static unsigned int two_cpus[2];
 
 static void *on_cpu(void *argument)
@@ -350,7 +350,7 @@ static void child_slots_of_cpus(void)
         look_at_machine();
         check(holds_nothing(slots[1]));
         check_equal(resting_in(slots[0]), resting);
-        /* One comes for another: as many CPUs as before. */
+        /* A CPU comes for another: the number of CPUs stays. */
         use_cpus(UINT64_MAX & ~((uint64_t)1 << two_cpus[0]));
         look_at_machine();
         check(holds_nothing(slots[0]));

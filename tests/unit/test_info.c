@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Figures for the program itself: kmem_stats_get, kmem_cache_info and kmem_cache_next. What they say
- * is compared with what the test did, with each other, and with the attributes of the same names.
+ * Figures for the program itself: kmem_stats_get, kmem_cache_info and kmem_cache_next. The test
+ * compares them with its own operations, with each other, and with the attributes of equal names.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -149,7 +149,7 @@ static void test_sizes(void **state)
         check_equal(errno, EINVAL);
 }
 
-/* Sums of a walk are those of the heap. */
+/* Sums of a walk equal the heap's. */
 static void test_walk_is_complete(void **state)
 {
         struct kmem_stats stats;

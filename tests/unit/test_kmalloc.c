@@ -161,10 +161,10 @@ static void krealloc_rules(void **state)
         check(krealloc(block, usable - 1, 0) == block);
         check(krealloc(block, usable - 5, __GFP_ZERO) == block);
         check(is_filled(block, 7, usable - 5));
-        /* What was not asked for is cleared, or a red zone. */
+        /* The rest behind the requested bytes is cleared, or is a red zone. */
         if (!options_given(OPTION_DEBUG))
                 check(is_filled(block + usable - 5, 0, 5));
-        check_equal(ksize(block), usable); /* who writes to all of it has to ask again */
+        check_equal(ksize(block), usable); /* to write to all of it, a program has to ask again */
         memset(block, 7, usable);
         moved = krealloc(block, usable + 1, 0);
         check(moved && ksize(moved) > usable);
@@ -189,7 +189,7 @@ static void krealloc_rules(void **state)
         check(krealloc(ZERO_SIZE_PTR, 0, 0) == ZERO_SIZE_PTR);
 }
 
-/* So many that the fast paths serve some and the slow ones others, of memory that was used. */
+/* A number of blocks that fast paths and slow paths share, from used memory. */
 static void check_all_clear(gfp_t flags)
 {
         enum { BLOCKS = 300, BYTES = 33 };
@@ -214,7 +214,7 @@ static void child_all_clear(void)
         check_all_clear(GFP_KERNEL_ACCOUNT);
 }
 
-/* Of a zeroed block also what was not asked for, on which krealloc with __GFP_ZERO relies (S8-26). */
+/* The rest of a zeroed block is zero too, on which krealloc with __GFP_ZERO relies (S8-26). */
 static void all_clear(void **state)
 {
         child_passes("all_clear", "debug=-");
@@ -307,7 +307,7 @@ static void child_classes(void)
 
         for (size_t size = 1; size <= class_bytes_max(); size += 8) {
                 kfree(kmalloc(size, 0));
-                /* The next one of this size is found by the fast path. */
+                /* The fast path finds the next block of this size. */
                 check_equal(front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT],
                             class_cache(CLASS_KMALLOC, size)->pair_offset);
         }
@@ -425,8 +425,8 @@ static void works(size_t size, gfp_t flags)
 }
 
 /*
- * Named caches have taken all indexes: what has no class yet comes from a larger one that has, as
- * long as that is aligned as well, or is a large block.
+ * Named caches have taken all indexes. A size without a class comes from a larger class that
+ * exists, if its alignment suffices, or is a large block.
  */
 static void child_no_index(void)
 {
@@ -446,7 +446,7 @@ static void child_no_index(void)
         check(kmem_group_create("group", NULL, 0) != NULL);
         for (size_t size = 1; size < 50000; size = size * 3 + 1)
                 works(size, GFP_KERNEL_ACCOUNT);
-        if (!is_slob()) { /* whose blocks have the size asked for */
+        if (!is_slob()) { /* with blocks of the requested size */
                 block = kmalloc(40, 0);
                 check_equal(ksize(block), 64);
                 kfree(block);
@@ -455,7 +455,7 @@ static void child_no_index(void)
                 kfree(block);
         }
         kmem_cache_destroy(last);
-        /* An accounted one needs two indexes, and keeps none of one. */
+        /* An accounted class needs two indexes, and keeps none if it gets only a single index. */
         check(!kmem_cache_create("two", 32, 0, SLAB_ACCOUNT | SLAB_NO_MERGE, NULL));
         check_equal(errno, ENOSPC);
         block = kmalloc(40, 0);
@@ -521,7 +521,9 @@ static void exhausted(void **state)
         child_aborts("exhausted", NULL, "kmalloc(35184372088832): out of memory, gfp=");
 }
 
-/* Sizes of which a slab has one object or a few: slabs come full, and go with their last object. */
+/*
+ * Sizes with a single object in a slab, or a few: slabs come full, and go with their last object.
+ */
 static void child_few_to_a_slab(void)
 {
         enum { COUNT = 200 };

@@ -160,7 +160,7 @@ static void test_alignment(void **state)
                         assert_true(large_free(block));
                 }
         }
-        /* Aligned blocks leave no mapping behind beside those kept. */
+        /* Aligned blocks leave no mapping behind except kept mappings. */
         huge_kept_drop(UINT64_MAX);
         assert_int_equal(counts_now().huge_kept_bytes, 0);
 }
@@ -297,7 +297,7 @@ static void test_freed_mappings_are_used_again(void **state)
         assert_int_equal(counts_now().huge_kept_bytes, 0);
         assert_true(large_free(again));
 
-        /* Neither a much larger one nor a smaller one fits, and cleared memory is fresh. */
+        /* A much larger or a smaller mapping does not fit, and cleared memory is fresh. */
         again = large_alloc(40 * MIB, 1, true);
         assert_int_equal(maps_made(), made + 1);
         assert_true(is_zero(again, 40 * MIB));
@@ -307,7 +307,7 @@ static void test_freed_mappings_are_used_again(void **state)
         assert_true(large_free(again));
 }
 
-/* A quarter more than is asked for fits, nothing above; of equal ones the newest serves. */
+/* A quarter more than requested fits, nothing above; of equal mappings the newest serves. */
 static void test_kept_mapping_that_fits(void **state)
 {
         char *first = large_alloc(50 * MIB, 1, false);
@@ -325,7 +325,7 @@ static void test_kept_mapping_that_fits(void **state)
         assert_true(large_free(second));
         assert_true(large_free(third));
 
-        /* The one with the least to spare, though another was freed later. */
+        /* The mapping with the least to spare, though another was freed later. */
         huge_kept_drop(UINT64_MAX);
         assert_non_null(first = large_alloc(45 * MIB, 1, false));
         assert_non_null(second = large_alloc(50 * MIB, 1, false));
@@ -352,8 +352,8 @@ static size_t address_space_bytes(void)
 }
 
 /*
- * Nothing stays mapped that is on no book: what was mapped to reach an alignment, and kept mappings
- * that go for whatever reason.
+ * Nothing stays mapped that is on no book: memory mapped to reach an alignment, and kept mappings
+ * that go for any reason.
  */
 static void test_all_is_unmapped(void **state)
 {
@@ -368,7 +368,7 @@ static void test_all_is_unmapped(void **state)
                 assert_non_null(blocks[i] = large_alloc(33 * MIB, 1024 * MIB, false));
         assert_true(address_space_bytes() - before < (8 * 33 + 20) * MIB);
         for (int i = 0; i < 8; i++)
-                assert_true(large_free(blocks[i])); /* all but one go for the bound */
+                assert_true(large_free(blocks[i])); /* all but one mapping go for the bound */
         assert_true(address_space_bytes() - before < (33 + 20) * MIB);
 
         options.huge_cache_max = (uint64_t)4 << 30;
@@ -376,18 +376,18 @@ static void test_all_is_unmapped(void **state)
         assert_non_null(blocks[1] = large_alloc(50 * MIB, 1, false));
         assert_true(large_free(blocks[1]));
         system_wrap.now_ms += 100;
-        assert_true(large_free(blocks[0])); /* those that are due go */
+        assert_true(large_free(blocks[0])); /* mappings that are due go */
         assert_int_equal(counts_now().huge_kept_bytes, 60 * MIB);
         assert_true(address_space_bytes() - before < (60 + 20) * MIB);
 
-        /* As much as ever was in use: the next one makes what is kept go. */
+        /* As much as ever was in use: the next block makes kept mappings go. */
         assert_non_null(blocks[0] = large_alloc(8192 * MIB, 1, true));
         assert_int_equal(counts_now().huge_kept_bytes, 0);
         assert_true(address_space_bytes() - before < (8192 + 20) * MIB);
         assert_true(large_free(blocks[0]));
         assert_true(address_space_bytes() - before < 20 * MIB);
 
-        /* Below it what is kept stays. */
+        /* Below it kept mappings stay. */
         assert_non_null(blocks[0] = large_alloc(60 * MIB, 1, false));
         assert_true(large_free(blocks[0]));
         assert_non_null(blocks[0] = large_alloc(200 * MIB, 1, false));
@@ -396,7 +396,7 @@ static void test_all_is_unmapped(void **state)
         huge_kept_drop(UINT64_MAX);
         assert_true(address_space_bytes() - before < 20 * MIB);
 
-        /* Growth beyond it makes what is kept go, too. */
+        /* Growth beyond it makes kept mappings go, too. */
         assert_non_null(blocks[0] = large_alloc(40 * MIB, 1, false));
         assert_non_null(blocks[1] = large_alloc(60 * MIB, 1, false));
         assert_true(large_free(blocks[1]));
@@ -462,7 +462,7 @@ static void test_kept_mappings_expire(void **state)
         assert_int_equal(counts_now().huge_kept_bytes, 0);
 }
 
-/* HUGE-2: what is kept goes before blocks and kept mappings exceed the most ever in use. */
+/* HUGE-2: kept mappings go before blocks and kept mappings exceed the most ever in use. */
 static void test_keeping_does_not_raise_the_peak(void **state)
 {
         size_t most = 0;
@@ -513,7 +513,7 @@ static void test_heap_used_up(void **state)
         assert_null(large_alloc(40 * MIB, 64 * MIB, true));
         system_wrap_allow_all();
 
-        /* Such blocks change their size like all huge ones, small as they are. */
+        /* These blocks change their size like all huge blocks, small as they are. */
         blocks[COUNT - 1] = large_resize(blocks[COUNT - 1], 2 * MIB);
         assert_non_null(blocks[COUNT - 1]);
         assert_true(is_filled(blocks[COUNT - 1], 100000, COUNT));
@@ -544,7 +544,7 @@ static void test_kept_mappings_yield(void **state)
         assert_int_equal(counts_now().huge_kept_bytes, 0);
 }
 
-/* By what there is no room for; false where the system knows no such limit. */
+/* By more than there is room for; false where the system has no limit of this kind. */
 static bool limit_to_what_there_is(void)
 {
         struct rlimit limit = {.rlim_cur = 128 * MIB, .rlim_max = RLIM_INFINITY};
@@ -562,7 +562,7 @@ static bool limit_to_what_there_is(void)
         return limit.rlim_cur != 128 * MIB;
 }
 
-/* Real refusals: a block that grows within the limit but for what is kept. */
+/* Real refusals: a block that grows within the limit but for the kept mappings. */
 static int child_grow_beside_kept(size_t peak)
 {
         char *block = large_alloc(100 * MIB, 1, false);
@@ -605,7 +605,7 @@ static int child_map_below_the_peak(void)
         return 0;
 }
 
-/* What is kept has to go by HUGE-2. */
+/* Kept mappings have to go by HUGE-2. */
 static int child_grow_to_the_peak(void)
 {
         return child_grow_beside_kept(160 * MIB);
@@ -631,7 +631,9 @@ static void map_beside(void)
         child_check(large_alloc(60 * MIB, 1, true));
 }
 
-/* Two blocks that are mapped at once, for each of which alone there is room beside what is kept. */
+/*
+ * Two blocks that are mapped at once; beside the kept mappings there is room for each block alone.
+ */
 static int child_map_two_at_once(void)
 {
         void *most = large_alloc(80 * MIB, 1, false);
@@ -654,7 +656,7 @@ static void test_kept_mappings_yield_to_two_at_once(void **state)
         run_in_child(child_map_two_at_once);
 }
 
-/* Addresses side by side, and others far apart, of which no two are the same. */
+/* Addresses side by side, and others far apart, all of them different. */
 static void *table_address(size_t which)
 {
         uintptr_t near = (uintptr_t)1 << 45 | which << PAGE_SHIFT;
@@ -713,8 +715,9 @@ static size_t table_fill_locked(void)
 }
 
 /*
- * Without metadata for a larger table the blocks fill all but one of its entries, at which searches
- * end. Then there are no more huge blocks, until it grows; the smaller table is given back.
+ * Without metadata for a larger table, the blocks fill all entries except the last, at which
+ * searches end. Then there are no more huge blocks until the table grows; the smaller table is
+ * given back.
  */
 static void test_table_without_metadata(void **state)
 {
@@ -732,7 +735,7 @@ static void test_table_without_metadata(void **state)
         assert_null(huge_table_find_locked(table_address(length + 1)));
         lock_drop(&huge_lock);
 
-        /* Neither a kept mapping nor, of zeroes, a new one becomes a block, or stays. */
+        /* Neither a kept mapping nor, for zeroes, a new mapping becomes a block, or stays. */
         for (size_t granted = 0; granted < 2; granted++) {
                 system_wrap.calls_left[CALL_COMMIT] = 0;
                 system_wrap.calls_left[CALL_MAP] = granted;
@@ -757,7 +760,9 @@ static void test_table_without_metadata(void **state)
         lock_drop(&huge_lock);
 }
 
-/* Where the limit of the address space was lowered, what has room in the reservation gets it there. */
+/*
+ * After the limit of the address space was lowered, blocks that fit in the reservation lie there.
+ */
 static int child_lowered_limit(void)
 {
         char *block = large_alloc(20 * MIB, 1, false);
@@ -804,7 +809,7 @@ struct held {
         uint32_t owner;
 };
 
-/* One random operation; sizes from a page to 64 MiB, every block checked before it changes. */
+/* A random operation; sizes from a page to 64 MiB, every block checked before it changes. */
 static void random_step(struct random *random, struct held *one, uint32_t owner)
 {
         size_t shift = 12 + random_below(random, SIZE_SHIFT_MAX - 12);
@@ -881,7 +886,7 @@ static void test_random_threads(void **state)
         assert_int_equal(counts.free_touched_pages, 0);
 }
 
-/* Blocks side by side, of which those before and behind the middle one are free, and it is kept. */
+/* Blocks side by side; the blocks before and behind the middle block are free, and it is kept. */
 static void free_three(void *const blocks[3])
 {
         assert_true(large_free(blocks[0]));
@@ -889,7 +894,10 @@ static void free_three(void *const blocks[3])
         assert_true(large_free(blocks[1]));
 }
 
-/* What was freed last serves the next request of its length, wherever it lies; only that. */
+/*
+ * The mapping freed last serves the next request of its length, wherever it lies, and only that
+ * request.
+ */
 static void test_freed_last(void **state)
 {
         enum { BYTES = 10 * PAGE_SIZE };
@@ -972,7 +980,7 @@ static void *keep_thread(void *argument)
                 check_or_die(load_relaxed(block) == own);
                 check_or_die(large_free(block));
                 if (i % 8 == 0)
-                        counts_now(); /* frees what is kept */
+                        counts_now(); /* frees kept mappings */
         }
         return NULL;
 }
@@ -993,7 +1001,7 @@ static void test_threads_of_one_cell(void **state)
         assert_int_equal(counts_now().bytes, 0);
 }
 
-/* Two threads free the same block: exactly one of them is told that it was one. */
+/* Two threads free a block: exactly one of them is told that it was a block. */
 enum { RACES = 20000 };
 static void *race_block[RACES];
 static uint32_t race_step, race_wins;
@@ -1029,7 +1037,10 @@ static void test_double_free_race(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                /* First: its children count on what is in use there being the most there ever was. */
+                /*
+                 * First: its children rely on the memory in use there being the most there ever
+                 * was.
+                 */
                 cmocka_unit_test_setup(test_kept_mappings_yield_to_growth, start),
                 cmocka_unit_test_setup(test_kept_mappings_yield_to_two_at_once, start),
                 cmocka_unit_test_setup(test_sizes, start),
