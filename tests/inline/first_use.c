@@ -29,7 +29,7 @@ __attribute__((noinline)) static void fill(void **objects)
         }
 }
 
-/* Two results that are equal, but for something in place of NULL. */
+/* Returns a result and stores it, with a fallback in place of NULL. */
 __attribute__((noinline)) static void *twice(struct kmem_view view, void **used)
 {
         void *object = kmem_view_alloc(view, GFP_KERNEL);

@@ -31,7 +31,7 @@ void checked_caches_create(void);
 void checked_caches_destroy(void);
 struct kmem_cache *checked_cache(unsigned int number);
 
-/* A constructor that marks an object and counts it. */
+/* A constructor that marks an object as constructed. */
 void checked_constructor(void *object);
 
 /* Never NULL: without memory the test fails. */

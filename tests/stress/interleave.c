@@ -132,7 +132,7 @@ static enum kind draw_kind(void)
         return draw() % 4 ? (enum kind)(KIND_CACHE + (int)(draw() % NAMED_CACHES)) : KIND_KMALLOC;
 }
 
-/* Of kmalloc's blocks a larger share is large than elsewhere. */
+/* kmalloc's blocks are large more often than elsewhere. */
 static size_t draw_size(enum kind kind)
 {
         if (kind == KIND_KMALLOC && draw() % 6 == 0)

@@ -455,7 +455,7 @@ static void child_no_index(void)
                 kfree(block);
         }
         kmem_cache_destroy(last);
-        /* An accounted class needs two indexes, and keeps none if it gets only a single index. */
+        /* An accounted cache needs two indexes. With a single free index it fails, and keeps none. */
         check(!kmem_cache_create("two", 32, 0, SLAB_ACCOUNT | SLAB_NO_MERGE, NULL));
         check_equal(errno, ENOSPC);
         block = kmalloc(40, 0);

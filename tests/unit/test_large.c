@@ -544,7 +544,7 @@ static void test_kept_mappings_yield(void **state)
         assert_int_equal(counts_now().huge_kept_bytes, 0);
 }
 
-/* By more than there is room for; false where the system has no limit of this kind. */
+/* Limits data to the memory that is there; false where the system has no limit of this kind. */
 static bool limit_to_what_there_is(void)
 {
         struct rlimit limit = {.rlim_cur = 128 * MIB, .rlim_max = RLIM_INFINITY};

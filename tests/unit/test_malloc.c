@@ -190,7 +190,7 @@ static void aligned(void **state)
                         free(blocks[2]);
                 }
         /* Odd alignments are glibc's next power of two. */
-        for (unsigned int i = 0; i < 8; i++) /* one alone may lie so by chance */
+        for (unsigned int i = 0; i < 8; i++) /* a single block may lie so by chance */
                 check_equal((uintptr_t)memalign(hide(24), 100) % 32, 0);
         check_equal((uintptr_t)memalign(hide(3), 100) % 16, 0);
         check(memalign(hide(0), 100) != NULL);
@@ -246,7 +246,7 @@ static unsigned int moves_of_appends(void)
 
 static void child_realloc_appends(void)
 {
-        /* By the slow path, as all classes are new, and then by the fast one; 1.25^9 is 7.5. */
+        /* By the slow path, as all classes are new, and then by the fast path; 1.25^9 is 7.5. */
         check(moves_of_appends() <= 9);
         for (size_t size = 4096; size <= 32768; size += 256)
                 free(malloc(hide(size)));
@@ -274,14 +274,14 @@ static void realloc_shrinks(void **state)
         check(malloc_usable_size(block) < usable / 2);
         check(is_filled(block, 6, 100));
         free(block);
-        if (is_slob()) /* whose blocks have the size asked for */
+        if (is_slob()) /* with blocks of the requested size */
                 return;
         block = malloc(hide(16));
         check(realloc(block, 1) == block);
         free(block);
 }
 
-/* As ksize has them: of blocks of each size, and of objects of two caches that are one. */
+/* As ksize has them: for blocks of each size, and for objects of two merged caches. */
 static void child_usable_sizes(void)
 {
         struct kmem_cache *small = kmem_cache_create("small", 100, 0, 0, NULL);
@@ -293,7 +293,7 @@ static void child_usable_sizes(void)
 
                 check(usable >= size);
                 check_equal(usable, ksize(block));
-                /* A debug cache no longer holds it to what was asked for. */
+                /* A debug cache no longer holds it to the requested size. */
                 memset(block, 2, usable);
                 free(block);
         }
@@ -318,7 +318,7 @@ static void usable_sizes(void **state)
         }
 }
 
-/* Also if there is no memory for a smaller one. */
+/* Also if there is no memory for a smaller block. */
 static void child_realloc_stays(void)
 {
         char *block = malloc(hide(1 << 20));
@@ -404,7 +404,10 @@ static void trim(void **state)
         check_equal(malloc_trim(0), 0); /* nothing is left to give back */
 }
 
-/* Page by page as fast as it goes: most calls do nothing, and the next one after a rest does it all. */
+/*
+ * Page by page as fast as it goes: most calls do nothing, and the next call after a rest does all
+ * the work.
+ */
 static void trim_in_a_loop(void **state)
 {
         enum { CALLS = 1000 };
@@ -454,7 +457,7 @@ static void tuning(void **state)
         /* Half of a surrogate pair, a long form of '/', and a beginning of something; a euro sign. */
         struct kmem_cache *bytes = kmem_cache_create("\xed\xa0\x80\xc0\xaf\xf5\xe2\x82\xacz", 100,
                                                      0, SLAB_NO_MERGE, NULL);
-        /* Of 48 bytes, the last of which belongs to the one before it. */
+        /* Blocks of 48 bytes; the last of them belongs to the block before. */
         struct kmem_cache *cut =
                 kmem_cache_create("0123456789012345678901234567890123456789012345\xc3\xbc", 100, 0,
                                   SLAB_NO_MERGE, NULL);
@@ -490,7 +493,7 @@ static void tuning(void **state)
         fclose(file);
 }
 
-/* The reclaim thread may hold one for a moment. */
+/* The reclaim thread may hold a block for a moment. */
 static bool page_locks_become_free(void)
 {
         for (int round = 0; round < 1000; round++) {
@@ -501,7 +504,10 @@ static bool page_locks_become_free(void)
         return false;
 }
 
-/* Who lowers the limit of the address space need not wait for the set of caches, which a trim holds. */
+/*
+ * A thread that lowers the limit of the address space need not wait for the set of caches, which a
+ * trim holds.
+ */
 static void page_locks_beside_the_set_of_caches(void **state)
 {
         bool beside_caches, beside_huge;
@@ -534,7 +540,10 @@ static void child_stats(void)
         fprintf(stderr, "expected %zu %zu\n", info.arena, info.uordblks);
 }
 
-/* Glibc's lines, in its order and form, come first, and say what mallinfo2 does; then our table. */
+/*
+ * Glibc's lines come first, in its order and form, with the figures of mallinfo2; then comes
+ * libkmem's table.
+ */
 static void stats(void **state)
 {
         static struct child_result result;
@@ -612,7 +621,7 @@ static void check_classes(bool coarse)
                 size_t odd = usable >> __builtin_ctzl(usable);
 
                 check(usable >= size);
-                /* The next one of this size is found by the fast path. */
+                /* The fast path finds the next block of this size. */
                 check_equal(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT],
                             class_cache(CLASS_MALLOC, size)->pair_offset);
                 check(coarse ? odd <= 3 : odd <= 15);
@@ -637,8 +646,8 @@ static void have_two_threads(void)
 }
 
 /*
- * A heap that grows gets all classes, while others allocate; what came from the few is freed, resized
- * and told from others as before.
+ * A heap that grows gets all classes while other threads allocate. Blocks from the few classes are
+ * freed, resized and recognized as before.
  */
 static void child_classes_grow(void)
 {
@@ -685,8 +694,9 @@ static void child_classes_aligned(void)
 }
 
 /*
- * A program of one thread has all classes from the start. Those that it has asked for by then stay when a
- * second one comes, until a size that asks for one of the few takes their sizes along.
+ * A program of a single thread has all classes from the start. When a second thread comes, the
+ * classes that the program has asked for stay, until a request for a size of the few classes takes
+ * their sizes along.
  */
 static void child_classes_alone(void)
 {
@@ -765,7 +775,7 @@ static void check_outside(void *block, bool zeroed)
         free(block);
 }
 
-/* What the reservation has no room for lies outside it, aligned or not. */
+/* A block without room in the reservation lies outside it, aligned or not. */
 static void child_beyond_the_reservation(void)
 {
         enum { BLOCKS = 5000, BYTES = OUTSIDE_BYTES };
@@ -820,7 +830,7 @@ static void child_realloc_not_ours(void)
         check(realloc((void *)(hide(0x7654321000)), 10) == NULL);
 }
 
-/* Whether it could stay where it is, grow or shrink: what is inside an object is no block. */
+/* Whether the block could stay in place, grow or shrink: a pointer into an object is no block. */
 static void child_realloc_inside(void)
 {
         static const size_t sizes[] = {1, 100, 200, 3000};
@@ -850,7 +860,7 @@ static void misuse(void **state)
         child_aborts("realloc_not_ours", "bad_free=abort", "realloc(0x7654321000)");
 }
 
-/* The drop-in drops RTLD_DEEPBIND, and the library opened is the same. */
+/* The drop-in drops RTLD_DEEPBIND, so both calls open a single library. */
 static void deepbind(void **state)
 {
         void *a = dlopen("libm.so.6", RTLD_NOW | RTLD_DEEPBIND);

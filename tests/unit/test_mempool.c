@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Memory pools (S8-28): in which order they ask whom with which flags, the promise of min_nr
- * elements with an allocator that fails, waiting, resizing, and many threads on a small pool.
+ * Memory pools (S8-28): the order in which they ask the allocator and the reserve, and with which
+ * flags; the promise of min_nr elements with an allocator that fails; waiting, resizing, and many
+ * threads on a small pool.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -25,8 +26,8 @@ enum { ELEMENTS = 64, CALLS_MAX = 64 };
 /* An allocator that records how it is called and fails on demand. */
 static struct source {
         bool fails;
-        unsigned int good;       /* with fails: that many first calls succeed all the same */
-        unsigned int succeed_in; /* with fails: how many calls fail before one does not; 0: all */
+        unsigned int good;       /* with fails: number of first calls that succeed all the same */
+        unsigned int succeed_in; /* with fails: failing calls before a call succeeds; 0: all */
         gfp_t calls[CALLS_MAX];
         unsigned int call_count;
         unsigned int out;
@@ -176,7 +177,7 @@ static void test_all_promised_elements(void **state)
         }
 }
 
-/* With an allocator that would stop the process the reserve is asked all the same. */
+/* With an allocator that would stop the process, the pool still asks the reserve. */
 static void test_nofail(void **state)
 {
         mempool_t *pool = pool_of(1);
@@ -229,7 +230,7 @@ static void test_resize(void **state)
         source.fails = true;
         for (int i = 0; i < 20; i++)
                 assert_non_null(out[i] = mempool_alloc(pool, GFP_NOWAIT));
-        /* Growing without memory promises more all the same; frees fill the reserve. */
+        /* Growing without memory still promises more; frees fill the reserve. */
         mempool_free(out[0], pool);
         assert_int_equal(mempool_resize(pool, 21), 0);
         assert_int_equal(pool->curr_nr, 1);
@@ -387,8 +388,9 @@ static void await_waiters(const mempool_t *pool, unsigned int count)
 }
 
 static const void *sleepless; /* the event of a pool that has no reason to sleep */
-static const void *endless;   /* the event of a pool whose waiters are not to wake by themselves */
-static pid_t sleepers[2];     /* threads that wait there */
+static const void
+        *endless; /* wake-up event of a pool with waiters that are not to wake by themselves */
+static pid_t sleepers[2]; /* threads that wait there */
 static uint32_t sleeper_count;
 
 void __real_event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds);
@@ -430,7 +432,10 @@ static void await_sleeper(const pid_t *sleeper)
         }
 }
 
-/* One waiter is served by the allocator, which has memory for a moment; the other by the reserve. */
+/*
+ * The allocator serves a waiter, as it has memory for a moment; the reserve serves the other
+ * waiter.
+ */
 static void test_a_wake_is_passed_on(void **state)
 {
         mempool_t *pool = pool_of(1);
@@ -460,10 +465,11 @@ static void test_a_wake_is_passed_on(void **state)
 }
 
 /*
- * POOL-3: the only element is freed while its waiter is on the way to sleep, after the last refusal
- * of the allocator or as soon as the waiter has found nothing under the lock and dropped that. To be
- * there at that moment the test holds the pools' locks when the waiter wants one. The waiter gets it
- * as from a sleep, where it must assume that others sleep too, so it wakes them as it drops it.
+ * POOL-3: the only element is freed while its waiter is on the way to sleep: after the last refusal
+ * of the allocator, or as soon as the waiter has found nothing under the lock and dropped the lock.
+ * To catch that moment the test holds the pools' locks when the waiter wants a lock. The waiter
+ * gets it as from a sleep, where it must assume that others sleep too, so it wakes them as it drops
+ * it.
  */
 static _Thread_local struct window {
         mempool_t *pool;
@@ -486,7 +492,7 @@ static void window_free(void)
         mempool_free(element, window.pool);
 }
 
-/* All requests fail; the first one with the caller's flags is the last before the wait. */
+/* All requests fail; the first request with the caller's flags is the last before the wait. */
 static void *window_alloc(gfp_t flags, void *pool_data)
 {
         (void)pool_data;
@@ -531,7 +537,7 @@ static void test_an_element_comes_before_the_sleep(void **state)
         mempool_t *pool = mempool_create(0, window_alloc, window_keep, NULL);
 
         assert_non_null(pool);
-        /* The allocator has nothing, so the reserve of one stays empty. */
+        /* The allocator has nothing, so a reserve of a single element stays empty. */
         assert_int_equal(mempool_resize(pool, 1), 0);
         sleepless = pool->wait;
         for (int before_the_lock = 0; before_the_lock <= 1; before_the_lock++) {
@@ -591,7 +597,7 @@ enum { THREADS = 8, ROUNDS = 20000, SHARED = 3 };
 static unsigned int owners[SHARED];
 static void *shared[SHARED];
 
-/* Each element has one owner at a time, and everybody gets one in the end. */
+/* Each element has a single owner at a time, and every thread gets an element in the end. */
 static void *take_and_give(void *argument)
 {
         mempool_t *pool = argument;

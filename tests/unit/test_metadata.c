@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * The metadata arena: classes, clearing, reuse, and what it does when memory is refused.
- */
+/* The metadata arena: classes, clearing, reuse, and refused memory. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -34,7 +32,10 @@ static void test_rounding(void **state)
                 assert_true(rounded >= last);
                 assert_int_equal(rounded % (rounded < 64 ? 16 : 64), 0);
                 assert_int_equal(metadata_round(rounded), rounded);
-                /* Four classes a doubling waste at most a quarter; small ones one step. */
+                /*
+                 * Four classes for each doubling waste at most a quarter; small classes waste at
+                 * most a step.
+                 */
                 assert_true(rounded - bytes < max_of(bytes / 4 + 1, (size_t)64));
                 last = rounded;
         }
@@ -57,7 +58,7 @@ static void test_zero_and_aligned(void **state)
         }
 }
 
-/* Of both, recycled ones and fresh ones, and all of them zero. */
+/* Recycled and fresh metadata, and all of it zero. */
 static void test_many(void **state)
 {
         enum { MANY = 50, SIZE = 72 };
@@ -175,7 +176,7 @@ static void test_reserve(void **state)
         assert_int_equal(take_from(reserve, BYTES), 0);
         assert_int_equal(metadata_mapped_bytes(), mapped);
 
-        /* What the system refused is not lost. */
+        /* Metadata is not lost when the system refuses memory. */
         system_wrap.calls_left[CALL_COMMIT] = SIZE_MAX;
         assert_int_equal(take_from(reserve, BYTES), BYTES / 32768);
         assert_int_equal(metadata_mapped_bytes(), mapped + BYTES);

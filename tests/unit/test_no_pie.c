@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program with addresses of its own for the functions of the library: a pool is still known to be
- * one of a cache's objects.
+ * A program with addresses of its own for the functions of the library: the library still
+ * recognizes a pool of a cache's objects.
  */
 #include "kmem.h"
 

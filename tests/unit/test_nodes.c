@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Several NUMA nodes: wishes for one (S8-20, S12-05, S12-06, S6-33), the search of others (S12-04,
- * S12-07), nodes that are full, threads and fork on fake nodes (option numa_fake); and the machine's
- * own nodes, as far as it has some. Each case is a child with its own options, most on one CPU.
+ * Several NUMA nodes: wishes for a node (S8-20, S12-05, S12-06, S6-33), the search of others
+ * (S12-04, S12-07), nodes that are full, threads and fork on fake nodes (option numa_fake); and the
+ * machine's own nodes, as far as it has some. Each case is a child with its own options, most on a
+ * single CPU.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -30,7 +31,7 @@ enum { MANY = 600 };
 static void *objects[MANY];
 static struct kmem_cache *cache;
 static int here;  /* node of this CPU */
-static int there; /* another one */
+static int there; /* another node */
 
 /* While set there are no pages for new slabs. */
 static bool no_pages;
@@ -110,7 +111,10 @@ static int node_of(const void *object)
         return own->engine->node_of(own, object);
 }
 
-/* Every wish is granted, from new slabs, lists and sheaves alike, also for what others freed. */
+/*
+ * Every wish is granted, from new slabs, lists and sheaves alike, also for objects that other
+ * threads freed.
+ */
 static void child_wishes(void)
 {
         begin();
@@ -149,7 +153,7 @@ static void child_no_wish(void)
                 check(objects[i] && node_of(objects[i]) == here);
                 kfree(objects[i]);
         }
-        /* What has no class has no node, but is there. */
+        /* A size without a class has no wish for a node, but it is served. */
         objects[0] = kmalloc_node(1 << 20, 0, there);
         check(objects[0] != NULL);
         kfree(objects[0]);
@@ -158,7 +162,7 @@ static void child_no_wish(void)
         end();
 }
 
-/* S12-05: without memory on the node another one serves, but for __GFP_THISNODE. */
+/* S12-05: without memory on the node another node serves, except for __GFP_THISNODE. */
 static void child_this_node_only(void)
 {
         unsigned int count = 0;
@@ -198,7 +202,7 @@ static void child_ignored(void)
         end();
 }
 
-/* Slabs with one free object, on the list of another node. */
+/* Slabs with a single free object, on the list of another node. */
 static void list_there(unsigned int slabs)
 {
         for (unsigned int i = 0; i < slabs * cache->objects; i++) {
@@ -211,7 +215,7 @@ static void list_there(unsigned int slabs)
         check_equal(cache->node[there].partial.length, slabs);
 }
 
-/* One request without a wish, when nothing is here; whether it went for the other node's. */
+/* A request without a wish, when this node has nothing; whether it took the other node's slab. */
 static bool goes_there(void)
 {
         void *object = kmem_cache_alloc(cache, 0);
@@ -225,9 +229,9 @@ static bool goes_there(void)
 enum { RATIO_ROUNDS = 3000 };
 
 /*
- * S12-07: never with 0, at 1001 of 1024 with 100, and about as often as it says in between. The
- * random numbers are the same in every run, so the bounds are only there for other generators:
- * six standard deviations.
+ * S12-07: never with 0, at 1001 of 1024 with 100, and as often as the ratio says in between. The
+ * random numbers are equal in every run; the bounds, six standard deviations, are for other
+ * generators.
  */
 static void child_ratio(void)
 {
@@ -257,7 +261,7 @@ static void child_ratio(void)
         end();
 }
 
-/* S12-07: a node keeps min_partial slabs to itself, unless there is no memory for a new one. */
+/* S12-07: a node keeps min_partial slabs to itself, unless there is no memory for a new slab. */
 static void child_kept(void)
 {
         void *object;
@@ -346,8 +350,8 @@ static size_t used_pages(int node)
 enum { FILL_MAX = 1 << 16 };
 
 /*
- * node_limit: a node that is full refuses its own requests, others go elsewhere, and what comes back
- * to it serves it again.
+ * node_limit: a full node refuses its own requests, other requests go to other nodes, and pages
+ * that come back to it serve it again.
  */
 static void child_full_node(void)
 {
@@ -363,7 +367,10 @@ static void child_full_node(void)
                 check(++count < FILL_MAX);
         }
         check_equal(errno, ENOMEM);
-        /* A chunk has 16,384 objects, less what no whole slab fits in; a node may have two. */
+        /*
+         * A chunk has 16,384 objects, less the rest that is too small for a slab; a node may have
+         * two.
+         */
         check(count > 32000 && count <= 32768);
         check(used_pages(here) <= before + 1);
         object = kmem_cache_alloc_node(cache, 0, there);
@@ -379,7 +386,7 @@ static void child_full_node(void)
         kmem_cache_free(cache, object);
         kmem_cache_shrink(cache);
 
-        /* Without a wish: first what the own node has, then the other's, then nothing. */
+        /* Without a wish: first the own node's objects, then the other node's, then nothing. */
         while ((fill[count] = kmem_cache_alloc(cache, __GFP_NOWARN)))
                 check(++count < FILL_MAX);
         check(count > 64000);
@@ -406,7 +413,7 @@ static void *wishing_thread(void *argument)
 
         CPU_ZERO(&set);
         CPU_SET(number, &set);
-        sched_setaffinity(0, sizeof(set), &set); /* if there is such a CPU */
+        sched_setaffinity(0, sizeof(set), &set); /* if that CPU exists */
         for (unsigned int step = 0; step < THREAD_STEPS && !load_relaxed(&nodes_stop); step++) {
                 int node = (int)(random_step(&state) % (system_nodes() + 1)) - 1;
                 void *object = kmem_cache_alloc_node(cache, node < 0 ? 0 : __GFP_THISNODE, node);
@@ -513,7 +520,7 @@ static void child_numbers(void)
         cache = kmem_cache_create("nodes", 256, 0, 0, NULL);
         check(cache != NULL);
         check_equal(system_nodes(), 2);
-        objects[2] = kmem_cache_alloc_node(cache, 0, 1); /* no such node */
+        objects[2] = kmem_cache_alloc_node(cache, 0, 1); /* the node does not exist */
         check(objects[2] && node_of(objects[2]) == (int)system_current_node());
         objects[0] = kmem_cache_alloc_node(cache, __GFP_THISNODE, 5);
         objects[1] = kmem_cache_alloc_node(cache, __GFP_THISNODE, 5);
@@ -639,7 +646,9 @@ static void child_real(void)
                 }
                 for (unsigned int i = 0; i < MANY; i++)
                         kmem_cache_free(cache, page[i]);
-                /* Without a wish it is the node of this CPU, once what is cached is used up. */
+                /*
+                 * Without a wish it is the node of this CPU, once the cached objects are used up.
+                 */
                 kmem_cache_shrink(cache);
                 page[0] = kmem_cache_alloc(cache, 0);
                 memset(page[0], 1, 4096);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * The reader of numbers (lang/number.h): what is one, where it ends, and those that do not fit.
- */
+/* The reader of numbers (lang/number.h): valid numbers, their ends, and numbers that do not fit. */
 #include "unit.h"
 
 #include "lang/number.h"

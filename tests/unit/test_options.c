@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Prints what was understood, one line a setting. */
+/* Prints the settings as read, a line each. */
 static void child_show(void)
 {
         static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted", "other",
@@ -180,7 +180,7 @@ static void units(void **state)
         shows("slot_cache_max=18446744073709551615", "slot_cache_max=18446744073709551615");
 }
 
-/* A bad value: a line with the name, the value and what was expected; the default stays. */
+/* A bad value: a line with the name, the value and the expected values; the default stays. */
 static void bad_values(void **state)
 {
         static const char *const rows[][2] = {
@@ -232,7 +232,7 @@ static void bad_values(void **state)
         shows_not("debug=FX", "other.debug");
         shows_not("profile_interval=0,profile_interval=1K,profile_interval=1T", "kmem:");
         shows("debug_abort=2", "option debug_abort=2: expected a number from 0 to 1");
-        /* A bad one does not spoil its neighbours. */
+        /* A bad pair does not spoil its neighbours. */
         shows("purge_delay=7,slots=fast,bad_free=ignore", "purge_delay=7");
         shows("purge_delay=7,slots=fast,bad_free=ignore", "bad_free=1");
 }
@@ -277,7 +277,7 @@ static void kernels_are_options(void **state)
         assert_int_equal(count, 11);
 }
 
-/* An unknown name: a line with the name and what exists. */
+/* An unknown name: a line with the name and the names that exist. */
 static void unknown_names(void **state)
 {
         static const char *const known[] = {
@@ -340,7 +340,7 @@ static void caches(void **state)
         shows("*.min_partial=4", "other.min_partial=4");
         shows("kmalloc-64.min_partial=4,kmalloc-64.min_partial=5", "kmalloc-64.min_partial=5");
         shows("kmalloc.dotted.cpu_partial=8", "kmalloc.dotted.cpu_partial=8");
-        /* Only lines of files are comments: such a cache, and what stands behind it, counts. */
+        /* Only lines of files are comments: this cache, and the text behind it, counts. */
         shows("#hash.cpu_partial=8,purge_delay=9", "#hash.cpu_partial=8");
         shows("#hash.cpu_partial=8,purge_delay=9", "purge_delay=9");
         shows("stats=1,#off,purge_delay=9", "option \"#off\": expected name=value");
@@ -406,7 +406,7 @@ static void files(void **state)
         shows(variable, "classes=0");
         shows_not(variable, "kmem:");
         write_file(path, "purge_delay=9\nclasses=kernel,check=sheaf\n");
-        /* With others beside it, as commands add theirs to what is set: the last one counts. */
+        /* With other settings beside it, as commands add theirs: the last setting counts. */
         strcat(variable, ",slots=locked,purge_delay=8");
         shows(variable, "slots=2");
         shows(variable, "purge_delay=8");
@@ -425,7 +425,7 @@ static void files(void **state)
         write_file(path, long_text);
         shows(variable, "purge_delay=4");
         shows_not(variable, "kmem:");
-        /* One more, and nothing of it counts. */
+        /* A further character, and nothing of the file counts. */
         long_text[4095] = '#';
         long_text[4096] = '\0';
         write_file(path, long_text);
@@ -450,6 +450,6 @@ int main(int argc, char **argv)
         if (!heap_ready())
                 return 1;
         child_main(argc, argv, children, array_size(children));
-        unsetenv("KMEM_OPTIONS"); /* each case has its own, and no other ones */
+        unsetenv("KMEM_OPTIONS"); /* each case has its own options, and no others */
         return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The page layer against a model: who owns each page is kept beside it, every page carries
- * its owner, and all lists and bits are walked again and again.
+ * The page layer against a model: the model keeps the owner of each page, every page carries its
+ * owner, and all lists and bits are walked again and again.
  */
 #define _GNU_SOURCE
 #include "unit.h"
@@ -104,7 +104,7 @@ static void test_orders(void **state)
         }
 }
 
-/* Blocks freed in any order merge back to one run. */
+/* Blocks freed in any order merge back to a single run. */
 static void test_merging(void **state)
 {
         enum { COUNT = 2 * CHUNK_PAGES };
@@ -124,12 +124,12 @@ static void test_merging(void **state)
         model_check_all();
         pages_count(&counts);
         assert_int_equal(counts.used_pages, 1);
-        /* Three chunks were needed, and are one run but for page 0. */
+        /* Three chunks were needed, and are a single run except for page 0. */
         assert_int_equal(page_at(1)->kind, PAGE_FREE);
         assert_int_equal(page_at(1)->length, 3 * CHUNK_PAGES - 1);
 }
 
-/* Two chains of the blocks of one, each of them turned round. */
+/* Two chains of the blocks of a run, each of them turned round. */
 static void chain_split(struct page *first, struct random *random, uint32_t *parts)
 {
         parts[0] = parts[1] = 0;
@@ -143,7 +143,10 @@ static void chain_split(struct page *first, struct random *random, uint32_t *par
         }
 }
 
-/* Blocks taken at once are those that would come one after the other, and go back at once too. */
+/*
+ * Blocks taken at once are the blocks that single calls would give in turn, and go back at once
+ * too.
+ */
 static void test_many(void **state)
 {
         struct random random = {1};
@@ -220,7 +223,7 @@ static void test_exact_gives_back_the_tail(void **state)
         assert_null(pages_alloc_exact(HEAP_PAGES + 1, 1, NULL));
 }
 
-/* Only what was touched is cleared; the rest of the block stays without memory. */
+/* Only touched pages are cleared; the rest of the block stays without memory. */
 static void test_zeroed(void **state)
 {
         struct page *holes, *page;
@@ -294,7 +297,7 @@ static void test_resize(void **state)
         model_check_all();
 }
 
-/* A hole of two chunks between used ones serves a block of less, and not one of more. */
+/* A hole of two chunks between used chunks serves a smaller block, but not a larger block. */
 static void test_blocks_fill_holes(void **state)
 {
         struct page *chunk[8];
@@ -412,13 +415,13 @@ static void test_best_fit(void **state)
         model_take(page, 37, 2);
         assert_ptr_equal(page = pages_alloc_exact(7, 1, NULL), all + 101);
         model_take(page, 7, 2);
-        /* Only one of them has so many in a row from a multiple of 16 on. */
+        /* Only a single run has that many pages in a row from a multiple of 16 on. */
         page = pages_alloc_exact(20, 16, NULL);
         assert_true(page >= all + 310 && page < all + 360);
         assert_int_equal(page_number(page) % 16, 0);
         model_take(page, 20, 2);
         model_check_all();
-        /* Both sides of what was cut out of it are free still, and join again. */
+        /* Both sides of the block that was cut out are still free, and join again. */
         model_drop(page, 20, 2);
         pages_free(page, 20);
         assert_ptr_equal(pages_alloc_exact(50, 1, NULL), all + 310);
@@ -496,7 +499,7 @@ static void test_purge_of_a_run_in_use(void **state)
         model_check_all();
 }
 
-/* One call to the system is for 32 MiB at most, and what is behind them is there meanwhile. */
+/* A call to the system is for 32 MiB at most, and the pages behind them are there meanwhile. */
 static void test_purge_in_passes(void **state)
 {
         enum { PASS = 8192, RUN = 3 * PASS - 100 };
@@ -553,7 +556,7 @@ static void test_map(void **state)
         pages_free(page, 8);
 }
 
-/* One random operation on one of the blocks. */
+/* A random operation on a block. */
 static void random_step(struct random *random, struct block *block, uint32_t owner)
 {
         size_t count = random_below(random, 10) ? 1 + random_below(random, 64)
@@ -630,7 +633,7 @@ static void test_random(void **state)
         assert_int_equal(zones[0].free_pages, frontier.pages - 1);
 }
 
-/* Each commit of a growing heap is refused in turn; what was there before stays usable. */
+/* Each commit of a growing heap is refused in turn; memory that was there before stays usable. */
 static void test_refused_commits(void **state)
 {
         (void)state;
@@ -657,7 +660,7 @@ static void test_refused_commits(void **state)
         }
 }
 
-/* The tables may be refused for 128 MiB ahead and granted for what is needed. */
+/* The tables may be refused for 128 MiB ahead and granted for the needed part. */
 static void test_tables_fall_back_to_the_need(void **state)
 {
         struct page *page;
@@ -703,7 +706,7 @@ static void test_purge_all_gives_memory_back(void **state)
         pages_free(chunk, CHUNK_PAGES);
         assert_int_equal(resident_pages(start, order_bytes(ORDER_MAX)), CHUNK_PAGES);
 
-        /* What is to be kept is kept. */
+        /* Pages that are to be kept are kept. */
         assert_int_equal(pages_purge_all(order_bytes(ORDER_MAX)), 0);
         assert_int_equal(resident_pages(start, order_bytes(ORDER_MAX)), CHUNK_PAGES);
         assert_int_equal(pages_purge_all(0), order_bytes(ORDER_MAX));
@@ -815,7 +818,10 @@ static void test_purge_around_locked_pages(void **state)
         skip_if_sanitized();
         heap_keep_pages_small();
         memset(start, 1, (size_t)PAGES << PAGE_SHIFT);
-        /* The first page, one in the middle, and several side by side; in two of the three passes. */
+        /*
+         * The first page, a page in the middle, and several side by side; in two of the three
+         * passes.
+         */
         if (mlock(start, PAGE_SIZE) || mlock(start + 5000 * PAGE_SIZE, PAGE_SIZE) ||
             mlock(start + 20000 * PAGE_SIZE, LOCKED * PAGE_SIZE)) {
                 print_message("# skipped: memory cannot be locked here\n");
@@ -831,7 +837,7 @@ static void test_purge_around_locked_pages(void **state)
                          zones[0].free_touched_pages);
         assert_int_equal(zones[0].purged_pages, PAGES - zones[0].free_touched_pages);
         model_check_all();
-        /* What the system refuses is not said to be given back. */
+        /* Pages that the system refuses to take do not count as given back. */
         system_wrap.now_ms += 101;
         touched = zones[0].free_touched_pages;
         bytes = pages_purge_all(0);
@@ -845,7 +851,7 @@ static void test_purge_around_locked_pages(void **state)
         model_check_all();
 }
 
-/* Touched pages in system pages that others have a part of stay, and purging ends all the same. */
+/* Touched pages in system pages that are used in part stay, and purging ends all the same. */
 static void test_purge_in_larger_system_pages(void **state)
 {
         enum { SYSTEM_PAGES = 16, PAGES = 40 };
@@ -1001,7 +1007,7 @@ static int child_fit_limit(void)
         pages = frontier.reserved;
         child_check(pages < HEAP_PAGES / 2 && pages > HEAP_PAGES / 4);
         child_check(heap.reserved_bytes == pages << PAGE_SHIFT);
-        /* What others map there is no object of the heap. */
+        /* Memory that others map there is no object of the heap. */
         child_check(heap.outside == ~((uintptr_t)HEAP_BYTES / 2 - 1));
         child_check(!is_mapped(&heap.map[HEAP_PAGES - 1]) && is_mapped(&heap.map[pages - 1]));
         child_check(!is_mapped(page_at(HEAP_PAGES - 1)) && is_mapped(page_at((uint32_t)pages - 1)));
@@ -1024,7 +1030,7 @@ static void test_fit_limit(void **state)
         run_in_child(child_fit_limit);
 }
 
-/* A heap that does not get what it starts with leaves nothing that is used later. */
+/* A heap that does not get its first memory leaves nothing behind that is used later. */
 static int child_refused_start(void)
 {
         char *others;

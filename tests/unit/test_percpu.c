@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Sheaves, pairs, stock and barn; the sequences one by one; exact counts at rest. Tests that look
- * into the calling thread's slot keep the thread on one CPU, so that its slot stays the same.
+ * Sheaves, pairs, stock and barn; each of the sequences; exact counts at rest. Tests that look into
+ * the calling thread's slot keep the thread on a CPU, so that it stays in its slot.
  */
 #define _GNU_SOURCE
 #include "engines.h"
@@ -306,7 +306,7 @@ static void counts_against_model(void **state)
         end();
 }
 
-/* The bulk calls: all different, counts exact, any mixture with the single ones. */
+/* The bulk calls: all objects different, counts exact, any mixture with single calls. */
 static void bulk_against_model(void **state)
 {
         uint64_t random = 99;
@@ -382,7 +382,7 @@ static bool push(void *object)
                                 : locked_slot_push(cache->sheaf_offset, object) == PUSH_DONE;
 }
 
-/* A locked slot may be any that is free; with one thread it is the chosen one. */
+/* A locked slot may be any free slot; with a single thread it is the chosen slot. */
 static void pop_and_push(void **state)
 {
         static const struct pair cold = {&cold_sheaf, &cold_sheaf};
@@ -402,7 +402,7 @@ static void pop_and_push(void **state)
         check(pop() == (void *)0x1040);
         check_equal(sheaf->size, 1);
         check(push((void *)0x2000));
-        check(push((void *)0x1040)); /* deeper ones are not seen */
+        check(push((void *)0x1040)); /* deeper sheaves are not seen */
         check_equal(sheaf->size, 3);
         while (sheaf->size < sheaf->capacity)
                 check(push((void *)(0x3000ul + sheaf->size)));
@@ -417,7 +417,10 @@ out:
         end();
 }
 
-/* Bulk sequences move what there is, in the order of single ones, and nothing more. */
+/*
+ * Bulk sequences move the objects that are there, in the order of single sequences, and nothing
+ * more.
+ */
 static void bulk_sequences(void **state)
 {
         static const struct pair cold = {&cold_sheaf, &cold_sheaf};
@@ -461,7 +464,7 @@ out:
         end();
 }
 
-/* One stranger anywhere among the objects, and a bulk push leaves the sheaf as it was. */
+/* A stranger anywhere among the objects, and a bulk push leaves the sheaf as it was. */
 static void bulk_push_refuses_strangers(void **state)
 {
         static const struct pair cold = {&cold_sheaf, &cold_sheaf};
@@ -534,7 +537,7 @@ out:
         end();
 }
 
-/* While the slot is stopped, both slow paths serve all the same and install nothing. */
+/* While the slot is stopped, both slow paths still serve and install nothing. */
 static void stopped_slot_serves(void **state)
 {
         struct slot *slot = slot_current();
@@ -587,7 +590,7 @@ static void *thread_work(void *argument)
         return NULL;
 }
 
-/* Counts are exact again as soon as the threads are gone; what they kept is in use. */
+/* Counts are exact again as soon as the threads are gone; objects that they kept are in use. */
 static void counts_after_threads(void **state)
 {
         static struct kept kept[4];
@@ -618,14 +621,14 @@ static void counts_after_threads(void **state)
 }
 
 /*
- * A thread that is not registered, whose concurrency id reads 0, works beside registered ones. It
- * must have no slot: it would share slot 0 without protection.
+ * A thread that is not registered, with a concurrency id that reads 0, works beside registered
+ * threads. It must have no slot: it would share slot 0 without protection.
  */
 static void *unregistered_work(void *argument)
 {
         struct rseq_area *area = (struct rseq_area *)((char *)thread_pointer() + fast.rseq);
 
-        /* glibc 2.36 registers 32 bytes; newer ones what the kernel asks for. */
+        /* glibc 2.36 registers 32 bytes; newer versions register the kernel's size. */
         for (uint32_t bytes = 32; bytes <= 128 && area->cpu_id >= 0; bytes++)
                 syscall(SYS_rseq, area, bytes, 1 /* unregister */, RSEQ_SIGNATURE_VALUE);
         if (area->cpu_id >= 0)
@@ -694,7 +697,7 @@ static void stepped_calls(void)
 
 enum { STEPS_MAX = 1000000 };
 
-/* The kernel aborts a sequence at each step of a debugger: calls must come to an end all the same. */
+/* The kernel aborts a sequence at each step of a debugger; calls must still come to an end. */
 static void child_single_steps(void)
 {
         unsigned int steps = 0;
@@ -707,7 +710,7 @@ static void child_single_steps(void)
         pid = fork();
         check(pid >= 0);
         if (pid == 0) {
-                /* What a child of fork does once is not worth stepping through. */
+                /* Work that a child of fork does once is not worth stepping through. */
                 kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
                 stepped_calls();
                 _exit(0);
@@ -794,7 +797,7 @@ static void slot_cache_max_zero(void **state)
         child_passes("no_stock", "slot_cache_max=0,slots=locked");
 }
 
-/* The barn is for several slots: of a program with one it keeps one full sheaf. */
+/* The barn is for several slots: in a program with a single slot it keeps a single full sheaf. */
 static void child_barn_fills(void)
 {
         stay_on_one_cpu();
@@ -962,7 +965,7 @@ static void child_destroy_without_fence(void)
         begin("percpu", 64);
         spread_over_cpus();
         kmem_cache_destroy(cache);
-        begin("percpu", 64); /* takes the same index */
+        begin("percpu", 64); /* takes the cache's index */
         spread_over_cpus();
         kmem_cache_destroy(cache);
 }
@@ -983,7 +986,7 @@ static void destroy_without_fence(void **state)
         nothing_is_left_without_fence("destroy_without_fence");
 }
 
-/* A cache that cannot be closed keeps what lies in its sheaves, of all slots. */
+/* A cache that cannot be closed keeps the objects in its sheaves, of all slots. */
 static void child_close_without_fence(void)
 {
         struct pair pair;

@@ -259,7 +259,9 @@ static void large_objects_child(void)
         check(count_samples() > 90);
         check(resident_pages() > 90 * PAGES);
         kmem_cache_free_bulk(cache, 100, objects);
-        /* A few places keep their pages for the next samples, also small ones; all others do not. */
+        /*
+         * A few places keep their pages for the next samples, also small pages; all others do not.
+         */
         check(resident_pages() > 0 && resident_pages() < 20 * PAGES);
         for (unsigned int i = 0; i < 100; i++)
                 check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
@@ -316,7 +318,7 @@ static bool has_small_pages(uintptr_t address)
         return small;
 }
 
-/* Where the system makes huge pages of all it can, each sample would take one. */
+/* Where the system makes huge pages of all it can, each sample would take a huge page. */
 static void small_pages_child(void)
 {
         bool huge = access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0;
@@ -415,7 +417,7 @@ static void fork_before_registry_child(void)
         _exit(0);
 }
 
-/* Without sheaves each allocation is decided, also if it is always of the same object. */
+/* Without sheaves each allocation is decided, also if it always gets the last object again. */
 static void stopped_child(void)
 {
         double p = sample_probability(256, 2048);
@@ -445,7 +447,7 @@ static void set_interval(uint64_t interval)
         lock_drop(&cache_mutex);
 }
 
-/* What a request from outside does. */
+/* The effect of a request from outside. */
 static void lease_interval(uint64_t interval)
 {
         lock_take(&cache_mutex);
@@ -491,8 +493,9 @@ static unsigned int samples_of_64(void)
 }
 
 /*
- * What a finer interval made samples, of which each would stand for hundreds of objects now, are none with
- * a coarser one: neither marks that rest in sheaves, nor the marks of samples that are freed later.
+ * A finer interval took samples that would each stand for hundreds of objects now. With a coarser
+ * interval they do not count: neither marks that rest in sheaves, nor marks of samples that are
+ * freed later.
  */
 static void intervals_child(void)
 {
@@ -559,7 +562,7 @@ static void test_caches(void **state)
         child_passes("no sheaves", FINE ",sheaf_capacity=0");
         child_passes("left out", FINE);
         child_passes("left out", FINE ",slots=locked");
-        /* Mappings from the bottom up: what comes after the heap lies above it. */
+        /* Mappings from the bottom up: a mapping made after the heap lies above it. */
         check(personality(before | ADDR_COMPAT_LAYOUT) >= 0);
         child_passes("caches", FINE ",reserve=768M");
         child_passes("caches", FINE ",reserve=768M,slots=locked");

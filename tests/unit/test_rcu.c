@@ -2,9 +2,9 @@
 /*
  * RCU: read sections and grace periods, kfree_rcu, callbacks, pages of type-safe caches.
  *
- * The attacks have readers look at what writers take away and give up in a tight loop. Each runs
- * twice: as it is, when nothing may be seen, and with grace periods that are over at once
- * (sabotage), when the damage must be seen. The second shows that the first would notice.
+ * In the attacks, readers look at objects that writers take away and give up in a tight loop. Each
+ * attack runs twice: as it is, when nothing may be seen, and with grace periods that are over at
+ * once (sabotage), when the damage must be seen. The second shows that the first would notice.
  */
 #define _GNU_SOURCE
 #include "engines.h"
@@ -178,12 +178,13 @@ static void test_synchronize_waits(void **state)
 
 /*
  * RCU-3: a reader's announcement may wait in its processor's store buffer until the barrier of the
- * grace period, while the reader already looks at what it found. No processor waits on request, so
- * the reader keeps its store back until a filter of system calls tells it of the starter's barrier.
+ * grace period, while the reader already looks at the object that it found. No processor waits on
+ * request, so the reader keeps its store back until a filter of system calls tells it of the
+ * starter's barrier.
  */
 static struct late_reader {
         int barriers;            /* descriptor from which it hears of the starter's barriers */
-        uint64_t word;           /* what it has announced, seen by itself only */
+        uint64_t word;           /* the reader's announcement, seen by itself only */
         uint64_t barrier_number; /* the grace period that was published by then */
         uint32_t stage;          /* 1: has a record; 2: reads; 3: may leave */
 } late_reader;
@@ -474,8 +475,8 @@ static void test_kfree_rcu(void **state)
         assert_int_equal(objects_in_use(cache), 0);
 
         /*
-         * Without a barrier: later calls free what earlier ones left. While the reclaim thread
-         * frees, they leave all to it, and it may have to wait for a processor.
+         * Without a barrier: later calls free the objects that earlier calls left. While the
+         * reclaim thread frees, they leave all to it, and it may have to wait for a processor.
          */
         free_items(cache, 100000, true);
         wait_until((free_items(cache, 1, true), objects_in_use(cache) < 90000));
@@ -517,11 +518,11 @@ static void test_no_memory_to_collect(void **state)
 }
 
 /*
- * Another thread is in the middle of freeing, its batch in no queue any more. Who finds its lock
- * taken lets it go on, which nobody else does.
+ * Another thread is in the middle of freeing, its batch in no queue any more. A thread that finds
+ * its lock taken lets it go on, which no other thread does.
  */
-static uint32_t free_stage;           /* 1: the next one to free waits; 2: it does; 3: goes on */
-static uint32_t frees_over;           /* what was taken out of the queue then is free */
+static uint32_t free_stage;           /* 1: the next thread to free waits; 2: it does; 3: goes on */
+static uint32_t frees_over;           /* objects taken out of the queue by then are free */
 static _Thread_local bool in_barrier; /* of the thread that calls the barrier */
 
 void __real_blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
@@ -714,7 +715,7 @@ static void fork_in_callback(struct kmem_rcu_head *head)
         if (pid == 0) {
                 alarm(60);
                 stayer_enter();
-                /* The child's new thread may take it, but must not have it run by this one. */
+                /* The child's new thread may take it, but this thread must not run it. */
                 kmem_call_rcu(&late_head, late);
                 pause_ms(50);
                 check_equal(pthread_create(&thread, NULL, judge, NULL), 0);
@@ -723,7 +724,7 @@ static void fork_in_callback(struct kmem_rcu_head *head)
         child_wait(pid);
 }
 
-/* Nobody takes one without the other meanwhile: the second runs in parent and child. */
+/* No thread takes one callback without the other: the second runs in parent and child. */
 static void call_both(struct kmem_rcu_head *head)
 {
         static struct kmem_rcu_head heads[2];
@@ -750,7 +751,7 @@ static void test_callback_forks(void **state)
         child_passes("callback-forks", NULL);
 }
 
-/* A second implementation, whose grace periods end when the test says so. */
+/* A second implementation, with grace periods that end when the test says so. */
 static uint64_t requested;
 
 static void request(uint64_t number)
@@ -959,7 +960,7 @@ static bool attack_goes_on(void)
         return !__atomic_load_n(&attack_over, __ATOMIC_ACQUIRE);
 }
 
-/* Readers against base/rcu: one place, two cells; the cell that is not shown is poisoned. */
+/* Readers against base/rcu: a place, two cells; the cell that is not shown is poisoned. */
 static struct {
         uint64_t value __attribute__((aligned(64)));
 } cells[2];
@@ -1015,7 +1016,7 @@ static void attack_cells_fenced(void)
         check(rcu.fences);
 }
 
-/* Readers of places against kfree_rcu and somebody who takes the freed memory. */
+/* Readers of places against kfree_rcu and a thread that takes the freed memory. */
 static struct typed *places[PLACES];
 
 static bool looks_whole(const struct typed *object)
@@ -1086,8 +1087,8 @@ static void attack_objects_sabotaged(void)
 }
 
 /*
- * Readers of places against slabs that come and go. Objects are freed and reused at once, so
- * what a reader holds may become another object, but it stays an object.
+ * Readers of places against slabs that come and go. Objects are freed and reused at once, so a
+ * reader's object may become another object, but it stays an object.
  */
 static struct kmem_cache *attacked;
 

@@ -131,8 +131,9 @@ static void free_all(void)
 }
 
 /*
- * A page is resident exactly if an object lies in it; but for those behind the last object of a
- * full slab, which is on no list, and those that do not lie in one slab. Returns how many are not.
+ * A page is resident exactly if an object lies in it. Exceptions are pages behind the last object
+ * of a full slab, which is on no list, and pages that do not lie in a single slab. Returns the
+ * number of violations.
  */
 static size_t check_pages(unsigned int size)
 {
@@ -164,7 +165,9 @@ static size_t check_pages(unsigned int size)
         return gone;
 }
 
-/* Every size: what is held keeps its content, all other pages go, and come back with new objects. */
+/*
+ * Every size: held objects keep their content, all other pages go, and come back with new objects.
+ */
 static void purge_child(void)
 {
         static const unsigned int sizes[] = {16,   48,   64,   200,  512,  1000, 1024,
@@ -271,7 +274,7 @@ static void purge_not_child(void)
         }
 }
 
-/* The list changes between two parts of a walk: slabs leave it, also the one to go on with. */
+/* The list changes between two parts of a walk: slabs leave it, also the slab to go on with. */
 static void purge_while_list_changes_child(void)
 {
         struct engine_node *node;
@@ -287,7 +290,7 @@ static void purge_while_list_changes_child(void)
 
                 if (cache->engine->purge(cache, 0, 1 + i % 3, &bytes))
                         rounds++;
-                /* Takes the first slab of the list; sometimes that is the next one to purge. */
+                /* Takes the first slab of the list; sometimes it is the next slab to purge. */
                 if (!objects[i]) {
                         check((objects[i] = kmem_cache_alloc(cache, 0)) != NULL);
                         memset(objects[i], (int)(i % 255 + 1), 1500);
@@ -368,7 +371,7 @@ static void look_spares_users_child(void)
         free_all();
 }
 
-/* A barn loses what nobody needed between two looks, and no more. */
+/* A barn loses the sheaves that nobody needed between two looks, and no more. */
 static void barn_child(void)
 {
         struct barn *barn;
@@ -490,8 +493,8 @@ static int await_thread(void)
 }
 
 /*
- * A debug cache with tracks, whose objects the thread frees after their grace period, and whose slabs
- * it gives back: libc, which knows no such thread, must not be asked who called.
+ * A debug cache with tracks. The thread frees its objects after their grace period, and gives its
+ * slabs back. libc does not know this thread, so libkmem must not ask libc for the caller.
  */
 static void debug_frees_child(void)
 {
@@ -599,7 +602,7 @@ static void sandbox_later_child(void)
         no_thread_child();
 }
 
-/* Where madvise is refused nothing comes back, and the thread ends all the same. */
+/* Where madvise is refused nothing comes back, and the thread still ends. */
 static void refused_purge_child(void)
 {
         await_thread();
@@ -689,7 +692,9 @@ int __wrap_clone(int (*run)(void *), void *stack, int flags, void *argument, ...
         return id;
 }
 
-/* The child has no thread, whatever its parent was about to start, and gets one of its own. */
+/*
+ * The child has no thread, even if its parent was about to start it, and gets a thread of its own.
+ */
 static void fork_at_start_child(void)
 {
         signal(SIGUSR1, fork_in_handler);
@@ -810,7 +815,7 @@ static void no_thread_unless_wanted(void **state)
         child_passes("auto", "reclaim_thread=auto");
 }
 
-/* What it is refused it does without, and says nothing. */
+/* The thread does without a refused call, and prints nothing. */
 static void refusals(void **state)
 {
         static struct child_result result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The registry where the handler of a signal forks in the middle of a call: only the process that made one
- * writes it (REG-2). And what it says of large blocks, of which some are free and kept.
+ * The registry where a signal handler forks in the middle of a call: only the process that made a
+ * registry writes it (REG-2). And its figures of large blocks, some of them free and kept.
  */
 #define _GNU_SOURCE
 #include "child.h"

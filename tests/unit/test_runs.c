@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Which free run serves a request, and which is purged when: runs of known length and age, made by
- * freeing parts of one block.
+ * The choice of a free run for a request, and the order of purging: runs of known length and age,
+ * made by freeing parts of a block.
  */
 #define _GNU_SOURCE
 #include "unit.h"
@@ -45,7 +45,7 @@ static void hole(size_t first, size_t count)
         pages_free(all + first, count);
 }
 
-/* A request for so many pages gets those. */
+/* A request for this many pages gets these pages. */
 static void fill(size_t first, size_t count)
 {
         struct page *page = pages_alloc_exact(count, 1, NULL);
@@ -63,7 +63,7 @@ static size_t touched_pages(size_t first, size_t count)
         return touched;
 }
 
-/* Small runs have a list for each length, longer ones share one. */
+/* Small runs have a list for each length, longer runs share a list. */
 static void test_newest_of_equals_serves(void **state)
 {
         static const size_t lengths[] = {10, 40};
@@ -80,7 +80,7 @@ static void test_newest_of_equals_serves(void **state)
         }
 }
 
-/* Of the touched run as many pages are touched as are wanted, or it is as short as the clean one. */
+/* The touched run has as many touched pages as are wanted, or it is as short as the clean run. */
 static void test_touched_or_clean(void **state)
 {
         (void)state;
@@ -114,7 +114,7 @@ enum {
         AREA_PAGES = 2000
 }; /* a run that blocks are placed in, as indexes into `all` */
 
-/* Where a block for one object begins. */
+/* The place where a block for a single object begins. */
 static size_t placed(size_t count, size_t align)
 {
         struct page *page = pages_alloc_exact(count, align, NULL);
@@ -132,7 +132,10 @@ static void fill_low_end(size_t first, size_t count)
         model_take(page, count, 1);
 }
 
-/* A block for one object begins where one began, if that is near and has room behind it. */
+/*
+ * A block for a single object begins at an earlier block's beginning, if that is near and has room
+ * behind it.
+ */
 static void test_blocks_begin_where_others_began(void **state)
 {
         (void)state;
@@ -143,7 +146,7 @@ static void test_blocks_begin_where_others_began(void **state)
         fill_low_end(AREA, 1);
         assert_int_equal(placed(40, 1), AREA + 40);
         assert_int_equal(placed(40, 1), AREA + 80);
-        /* What lies in front of them serves others. */
+        /* The room in front of them serves other blocks. */
         assert_int_equal(placed(39, 1), AREA + 1);
         model_check_all();
 
@@ -204,8 +207,9 @@ static size_t resident_pages(void)
 }
 
 /*
- * Rounds of blocks of which the first page is written, between small ones that are written whole and some
- * of which stay for a round: what is resident in the end is not much more than what was written at once.
+ * Rounds of blocks with only the first page written, between small blocks that are written whole;
+ * some of these stay for a round. The resident memory in the end is not much more than the memory
+ * written at once.
  */
 static void test_residue_does_not_pile_up(void **state)
 {
@@ -240,7 +244,7 @@ static void test_residue_does_not_pile_up(void **state)
         assert_true(resident_pages() < 3 * (BLOCKS + BLOCKS * SMALL_PAGES));
 }
 
-/* What is due goes before a MiB is handed out, without any free. */
+/* Runs that are due go before a MiB is handed out, without any free. */
 static void test_look_before_handing_out(void **state)
 {
         (void)state;
@@ -292,7 +296,7 @@ static void test_time_of_joined_runs(void **state)
         }
 }
 
-/* The oldest runs of a list are purged, and newer ones do not keep what was left of one. */
+/* The oldest runs of a list are purged, and newer runs do not keep their rests. */
 static void test_oldest_are_purged(void **state)
 {
         (void)state;
@@ -370,7 +374,7 @@ static void test_idle(void **state)
         model_check_all();
 }
 
-/* The reclaim thread goes on until nothing is due; slow paths make one pass a millisecond. */
+/* The reclaim thread goes on until nothing is due; slow paths make a pass each millisecond. */
 static void test_passes(void **state)
 {
         enum { PASS = 8192, LONG = 3 * PASS - 100 };
@@ -422,7 +426,7 @@ static void test_pieces_are_system_pages(void **state)
         assert_int_equal(pages_purge_all(0), 0);
         system_wrap_allow_all();
         system_wrap.now_ms += 1;
-        /* Of what may go only some system pages, and a part of one. */
+        /* Only some system pages of the pages that may go, and a part of a system page. */
         pages_purge_all(700 * PAGE_SIZE);
         assert_true(zones[0].free_touched_pages >= 700);
         assert_true(zones[0].free_touched_pages < 700 + 2 * SYSTEM_PAGES);
@@ -431,7 +435,7 @@ static void test_pieces_are_system_pages(void **state)
         assert_true(zones[0].free_touched_pages < 4 * SYSTEM_PAGES);
         model_check_all();
 
-        /* So are those of which only the end was touched. */
+        /* So are runs that were touched only at their end. */
         start(NULL);
         hole(2 * SYSTEM_PAGES - 1, 4 * SYSTEM_PAGES);
         pages_purge_all(0);
@@ -446,7 +450,9 @@ static void test_pieces_are_system_pages(void **state)
         model_check_all();
 }
 
-/* Each locked page keeps itself, and the calls for the others do not become one a page. */
+/*
+ * Each locked page keeps itself, and calls for other pages are not cut into a call for each page.
+ */
 static void test_many_locked_pages(void **state)
 {
         enum { FIRST = 1000, PAGES = 2600, LOCKED = 12, APART = 200 };
@@ -482,7 +488,7 @@ static void count_while_purging(void)
         free_while_purging = counts.free_pages;
 }
 
-/* What is being purged is free, and touched until it is purged. */
+/* A run that is being purged is free, and touched until it is purged. */
 static void test_figures_while_purging(void **state)
 {
         (void)state;

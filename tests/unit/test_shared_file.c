@@ -63,7 +63,7 @@ static void interrupted(void)
         check_equal(lseek(file, 0, SEEK_END), OFFSET + BYTES);
 }
 
-/* What cannot be written whole takes the place of nothing, and a limit of files is no signal. */
+/* A file that cannot be written whole replaces nothing, and a limit of files is no signal. */
 static void copied(void)
 {
         char folder[] = "/tmp/kmem-shared-XXXXXX";

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* What setup makes of a cache, kept after its nodes have been freed. */
+/* The result of a cache's setup, kept after its nodes have been freed. */
 static struct kmem_cache layout_of(const char *name, uint32_t object_size, uint32_t align,
                                    uint32_t flags, void (*ctor)(void *), struct slab_cache *data)
 {
@@ -40,7 +40,7 @@ static void orders_and_placements(void **state)
                 uint32_t stride, order, objects;
                 enum slab_placement placement;
         } rows[] = {
-                {8, 0, false, 16, 0, 240, PLACE_ON_SLAB}, /* 256 one-byte indexes are too many */
+                {8, 0, false, 16, 0, 240, PLACE_ON_SLAB}, /* 256 indexes of a byte are too many */
                 {16, 0, false, 16, 0, 240, PLACE_ON_SLAB},
                 {32, 0, false, 32, 0, 124, PLACE_ON_SLAB}, /* 128 indexes exceed 32 bytes */
                 {60, 0, false, 64, 0, 63, PLACE_ON_SLAB},  /* the list would exceed the object */

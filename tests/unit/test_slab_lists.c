@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Engine slab step by step: which list a slab is on, what a CPU array, shared and alien arrays and
- * the reaper do, and what is said of wrong frees. One thread; time stands still but where a case
- * moves it.
+ * Engine slab step by step: the list that a slab is on, the work of a CPU array, of shared and
+ * alien arrays and of the reaper, and the reports of wrong frees. A single thread; time stands
+ * still unless a case moves it.
  */
 #include "child.h"
 #include "skip.h"
@@ -26,7 +26,7 @@ static struct kmem_cache *cache;
 static struct engine_slot slot; /* of the test's own */
 static void *objects[MANY];
 
-/* What stands in for the node of the CPU. */
+/* Stands in for the node of the CPU. */
 static uint32_t this_node;
 
 uint32_t slab_local_node(void)
@@ -42,7 +42,7 @@ uint64_t __wrap_system_time_ms(void)
         return now_ms;
 }
 
-/* The calls of metadata_alloc left until one fails; 0: none fails. */
+/* The calls of metadata_alloc left until a call fails; 0: none fails. */
 static unsigned int metadata_calls;
 void *__real_metadata_alloc(size_t bytes);
 void *__wrap_metadata_alloc(size_t bytes);
@@ -189,7 +189,7 @@ static void partial_order(void **state)
         take(&objects[1 * each], 2);
         give(&objects[0], 2);
         give(&objects[1 * each], 1);
-        take(objects, 1); /* one is left, so its slab stays the head */
+        take(objects, 1); /* an object is left, so its slab stays the head */
         check(page_list_first(&cache->node[0].partial) == slab[0]);
         take(objects + 1, 1);
         take(&objects[1 * each], 1);
@@ -328,7 +328,7 @@ static void bulks_beside_singles(const char *tunables, uint64_t seed)
                 }
                 expect_same_arrays(bulk, single);
                 /*
-                 * Slow paths of a third cache let the reaper see both in the same state; after a
+                 * Slow paths of a third cache let the reaper see both in an equal state; after a
                  * few rounds it takes from arrays that nobody touched.
                  */
                 for (uint64_t round = random_step(&seed) % 8; round > 3; round--) {
@@ -350,7 +350,7 @@ static void bulks_beside_singles(const char *tunables, uint64_t seed)
         end();
 }
 
-/* S5-30: a bulk call leaves the arrays as the same number of single calls would. */
+/* S5-30: a bulk call leaves the arrays as single calls for these objects would. */
 static void bulk_is_single_calls(void **state)
 {
         static const char *const tunables[] = {"120 60 8", "120 50 1", "7 3 5",    "10 10 2",
@@ -380,7 +380,7 @@ static void bulk_without_array(void **state)
         end();
 }
 
-/* S6-60, S6-61: one round leaves a touched array alone, the next takes a fifth of its limit. */
+/* S6-60, S6-61: a round leaves a touched array alone, the next round takes a fifth of its limit. */
 static void reaping(void **state)
 {
         static const unsigned int expected[] = {64, 40, 16, 8};
@@ -463,7 +463,7 @@ static void reaping_shared(void **state)
         check_equal(used_pages(), pages);
 }
 
-/* What the arrays hold when a cache is shrunk or destroyed goes back, down to the pages. */
+/* Objects in the arrays of a cache that is shrunk or destroyed go back, down to the pages. */
 static void arrays_emptied(void **state)
 {
         size_t metadata = metadata_used_bytes();
@@ -485,7 +485,9 @@ static void arrays_emptied(void **state)
         }
 }
 
-/* S6-41: a flush is of a batch, or of what there is room for in the shared array if that is less. */
+/*
+ * S6-41: a flush is of a batch, or of the number that has room in the shared array if that is less.
+ */
 static void flush_counts(void **state)
 {
         begin("counts", 1024, 0);
@@ -500,7 +502,9 @@ static void flush_counts(void **state)
         end();
 }
 
-/* Slabs that become free by what a flush finds no room for are ended, down to their pages. */
+/*
+ * Slabs that become free by objects that a flush finds no room for are ended, down to their pages.
+ */
 static void flushed_slabs(void **state)
 {
         size_t pages = used_pages();
@@ -512,7 +516,7 @@ static void flushed_slabs(void **state)
         flush(objects, 60);
         check_equal(node()->shared->available, 10);
         check_equal(walk().active, 10);
-        /* What is in the array may lie in three slabs at most. */
+        /* The objects in the array may lie in three slabs at most. */
         check(used_pages() <= pages + 3 * order_pages(cache->order));
         end();
         check_equal(used_pages(), pages);
@@ -545,7 +549,7 @@ static void figures_shown(void **state)
         end();
 }
 
-/* A program writes into the free object that holds the free list, from one entry of it on. */
+/* A program writes into the free object that holds the free list, from an entry of it on. */
 static void overwrite(int byte, unsigned int from)
 {
         unsigned int each;
@@ -590,7 +594,7 @@ static void overwritten_with_own_index(void)
         overwrite(0, 0);
 }
 
-/* The same, one object at a time: the library writes to none that the program has. */
+/* As above, an object at a time: the library writes to none that the program has. */
 static void overwritten_between_calls(void)
 {
         char expected[64];
@@ -656,7 +660,7 @@ static void ignored_free(void)
         end();
 }
 
-/* Only the right ones count. */
+/* Only the right counts matter. */
 static void ignored_gift(void)
 {
         void *twice[3];
@@ -724,8 +728,8 @@ static void count_lock(struct lock *lock)
 }
 
 /*
- * S6-44, S6-33: on node 0 objects of node 1 wait in an alien array. A full one is emptied into its
- * home's shared array, the newest, and into slabs.
+ * S6-44, S6-33: on node 0 objects of node 1 wait in an alien array. A full array is emptied into
+ * its home's shared array, the newest objects, and into slabs.
  */
 static void alien_arrays(void)
 {
@@ -757,7 +761,10 @@ static void alien_arrays(void)
                 check(home->shared->object[i] == objects[8 + i]);
         check_equal(walk().active, 7 + 1 + 4);
         check_equal(slot.given, 13);
-        /* For one object of the node neither its shared array nor, with a free one, a new slab. */
+        /*
+         * Taking a single object of the node does not use the node's shared array, and makes no
+         * slab if a slab has a free object.
+         */
         slot.taken = 0;
         home->free_limit = UINT64_MAX;
         give(objects + 13, 4);
@@ -777,7 +784,7 @@ static void alien_arrays(void)
         check_equal(used_pages(), pages);
 }
 
-/* S6-60: of one other node a round. */
+/* S6-60: a round empties the array of a single other node. */
 static void reaped_aliens(void)
 {
         begin("alien", 1024, 0);
@@ -796,7 +803,9 @@ static void reaped_aliens(void)
         end();
 }
 
-/* The reaper works on the node it runs on, and one node that has slabs is enough for shrink. */
+/*
+ * The reaper works on the node it runs on, and a single node that has slabs is enough for shrink.
+ */
 static void reaped_node(void)
 {
         begin("alien", 1024, 0);
@@ -839,7 +848,7 @@ static void ignored_alien(void)
         kmem_cache_destroy(cache);
 }
 
-/* What is no object any more, or never was one, has no home to be sent to; it is left out. */
+/* A pointer that is no object any more, or never was, has no home to be sent to; it is left out. */
 static void ignored_strangers(void)
 {
         static char outside[64];
@@ -849,7 +858,7 @@ static void ignored_strangers(void)
         this_node = 1;
         take(objects, 2 * cache->objects);
         give(objects, cache->objects);
-        check_equal(cache->node[1].slabs, 1); /* the pages of the first one are nobody's */
+        check_equal(cache->node[1].slabs, 1); /* the pages of the first slab have no owner */
         this_node = 0;
         slot.given = 0;
         objects[1] = outside;
@@ -862,7 +871,7 @@ static void ignored_strangers(void)
         end();
 }
 
-/* A batch goes where the CPU's node has room, not another one. */
+/* A batch goes where the CPU's node has room, not another node. */
 static void flush_by_node(void)
 {
         begin("alien", 1024, 0);
@@ -892,7 +901,7 @@ static void use_aliens(int signal)
         check(write(STDERR_FILENO, done, sizeof(done) - 1) > 0);
 }
 
-/* What a program does when it is told must not wait for what told it. */
+/* A program's reaction to a report must not wait for the code that made the report. */
 static void reported_alien(void)
 {
         alarm(20);
@@ -972,7 +981,7 @@ static void leave_alone(void *object)
         (void)object;
 }
 
-/* The same of a free list outside its slab (S6-12). */
+/* As above, for a free list outside its slab (S6-12). */
 static void without_memory_for_list(void **state)
 {
         size_t used = metadata_used_bytes();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * SLAB against a model: batches are taken, given back and flushed through several CPU records, on
- * every node there is, while the reaper runs and caches are shrunk. The model is the set of
- * objects that are out: none may come twice, none may be lost, and a walk over all slabs follows
- * each step. Built with one node and with two.
+ * every node there is, while the reaper runs and caches are shrunk. The model is the set of objects
+ * that are out: none may come twice, none may be lost, and a walk over all slabs follows each step.
+ * Built with a single node and with two.
  */
 #include "child.h"
 #include "walk_slab.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * New tunables for caches of engine slab (S6-51): what a line must look like, what it changes, and
- * that programs may be at work meanwhile. Caches are of engine slab by their flag, so this runs
- * under every option.
+ * New tunables for caches of engine slab (S6-51): the form of a line, its effect, and that programs
+ * may be at work meanwhile. Caches are of engine slab by their flag, so this runs under every
+ * option.
  */
 #define _GNU_SOURCE
 #include "../exec.h"
@@ -220,7 +220,7 @@ static void stay_on_one_cpu(void)
         check(sched_setaffinity(0, sizeof(one), &one) == 0);
 }
 
-/* Refills bring batchcount, an array holds limit at most, the shared one shared * batchcount. */
+/* Refills bring batchcount, an array holds limit at most, the shared array shared * batchcount. */
 static void child_new_values(void)
 {
         uint64_t taken;
@@ -232,7 +232,7 @@ static void child_new_values(void)
         check(totals().resting > 10);
         check_equal(kmem_slabinfo_write("tuned 10 4 2\n"), 0);
         tunables_are(10, 4, 2);
-        /* What arrays held has gone to the slabs. */
+        /* The objects of the arrays have gone to the slabs. */
         check_equal(totals().resting, 0);
         check_equal(totals().report.shared_objects, 0);
         check_equal(totals().inuse, 0);
@@ -292,7 +292,7 @@ static void table(void **state)
         child_prints("table", "sheaf_capacity=0,slabinfo=-", ": tunables   10    4    2 :");
 }
 
-/* An alias is a name of the cache; of several caches of one name the newest is meant. */
+/* An alias is a name of the cache; of several caches with a name the newest is meant. */
 static void child_names(void)
 {
         struct kmem_cache *old =
@@ -362,7 +362,7 @@ static void drop_to(uint64_t **kept, unsigned int *count, unsigned int wanted, u
         }
 }
 
-/* Takes and gives in random bursts; each object holds whose it is. */
+/* Takes and gives in random bursts; each object holds the number of its owner. */
 static void *work(void *argument)
 {
         uint64_t random = 0x9e3779b97f4a7c15ull * ((uintptr_t)argument + 1);
@@ -426,7 +426,7 @@ static void at_work(void **state)
         child_passes("at_work", "numa_fake=2");
 }
 
-/* Fork takes all locks of all caches, also while one of these goes. */
+/* Fork takes all locks of all caches, also while a cache goes. */
 static void child_forks_at_end(void)
 {
         begin(72);

@@ -139,10 +139,10 @@ static unsigned char *around(void *block)
         return block;
 }
 
-/* The emulator adds such a line when a signal ends the program. */
+/* The emulator adds a line of its own when a signal ends the program. */
 #define EMULATORS_LAST_WORDS "qemu: uncaught target signal"
 
-/* What the call writes to standard error. */
+/* The text that the call writes to standard error. */
 static FILE *captured;
 static int real_stderr;
 
@@ -153,7 +153,7 @@ static void capture_start(void)
         dup2(fileno(captured), STDERR_FILENO);
 }
 
-/* Exactly one line was written, and it holds the words; none at all if they are NULL. */
+/* Exactly one line was written, and it holds the words; no line if they are NULL. */
 static void capture_end(const char *words)
 {
         char text[1024];
@@ -216,7 +216,7 @@ static void units(void **state)
         (void)state;
         assert_int_equal((uintptr_t)first % PAGE_SIZE, 0);
         assert_ptr_equal(second, first + 16);
-        /* One unit between them, whose next is behind the second: 30 bytes, unit 15. */
+        /* A single unit between them, with its next behind the second: 30 bytes, unit 15. */
         assert_int_equal(gap[0], -15);
         assert_int_equal(*(int16_t *)(first + 30), PAGE_UNITS - 15);
         assert_int_equal(*(int16_t *)(first + 32), PAGE_UNITS);
@@ -260,7 +260,7 @@ static void first_fit(void **state)
         kmem_cache_destroy(tiny);
 }
 
-/* S7-11, S7-12: new pages at the head, the page that served first; what was passed is counted. */
+/* S7-11, S7-12: new pages at the head, the page that served first; passed pages are counted. */
 static void rotation(void **state)
 {
         struct kmem_cache *cache = cache_new("rotation", 2000, 0, 0, NULL);
@@ -355,7 +355,7 @@ static void empty_page(void **state)
         assert_int_equal(heap.map[number], 0);
 }
 
-/* S7-22: both neighbours merge; 2.6.24 left a block before the first free one as it was. */
+/* S7-22: both neighbours merge; 2.6.24 left a block before the first free block as it was. */
 static void merging(void **state)
 {
         struct kmem_cache *cache = cache_new("merging", 1000, 0, 0, NULL);
@@ -373,7 +373,7 @@ static void merging(void **state)
                 /* The block behind: the rest of the page. */
                 kmem_cache_free(cache, objects[1]);
                 assert_int_equal(page_state(page).fragments, 2);
-                /* Both sides; the block is not before the first free one. */
+                /* Both sides; the block is not before the first free block. */
                 kmem_cache_free(cache, objects[2]);
                 assert_int_equal(page_state(page).fragments, 2);
                 assert_int_equal(block_read(page, 500).units, 1000);
@@ -453,7 +453,7 @@ static void kmalloc_blocks(void **state)
                 assert_int_equal((uintptr_t)block % size, 0);
                 kfree(block);
         }
-        /* Whole pages of the size classes, too; with one of them in front. */
+        /* Whole pages of the size classes, too; with such a page in front. */
         for (size_t size = PAGE_SIZE; size <= 8 * PAGE_SIZE; size *= 2) {
                 void *front = kmalloc(PAGE_SIZE, GFP_KERNEL);
                 void *block = kmalloc(size, GFP_KERNEL);
@@ -502,7 +502,7 @@ static void ksizes(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* What a request will get is known before: by its alignment it may need pages of its own. */
+/* The size that a request gets is known before; by its alignment it may need its own pages. */
 static void usable_sizes(void **state)
 {
         static const size_t requests[][3] = {
@@ -524,7 +524,7 @@ static void usable_sizes(void **state)
         }
 }
 
-/* What malloc asks for: 16 bytes, with the same header, and any alignment up to a page. */
+/* malloc's requests: 16 bytes, with kmalloc's header, and any alignment up to a page. */
 static void malloc_alignment(void **state)
 {
         (void)state;
@@ -662,12 +662,12 @@ static void silence(void **state)
         capture_end(NULL);
         slob_statistics(&now);
         assert_int_equal(now.counts.pages, 1);
-        /* The block is as good as new to a cache of the same size. */
+        /* The block is as good as new to a cache of its size. */
         kmem_cache_free(other, left);
         kmem_cache_destroy(other);
 }
 
-/* SLAB_TYPESAFE_BY_RCU: a freed object stays what it is until its cache is destroyed. */
+/* SLAB_TYPESAFE_BY_RCU: a freed object stays an object until its cache is destroyed. */
 static void typesafe(void **state)
 {
         static const unsigned int sizes[] = {40, 5000};
@@ -700,7 +700,10 @@ static void typesafe(void **state)
         }
 }
 
-/* What is not an object of such a cache by its size has no footer: the bytes there are another's. */
+/*
+ * A block that by its size is no object of this cache has no footer: the bytes there are another
+ * block's.
+ */
 static void typesafe_sizes(void **state)
 {
         struct kmem_cache *cache = cache_new("typesafe", 40, 0, SLAB_TYPESAFE_BY_RCU, NULL);
@@ -827,7 +830,7 @@ static void wrong_sizes(void **state)
         kmem_cache_destroy(both);
 }
 
-/* Every part of a header is checked: its size, and whose block it is. */
+/* Every part of a header is checked: its size, and the owner of its block. */
 static void damaged_headers(void **state)
 {
         char *block = kmalloc(100, GFP_KERNEL);
@@ -860,7 +863,7 @@ static void other_engines(void **state)
         kmem_cache_destroy(there);
 }
 
-/* S5-32, S5-33: one by one; all or nothing; strangers go home. */
+/* S5-32, S5-33: singly; all or nothing; strangers go home. */
 static void bulk_calls(void **state)
 {
         struct kmem_cache *cache = cache_new("bulk", 1000, 0, 0, NULL);
@@ -1088,7 +1091,7 @@ static void exact_room(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* What looks at pages and blocks counts, and a page that one block fills is on no list. */
+/* Looks at pages and blocks are counted, and a page that a single block fills is on no list. */
 static void scans(void **state)
 {
         struct kmem_cache *cache = cache_new("scanned", 1024, 0, 0, NULL);
@@ -1106,11 +1109,11 @@ static void scans(void **state)
                 objects[i] = alloc(cache);
         kmem_cache_free(cache, objects[0]);
         slob_statistics(&start);
-        kfree(kmalloc(1500, GFP_KERNEL)); /* a look at both blocks of one page, then a new one */
+        kfree(kmalloc(1500, GFP_KERNEL)); /* a look at both blocks of a page, then a new page */
         slob_statistics(&now);
         assert_int_equal(now.counts.page_scans - start.counts.page_scans, 1);
         assert_int_equal(now.counts.block_scans - start.counts.block_scans, 3);
-        kfree(kmalloc(1500, GFP_KERNEL)); /* the same, known to be in vain */
+        kfree(kmalloc(1500, GFP_KERNEL)); /* as before, known to be in vain */
         slob_statistics(&now);
         assert_int_equal(now.counts.page_scans - start.counts.page_scans, 2);
         assert_int_equal(now.counts.block_scans - start.counts.block_scans, 6);
@@ -1121,8 +1124,8 @@ static void scans(void **state)
 }
 
 /*
- * What the engine reports: of a cache its objects and their bytes, of slob_shared the pages and what
- * is free in them, and both as others see them.
+ * The engine's report: for a cache its objects and their bytes, for slob_shared the pages and their
+ * free bytes, and both as other processes see them.
  */
 static void reports(void **state)
 {
@@ -1169,7 +1172,10 @@ static void reports(void **state)
         assert_int_equal(metadata_used_bytes(), metadata);
 }
 
-/* An object and a kmalloc block start somewhere; what is free, inside or not ours does not. */
+/*
+ * An object and a kmalloc block start somewhere; a pointer that is free, inside a block or not
+ * libkmem's does not.
+ */
 static void starts(void **state)
 {
         struct kmem_cache *cache = cache_new("starts", 64, 0, 0, NULL);
@@ -1191,7 +1197,10 @@ static void starts(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* Huge blocks are big ones, too; and the figures of a cache are those others see. */
+/*
+ * Huge blocks are big blocks, too; and the figures of a cache are the figures that other processes
+ * see.
+ */
 static void figures_shown(void **state)
 {
         struct registry_cache shown = {.taken = 99, .given = 99};
@@ -1218,7 +1227,7 @@ static void figures_shown(void **state)
         kmem_cache_destroy(cache);
 }
 
-/* What a page needs besides itself goes back where there is no page. */
+/* The additional memory of a page goes back where there is no page. */
 static void without_page(void **state)
 {
         struct kmem_cache *cache = cache_new("poor", 100, 0, 0, NULL);
@@ -1468,7 +1477,7 @@ static void *thread_work(void *argument)
         return NULL;
 }
 
-/* Counts at rest are exact, whoever freed what; a child made meanwhile can go on. */
+/* Counts at rest are exact, whichever thread freed an object; a child made meanwhile can go on. */
 static void threads(void **state)
 {
         pthread_t ids[THREADS];

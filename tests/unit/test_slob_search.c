@@ -20,7 +20,7 @@ struct looks {
         uint64_t blocks;
 };
 
-/* The first block that fits in one page, as S7-10 has it; NULL: none. */
+/* The first block that fits in a page, as in S7-10; NULL: none. */
 static char *first_fit(const struct page *page, const struct slob_request *request,
                        struct looks *looks)
 {
@@ -121,7 +121,7 @@ static void use(unsigned int kind)
                         slob_walk(&counted);
                 most = max_of(most, slob_lists[kind ? slob_list_count - 1 : 0].length);
         }
-        /* More than are looked at one by one before anything else is asked. */
+        /* More than the number that is looked at singly before anything else is asked. */
         check(most > (kind ? 200 : 70));
         for (unsigned int i = 0; i < LIVE; i++) {
                 kfree(blocks[i]);

@@ -280,11 +280,12 @@ static void options_reach_layout(void **state)
 
 /*
  * Slabs of exact pages leave holes that are shorter than the slabs that another cache prefers, and
- * lie where such a slab would begin. What that cache puts into a hole is not theirs.
+ * that lie where such a slab would begin. Blocks that this cache puts into a hole are not theirs.
  */
 static void child_exact_slabs(void)
 {
-        static void *blocks[1000], *objects[1 << 16]; /* 20 MB; what does not fit lies elsewhere */
+        static void *blocks[1000],
+                *objects[1 << 16]; /* 20 MB; objects that do not fit lie elsewhere */
         struct kmem_cache *cache = kmem_cache_create("fallback", 3000, 0, SLAB_NO_MERGE, NULL);
         size_t made = 0;
 
@@ -317,7 +318,9 @@ static void exact_slabs_beside_fallback_orders(void **state)
         child_passes("exact_slabs", "engine=slub,reserve=8M");
 }
 
-/* A page whose slab has the fallback order, behind a slab and then another block of other caches. */
+/*
+ * A page of a slab with the fallback order, behind a slab and then another block of other caches.
+ */
 static struct kmem_cache of_address;
 static struct page *aligned_page;
 static const void *address;
@@ -328,7 +331,7 @@ static void find_slab(void)
         found = slub_slab_of(&of_address, address);
 }
 
-/* What the end of a slab there and the making of a block of fewer pages store. */
+/* The stores at the end of a slab there, and at the making of a block of fewer pages. */
 static void neighbour_changes(void)
 {
         store_relaxed(&aligned_page->kind, PAGE_UNUSED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Slabs on their way between CPU slab, CPU partial list, node partial list and the page layer,
- * with CPU records of the test's own in place of CPUs. One thread; a walk over all descriptors
+ * Slabs on their way between CPU slab, CPU partial list, node partial list and the page layer, with
+ * CPU records of the test's own in place of CPUs. A single thread; a walk over all descriptors
  * follows every step.
  */
 #include "child.h"
@@ -41,7 +41,7 @@ struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsig
                                                  one_object);
 }
 
-/* The calls of metadata_alloc and metadata_alloc_many left until one fails; 0: none fails. */
+/* The calls of metadata_alloc and metadata_alloc_many left until a call fails; 0: none fails. */
 static unsigned int metadata_calls;
 
 void *__real_metadata_alloc(size_t bytes);
@@ -193,8 +193,8 @@ static bool share_line(const void *one, const void *other, uint32_t size)
 }
 
 /*
- * In a program of several threads objects that go out one after another share no line, and they are
- * the same as those of a program of one.
+ * In a program of several threads, objects that go out in turn share no line, and they are the
+ * objects that a program of a single thread gets.
  */
 static void apart_in_threads(void **state)
 {
@@ -231,7 +231,7 @@ static void apart_in_threads(void **state)
         }
 }
 
-/* Objects with whole lines, and larger ones, stay in a kernel's order. */
+/* Objects with whole lines, and larger objects, stay in a kernel's order. */
 static void ascending_in_threads(void **state)
 {
         static const uint32_t sizes[] = {64, 128, 192, 256, 264, 1000};
@@ -334,7 +334,7 @@ static void drain_rule(void **state)
         }
 }
 
-/* S2-22: a refill takes one slab, and floor(L / 2) + 1 more for the CPU partial list if L > 0. */
+/* S2-22: a refill takes a slab, and floor(L / 2) + 1 more for the CPU partial list if L > 0. */
 static void refill_stop(void **state)
 {
         static void *objects[SLABS_MAX][64];
@@ -354,7 +354,7 @@ static void refill_stop(void **state)
                 check(one == objects[0][0]); /* from the head */
                 check_equal(chain_length_of(1), expected);
                 check_equal(node_length(), 11 - expected);
-                /* T4: the next ones come from the CPU partial list. */
+                /* T4: the next slabs come from the CPU partial list. */
                 if (expected) {
                         void *second;
 
@@ -482,7 +482,7 @@ static void put_chain(void **state)
         check_equal(chain_length_of(1), 6);
         cache->engine->flush_slot(cache, &slots[1]);
         walk();
-        /* From the newest: 5, 4 stay as partial; the empty ones meet nr_partial >= min_partial. */
+        /* From the newest: 5, 4 stay as partial; the empty slabs meet nr_partial >= min_partial. */
         check_equal(node_length(), 2);
         check_equal(node_position(slab_at(objects[5][0])), 0);
         check_equal(node_position(slab_at(objects[4][0])), 1);
@@ -526,7 +526,7 @@ static void full_slab_without_cpu_partial(void **state)
         give(0, objects[1], 1);
         check_equal(node_position(slab_at(objects[1][0])), 1);
         check_equal(chain_length_of(0), 0);
-        /* All objects of a FULL slab in one chain: it is empty, and enough are on the list. */
+        /* All objects of a FULL slab in a chain: it is empty, and enough slabs are on the list. */
         give(0, objects[2], cache->objects);
         check_equal(cache->node[0].slabs, 3);
         give(0, objects[3], cache->objects);
@@ -549,7 +549,7 @@ static void min_partial_zero(void **state)
         end();
 }
 
-/* S1-57: the fullest slab first, those with more than 32 free objects behind, as they were. */
+/* S1-57: the fullest slab first; slabs with more than 32 free objects behind, as they were. */
 static void shrink_order(void **state)
 {
         static void *objects[SLABS_MAX][64];
@@ -604,7 +604,7 @@ static void chains_of_a_batch(void **state)
         end();
 }
 
-/* S1-50: slabs of the fallback order, beside those of the preferred one. */
+/* S1-50: slabs of the fallback order, beside slabs of the preferred order. */
 static void fallback_order(void **state)
 {
         void *objects[600];
@@ -645,7 +645,7 @@ static void no_memory(void **state)
         check(kmem_cache_alloc(cache, GFP_KERNEL | __GFP_NOWARN) == NULL);
         check_equal(errno, ENOMEM);
         refused_order = ORDER_MAX + 1;
-        /* What a slab has is handed out, and no more. */
+        /* A slab's objects are handed out, and no more. */
         take(0, objects, 1);
         refused_order = 0;
         check_equal(cache->engine->take(cache, &slots[0], objects + 1, 60), cache->objects - 1);
@@ -758,7 +758,10 @@ static void construct_and_take(void *object)
         }
 }
 
-/* A constructor that allocates brings the slot a CPU slab while one is made: both are there then. */
+/*
+ * A constructor that allocates brings the slot a CPU slab while a slab is made: both are there
+ * then.
+ */
 static void constructor_that_allocates(void **state)
 {
         void *object;

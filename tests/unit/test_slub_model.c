@@ -78,7 +78,7 @@ static void step_give(void)
         cache->engine->give(cache, &slots[random_below(SLOTS)], batch, count);
 }
 
-/* What cpu_slabs counts: a list only where there is a CPU slab too. */
+/* The count of cpu_slabs: a list counts only where there is a CPU slab too. */
 static uint64_t expected_cpu_slabs(void)
 {
         uint64_t expected = 0;

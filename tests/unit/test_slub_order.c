@@ -80,7 +80,7 @@ static void table_of_the_mail(void **state)
                         }
 }
 
-/* S3.6, C: what the patch meant, 16 CPUs for every cache. */
+/* S3.6, C: the patch's intention, 16 CPUs for every cache. */
 static void sixteen_cpus(void **state)
 {
         static const unsigned int rows[][3] = {{2432, 26, 1}, {4864, 26, 2},  {4096, 32, 2},
@@ -139,9 +139,9 @@ static void differences(void **state)
 }
 
 /*
- * What holds of every order: an object fits; no more objects than a slab's state can count; within
- * the bounds where an object fits within them; and no order in the bounds is left out that holds
- * the wish for objects and wastes at most a sixteenth.
+ * Properties of every order: an object fits; the objects are not more than a slab's state can
+ * count; the order is within the bounds where an object fits within them; and no order in the
+ * bounds is left out that holds the wish for objects and wastes at most a sixteenth.
  */
 static void check_order(uint32_t size, const struct order_rules *rules)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The policies of the SLUB back end and its counters: how long CPU partial lists become under each
- * accounting rule (S2), what the attribute files show of them, and what the kernel's statistics
- * count (S9.2).
+ * The policies of the SLUB back end and its counters: the length of CPU partial lists under each
+ * accounting rule (S2), their figures in the attribute files, and the counts of the kernel's
+ * statistics (S9.2).
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -84,8 +84,8 @@ static uint32_t list_slabs(unsigned int slot)
 /* ---- The length of a list (S2-03, S2-05, S2-12) -------------------------------------------- */
 
 /*
- * One free a slab: by objects the list grows to the limit and one more, as the test is `>` and
- * looks at what is there before the slab joins; by slabs it stops at the limit in slabs.
+ * A free for each slab. By objects the list grows to the limit and one more, as the test is `>` and
+ * looks at the list before the slab joins; by slabs it stops at the limit in slabs.
  */
 static void length_of_a_list(void **state)
 {
@@ -115,7 +115,7 @@ static void length_of_a_list(void **state)
                 }
 }
 
-/* S2-05: and the slabs may all have become empty; what is counted does not change. */
+/* S2-05: and the slabs may all have become empty; the counted number does not change. */
 static void empty_slabs_pile_up(void **state)
 {
         begin(128, true, 30);
@@ -143,7 +143,7 @@ static void free_objects_when_joining(void **state)
         give(1, 2, 0, 1);
         check_equal(slub_slot_partial(&slots[1]).objects, 11);
         check_equal(list_slabs(1), 3);
-        give(1, 3, 0, 2); /* 11 > 10: the list goes, the slab starts a new one */
+        give(1, 3, 0, 2); /* 11 > 10: the list goes, the slab starts a new list */
         check_equal(slub_slot_partial(&slots[1]).objects, 2);
         check_equal(list_slabs(1), 1);
         give(1, 0, 4, cache->objects);
@@ -183,7 +183,9 @@ static void refill_by_objects(void **state)
                         }
 }
 
-/* ---- Defaults (S2.3) and what is shown (S2-30, S2-31) ------------------------------------------ */
+/*
+ * ---- Defaults (S2.3) and the files' figures (S2-30, S2-31) --------------------------------------
+ */
 
 static void child_seed_defaults(void)
 {
@@ -227,7 +229,7 @@ static void options_reach_caches(void **state)
                      "two.freeze=eager,one.stats=1");
 }
 
-/* One CPU, so that one slot has it all. */
+/* A single CPU, so that a single slot has everything. */
 static void stay_on_one_cpu(void)
 {
         cpu_set_t cpus, one;
@@ -247,7 +249,9 @@ static uint64_t counted(enum slub_counter counter)
         return counters_sum(cache, counter);
 }
 
-/* What both files show after one free in each of five slabs; and counters with the slot's name. */
+/*
+ * The figures of both files after a free in each of five slabs; and counters with the slot's name.
+ */
 static void child_texts(void)
 {
         uint64_t by_objects;
@@ -323,7 +327,7 @@ static void rounding_of_totals(void **state)
 
 /* ---- The kernel's statistics (S9.2) --------------------------------------------------------------- */
 
-/* With sheaf_capacity=0 every call is counted, and means what it means in the kernel. */
+/* With sheaf_capacity=0 every call is counted, with the kernel's meaning. */
 static void child_exact_counts(void)
 {
         void *all[3 * 64];
@@ -379,7 +383,7 @@ static void child_exact_counts(void)
         kmem_cache_destroy(cache);
 }
 
-/* With sheaves only what reaches the back end is counted: a refill, then a drain. */
+/* With sheaves only calls that reach the back end are counted: a refill, then a drain. */
 static void child_counts_with_sheaves(void)
 {
         void *all[10];
@@ -389,7 +393,7 @@ static void child_counts_with_sheaves(void)
         check_equal(cache->sheaf_capacity, 10);
         for (unsigned int i = 0; i < 10; i++)
                 all[i] = kmem_cache_alloc(cache, 0);
-        check_equal(counted(ALLOC_FASTPATH) + counted(ALLOC_SLOWPATH), 10); /* one sheaf */
+        check_equal(counted(ALLOC_FASTPATH) + counted(ALLOC_SLOWPATH), 10); /* a single sheaf */
         for (unsigned int round = 0; round < 5; round++) {
                 for (unsigned int i = 0; i < 10; i++)
                         kmem_cache_free(cache, all[i]);
@@ -400,7 +404,7 @@ static void child_counts_with_sheaves(void)
         check_equal(counted(FREE_FASTPATH) + counted(FREE_SLOWPATH), 0);
         for (unsigned int i = 0; i < 10; i++)
                 kmem_cache_free(cache, all[i]);
-        kmem_cache_shrink(cache); /* drains the sheaf, all of one slab */
+        kmem_cache_shrink(cache); /* drains the sheaf, all of a single slab */
         check_equal(counted(FREE_FASTPATH), 10);
         kmem_cache_destroy(cache);
 }
@@ -432,7 +436,7 @@ static void statistics(void **state)
         child_passes("exact_counts",
                      "sheaf_capacity=0,stats=1,cpu_partial_accounting=objects,cpu_partial=200");
         child_passes("exact_counts", "sheaf_capacity=0,stats=1,cpu_partial=200,slots=locked");
-        /* A slab of more objects than the sheaf, also where one CPU asks for eight. */
+        /* A slab of more objects than the sheaf, also where a CPU asks for eight. */
         child_passes("counts_with_sheaves", "stats=1,sheaf_capacity=10,slub_min_objects=16");
         child_passes("not_counted", NULL);
 }
@@ -513,7 +517,7 @@ static void ledger(void **state)
                         if (step % 50 == 0)
                                 check_ledger(taken, given);
                 }
-                /* One object a call, so that each call is a chain. */
+                /* An object for each call, so that each call is a chain. */
                 check_equal(event(FREE_FASTPATH) + event(FREE_SLOWPATH), given);
                 cache->engine->give(cache, &slots[0], out, count);
                 end();

@@ -2,9 +2,9 @@
 /*
  * Every transition of a slab in both freeze schemes: its compare-and-swaps and its holds of
  * list_lock against the kernel's cost table (S1.7), and the effect of a free in the middle of a
- * transition. Built with debug checks, so that the state machine of engines/slub/state.h is checked on the
- * way. One thread; what others do between the read of a state and the swap is put in by the
- * swap hook.
+ * transition. Built with debug checks, so that the state machine of engines/slub/state.h is checked
+ * on the way. A single thread; the swap hook puts in the actions of other threads between the read
+ * of a state and the swap.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -211,7 +211,7 @@ static void end(void **more, unsigned int count)
         kmem_cache_destroy(cache);
 }
 
-/* FULL slabs, whose objects are in the table in ascending order; the slot has no CPU slab then. */
+/* FULL slabs, with objects in the table in ascending order; the slot has no CPU slab then. */
 static void make_full(unsigned int count)
 {
         for (unsigned int slab = 0; slab < count; slab++) {
@@ -224,7 +224,7 @@ static void make_full(unsigned int count)
         }
 }
 
-/* NODE partial slabs with one free object each, in order. */
+/* NODE partial slabs with a single free object each, in order. */
 static void make_node_partial(unsigned int count)
 {
         bool lists = cache->has_cpu_partial;
@@ -333,7 +333,7 @@ static void free_into_node_partial(void **state)
                 give(1, 0, 1, 2);
                 expect(FREE_TO_NODE, 1);
                 expect_no_more();
-                /* Kept or discarded, it costs the same. */
+                /* Kept or discarded, the cost is equal. */
                 give(1, 0, 2, cache->objects);
                 expect(EMPTY_NODE, 1);
                 expect_no_more();
@@ -379,7 +379,7 @@ static void overflow(void **state)
                 expect_no_more();
                 give(1, limit, 0, 1);
                 expect(FULL_TO_PARTIAL, 1);
-                expect_runs(OVERFLOW_TO_NODE, limit, 1); /* one node: one run */
+                expect_runs(OVERFLOW_TO_NODE, limit, 1); /* a single node: a single run */
                 expect_no_more();
                 check_equal(event(CPU_PARTIAL_DRAIN), 1);
                 check_equal(event(FREE_ADD_PARTIAL), limit);
@@ -451,7 +451,7 @@ static void flush_and_shrink(void **state)
 /* ---- T21: debug caches ------------------------------------------------------------------------- */
 
 /*
- * Each call is one hold of list_lock and no swap, wherever the slab is before and after: new, from
+ * Each call is a hold of list_lock and no swap, wherever the slab is before and after: new, from
  * the partial list and back, full, emptied and kept or freed. Several objects are several calls.
  */
 static void debug_calls(void **state)
@@ -482,7 +482,7 @@ static void debug_calls(void **state)
                 take(3, objects[0], 1); /* and back */
                 check_equal(cache->node[0].full.length, 2);
                 expect(DEBUG_CALL, 2);
-                give(0, 0, 0, many); /* emptied, and kept as the only partial one */
+                give(0, 0, 0, many); /* emptied, and kept as the only partial slab */
                 check_equal(cache->node[0].partial.length, 1);
                 check_equal(event(FREE_SLAB), 0);
                 expect(DEBUG_CALL, many);
@@ -510,7 +510,7 @@ static void take_and_use(void **state)
                 begin(eager, 2 * (count - 2) + (count == 2), 100);
                 make_node_partial(count);
                 measure();
-                take(1, more, count); /* each has one free object */
+                take(1, more, count); /* each has a single free object */
                 for (unsigned int t = NODE_TO_CPU; t <= NODE_TO_PARTIAL; t++) {
                         swaps += measured((enum slub_transition)t, COST_SWAPS);
                         locked += measured((enum slub_transition)t, COST_SWAPS_LOCKED);
@@ -610,7 +610,7 @@ static void retries_and_list_lock(void **state)
                 check_equal(event(DEACTIVATE_TO_TAIL), 1);
                 end(NULL, 0);
 
-                /* T13: the last two objects by two frees at the same time. */
+                /* T13: the last two objects by two frees at once. */
                 begin(eager, 4, 5);
                 make_node_partial(1);
                 give(1, 0, 1, cache->objects - 2);
@@ -690,8 +690,8 @@ static void drain_under_contention(void **state)
 /* ---- Without CPU partial lists ------------------------------------------------------------------ */
 
 /*
- * A refill then takes one slab and leaves the others on the node's list. The series that
- * introduced delayed freezing lost them here in its first version.
+ * A refill then takes a slab and leaves the others on the node's list. The series that introduced
+ * delayed freezing lost them here in its first version.
  */
 static void no_slab_is_lost(void **state)
 {
@@ -797,7 +797,7 @@ static void *take_on(int node)
         return object;
 }
 
-/* On one CPU, so that take and make_full go for its node. */
+/* On a single CPU, so that take and make_full go for its node. */
 static void child_wrong_node(void)
 {
         int here, there;
@@ -824,7 +824,10 @@ static void child_wrong_node(void)
                 expect_no_more();
                 check_equal(event(ALLOC_NODE_MISMATCH), 0);
                 check_equal(cache->node[here].partial.length, 3);
-                /* So is the CPU slab, for the next; the node's own slabs come before a new one. */
+                /*
+                 * So is the CPU slab, for the next refill; the node's own slabs come before a new
+                 * slab.
+                 */
                 more[1] = take_on(here);
                 expect(DEACTIVATE_TO_NODE, 1);
                 expect(NODE_TO_CPU, 1);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * What the machine says about itself, with and without /sys and /proc.
- */
+/* The machine's facts about itself, with and without /sys and /proc. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -117,7 +115,7 @@ static void test_mappings(void **state)
         system_unmap(memory, (size_t)1 << 30);
 }
 
-/* At the limit of mappings a hole cannot be cut into one, but its pages go back. */
+/* At the limit of mappings a mapping cannot be cut for a hole, but the hole's pages go back. */
 static int child_too_many_mappings(void)
 {
         enum { MOST = 200000 };
@@ -239,7 +237,7 @@ static void remove_folder(const struct node_file *files, size_t count)
                 slash = strrchr(path, '/');
                 *slash = '\0';
                 if (strcmp(path, node_folder) != 0)
-                        rmdir(path); /* the last of its files was the last one in it */
+                        rmdir(path); /* its last file was the last file in the folder */
         }
         assert_int_equal(rmdir(node_folder), 0);
 }
@@ -257,7 +255,7 @@ static struct nodes read_nodes(const struct node_file *files, size_t count, uint
 
 #define READ_NODES(files, allowed) read_nodes(files, array_size(files), allowed)
 
-/* Two sockets, two nodes each: near ones first, then the others from the next one on. */
+/* Two sockets, two nodes each: near nodes first, then the others from the next node on. */
 static void test_nodes_four(void **state)
 {
         static const struct node_file files[] = {
@@ -286,7 +284,7 @@ static void test_nodes_four(void **state)
                         assert_int_equal(nodes.near[node][step], near[node][step]);
         }
 
-        /* The cpuset leaves two, or one. */
+        /* The cpuset leaves two nodes, or one. */
         nodes = READ_NODES(files, 0x6);
         assert_int_equal(nodes.count, 2);
         assert_int_equal(nodes.number[0], 1);
@@ -300,7 +298,7 @@ static void test_nodes_four(void **state)
         assert_int_equal(nodes.count, 1);
 }
 
-/* Numbers with holes, a node without memory, one without CPUs, and no distances for one. */
+/* Numbers with holes, a node without memory, a node without CPUs, and a node without distances. */
 static void test_nodes_sparse(void **state)
 {
         static const struct node_file files[] = {
@@ -355,7 +353,7 @@ static void test_nodes_many(void **state)
                         assert_int_equal(nodes.near[node][step], (node + step) % NODES_MAX);
 }
 
-/* Whatever is wrong with the files, there is one node at least, and no number too large. */
+/* Whatever is wrong with the files, there is at least a node, and no number is too large. */
 static void test_nodes_nonsense(void **state)
 {
         static const char *const texts[] = {"",  "\n",   "0",      "-",    "0-",    "1-0",     "0,",
@@ -374,7 +372,7 @@ static void test_nodes_nonsense(void **state)
         }
 }
 
-/* What this machine says of itself; on several nodes the CPUs of all of them are counted. */
+/* The facts of this machine; on several nodes the CPUs of all of them are counted. */
 static void test_nodes_here(void **state)
 {
         unsigned int cpus = 0;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Texts (lang/text.h): what is printed, and what becomes of that which has no room.
- */
+/* Texts (lang/text.h): the printed text, and the handling of text without room. */
 #include "unit.h"
 
 #include "lang/text.h"
@@ -104,7 +102,7 @@ static void test_cut(void **state)
         assert_string_equal(room, "a");
 }
 
-/* What had no room is added again after a move, by whoever has the piece. */
+/* Text without room is added again after a move, by the owner of the piece. */
 static void test_move(void **state)
 {
         char small[4], large[16];

@@ -40,7 +40,7 @@ unsigned int __wrap_system_current_node(void)
         return here;
 }
 
-/* What system_bind was asked for last, how often, and what it says. */
+/* The last request to system_bind, the number of requests, and its answer. */
 static struct {
         size_t calls[NODES_MAX];
         void *start;
@@ -63,7 +63,7 @@ int __wrap_system_bind(void *start, size_t bytes, unsigned int node)
         return bind.error[node];
 }
 
-/* Called once, when the search goes on from one zone to the next. */
+/* Called once, when the search goes on from a zone to the next zone. */
 static void (*between_zones)(void);
 
 unsigned int __real_system_near_node(unsigned int node, unsigned int step);
@@ -119,9 +119,12 @@ static size_t used_pages(unsigned int node)
         return counts.used_pages;
 }
 
-/* ---- One thread --------------------------------------------------------------------------- */
+/* ---- A single thread ----------------------------------------------------------------------- */
 
-/* Every node serves from its own zone, without a wish that of the CPU; what is freed goes home. */
+/*
+ * Every node serves from its own zone; without a wish it is the zone of the CPU. Freed pages go
+ * home.
+ */
 static void own_zone(unsigned int nodes)
 {
         struct page *block[NODES_MAX][ORDER_MAX + 1];
@@ -155,7 +158,7 @@ static void test_own_zone(void **state)
         each_machine(own_zone);
 }
 
-/* One page of each node in turn: neighbouring chunks of two nodes stay two blocks. */
+/* A page of each node in turn: neighbouring chunks of two nodes stay two blocks. */
 static void test_neighbours_do_not_merge(void **state)
 {
         enum { PAGES = 4 * CHUNK_PAGES };
@@ -203,7 +206,7 @@ static void exhaustion(unsigned int nodes)
         model_take(page, 8, 2);
         assert_null(alloc_checked(3, (int)nodes - 1));
 
-        /* Exact ranges and spans have no wish; each lies in one node that has room for it. */
+        /* Exact ranges and spans have no wish; each lies in a node that has room for it. */
         again = pages_alloc_exact(2 * CHUNK_PAGES, 1, NULL);
         assert_non_null(again);
         assert_int_equal(again->node, 0);
@@ -217,7 +220,7 @@ static void exhaustion(unsigned int nodes)
         }
         assert_null(pages_alloc_exact(2 * CHUNK_PAGES + 1, 1, NULL));
 
-        /* What is freed there serves there again. */
+        /* Pages freed there serve there again. */
         model_drop(page, 8, 2);
         pages_free(page, 8);
         for (uint32_t number = 0; number < frontier.pages; number += 8)
@@ -402,7 +405,7 @@ static void purging(unsigned int nodes)
         for (unsigned int node = 0; node < nodes; node++)
                 assert_int_equal(zones[node].purged_pages, node == 0 ? CHUNK_PAGES : 0);
         model_check_all();
-        /* What is to be kept is kept of all zones together. */
+        /* Pages that are to be kept are kept of all zones together. */
         assert_int_equal(pages_purge_all((size_t)(nodes - 1) * CHUNK_BYTES), 0);
         if (nodes > 2)
                 assert_int_equal(pages_purge_all((size_t)(nodes - 3) * CHUNK_BYTES),
@@ -475,12 +478,12 @@ static void test_mappings_stay_few(void **state)
         before = mappings_count();
         for (int i = 0; i < 240; i++)
                 assert_non_null(page = alloc_checked(ORDER_MAX, i % 2));
-        /* One node has 120 chunks: 15 single ones, then steps of 1 + n / 8. */
+        /* A node has 120 chunks: 15 single chunks, then steps of 1 + n / 8. */
         assert_true(mappings_count() > before + 4);
         assert_true(mappings_count() < before + 80);
 }
 
-/* Blocks of one chain may be of several zones: each gets its own back. */
+/* Blocks of a chain may be of several zones: each zone gets its own back. */
 static void chain_of_all_zones(unsigned int nodes)
 {
         uint32_t chain = 0;
@@ -578,14 +581,14 @@ static void test_none_is_refused(void **state)
 
 static struct page *chunk_of_0;
 
-/* As another thread would between the two looks: one comes back there, the last goes here. */
+/* As another thread would between the two looks: a chunk comes back there, the last goes here. */
 static void move_the_free_chunk(void)
 {
         pages_free(chunk_of_0, CHUNK_PAGES);
         assert_non_null(alloc_checked(ORDER_MAX, 1));
 }
 
-/* One chunk is free at every moment, in this zone or in that; so one is found (ZONE-2). */
+/* A chunk is free at every moment, in this zone or in that; so a chunk is found (ZONE-2). */
 static void test_free_chunk_that_moves(void **state)
 {
         struct page *page, *chunk_of_1 = NULL;
@@ -604,7 +607,9 @@ static void test_free_chunk_that_moves(void **state)
         assert_null(alloc_checked(ORDER_MAX, NODE_ANY));
 }
 
-/* Zones that grow at once, by blocks, spans and in place: each chunk ends up with one owner. */
+/*
+ * Zones that grow at once, by blocks, spans and in place: each chunk ends up with a single owner.
+ */
 static void *growing_thread(void *argument)
 {
         int node = (int)(intptr_t)argument;

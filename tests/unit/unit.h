@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * cmocka, with what it wants included before it.
- */
+/* cmocka, with the headers that it needs included before it. */
 #ifndef KMEM_TESTS_UNIT_H
 #define KMEM_TESTS_UNIT_H
 

@@ -65,7 +65,7 @@ static void check_slab(struct kmem_cache *cache, struct page *slab, uint32_t nod
         check_table(cache, slab);
 }
 
-/* Returns the free objects of the list's slabs, whose active is from @least to @most. */
+/* Returns the free objects of the list's slabs, each with an active count from @least to @most. */
 static uint64_t check_list(struct kmem_cache *cache, uint32_t node, const struct page_list *list,
                            uint32_t least, uint32_t most, struct walk_slab_counts *counts)
 {

@@ -30,7 +30,7 @@ static void broken(const char *what, int line, const struct page *page)
         abort();
 }
 
-/* What was found on lists and in CPU records about one slab. */
+/* Findings on lists and in CPU records about a slab. */
 enum place { PLACE_NONE, PLACE_CPU, PLACE_CPU_PARTIAL, PLACE_NODE_PARTIAL, PLACE_NODE_FULL };
 
 static uint8_t *place_of_page;

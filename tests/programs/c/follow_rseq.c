@@ -351,7 +351,7 @@ static void see_end(struct task *task)
         ptrace(PTRACE_GETEVENTMSG, task->id, 0, &status);
         if (task->area && !task->registered && !WTERMSIG(status))
                 fault(task, "ends without its registration", task->area, task->bytes);
-        /* The task's area and block have no owner now. */
+        /* The task's area has no owner now. */
         task->area = 0;
 }
 
