@@ -8,7 +8,7 @@
  * So the parent unregisters before it calls vfork, and registers anew when the child is gone. The
  * kernel leaves "not registered" in the area, and the child takes the slow path.
  *
- * A sandbox that was announced may kill for the system call, and the kernel may refuse it. Then the
+ * A sandbox that was announced may kill for the system call, or the kernel may refuse it. Then the
  * parent turns fast.rseq instead: for as long as the child lives, sequences of all threads read an
  * area that was never registered. A thread that has read fast.rseq before still runs on its own
  * area. fast.slot_field is not turned: a thread that has the old fast.rseq with another field would

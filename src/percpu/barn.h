@@ -62,7 +62,7 @@ KMEM_HIDDEN bool barn_put_full(struct barn *barn, struct sheaf *sheaf);
 /* Any sheaf, full ones first, for emptying the barn. */
 KMEM_HIDDEN struct sheaf *barn_take_any(struct barn *barn);
 /*
- * A full sheaf that nobody has needed since barn_mark_low, or NULL. It comes from below the
+ * A sheaf with objects that nobody has needed since barn_mark_low, or NULL. It comes from below the
  * low-water mark, which sinks by one sheaf.
  */
 KMEM_HIDDEN struct sheaf *barn_take_surplus(struct barn *barn);

@@ -122,7 +122,7 @@ void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32
                 return;
         figures->birth = cache->birth;
         figures->slot = id;
-        /* Back ends change `taken` under this lock, and show `given` after each change of it. */
+        /* Back ends change `taken` under this lock, or show it after each change, as `given`. */
         lock_take(&slot->lock);
         __atomic_store_n(&slot->figures, figures, __ATOMIC_SEQ_CST);
         registry_show(&figures->taken, &slot->taken);

@@ -122,7 +122,8 @@ on_top:
 }
 
 /*
- * AArch64 has no multi-pop, so this loop pops one object at a time, each in a sequence of its own.
+ * AArch64 has no sequence for several objects, so these loops pop or push one object at a time,
+ * each in a sequence of its own. A stranger ends a push.
  */
 static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
 {

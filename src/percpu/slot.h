@@ -242,7 +242,7 @@ KMEM_HIDDEN enum push_result locked_slot_push(uint32_t pair_offset, void *object
 KMEM_HIDDEN bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *expected,
                               const struct pair *new_pair);
 
-/* Of the table of slots; for fork. */
+/* Protects the table of slots; for fork. */
 extern KMEM_HIDDEN struct lock slots_lock;
 
 /*

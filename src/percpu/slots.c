@@ -111,8 +111,8 @@ void slots_close_index(uint32_t index)
 }
 
 /*
- * Makes a closed pair cold. Other threads may be using the pair, and the slot's other caches. Main
- * is stored last, since nothing replaces the pair before main is cold (INV-6).
+ * Makes a closed pair cold. Other threads may be using the pair and its slot. Main is stored last,
+ * since nothing replaces the pair before main is cold (INV-6).
  */
 static void reopen_pair(struct pair *pair)
 {
