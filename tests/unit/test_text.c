@@ -74,7 +74,7 @@ static void test_no_gaps(void **state)
 static void test_no_room(void **state)
 {
         struct text text;
-        char room[1] = "x";
+        char room[1] = {'x'};
 
         text_begin(&text, room, sizeof(room));
         text_add(&text, "%s", "");
