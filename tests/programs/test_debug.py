@@ -55,7 +55,7 @@ select substr(text, 1, 2) as start, count(*) from numbers group by start order b
 def test_sqlite3(dropin: DropIn, plain: Plain) -> None:
     require("sqlite3")
     expected = plain.run([command("sqlite3"), "-bail"], stdin=SQL).stdout
-    finished = dropin.run([command("sqlite3"), "-bail"], minimum=5_000, stdin=SQL)
+    finished = dropin.run([command("sqlite3"), "-bail"], minimum=1_700, stdin=SQL)
     assert finished.stdout == expected
 
 

@@ -25,7 +25,10 @@ PYTHON = "/usr/bin/python3"
 
 @dataclass(frozen=True)
 class Suite:
-    """A module of Python's test package; which of its tests run, and how many at least."""
+    """A module of Python's test package; which of its tests run, and how many at least.
+
+    In newer releases of Python some modules are packages, whose own modules hold the classes.
+    """
 
     module: str
     tests: int
@@ -33,8 +36,8 @@ class Suite:
     left_out: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
-        chosen = [f"--match=test.{self.module}.{pattern}" for pattern in self.chosen]
-        left_out = [f"--ignore=test.{self.module}.{pattern}" for pattern in self.left_out]
+        chosen = [f"--match=test.{self.module}*.{pattern}" for pattern in self.chosen]
+        left_out = [f"--ignore=test.{self.module}*.{pattern}" for pattern in self.left_out]
         return [*chosen, *left_out, self.module]
 
 
