@@ -100,7 +100,7 @@ static bool all_in_heap(size_t count, void **objects)
 
         for (size_t i = 0; i < count; i++)
                 distances |= (uintptr_t)objects[i] - heap.base;
-        return !(distances & load_relaxed(&heap.outside)) && fast.heap_bytes != 0;
+        return !(distances & load_relaxed(&heap.outside)) && load_folded(&fast.heap_bytes) != 0;
 }
 
 /* Frees the objects that the sheaf had no room for, in pieces; the pieces may contain strangers. */
@@ -129,7 +129,7 @@ static KMEM_NOINLINE void free_same_cache(struct kmem_cache *cache, size_t count
 {
         unsigned int pushed = 0;
 
-        if (likely(count <= BULK_PIECE) && likely(fast.heap_bytes != 0))
+        if (likely(count <= BULK_PIECE) && likely(load_folded(&fast.heap_bytes) != 0))
                 pushed = rseq_push_bulk(cache->pair_offset, objects, count);
         if (unlikely(pushed < count))
                 free_bulk_rest(cache, count - pushed, objects + pushed);

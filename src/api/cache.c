@@ -235,7 +235,7 @@ static KMEM_NOINLINE void cache_free_slow(struct kmem_cache *cache, void *object
 KMEM_FAST_CALL void kmem_cache_free(struct kmem_cache *cache, void *object)
 {
         load_for_push();
-        if (unlikely((uintptr_t)object - fast.heap_base >= fast.heap_bytes) ||
+        if (unlikely((uintptr_t)object - fast.heap_base >= load_folded(&fast.heap_bytes)) ||
             unlikely(!percpu_free_fast(cache->pair_offset, object)))
                 cache_free_slow(cache, object);
 }

@@ -102,7 +102,7 @@ KMEM_PUBLIC void *kcalloc(size_t count, size_t size, gfp_t flags)
 
 KMEM_FAST_CALL void kfree(const void *block)
 {
-        if (unlikely(!block_free_fast((void *)block, fast.heap_bytes)))
+        if (unlikely(!block_free_fast((void *)block, load_folded(&fast.heap_bytes))))
                 owner_block_kfree_slow((void *)block, "kfree");
 }
 

@@ -219,6 +219,15 @@ static KMEM_COLD const char *not_handed_out(const struct kmem_cache *cache, cons
                                              : "inside an object, not at its start";
 }
 
+/* Written only where it changes, as the fast path of every thread reads it. */
+static void open_fast_frees(void)
+{
+        size_t bytes = load_relaxed(&heap.accessible_bytes);
+
+        if (load_folded(&fast.heap_bytes) != bytes)
+                store_relaxed(&fast.heap_bytes, bytes); /* relaxed: a hint. Partner: load_folded */
+}
+
 void block_free_at(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
@@ -229,7 +238,7 @@ void block_free_at(void *block, const char *call, const void *site)
                 return;
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
-                fast.heap_bytes = heap.accessible_bytes;
+                open_fast_frees();
         if (cache && cache_is_checked(cache) && !handed_clear(block)) {
                 report_bad_free(call, block, not_handed_out(cache, block));
                 errno = saved_errno;
@@ -259,7 +268,7 @@ void block_free_at(void *block, const char *call, const void *site)
 /* block_free_at for calls that also free a block. In a recording it never takes the fast path. */
 static void free_moved(void *block, const char *call, const void *site)
 {
-        if (is_recording() || !block_free_fast(block, fast.heap_bytes))
+        if (is_recording() || !block_free_fast(block, load_folded(&fast.heap_bytes)))
                 block_free_at(block, call, site);
 }
 

@@ -16,7 +16,7 @@ static KMEM_ALWAYS_INLINE uint32_t map_entry(const void *object)
 {
         uintptr_t offset = (uintptr_t)object - fast.heap_base;
 
-        return likely(offset < fast.heap_bytes) ? fast.map[offset >> PAGE_SHIFT] : 0;
+        return likely(offset < load_folded(&fast.heap_bytes)) ? fast.map[offset >> PAGE_SHIFT] : 0;
 }
 
 /*

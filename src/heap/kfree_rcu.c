@@ -159,7 +159,7 @@ static struct kmem_rcu_head *take_head(uint64_t snapshot)
 
 static void free_block(void *block)
 {
-        if (!block_free_fast(block, fast.heap_bytes))
+        if (!block_free_fast(block, load_folded(&fast.heap_bytes)))
                 block_free_at(block, "kfree_rcu", CALL_SITE);
 }
 

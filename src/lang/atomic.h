@@ -10,6 +10,15 @@
 #include "lang/compiler.h"
 
 #define load_relaxed(pointer) __atomic_load_n(pointer, __ATOMIC_RELAXED)
+/*
+ * A load of a word on the fast path that another thread may change: the compiler may make it a part of
+ * the instruction that needs it, as it may not with an atomic load. ThreadSanitizer sees an atomic one.
+ */
+#ifdef __SANITIZE_THREAD__
+#define load_folded(pointer) load_relaxed(pointer)
+#else
+#define load_folded(pointer) (*(pointer))
+#endif
 #define load_acquire(pointer) __atomic_load_n(pointer, __ATOMIC_ACQUIRE)
 #define store_relaxed(pointer, value) __atomic_store_n(pointer, value, __ATOMIC_RELAXED)
 #define store_release(pointer, value) __atomic_store_n(pointer, value, __ATOMIC_RELEASE)

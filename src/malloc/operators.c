@@ -75,7 +75,7 @@ static bool one_is_replaced(void)
             operators_used.array_delete != own_array_delete)
                 return true;
         store_relaxed(&unless_replaced.malloc_limit, fast.malloc_limit);
-        store_relaxed(&unless_replaced.heap_bytes, fast.heap_bytes);
+        store_relaxed(&unless_replaced.heap_bytes, load_folded(&fast.heap_bytes));
         return false;
 }
 

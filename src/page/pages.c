@@ -288,7 +288,8 @@ static void check_unmapped(uint32_t first, size_t count)
 static bool purge_check_wanted_locked(struct zone *zone, size_t count)
 {
         add_owned(&zone->moved_since_check, count);
-        if (zone->moved_since_check < CHECK_PAGES &&
+        /* Relaxed: look_before writes the counter without the lock. */
+        if (load_relaxed(&zone->moved_since_check) < CHECK_PAGES &&
             (options.purge_delay != 0 || count < AT_ONCE_PAGES))
                 return false;
         store_relaxed(&zone->moved_since_check, 0);

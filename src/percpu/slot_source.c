@@ -145,8 +145,12 @@ void *locked_slot_pop(uint32_t pair_offset)
         if (!slot)
                 return NULL;
         main = slot_pair(slot, pair_offset)->main;
-        if (main->size)
-                object = main->object[--main->size];
+        if (main->size) {
+                uint32_t left = main->size - 1;
+
+                object = main->object[left];
+                store_relaxed(&main->size, left); /* relaxed: partner is the hint of sheaf_peek */
+        }
         lock_drop(&slot->lock);
         return object;
 }
@@ -164,7 +168,8 @@ enum push_result locked_slot_push(uint32_t pair_offset, void *object)
         if (main->size && main->object[main->size - 1] == object) {
                 result = PUSH_ON_TOP;
         } else if (main->size < main->capacity) {
-                main->object[main->size++] = object;
+                main->object[main->size] = object;
+                store_relaxed(&main->size, main->size + 1); /* as in locked_slot_pop */
                 result = PUSH_DONE;
         }
         lock_drop(&slot->lock);
@@ -184,8 +189,11 @@ static bool locked_slot_replace(struct slot *slot, uint32_t pair_offset,
         lock_take(&slot->lock);
         replaced = !load_relaxed(&slot->stopped) && pair->main == expected->main &&
                    pair->spare == expected->spare;
-        if (replaced)
-                *pair = *new_pair;
+        if (replaced) {
+                /* Release: a sheaf is whole before it is seen. Partner: slot_read_pair, without the lock. */
+                store_release(&pair->main, new_pair->main);
+                store_release(&pair->spare, new_pair->spare);
+        }
         lock_drop(&slot->lock);
         return replaced;
 }

@@ -89,6 +89,8 @@ const char *child_settings(const char *options)
         if (own) {
                 keep(all, own, "engine");
                 keep(all, own, "slots");
+                keep(all, own,
+                     "reclaim_thread"); /* off under ThreadSanitizer, which knows no bare thread */
         }
         return strcat(all, options);
 }

@@ -30,11 +30,24 @@ static inline bool under_qemu(void)
         return emulated() && strstr(getenv("MESON_EXE_WRAPPER"), "qemu");
 }
 
+#ifdef __SANITIZE_THREAD__
+enum { THREAD_SANITIZER = 1 };
+#else
+enum { THREAD_SANITIZER = 0 };
+#endif
+
 /* Ends the case as skipped. */
 static inline void skip_because(const char *reason)
 {
         fprintf(stderr, "# skipped: %s\n", reason);
         skip();
+}
+
+/* For cases whose children of fork start threads. */
+static inline void skip_without_threads_after_fork(void)
+{
+        if (THREAD_SANITIZER)
+                skip_because("ThreadSanitizer ends children of fork that start threads");
 }
 
 /* False under an emulator, for an assertion of a case that otherwise holds there too. */

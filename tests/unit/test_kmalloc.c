@@ -15,7 +15,8 @@
 
 static bool is_filled(const void *block, int value, size_t bytes)
 {
-        const unsigned char *at = block;
+        /* Compilers know the size asked for, and take room up to ksize for outside. */
+        const unsigned char *at = hide_address((const unsigned char *)block);
 
         for (size_t i = 0; i < bytes; i++)
                 if (at[i] != (unsigned char)value)

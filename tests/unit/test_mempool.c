@@ -33,6 +33,13 @@ static struct source {
         unsigned int out;
 } source;
 
+/* One of several callers at once sees the last of the calls that fail. */
+static bool succeeds_now(struct source *from)
+{
+        return __atomic_load_n(&from->succeed_in, __ATOMIC_RELAXED) &&
+               __atomic_sub_fetch(&from->succeed_in, 1, __ATOMIC_RELAXED) == 0;
+}
+
 static void *source_alloc(gfp_t flags, void *pool_data)
 {
         struct source *from = pool_data;
@@ -41,7 +48,7 @@ static void *source_alloc(gfp_t flags, void *pool_data)
         if (call < CALLS_MAX)
                 from->calls[call] = flags;
         if (__atomic_load_n(&from->fails, __ATOMIC_RELAXED) && call >= from->good &&
-            (!from->succeed_in || --from->succeed_in)) {
+            !succeeds_now(from)) {
                 errno = ENOMEM;
                 return NULL;
         }
@@ -450,7 +457,7 @@ static void test_a_wake_is_passed_on(void **state)
                 assert_int_equal(pthread_create(&threads[i], NULL, take_one, pool), 0);
         await_sleeper(&sleepers[0]);
         await_sleeper(&sleepers[1]);
-        source.succeed_in = 1;
+        __atomic_store_n(&source.succeed_in, 1, __ATOMIC_RELAXED);
         mempool_free(element, pool);
         clock_gettime(CLOCK_REALTIME, &deadline);
         deadline.tv_sec += 20;

@@ -385,7 +385,8 @@ static uint64_t report_all_leftovers(struct kmem_cache *cache)
         uint64_t inuse = 0;
 
         message("BUG %s: Objects remaining on __kmem_cache_shutdown()", cache->name);
-        for (uint32_t number = 1; number < heap.accessible_bytes >> PAGE_SHIFT; number++) {
+        for (uint32_t number = 1; number < load_relaxed(&heap.accessible_bytes) >> PAGE_SHIFT;
+             number++) {
                 struct page *slab = page_at(number);
 
                 if (load_relaxed(&slab->kind) != PAGE_SLAB ||

@@ -10,6 +10,7 @@
 #include "machine/state.h"
 
 #define load_relaxed(pointer) (*(pointer))
+#define load_folded(pointer) (*(pointer))
 #define load_acquire(pointer) (*(pointer))
 
 /*
