@@ -104,7 +104,7 @@ void caches_read(const char *path)
                 }
                 if (kind_count == CACHES_MOST || split(copy, words) != columns ||
                     strlen(words[name]) >= NAME_BYTES ||
-                    (strcmp(words[made], "boot") && strcmp(words[made], "later")))
+                    (strcmp(words[made], "boot") != 0 && strcmp(words[made], "later") != 0))
                         die("expected a line with the columns of the heading, and boot or later, "
                             "not ",
                             line);

@@ -167,7 +167,7 @@ static bool read_parameter(const char *name, size_t length, const char *value)
                 char range[80];
 
                 if (strlen(parameters[i].name) != length ||
-                    strncmp(name, parameters[i].name, length))
+                    strncmp(name, parameters[i].name, length) != 0)
                         continue;
                 if (!number_whole(value, &number) || number < parameters[i].least ||
                     number > parameters[i].most) {
