@@ -2,8 +2,11 @@
 #
 # Every target does its own set-up (Debian packages, .venv, Meson) and is quick
 # when that has been done. Meson does the building; see meson.build.
+#
+# Programs: build, install, demo. Checks: test (with lint, sanitizers and fuzz targets), test-all, lint (with
+# clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench, format, clean.
 
-.PHONY: build install demo test test-all bench lint format clean
+.PHONY: build install demo test test-all bench lint coverage format clean
 .DEFAULT_GOAL := build
 
 # The user's variables are for other programs in Python than those that are run here.
@@ -29,7 +32,7 @@ bench: build
 	@./kmem bench micro --json build/bench-micro.json
 	@./kmem bench bulk --json build/bench-bulk.json
 
-# At most 15 minutes: what continuous integration runs.
+# At most 22 minutes, the first time: what continuous integration runs.
 test:
 	@scripts/test quick
 
@@ -37,14 +40,24 @@ test:
 test-all:
 	@scripts/test all
 
-lint:
+# The form of sources and of commits' messages, and clang-tidy's checks (.clang-tidy). A step of `make test`.
+lint: build
+	scripts/check-commits
 	scripts/venv test
 	.venv/bin/ruff check python tests scripts tools
 	.venv/bin/ruff format --check python tests scripts tools
 	.venv/bin/mypy
-	scripts/debian-packages clang-format shellcheck
+	scripts/debian-packages clang-format clang-tidy shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-	shellcheck .ci/run kmem scripts/build scripts/build-aarch64 scripts/debian-packages scripts/progress scripts/test scripts/venv
+	shellcheck .ci/run kmem scripts/build scripts/build-aarch64 scripts/check-commits scripts/debian-packages \
+		scripts/progress scripts/test scripts/venv
+	.venv/bin/python scripts/tidy.py
+
+# Which lines the C tests of `make test` run, by folder: at most 10 minutes.
+coverage:
+	scripts/build tests
+	scripts/venv test
+	.venv/bin/python scripts/coverage.py
 
 format:
 	scripts/venv test
@@ -54,4 +67,5 @@ format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	rm -rf build build-aarch64 build-aarch64-auto build-clang build-compilers build-booted build-fuzz build-releases
+	rm -rf build build-aarch64 build-aarch64-auto build-asan build-clang build-compilers build-booted \
+		build-coverage build-fuzz build-releases build-tsan
