@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OWN_MALLOC = "takes malloc or operator new from libkmem, and the sanitizer has its own"
 OWN_OPTIONS = "names its options, so the reclaim thread runs, which ThreadSanitizer does not know"
 PLAIN_SIZES = "slow paths store sizes of sheaves plainly, which others read as hints"
+PLAIN_REGISTRY = "slow paths read the registry's pointers plainly while another thread makes it"
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ KINDS = {
         ("setarch", "-R"),
         {
             "attributes": PLAIN_SIZES,
-            "debug": PLAIN_SIZES,
+            "debug": PLAIN_REGISTRY,
             "group": OWN_MALLOC,
             "hotplug": PLAIN_SIZES,
             "malloc": OWN_MALLOC,
-            "nodes": PLAIN_SIZES,
+            "nodes": PLAIN_REGISTRY,
             "percpu": "a child refuses system calls that ThreadSanitizer needs",
             "profile": "maps memory where ThreadSanitizer does not allow it",
             "reclaim": "starts the reclaim thread, which ThreadSanitizer does not know",
