@@ -5,7 +5,8 @@
 
 Builds build-coverage with gcc's counters, runs the tests of SUITE (quick) there, and asks gcov. A
 line counts as run if any of the programs that contain it ran it. Counters of children that end by a
-signal are lost. Exit status: 0, or 1 if there is no count; failed tests are only named.
+signal are lost, and a source of which no program ran is not counted. Exit status: 0, or 1 if there
+is no count; failed tests are only named.
 """
 
 from __future__ import annotations

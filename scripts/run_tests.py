@@ -263,7 +263,7 @@ def fuzz_target(name: str, seconds: int) -> bool:
         command: list[str | Path] = [BUILD_FUZZ / "tests" / "fuzz" / f"fuzz-{name}"]
         command += [f"-max_total_time={seconds}", "-seed=1", "-detect_leaks=0", "-verbosity=0"]
         # Without the target's own words; an input that ends it is kept, and libFuzzer says where.
-        command.append("-close_fd_mask=1")
+        command.append("-close_fd_mask=3")
         command += [f"-artifact_prefix={BUILD_FUZZ}/{name}-"]
         return run([*command, found, corpus]) == 0
 
