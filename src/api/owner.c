@@ -9,6 +9,13 @@
 
 #include <string.h>
 
+void *owner_block_alloc_first(enum class_table table, size_t size, bool zero, const void *site)
+{
+        if (heap_ready())
+                return block_alloc(table, size, zero, site);
+        return heap_is_foreign() ? bound.calls->block_alloc(table, size, zero, site) : NULL;
+}
+
 size_t owner_block_bytes(const void *block)
 {
         if (!heap_ready())

@@ -73,6 +73,9 @@ struct bound_names {
 };
 extern KMEM_HIDDEN const struct bound_names bound;
 
+/* owner_block_alloc where this library's heap is not up: starts it, or asks the owner's library. */
+KMEM_HIDDEN void *owner_block_alloc_first(enum class_table table, size_t size, bool zero,
+                                          const void *site);
 /*
  * Memory for a block; NULL without memory or a heap. Arguments are those of block_alloc
  * (heap/heap.h).
@@ -80,9 +83,8 @@ extern KMEM_HIDDEN const struct bound_names bound;
 static inline void *owner_block_alloc(enum class_table table, size_t size, bool zero,
                                       const void *site)
 {
-        if (likely(heap_ready()))
-                return block_alloc(table, size, zero, site);
-        return heap_is_foreign() ? bound.calls->block_alloc(table, size, zero, site) : NULL;
+        return heap_is_up() ? block_alloc(table, size, zero, site)
+                            : owner_block_alloc_first(table, size, zero, site);
 }
 
 static inline void *owner_block_alloc_aligned(size_t size, size_t align, gfp_t flags,

@@ -32,7 +32,7 @@ static KMEM_COLD void *out_of_memory(void)
 }
 
 /* Size 0 gives a distinct object that can be freed, as programs expect of malloc. */
-static void *malloc_general(size_t size, bool zero, const void *site)
+static KMEM_ALWAYS_INLINE void *malloc_general(size_t size, bool zero, const void *site)
 {
         void *block;
 
