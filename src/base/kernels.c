@@ -7,8 +7,6 @@
  */
 #include "base/kernels.h"
 
-#include "lang/bits.h"
-
 /* Linux had no sheaves before 6.18; that kernel gives them to caches that ask for them (S13-01). */
 #define OF_ALL_SLUB "engine=slub,classes=kernel,slab_merge=1,sheaf_capacity=0,order_cpus=present,"
 

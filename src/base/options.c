@@ -235,30 +235,33 @@ static bool parse_faults(const char *text, struct failslab_rule *rule)
                rule->probability <= 100;
 }
 
-static void set_faults(const char *text, struct failslab_rule *place)
+static bool set_faults(const char *text, struct failslab_rule *place)
 {
         struct failslab_rule rule;
 
-        if (*text && parse_faults(text, &rule))
+        if (*text && parse_faults(text, &rule)) {
                 *place = rule;
-        else
-                message("option failslab=%s: expected INTERVAL:PROBABILITY, 1 or more and 0 to "
-                        "100, "
-                        "with :SPACE or :SPACE:TIMES behind if wanted; the default stays",
-                        text);
+                return true;
+        }
+        message("option failslab=%s: expected INTERVAL:PROBABILITY, 1 or more and 0 to 100, "
+                "with :SPACE or :SPACE:TIMES behind if wanted; the default stays",
+                text);
+        return false;
 }
 
-static void set_sizes(const struct setting *setting, const char *text, struct size_list *place)
+static bool set_sizes(const struct setting *setting, const char *text, struct size_list *place)
 {
         struct size_list list;
 
-        if (parse_sizes(setting, text, &list))
+        if (parse_sizes(setting, text, &list)) {
                 *place = list;
-        else
-                message("option %s=%s: expected at most %zu numbers from %lu to %lu, ascending, "
-                        "with ':' between them; the default stays",
-                        setting->name, text, array_size(list.sizes), (unsigned long)setting->least,
-                        (unsigned long)setting->most);
+                return true;
+        }
+        message("option %s=%s: expected at most %zu numbers from %lu to %lu, ascending, "
+                "with ':' between them; the default stays",
+                setting->name, text, array_size(list.sizes), (unsigned long)setting->least,
+                (unsigned long)setting->most);
+        return false;
 }
 
 /* If two bounds contradict each other, the bound given last counts (S3-02). */
@@ -272,31 +275,30 @@ static void agree_on_orders(size_t offset)
                 options.slub_max_order = options.slub_min_order;
 }
 
-static void set_global(const struct setting *setting, const char *text)
+/* False if the text is no value of the setting, which then keeps the value that it had. */
+static bool set_global(const struct setting *setting, const char *text)
 {
         char *place = (char *)&options + setting->offset;
         uint64_t value;
 
-        if (setting->kind == KIND_SIZES) {
-                set_sizes(setting, text, (struct size_list *)(void *)place);
-                return;
-        }
-
-        if (setting->kind == KIND_FAULTS) {
-                set_faults(text, (struct failslab_rule *)(void *)place);
-                return;
-        }
-
+        if (setting->kind == KIND_SIZES)
+                return set_sizes(setting, text, (struct size_list *)(void *)place);
+        if (setting->kind == KIND_FAULTS)
+                return set_faults(text, (struct failslab_rule *)(void *)place);
         if (setting->kind == KIND_TEXT) {
-                if (strlen(text) < sizeof(options.slabinfo))
-                        strcpy(place, text);
-                else
+                if (strlen(text) >= sizeof(options.slabinfo)) {
                         message("option %s: expected at most %zu characters; ignored",
                                 setting->name, sizeof(options.slabinfo) - 1);
-        } else if (parse_value(setting, setting->name, text, &value)) {
-                memcpy(place, &value, sizeof(value));
-                agree_on_orders(setting->offset);
+                        return false;
+                }
+                strcpy(place, text);
+                return true;
         }
+        if (!parse_value(setting, setting->name, text, &value))
+                return false;
+        memcpy(place, &value, sizeof(value));
+        agree_on_orders(setting->offset);
+        return true;
 }
 
 /* @name: "pattern.option", or the option alone, for all caches: a pattern of length 0. */
@@ -334,18 +336,22 @@ static void report_unknown(const char *name)
         message("unknown option \"%s\"; there are: %s", name, known);
 }
 
-/* Options are read twice: first only option kernel, so that all others win over its policies. */
-static bool wants_kernel_only;
+/*
+ * The policies of option kernel come after all other entries, and leave alone every setting that an
+ * entry has given a value.
+ */
+static bool of_kernel;
+static uint64_t
+        settings_given; /* a bit for each of the settings; those of caches are in cache_values */
+_Static_assert(array_size(settings) <= 64, "a bit of a word for each setting");
 
 /* Parses a "name=value"; @entry is changed. */
 static void parse_entry(char *entry)
 {
-        static const char kernel[] = "kernel=";
         char *value = strchr(entry, '=');
+        uint64_t ignored;
         char *dot;
 
-        if (wants_kernel_only != (strncmp(entry, kernel, sizeof(kernel) - 1) == 0))
-                return;
         if (!value) {
                 message("option \"%s\": expected name=value", entry);
                 return;
@@ -353,13 +359,17 @@ static void parse_entry(char *entry)
         *value++ = '\0';
         for (size_t i = 0; i < array_size(settings); i++)
                 if (strcmp(settings[i].name, entry) == 0) {
-                        set_global(&settings[i], value);
+                        if (!(of_kernel && settings_given >> i & 1) &&
+                            set_global(&settings[i], value))
+                                settings_given |= (uint64_t)1 << i;
                         return;
                 }
         /* Cache names may hold dots, option names do not. */
         dot = strrchr(entry, '.');
         for (unsigned int option = 0; option < CACHE_OPTIONS; option++)
                 if (strcmp(cache_settings[option].name, dot ? dot + 1 : entry) == 0) {
+                        if (of_kernel && options_for_cache("", option, &ignored))
+                                return;
                         set_for_cache(entry, dot ? (size_t)(dot - entry) : 0,
                                       (enum cache_option)option, value);
                         return;
@@ -429,17 +439,13 @@ static void read_options_file(const char *path, char *text)
 {
         size_t used;
 
-        if (!file_read_all(path, text, TEXT_BYTES, &used)) {
-                if (!wants_kernel_only)
-                        message("KMEM_OPTIONS=@%s: cannot read this file", path);
-        } else if (used == TEXT_BYTES) {
-                if (!wants_kernel_only)
-                        message("KMEM_OPTIONS=@%s: expected at most %d characters in this file; "
-                                "ignored",
-                                path, TEXT_BYTES - 1);
-        } else {
+        if (!file_read_all(path, text, TEXT_BYTES, &used))
+                message("KMEM_OPTIONS=@%s: cannot read this file", path);
+        else if (used == TEXT_BYTES)
+                message("KMEM_OPTIONS=@%s: expected at most %d characters in this file; ignored",
+                        path, TEXT_BYTES - 1);
+        else
                 return;
-        }
         text[0] = '\0';
 }
 
@@ -466,13 +472,10 @@ void options_init(void)
         /* A program with more rights than its caller ignores the caller's settings. */
         if (system_is_privileged() || !read_variable(text))
                 return;
-        wants_kernel_only = true;
         parse_parts(text, ",\n", parse_entry_or_file);
-        wants_kernel_only = false;
+        of_kernel = true;
         strcpy(text, kernel_options(options.kernel));
         parse_parts(text, ",", parse_entry);
-        read_variable(text);
-        parse_parts(text, ",\n", parse_entry_or_file);
 }
 
 static enum option_source match(const char *pattern, const char *name)

@@ -257,6 +257,10 @@ static void kernels(void **state)
         shows("order_cpus=online,kernel=6.8", "order_cpus=1");
         shows("other.freeze=eager,kernel=6.8", "other.freeze=1\n");
         shows("kernel=6.8,kernel=5.15", "order_rule=1");
+        shows("*.freeze=eager,kernel=6.8", "other.freeze=1\n");
+        /* A bad value is none, so the kernel's stays. */
+        shows("order_rule=4.4,kernel=5.15", "order_rule=1");
+        shows("freeze=late,kernel=5.15", "other.freeze=1\n");
         shows("kernel=6.9", "option kernel=6.9: expected one of: none 2.6.24");
         shows("kernel=6.9", DEFAULTS);
 }
