@@ -84,6 +84,26 @@ JsonFile = Annotated[
         parser=file_name,
     ),
 ]
+LibraryOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="OPTIONS",
+        help="Options of the library, NAME=VALUE,...; may be repeated.",
+    ),
+]
+Cpus = Annotated[
+    int | None,
+    typer.Option(help="CPUs of the machine; default: the number of CPUs in the trace"),
+]
+Nodes = Annotated[int | None, typer.Option(help="NUMA nodes of the machine; default: 1")]
+Copies = Annotated[
+    int | None,
+    typer.Option(
+        help="Copies of the trace that run at once, each on the CPUs after the copy before; "
+        "default: 1"
+    ),
+]
 CostsFile = Annotated[
     Path | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kmem.commands.options import file_name
+from kmem.commands.options import LibraryOptions, file_name
 
 app = typer.Typer(help="Record traces of programs and of the kernel.", no_args_is_help=True)
 
@@ -22,14 +22,7 @@ def record_program(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="Trace to write.", parser=file_name)
     ] = Path("program.ktrace"),
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="OPTIONS",
-            help="Options of the library, NAME=VALUE,...; may be repeated.",
-        ),
-    ] = None,
+    options: LibraryOptions = None,
     every: Annotated[
         bool,
         typer.Option(

@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from kmem.commands.options import CostsFile, JsonFile, TraceMemory, file_name, options_with
+from kmem.commands.options import (
+    Copies,
+    CostsFile,
+    Cpus,
+    JsonFile,
+    LibraryOptions,
+    Nodes,
+    TraceMemory,
+    file_name,
+    options_with,
+)
 from kmem.common.errors import BadUsage
 
 app = typer.Typer()
@@ -24,26 +34,10 @@ def replay(
         Literal["slub", "slab", "slob"] | None,
         typer.Option(help="Back end of all caches; default: slub"),
     ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="OPTIONS",
-            help="Options of the library, NAME=VALUE,...; may be repeated.",
-        ),
-    ] = None,
-    cpus: Annotated[
-        int | None,
-        typer.Option(help="CPUs of the machine; default: the number of CPUs in the trace"),
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(help="NUMA nodes of the machine; default: 1")] = None,
-    repeat: Annotated[
-        int | None,
-        typer.Option(
-            help="Copies of the trace that run at once, each on the CPUs after the copy before; "
-            "default: 1"
-        ),
-    ] = None,
+    options: LibraryOptions = None,
+    cpus: Cpus = None,
+    nodes: Nodes = None,
+    repeat: Copies = None,
     slabinfo: Annotated[
         Path | None,
         typer.Option(

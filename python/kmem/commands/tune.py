@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from kmem.commands.options import CostsFile, JsonFile, TraceMemory, file_name, options_with
+from kmem.commands.options import (
+    Copies,
+    CostsFile,
+    Cpus,
+    JsonFile,
+    Nodes,
+    TraceMemory,
+    file_name,
+    options_with,
+)
 from kmem.common.errors import say
 from kmem.common.tree import need_extra
 
@@ -57,18 +66,9 @@ def tune(
             help="Options to keep fixed, NAME=VALUE,...; may be repeated.",
         ),
     ] = None,
-    cpus: Annotated[
-        int | None,
-        typer.Option(
-            help="CPUs of the simulated machine; default: the number of CPUs in the trace"
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(help="NUMA nodes of the simulated machine; default: 1")
-    ] = None,
-    repeat: Annotated[
-        int | None, typer.Option(help="Copies of the trace that run at once; default: 1")
-    ] = None,
+    cpus: Cpus = None,
+    nodes: Nodes = None,
+    repeat: Copies = None,
     _: TraceMemory = None,
     costs: CostsFile = None,
     json_file: JsonFile = None,
