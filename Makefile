@@ -32,7 +32,7 @@ bench: build
 	@./kmem bench micro --json build/bench-micro.json
 	@./kmem bench bulk --json build/bench-bulk.json
 
-# At most 22 minutes, the first time: what continuous integration runs.
+# At most 25 minutes, the first time: what continuous integration runs.
 test:
 	@scripts/test quick
 
