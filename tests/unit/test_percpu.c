@@ -895,6 +895,38 @@ static void child_wrong_cache(void)
         end();
 }
 
+/* Objects of two other caches lie between and at both ends of the objects that a call gives back. */
+static void child_wrong_caches(void)
+{
+        struct kmem_cache *others[2];
+        void *batch[60];
+
+        begin("percpu", 64);
+        others[0] = kmem_cache_create("other", 64, 0, 0, NULL);
+        others[1] = kmem_cache_create("another", 192, 0, 0, NULL);
+        for (unsigned int i = 0; i < 60; i++) {
+                bool strange = i % 7 == 0 || i == 59;
+
+                batch[i] = kmem_cache_alloc(strange ? others[i % 2] : cache, 0);
+        }
+        kmem_cache_free_bulk(cache, 60, batch);
+        percpu_flush(cache, false);
+        end();
+        for (unsigned int i = 0; i < 2; i++) {
+                cache = others[i];
+                percpu_flush(cache, false);
+                end();
+        }
+}
+
+static void wrong_caches(void **state)
+{
+        skip_on_slob("does not know of which cache an object is (S7-43)");
+        child_prints("wrong_caches", "", "the object is from another");
+        child_prints("wrong_caches", "slots=locked", "the object is from another");
+        child_prints("wrong_caches", "sheaf_capacity=0", "the object is from another");
+}
+
 static void wrong_cache(void **state)
 {
         const char *text = "wrong slab cache: the object is from other";
@@ -1066,6 +1098,7 @@ int main(int argc, char **argv)
                 {"double_free_on_top", child_double_free_on_top},
                 {"double_free_deeper", child_double_free_deeper},
                 {"wrong_cache", child_wrong_cache},
+                {"wrong_caches", child_wrong_caches},
                 {"no_fence", child_no_fence},
                 {"destroy_without_fence", child_destroy_without_fence},
                 {"close_without_fence", child_close_without_fence},
@@ -1098,6 +1131,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(double_free_on_top),
                 cmocka_unit_test(double_free_deeper),
                 cmocka_unit_test(wrong_cache),
+                cmocka_unit_test(wrong_caches),
                 cmocka_unit_test(fence_refused),
                 cmocka_unit_test(destroy_without_fence),
                 cmocka_unit_test(close_without_fence),
