@@ -22,6 +22,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -103,34 +104,49 @@ def targets(kind: str, folder: Path) -> list[str]:
     return ["src/libkmem.so", "src/libkmem-malloc.so", *sorted(programs)]
 
 
-def ninja(folder: Path, wanted: list[str], output: IO[str]) -> int:
+def configure(folder: Path, compiler: str, arguments: Iterable[str]) -> str:
+    """Configure @folder with the tests if that was not done; the reason if it failed."""
+    if (folder / "build.ninja").exists():
+        return ""
+    done = subprocess.run(
+        ["meson", "setup", "-Dtests=true", *arguments, str(folder)],
+        cwd=ROOT,
+        env=ENVIRONMENT | {"CC": compiler, "CXX": COMPILERS[compiler]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"meson setup: {done.stdout.splitlines()[-1]}" if done.returncode != 0 else ""
+
+
+def ninja(folder: Path, wanted: Iterable[str], output: IO[str]) -> int:
     command = ["ninja", "-C", str(folder), "-j", "2", *wanted]
     return subprocess.run(
         command, env=ENVIRONMENT, stdout=output, stderr=output, check=False
     ).returncode
 
 
-def build(compiler: str, kind: str, folder: Path) -> Row:
-    """Configure and build what is missing in @folder; the compiler's words are in its build.log."""
-    row = Row(version(compiler), kind)
-    environment = ENVIRONMENT | {"CC": compiler, "CXX": COMPILERS[compiler]}
-    warned = folder / "warned"
-    if warned.exists():  # else what is up to date would not warn again
-        shutil.rmtree(folder)
-    if not (folder / "build.ninja").exists():
-        command = ["meson", "setup", "-Dtests=true", *KINDS[kind], str(folder)]
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            row.fail(f"meson setup: {done.stdout.splitlines()[-1]}")
-            return row
+def make(folder: Path, targets: Callable[[], Iterable[str]]) -> tuple[Path, int]:
+    """Build what @targets says of the configured folder; the compiler's words, and the status."""
     log = folder / "build.log"
     with log.open("w") as output:
         # Meson first: its files may name other tests than when the folder was built last.
         status = ninja(folder, ["build.ninja"], output)
         if status == 0:
-            status = ninja(folder, targets(kind, folder), output)
+            status = ninja(folder, targets(), output)
+    return log, status
+
+
+def build(compiler: str, kind: str, folder: Path) -> Row:
+    """Configure and build what is missing in @folder; the compiler's words are in its build.log."""
+    row = Row(version(compiler), kind)
+    warned = folder / "warned"
+    if warned.exists():  # else what is up to date would not warn again
+        shutil.rmtree(folder)
+    if reason := configure(folder, compiler, KINDS[kind]):
+        row.fail(reason)
+        return row
+    log, status = make(folder, lambda: targets(kind, folder))
     warnings = set(re.findall(r"^\S+: warning: .*$", log.read_text(errors="replace"), re.MULTILINE))
     row.warnings = len(warnings)
     if warnings:

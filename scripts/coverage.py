@@ -5,8 +5,8 @@
 
 Builds build-coverage with gcc's counters, runs the tests of SUITE (quick) there, and asks gcov. A
 line counts as run if any of the programs that contain it ran it. Counters of children that end by a
-signal are lost, and a source of which no program ran is not counted. Exit status: 0, or 1 if there
-is no count; failed tests are only named.
+signal are lost, and a source of which no program ran is not counted. Exit status: 0, or 1 if the
+build failed or there is no count; failed tests are only named.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ GROUP = 40  # files of counters of one gcov
 Lines = dict[Path, dict[int, bool]]  # of each file: which lines there are, and whether they ran
 
 
-def build_and_run(suite: str) -> None:
-    if not (FOLDER / "build.ninja").exists():
-        setup = ["meson", "setup", "-Dtests=true", "-Db_coverage=true", "-Doptimization=0"]
-        subprocess.run([*setup, str(FOLDER)], cwd=ROOT, env=compilers.ENVIRONMENT, check=True)
+def build_and_run(suite: str) -> str:
+    """Build everything and run the tests of the suite; the reason if the build failed."""
+    if reason := compilers.configure(FOLDER, "gcc", ["-Db_coverage=true", "-Doptimization=0"]):
+        return reason
     for counts in FOLDER.rglob("*.gcda"):
         counts.unlink()
-    subprocess.run(
-        ["ninja", "--quiet", "-C", str(FOLDER), "-j", "2"], env=compilers.ENVIRONMENT, check=True
-    )
+    log, status = compilers.make(FOLDER, lambda: ["all"])
+    if status != 0:
+        return f"the build failed, see {log}"
     command = ["meson", "test", "-C", str(FOLDER), "--no-rebuild", "-q", "--num-processes", "2"]
     command += ["--suite", suite, "--timeout-multiplier", "5"]
     subprocess.run(command, env=compilers.ENVIRONMENT, check=False)
+    return ""
 
 
 def read_counts(counts: list[Path]) -> Lines:
@@ -88,7 +89,9 @@ def main() -> int:
     if len(sys.argv) > 2:
         print("usage: coverage.py [SUITE]", file=sys.stderr)
         return 2
-    build_and_run(sys.argv[1] if len(sys.argv) == 2 else "quick")
+    if reason := build_and_run(sys.argv[1] if len(sys.argv) == 2 else "quick"):
+        print(f"coverage: {reason}", file=sys.stderr)
+        return 1
     text = table(all_counts())
     print(text or "no line was counted")
     return 0 if text else 1

@@ -12,7 +12,6 @@ and the reason is printed. run_tests.py runs the others; this program only build
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,24 +108,10 @@ def programs(kind: Kind) -> dict[str, str]:
 
 def build(kind: Kind) -> str:
     """Configure and build; the reason if that failed."""
-    if not (kind.folder / "build.ninja").exists():
-        command = ["meson", "setup", "-Dtests=true", "-Dslots=locked", "-Doptimization=1"]
-        done = subprocess.run(
-            [*command, *kind.arguments, str(kind.folder)],
-            cwd=ROOT,
-            env=compilers.ENVIRONMENT | {"CC": "gcc", "CXX": "g++"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            return f"meson setup: {done.stdout.splitlines()[-1]}"
-    log = kind.folder / "build.log"
-    command = ["ninja", "-C", str(kind.folder), "-j", "2", *sorted(set(programs(kind).values()))]
-    with log.open("w") as output:
-        status = subprocess.run(
-            command, env=compilers.ENVIRONMENT, stdout=output, stderr=output, check=False
-        ).returncode
+    arguments = ["-Dslots=locked", "-Doptimization=1", *kind.arguments]
+    if reason := compilers.configure(kind.folder, "gcc", arguments):
+        return reason
+    log, status = compilers.make(kind.folder, lambda: sorted(set(programs(kind).values())))
     return f"the build failed, see {log}" if status else ""
 
 
