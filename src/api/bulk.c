@@ -103,6 +103,14 @@ static bool all_in_heap(size_t count, void **objects)
         return !(distances & load_relaxed(&heap.outside)) && load_folded(&fast.heap_bytes) != 0;
 }
 
+static void free_bulk_entry(struct kmem_cache *cache, void *object)
+{
+        if (!object)
+                blocks_refuse_null(object, "kmem_cache_free_bulk");
+        else
+                kmem_cache_free(cache, object);
+}
+
 /* Frees the objects that the sheaf had no room for, in pieces; the pieces may contain strangers. */
 static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count, void **objects)
 {
@@ -119,7 +127,7 @@ static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count,
                         objects_free(cache, piece, objects, site);
                 else
                         for (unsigned int i = 0; i < piece; i++)
-                                kmem_cache_free(cache, objects[i]);
+                                free_bulk_entry(cache, objects[i]);
                 objects += piece;
                 count -= piece;
         }
@@ -138,14 +146,10 @@ static KMEM_NOINLINE void free_same_cache(struct kmem_cache *cache, size_t count
 static KMEM_NOINLINE void free_any_rest(size_t count, void **objects, uint32_t entry,
                                         unsigned int run, unsigned int pushed)
 {
-        const void *site = CALL_SITE;
-
-        if (!heap_is_foreign())
-                blocks_free(count, objects, entry, run, pushed, "kfree_bulk", site);
+        if (heap_is_foreign())
+                bound.calls->cache_free_bulk(NULL, count, objects);
         else
-                for (size_t i = 0; i < count; i++)
-                        if (!ZERO_OR_NULL_PTR(objects[i]))
-                                owner_block_free_at(objects[i], "kfree_bulk", site);
+                blocks_free(count, objects, entry, run, pushed, "kfree_bulk", CALL_SITE);
 }
 
 /*
@@ -165,11 +169,19 @@ static KMEM_NOINLINE void free_any_cache(size_t count, void **objects)
                 free_any_rest(count, objects, entry, run, pushed);
 }
 
+static KMEM_NOINLINE void free_single_slow(void **objects)
+{
+        if (ZERO_OR_NULL_PTR(objects[0]))
+                free_any_rest(1, objects, 0, 0, 0);
+        else
+                owner_block_kfree_slow(objects[0], "kfree_bulk");
+}
+
 KMEM_PUBLIC void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
 {
         if (!cache)
                 kfree_bulk(count, objects);
-        else if (count == 1)
+        else if (count == 1 && likely(objects[0]))
                 kmem_cache_free(cache, objects[0]);
         else
                 free_same_cache(cache, count, objects);
@@ -180,5 +192,5 @@ KMEM_PUBLIC void kfree_bulk(size_t count, void **objects)
         if (count != 1)
                 free_any_cache(count, objects);
         else if (unlikely(!percpu_free_fast(foreseen_entry(map_entry(objects[0])), objects[0])))
-                owner_block_kfree_slow(objects[0], "kfree_bulk");
+                free_single_slow(objects);
 }

@@ -22,18 +22,22 @@
 #define EAGER "freeze=eager"
 #define DELAYED "freeze=delayed"
 
+/* A bulk free skips NULL until 5.17; 6.1 and later do not take it (S5-07). */
+#define SKIPS_NULL ",bulk_null=skip"
+#define TAKES_NO_NULL ",bulk_null=refuse"
+
 static const char *const kernels[] = {
         "",
-        "engine=slob,classes=kernel,slob_compat=2.6.24,slob_breaks=",
-        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER, /* 5.14 */
-        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER, /* 5.15 */
-        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER,   /* 5.16 */
-        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER,   /* 5.17 */
-        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER,   /* 6.1 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS EAGER,   /* 6.7 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED, /* 6.8 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED, /* 6.12 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED, /* 6.18 */
+        "engine=slob,classes=kernel,slob_compat=2.6.24,slob_breaks=,bulk_null=skip",
+        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER SKIPS_NULL,    /* 5.14 */
+        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER SKIPS_NULL,    /* 5.15 */
+        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER SKIPS_NULL,      /* 5.16 */
+        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER SKIPS_NULL,      /* 5.17 */
+        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER TAKES_NO_NULL,   /* 6.1 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS EAGER TAKES_NO_NULL,   /* 6.7 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.8 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.12 */
+        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.18 */
 };
 
 const char *kernel_options(uint64_t position)

@@ -74,6 +74,7 @@ static const struct setting settings[] = {
         {"memory_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(memory_limit)},
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
+        {"bulk_null", KIND_CHOICE, "skip refuse", 0, 0, PLACE(bulk_null)},
         {"slob_breaks", KIND_SIZES, NULL, 1, PAGE_SIZE - 1, PLACE(slob_breaks)},
         {"failslab", KIND_FAULTS, NULL, 0, 0, PLACE(failslab)},
         {"record", KIND_TEXT, NULL, 0, 0, PLACE(record)},

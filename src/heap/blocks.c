@@ -3,6 +3,7 @@
 #include "heap/blocks.h"
 
 #include "account/owners.h"
+#include "base/options.h"
 #include "percpu/stock.h"
 #include "record/record.h"
 
@@ -42,11 +43,77 @@ static void free_run(struct kmem_cache *cache, unsigned int count, void **object
                 block_free_at(objects[i], call, site);
 }
 
-/* Neighbours of the same cache are freed together; large blocks, NULL and strangers separately. */
+void blocks_refuse_null(void *block, const char *call)
+{
+        if (options.bulk_null == BULK_NULL_REFUSE)
+                report_bad_free(call, block, "not an object (bulk_null=refuse)");
+}
+
+static void free_unmapped(void *block, const char *call, const void *site)
+{
+        if (ZERO_OR_NULL_PTR(block))
+                blocks_refuse_null(block, call);
+        else
+                block_free_at(block, call, site);
+}
+
+/*
+ * Frees what goes to no slab at once: large blocks, NULL, objects of caches with sheaves. Returns
+ * how many objects are left, at the front.
+ */
+static unsigned int free_unchained(unsigned int count, void **objects, const char *call,
+                                   const void *site)
+{
+        unsigned int left = 0;
+
+        for (unsigned int i = 0; i < count; i++) {
+                uint32_t entry = map_entry(objects[i]);
+
+                if (!entry)
+                        free_unmapped(objects[i], call, site);
+                else if (percpu_frees_to_slabs(caches_by_index[entry >> PAIR_SHIFT]))
+                        objects[left++] = objects[i];
+                else
+                        free_run(caches_by_index[entry >> PAIR_SHIFT], 1, &objects[i], call, site);
+        }
+        return left;
+}
+
+/*
+ * Frees objects of several caches slab by slab, as the mail on bulk calls does. The look-ahead of a
+ * chain passes over neighbours of other caches, so objects of two caches that take turns need few
+ * slow frees. All chains of a cache are built before those of the next.
+ */
+static void free_chains(size_t count, void **objects, const char *call, const void *site)
+{
+        while (count) {
+                unsigned int piece = (unsigned int)min_of(count, (size_t)BULK_PIECE);
+                unsigned int left = free_unchained(piece, objects, call, site);
+
+                while (left) {
+                        uint32_t entry = map_entry(objects[left - 1]);
+
+                        left = percpu_free_own(caches_by_index[entry >> PAIR_SHIFT], objects, left);
+                }
+                objects += piece;
+                count -= piece;
+        }
+}
+
+/*
+ * Neighbours of the same cache are freed together; large blocks, NULL and strangers separately. The
+ * first object of a cache that frees to slabs, with others behind its run, sends the rest to
+ * free_chains.
+ */
 void blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
                  unsigned int pushed, const char *call, const void *site)
 {
         for (;;) {
+                if (pushed < run && run < count &&
+                    percpu_frees_to_slabs(caches_by_index[entry >> PAIR_SHIFT])) {
+                        free_chains(count - pushed, objects + pushed, call, site);
+                        return;
+                }
                 if (pushed < run)
                         free_run(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
                                  objects + pushed, call, site);
@@ -59,8 +126,7 @@ void blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
                         run = count_run(count, objects, entry);
                         pushed = rseq_push_bulk(foreseen_entry(entry), objects, run);
                 } else {
-                        if (!ZERO_OR_NULL_PTR(objects[0]))
-                                block_free_at(objects[0], call, site);
+                        free_unmapped(objects[0], call, site);
                         run = pushed = 1;
                 }
         }

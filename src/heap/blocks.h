@@ -61,5 +61,7 @@ KMEM_HIDDEN void objects_free(struct kmem_cache *cache, unsigned int count, void
  */
 KMEM_HIDDEN void blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
                              unsigned int pushed, const char *call, const void *site);
+/* Reports an entry of a bulk free that is NULL or ZERO_SIZE_PTR, if option bulk_null refuses it. */
+KMEM_HIDDEN void blocks_refuse_null(void *block, const char *call);
 
 #endif

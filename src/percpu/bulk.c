@@ -179,3 +179,15 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
         }
         calls_leave(record, NULL, 0);
 }
+
+unsigned int percpu_free_own(struct kmem_cache *cache, void **objects, unsigned int count)
+{
+        struct slot *slot = slot_current();
+        struct slot_cache *record = slot_record(&slot, cache);
+        unsigned int others;
+
+        percpu_after_fork();
+        others = cache->engine->give(cache, &record->engine, objects, count);
+        memmove(objects, objects + count - others, others * sizeof(*objects));
+        return others;
+}

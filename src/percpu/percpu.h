@@ -57,6 +57,20 @@ KMEM_HIDDEN unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void *
 KMEM_HIDDEN void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects,
                                        unsigned int count);
 
+/* Whether a freed object goes to its slab at once, and the engine passes over other caches' ones. */
+static inline bool percpu_frees_to_slabs(const struct kmem_cache *cache)
+{
+        return cache->engine->finds_foreign && !load_relaxed(&cache->sheaf_capacity) &&
+               !cache_is_closed(cache);
+}
+
+/*
+ * Gives the cache's objects among @objects back to their slabs, chain by chain (S5-21); the cache
+ * frees to slabs. Objects of other caches move to the front of the array; returns their number.
+ */
+KMEM_HIDDEN unsigned int percpu_free_own(struct kmem_cache *cache, void **objects,
+                                         unsigned int count);
+
 /*
  * Empties all sheaves of a cache, of all slots and the barn, into the back end, and flushes the
  * back end's part of the slots. @unused: nobody uses the cache any more (destroy), so no fences are

@@ -54,6 +54,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_group.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=metadata_alloc", "-Wl,--wrap=system_sleep_ns"],
     ),
+    "test_bulk_chains": (["unit/test_bulk_chains.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_mempool": (
         ["unit/test_mempool.c", "unit/child.c", *WALKERS],

@@ -25,7 +25,7 @@ SMALL_STACK = (
     *("engine=slab,slab_max_order=3", "engine=slab,noaliencache=1,numa_fake=4", "numa=off"),
     *("numa_fake=8", "node_limit=256M", "slot_cache_max=0", "reserve=256M", "purge_delay=0"),
     *("reclaim_thread=on,purge_delay=0", "reclaim_thread=off", "huge_cache_max=0"),
-    *("memory_limit=4G", "bad_free=ignore", "check=sheaf", "engine=slob,slob_breaks=64:512"),
+    *("memory_limit=4G", "bad_free=ignore", "check=sheaf", "bulk_null=refuse", "engine=slob,slob_breaks=64:512"),
     *("failslab=1000:1", "kernel=5.15"),
     *("record=@record", "engine=slob,slob_compat=2.6.24", "registry=on", "registry=off"),
     *("slabinfo=@slabinfo,slabinfo_pid=1", "attrs=@attrs,attrs_pid=1", "debug_abort=1"),

@@ -304,6 +304,7 @@ static void unknown_names(void **state)
                 "huge_cache_max",
                 "bad_free",
                 "check",
+                "bulk_null",
                 "slabinfo",
                 "slabinfo_pid",
                 "attrs",
