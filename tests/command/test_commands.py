@@ -25,7 +25,7 @@ from kmem_command import KMEM, ROOT, kmem
 
 from kmem.common.errors import KmemError
 from kmem.common.files import whole, why_not_written, write_json
-from kmem.common.waiting import children_of_threads
+from kmem.common.spread import children_of_threads
 
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"

@@ -17,14 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 from distributed import LocalCluster
 from traces import event, trace_of
 
 from kmem.common.errors import KmemError
 from kmem.traces import file as tr
-from kmem.tune import worker as tune_worker
 from kmem.tune.space import (
     BY_ENGINE,
     COMMON,
@@ -258,23 +256,6 @@ def test_on_a_cluster(tmp_path: Path) -> None:
         assert address.startswith("tcp://")
         found_by(there, "--trials", "12", OTHER_BOOT, "--scheduler", address)
     assert here.with_suffix(".json").read_bytes() == there.with_suffix(".json").read_bytes()
-
-
-def test_workers_need_nothing_of_ours() -> None:
-    """The task loads, and fails for want of a worker only, where there is no package kmem."""
-    cloudpickle.register_pickle_by_value(tune_worker)
-    task = cloudpickle.dumps(tune_worker.replay)
-    script = (
-        "import pickle, sys\n"
-        "sys.modules['kmem'] = None\n"
-        "task = pickle.load(sys.stdin.buffer)\n"
-        "try:\n    task(b'', [], [])\n"
-        "except ValueError as error:\n    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], input=task, capture_output=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, b"No worker found"), done.stderr
 
 
 # ---- What is printed ----------------------------------------------------------------------------

@@ -2,19 +2,15 @@
 """Workloads on the simulated machine, by build/tools/loads-4k; tools/loads describes them."""
 
 import json
-import os
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
-
-from rich.console import Console
-from rich.progress import Progress
+from typing import Any
 
 from kmem.common.errors import BadUsage, KmemError
+from kmem.common.spread import run_all as run_all  # for the experiments that run loads
+from kmem.common.spread import run_program
 from kmem.common.tree import BUILD
-from kmem.common.waiting import waiting_threads
 from kmem.replay.costs import read_costs
 
 TOOL = BUILD / "tools" / "loads-4k"
@@ -22,9 +18,6 @@ CACHES = Path(__file__).parent / "load_caches.csv"
 
 # A run on the simulated machine does not count these, or they have no place in its time.
 NO_CLOCK = ("moved_objects", "page_scans", "block_scans")
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -38,13 +31,13 @@ class Load:
     caches: Path = CACHES
     costs: Mapping[str, float] = field(default_factory=read_costs)
 
-    def line(self) -> list[str]:
+    def line(self) -> list[str | Path]:
         costs = {name: cost for name, cost in self.costs.items() if name not in NO_CLOCK}
         words = {**self.settings, "options": ",".join(self.options), **costs}
         return [
-            str(self.tool),
+            self.tool,
             self.name,
-            str(self.caches),
+            self.caches,
             *(f"{name}={value}" for name, value in words.items()),
         ]
 
@@ -53,12 +46,12 @@ def run(load: Load) -> dict[str, Any]:
     """The tool's document; raises KmemError with its message."""
     if not load.tool.exists():
         raise KmemError(f"{load.tool} is missing; make build makes it where libzstd is installed")
-    done = subprocess.run(load.line(), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = done.stderr.strip() or f"status {done.returncode}"
-        kind = BadUsage if done.returncode == BadUsage.status else KmemError
+    done = run_program(load.line())
+    if done.status != 0:
+        reason = done.messages.strip() or f"status {done.status}"
+        kind = BadUsage if done.status == BadUsage.status else KmemError
         raise kind(f"lab: {reason.removeprefix('loads: ')}")
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(done.output))
 
 
 def allocator_ns(document: Mapping[str, Any], costs: Mapping[str, float]) -> float:
@@ -67,25 +60,3 @@ def allocator_ns(document: Mapping[str, Any], costs: Mapping[str, float]) -> flo
     return float(
         counts["list_wait_ns"] + sum(costs.get(name, 0) * count for name, count in counts.items())
     )
-
-
-def run_all(
-    what: str, items: Sequence[Item], work: Callable[[Item], Result], weight: Callable[[Item], int]
-) -> list[Result]:
-    """The results in order; the heaviest begin first, on all CPUs, under a progress bar."""
-    order = sorted(range(len(items)), key=lambda index: -weight(items[index]))
-    results: dict[int, Result] = {}
-    console = Console(stderr=True)
-    with (
-        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
-        waiting_threads(os.cpu_count()) as pool,
-    ):
-        bar = progress.add_task(what, total=sum(map(weight, items)))
-
-        def one(index: int) -> None:
-            results[index] = work(items[index])
-            progress.advance(bar, weight(items[index]))
-
-        for _ in pool.map(one, order):
-            pass
-    return [results[index] for index in range(len(items))]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Many replays of traces, a replay for each CPU at once; their figures do not depend on that."""
+"""Many replays of traces, several at once; their figures do not depend on that."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from kmem.common.errors import KmemError
-from kmem.common.waiting import waiting_threads
+from kmem.common.spread import run_all
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.derived import add_derived
 from kmem.replay.tool import run, tool_arguments
@@ -59,6 +58,4 @@ def replay(job: Job) -> dict[str, Any]:
 
 def replay_all(jobs: Mapping[Key, Job], what: str) -> dict[Key, dict[str, Any]]:
     """The documents of all jobs, by their keys."""
-    with waiting_threads(len(os.sched_getaffinity(0))) as pool:
-        documents = progress(pool.map(replay, jobs.values()), what, len(jobs))
-        return dict(zip(jobs, documents, strict=True))
+    return dict(zip(jobs, run_all(what, list(jobs.values()), replay), strict=True))

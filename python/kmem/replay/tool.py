@@ -2,12 +2,12 @@
 """Runs build/tools/replay and related tools, and reports why they refuse."""
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kmem.common.errors import BadUsage, KmemError
+from kmem.common.spread import Here, run_program
 from kmem.common.tree import BUILD
 
 # Tools by the KiB of a page.
@@ -22,21 +22,15 @@ FILE_OPTIONS = ("slabinfo", "attrs", "record")
 def run_tool(
     tool: Path, trace: Path, arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The document of a tool that replays, and its lines for people."""
-    done = subprocess.run(
-        [tool, trace, *arguments],
-        capture_output=True,
-        text=True,
-        errors="replace",  # names of files are bytes
-        check=False,
-        env=environment,
-    )
-    lines = done.stderr.splitlines()
-    if done.returncode != 0:
-        reason = next(filter(None, lines), f"status {done.returncode}")
-        kind = BadUsage if done.returncode == BadUsage.status else KmemError
+    """The document of a tool that replays, and its lines for people; here with an environment."""
+    command: list[str | Path] = [tool, trace, *arguments]
+    done = run_program(command) if environment is None else Here().run(command, environment)
+    lines = done.messages.splitlines()
+    if done.status != 0:
+        reason = next(filter(None, lines), f"status {done.status}")
+        kind = BadUsage if done.status == BadUsage.status else KmemError
         raise kind(f"replay: {reason.removeprefix('replay: ').removeprefix('kmem: ')}")
-    return dict(json.loads(done.stdout)), lines
+    return dict(json.loads(done.output)), lines
 
 
 def complaint(line: str) -> KmemError:

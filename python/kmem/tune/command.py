@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem tune`: searches the options that serve traces best, by replays on the simulated machine.
 
-Optuna proposes option sets (study.py), and Dask's workers replay them (worker.py).
+Optuna proposes option sets (study.py), and replays of them are spread (replays.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kmem.common.files import write_json
+from kmem.common.spread import spread_to, waiting_threads
 from kmem.common.tree import build
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.tool import TOOLS, check_options
 from kmem.traces.file import read_trace
-from kmem.tune.replays import Answers, Replays, workers
+from kmem.tune.replays import Answers, Replays
 from kmem.tune.report import as_document, show
 from kmem.tune.search import Search
 from kmem.tune.study import Study, best
@@ -89,11 +90,11 @@ def tune(
         disable=not console.is_terminal,
     )
     try:
-        with workers(scheduler) as client, bar:
+        with spread_to(scheduler, "tune"), waiting_threads() as pool, bar:
             answers.begun = True
             known = study.trials()
             task = bar.add_task("trials", total=trials, completed=min(len(known), trials))
-            replays = Replays(search, client, answers, known)
+            replays = Replays(search, pool, answers, known)
             found = run_search(replays, study, trials, lambda: bar.advance(task))
             chosen = without_idle(replays, best(found, goal))
     except KeyboardInterrupt:

@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Dask's workers replay option sets, each set once."""
+"""Replays of option sets at the place that was chosen, each set once."""
 
-import logging
-import os
+import json
 import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-import cloudpickle
-import dask
-from distributed import CancelledError, Client, KilledWorker, LocalCluster
-
 from kmem.common.errors import KmemError
 from kmem.common.signals import handle
-from kmem.tune import worker as tune_worker
+from kmem.common.spread import run_program
+from kmem.replay.tool import TOOLS
 from kmem.tune.search import Search, ratios_of
 from kmem.tune.study import Trial
 
-SCHEDULER_SECONDS = 20  # to find it, and for its first worker
+EXIT_OF_REPLAY = 2  # at most, with a line that has the reason
 
 
 class Answers:
@@ -52,70 +48,39 @@ class Answers:
             yield future
 
 
-@contextmanager
-def workers(scheduler: str | None) -> Iterator[Client]:
-    """Workers of a cluster, or threads of this process that each run a replay at a time."""
-    for name in (
-        "asyncio",
-        "distributed",
-        "distributed.scheduler",
-        "distributed.worker",
-        "tornado",
-    ):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    if scheduler is None:
-        with (
-            dask.config.set({"distributed.worker.memory.terminate": False}),
-            LocalCluster(
-                n_workers=1,
-                threads_per_worker=len(os.sched_getaffinity(0)),
-                processes=False,
-                dashboard_address=":0",  # any free port; None means the usual port
-                memory_limit=0,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            yield client
-        return
-    try:
-        client = Client(scheduler, timeout=SCHEDULER_SECONDS)
-    except (OSError, ValueError, TimeoutError) as error:
-        reason = str(error).splitlines()[0]
-        raise KmemError(f"tune: --scheduler {scheduler}: no scheduler there: {reason}") from None
-    with client:
-        try:
-            client.wait_for_workers(1, timeout=SCHEDULER_SECONDS)
-        except TimeoutError:
-            raise KmemError(f"tune: --scheduler {scheduler}: it has no workers") from None
-        yield client
-
-
 class Replays:
     """Option sets in, figures out; each set is replayed once."""
 
     def __init__(
-        self, search: Search, client: Client, answers: Answers, known: Sequence[Trial]
+        self, search: Search, pool: ThreadPoolExecutor, answers: Answers, known: Sequence[Trial]
     ) -> None:
         self.search = search
-        self.client = client
+        self.pool = pool
         self.answers = answers
         self.defaults = next((trial.figures for trial in known if trial.number == 0), None)
         self.found = {trial.line: (trial.ratios, trial.figures) for trial in known}
         self.refused: set[str] = set()  # option sets that the tool does not accept
-        cloudpickle.register_pickle_by_value(tune_worker)
-        self.tool = client.scatter(search.tool, broadcast=True, hash=False)
-        self.traces = [
-            client.scatter(content, broadcast=True, hash=False) for content in search.contents
-        ]
 
-    def submit(self, options: str) -> Any:
-        return self.client.submit(
-            tune_worker.replay,
-            self.tool,
-            self.traces,
-            self.search.arguments(options),
-            pure=False,
-        )
+    def replay(self, options: str) -> dict[str, Any]:
+        """Documents of the replays; or the line that says why there are none.
+
+        Raises KmemError if replays cannot run there, whatever the options.
+        """
+        documents = []
+        for trace in self.search.traces:
+            done = run_program([TOOLS[4], trace, *self.search.arguments(options)])
+            *messages, _ = done.messages.splitlines() or [""]
+            if done.status < 0 or done.status > EXIT_OF_REPLAY:
+                # Killed, or not started: a missing library, too little memory.
+                raise KmemError(
+                    f"tune: replay ended with status {done.status}: {done.messages.strip()}"
+                )
+            if done.status != 0 or messages:
+                text = next(filter(None, done.messages.splitlines()), "replay failed")
+                # A replay that runs complains only about its options.
+                return {"error": text, "refused": done.status != 1}
+            documents.append(dict(json.loads(done.output)))
+        return {"documents": documents}
 
     def keep(self, options: str, answer: Mapping[str, Any]) -> None:
         if "error" in answer:
@@ -141,12 +106,15 @@ class Replays:
         for one in dict.fromkeys(wanted):
             if one in self.found:
                 yield one
-        futures = {self.submit(one): one for one in missing}
+        futures: dict[Future[dict[str, Any]], str] = {
+            self.pool.submit(self.replay, one): one for one in missing
+        }
         try:
             for future in self.answers.to(futures):
                 self.keep(futures[future], future.result())
                 yield futures[future]
-        except (OSError, RuntimeError, KilledWorker, CancelledError) as error:
-            raise KmemError(f"tune: a worker failed: {error}") from None
+        except (OSError, CancelledError) as error:
+            raise KmemError(f"tune: a replay failed: {error}") from None
         finally:
-            self.client.cancel(list(futures))
+            for future in futures:
+                future.cancel()
