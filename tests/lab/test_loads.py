@@ -17,7 +17,8 @@ from kmem.lab import cpu_partial, cpu_partial_runs, freeze, workloads
 from kmem.lab.hackbench import CACHES
 from kmem.lab.loads import NO_CLOCK, Load, allocator_ns, run
 from kmem.lab.mails import read_mail
-from kmem.lab.report import Report, as_html
+from kmem.lab.page import as_html
+from kmem.lab.report import Report
 from kmem.lab.shapes import Shape, as_table_file, read_recorded
 from kmem.replay.costs import read_costs
 from kmem.traces.file import ALLOC, CACHE_KMALLOC, FREE, read_trace

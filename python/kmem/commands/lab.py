@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 import typer
 
 from kmem.commands.bench import bulk
-from kmem.commands.options import HtmlFile, JsonFile, LabTraces, Quick, Seed, TraceMemory, file_name
+from kmem.commands.options import (
+    HtmlFile,
+    JsonFile,
+    LabTraces,
+    Quick,
+    Scheduler,
+    Seed,
+    TraceMemory,
+    file_name,
+)
 from kmem.common.errors import BadUsage
 
 app = typer.Typer(
@@ -57,6 +66,7 @@ def order(
     loops: Annotated[
         int | None, typer.Option(help="Messages from each sender to each receiver; default: 200")
     ] = None,
+    __: Scheduler = None,
 ) -> None:
     """Slab orders, and slab memory of a simulated hackbench, beside a mail's tables.
 
@@ -119,6 +129,7 @@ def slob(
     seed: Seed = 1,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
+    __: Scheduler = None,
 ) -> None:
     """Engine slob with one, two and three lists, at every point of recorded traces.
 
@@ -137,6 +148,7 @@ def sheaves(
     quick: Quick = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
+    __: Scheduler = None,
 ) -> None:
     """Memory that sheaves and arrays of free objects hold back, and the time that they save.
 
@@ -154,6 +166,7 @@ def cpu_partial(
     seed: Seed = 1,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
+    __: Scheduler = None,
 ) -> None:
     """CPU partial lists limited by objects or by slabs, beside a mail's 132 rows of hackbench.
 
@@ -171,6 +184,7 @@ def freeze(
     seed: Seed = 1,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
+    __: Scheduler = None,
 ) -> None:
     """Eager or delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
 
@@ -219,6 +233,7 @@ def everything(
     quick: Quick = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
+    __: Scheduler = None,
 ) -> None:
     """Run every experiment and write a single report.
 

@@ -52,6 +52,29 @@ TraceMemory = Annotated[
         "128 times the file, at least 256M.",
     ),
 ]
+
+
+def spread_runs(context: typer.Context, scheduler: str | None) -> None:
+    """Let the command's programs run on a cluster, until the command ends."""
+    if scheduler is None:
+        return
+    need_extra("tune")
+    from kmem.common.spread import spread_to
+
+    name = context.command_path.removeprefix("kmem ")
+    context.with_resource(spread_to(scheduler, name))
+
+
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        callback=spread_runs,
+        expose_value=False,
+        help="Address of Dask's scheduler, as tcp://host:8786; default: run on this machine",
+    ),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Run fewer cases; takes a few seconds.")]
 Seed = Annotated[int, typer.Option(min=1, help="Seed for generated and permuted traces.")]
 WorkloadSeed = Annotated[

@@ -12,6 +12,7 @@ from kmem.commands.options import (
     Cpus,
     JsonFile,
     Nodes,
+    Scheduler,
     TraceMemory,
     file_name,
     options_with,
@@ -37,13 +38,7 @@ def tune(
     trials: Annotated[
         int, typer.Option(min=1, help="Option sets to try, earlier trials of the study included.")
     ] = 100,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Address of Dask's scheduler, as tcp://host:8786; default: replay on this machine",
-        ),
-    ] = None,
+    __: Scheduler = None,
     study: Annotated[
         Path,
         typer.Option(metavar="FILE", help="SQLite file that keeps the trials.", parser=file_name),
@@ -89,7 +84,6 @@ def tune(
             traces,
             goal=goal,
             trials=trials,
-            scheduler=scheduler,
             study_file=study,
             seed=seed,
             batch=batch,

@@ -17,7 +17,8 @@ from kmem.lab.cpu_partial import cpu_partial_report
 from kmem.lab.freeze import freeze_report
 from kmem.lab.lists import lists_report
 from kmem.lab.orders import order_report
-from kmem.lab.report import Report, print_report, say, write_page
+from kmem.lab.page import write_page
+from kmem.lab.report import Report, print_report, say
 from kmem.lab.sheaves import sheaves_report
 from kmem.lab.slob import slob_report
 

@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The report of an experiment of the laboratory, and how it is shown: as text, JSON and HTML.
-
-A page has its plots as SVG inside and loads nothing. Equal reports give equal pages.
-"""
+"""The report of an experiment of the laboratory, and how it is shown: as text, JSON and a page."""
 
 from __future__ import annotations
 
-import html
-import io
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,23 +12,14 @@ from rich.box import SIMPLE
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from kmem.common.console import TEXT_WIDTH, wide_console
+from kmem.common.console import wide_console
 from kmem.common.errors import KmemError
-from kmem.common.files import write_json, write_result
+from kmem.common.files import write_json
 from kmem.common.tree import build
+from kmem.lab.page import write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-PLOT_INCHES = (11.0, 4.2)
-
-STYLE = """
-body { font-family: sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; }
-pre { font-size: 12px; line-height: 1.25; overflow-x: auto; }
-svg { height: auto; max-width: 100%; }
-nav a { margin-right: 1em; }
-section { border-top: 1px solid #bbb; margin-top: 3em; }
-"""
 
 
 @dataclass(frozen=True)
@@ -87,63 +72,6 @@ def print_report(report: Report, console: Console) -> None:
             console.print(part)
     for note in report.notes:
         say(console, note)
-
-
-def as_svg(plot: Plot) -> str:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    # Text stays text, also with dollar signs, and ids do not differ from run to run.
-    with matplotlib.rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": f"kmem {plot.title}",
-            "text.parse_math": False,
-        }
-    ):
-        figure = Figure(figsize=PLOT_INCHES, layout="constrained")
-        plot.draw(list(figure.subplots(1, plot.panels, squeeze=False)[0]))
-        figure.suptitle(plot.title)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    # No reference leads to these groups, and with ids every plot of a page would be a figure_1.
-    return re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
-
-
-def as_section(report: Report) -> str:
-    recorder = Console(record=True, width=TEXT_WIDTH, file=io.StringIO(), markup=False, emoji=False)
-    for part in report.parts:
-        if isinstance(part, str):
-            say(recorder, part)
-        else:
-            recorder.print(part)
-    notes = "".join(f"<p>{html.escape(note)}</p>\n" for note in report.notes)
-    figures = "".join(f"<figure>{as_svg(plot)}</figure>\n" for plot in report.plots)
-    return (
-        f'<section id="{html.escape(report.name)}"><h2>{html.escape(report.name)}</h2>\n'
-        f"<p>{html.escape(report.title)}</p>\n{figures}"
-        f"<pre>{html.escape(recorder.export_text())}</pre>\n{notes}</section>\n"
-    )
-
-
-def as_html(title: str, reports: Sequence[Report]) -> str:
-    """A page that needs no other file."""
-    names = [html.escape(report.name) for report in reports]
-    links = "".join(f'<a href="#{name}">{name}</a>' for name in names)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        # A browser asks the server for an icon if the page does not have one.
-        '<link rel="icon" href="data:,">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><h1>{html.escape(title)}</h1>\n<nav>{links}</nav>\n"
-        f"{''.join(map(as_section, reports))}</body></html>\n"
-    )
-
-
-def write_page(file: Path | None, title: str, reports: Sequence[Report]) -> None:
-    if file is not None:
-        write_result(file, "--html", as_html(title, reports))
 
 
 def show_experiment(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kmem.common.files import write_json
-from kmem.common.spread import spread_to, waiting_threads
+from kmem.common.spread import waiting_threads
 from kmem.common.tree import build
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.tool import TOOLS, check_options
@@ -57,7 +57,6 @@ def tune(
     *,
     goal: str,
     trials: int,
-    scheduler: str | None,
     study_file: Path,
     seed: int,
     batch: int,
@@ -90,7 +89,7 @@ def tune(
         disable=not console.is_terminal,
     )
     try:
-        with spread_to(scheduler, "tune"), waiting_threads() as pool, bar:
+        with waiting_threads() as pool, bar:
             answers.begun = True
             known = study.trials()
             task = bar.add_task("trials", total=trials, completed=min(len(known), trials))
