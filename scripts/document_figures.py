@@ -4,7 +4,9 @@
 
     document_figures.py check [FILE...]     name each figure that differs, in all *.md or these
     document_figures.py write [FILE...]     put the kept figures into the documents
-    document_figures.py keep [NAME...]      run the commands anew and keep what they write
+    document_figures.py keep [NAME...]      run the commands anew and keep what they write, with
+                                            the CPU seconds that they took
+    document_figures.py update [NAME...]    keep, then write: all that a changed command needs
 
 A comment behind figures in a document says where they come from:
 
@@ -23,6 +25,7 @@ import argparse
 import functools
 import json
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -43,6 +46,13 @@ COMMANDS: dict[str, list[str]] = {
     "slob": ["lab", "slob"],
     "workloads": ["lab", "workloads"],
 }
+# Of the others the CPU seconds alone are kept.
+TIMED: dict[str, list[str]] = {
+    **COMMANDS,
+    "all": ["lab", "all"],
+    "all-quick": ["lab", "all", "--quick"],
+}
+SECONDS = "cpu-seconds"
 SERIES = 20  # a list of more numbers is for plots, and not kept
 
 MARKER = re.compile(r"<!--([a-z][a-z0-9-]*): (.*?)-->", re.DOTALL)
@@ -195,29 +205,42 @@ def as_kept(document: Any) -> str:
     return as_lines(without_series(document)) + "\n"
 
 
-def run(name: str) -> str:
+def cpu_seconds() -> float:
+    """Of the programs that have ended, and of all that these waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run(name: str) -> tuple[str, float]:
+    """What the command writes, and the CPU seconds that it took."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [str(ROOT / "kmem"), *COMMANDS[name], "--json", str(result)]
+        command = [str(ROOT / "kmem"), *TIMED[name], "--json", str(result)]
+        before = cpu_seconds()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return as_kept(json.loads(result.read_text()))
+        return as_kept(json.loads(result.read_text())), round(cpu_seconds() - before, 1)
 
 
-def keep(names: list[str]) -> int:
-    for name in names or COMMANDS:
-        (KEPT / f"{name}.json").write_text(run(name))
-    return 0
+def keep(names: list[str]) -> None:
+    file = KEPT / f"{SECONDS}.json"
+    seconds = json.loads(file.read_text()) if file.exists() else {}
+    for name in names or TIMED:
+        text, seconds[name] = run(name)
+        if name in COMMANDS:
+            (KEPT / f"{name}.json").write_text(text)
+    file.write_text(as_kept(dict(sorted(seconds.items()))))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare figures in documents with results.")
-    parser.add_argument("action", choices=("check", "write", "keep"))
+    parser.add_argument("action", choices=("check", "write", "keep", "update"))
     parser.add_argument("names", nargs="*", metavar="FILE|NAME")
     chosen = parser.parse_args()
-    if chosen.action == "keep":
-        if unknown := set(chosen.names) - set(COMMANDS):
-            parser.error(f"{', '.join(sorted(unknown))}: expected some of {', '.join(COMMANDS)}")
-        return keep(chosen.names)
+    if chosen.action in ("keep", "update"):
+        if unknown := set(chosen.names) - set(TIMED):
+            parser.error(f"{', '.join(sorted(unknown))}: expected some of {', '.join(TIMED)}")
+        keep(chosen.names)
+        return 0 if chosen.action == "keep" else compare([], write=True)
     return compare([Path(name).absolute() for name in chosen.names], write=chosen.action == "write")
 
 

@@ -98,8 +98,10 @@ def measure(jobs: Sequence[Job], rounds: int) -> dict[str, dict[str, Series]]:
     try:
         for job in jobs:
             workers.append(Worker(job))
+        console = Console(stderr=True)
+        quiet = not console.is_terminal
         for number in track(
-            range(rounds + 1), description="rounds", console=Console(stderr=True), transient=True
+            range(rounds + 1), "rounds", console=console, transient=True, disable=quiet
         ):
             for worker in workers:
                 worker.round(keep=number > 0)
