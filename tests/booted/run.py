@@ -35,14 +35,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from archive import Archive, below
-from debian import Release, Unavailable
 from work import Test, tests_of
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+from emulated.archive import Archive, below  # noqa: E402
+from emulated.debian import Release, Unavailable  # noqa: E402
+from emulated.emulator import NEWEST, emulator  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 CACHE = ROOT / "build-booted"
-NEWEST = "sid"
 LIBCS = {"2.43": NEWEST, "2.41": "trixie", "2.36": "bookworm"}
 PACKAGES = ["bash", "coreutils", "dash", "gcc", "libc6-dev", "make", "mount", "python3"]
 SKIPPED = 77
@@ -92,25 +95,6 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     seconds: float = 0
-
-
-def emulator(machine: Machine) -> list[str]:
-    """Debian's newest, by its own loader and libraries: a machine's own may be too old."""
-    newest = Release(CACHE, NEWEST, "amd64")
-    root = newest.unpack("emulator", ["qemu-system-x86", "qemu-system-arm"])
-    command, *arguments = machine.emulator
-    libraries = root / "usr" / "lib" / "x86_64-linux-gnu"
-    loader = root / "usr" / "lib64" / "ld-linux-x86-64.so.2"
-    data = [
-        argument for name in ("qemu", "seabios") for argument in ("-L", root / f"usr/share/{name}")
-    ]
-    found = [
-        loader,
-        "--library-path",
-        f"{libraries}:{libraries}/pulseaudio",
-        root / "usr/bin" / command,
-    ]
-    return [*map(str, found), *arguments, *map(str, data)]
 
 
 def base_archive(machine: Machine, libc: str) -> Path:
@@ -177,7 +161,9 @@ def read_console(lines: Iterable[str], console: TextIO, outcome: Outcome, one: b
 
 def boot(machine: Machine, kernel: Path, files: Path, name: str, one: bool) -> Outcome:
     """Shows what the tests say while they run; the whole console is kept beside the cache."""
-    command = [*emulator(machine), "-accel", "tcg,thread=multi", "-smp", "4", "-m", "3072"]
+    program, *arguments = machine.emulator
+    command = [*emulator(CACHE, program), *arguments]
+    command += ["-accel", "tcg,thread=multi", "-smp", "4", "-m", "3072"]
     command += ["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-monitor", "none"]
     command += ["-kernel", str(kernel), "-initrd", str(files), "-append"]
     # A busy host's clock ticks late for the kernel's check of it.
