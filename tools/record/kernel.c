@@ -4,13 +4,16 @@
  *
  *   record-kernel TRACE FOLDER SECONDS BUFFER_KIB SOURCE [COMMAND...]
  *   record-kernel --recover TRACE FOLDER SOURCE
+ *   record-kernel --held TRACE FOLDER SOURCE
  *
  * It uses an instance of its own under tracefs, so it touches nobody else's tracing. A thread for
  * each CPU moves whole pages of the ring buffer into FOLDER, and the events in them are read
  * afterwards (kernel_events.c). It runs for SECONDS, or until COMMAND or an interrupt ends it.
  * Figures are written to FOLDER/report, as JSON. If the disk is full, the events until then are
  * kept. With --recover the trace is made of a FOLDER that a killed recorder has left since the
- * machine was started.
+ * machine was started. With --held it is made of what the kernel's own ring buffers hold, as those
+ * of a kernel that was started with trace_event=kmem:kmalloc,... on its command line; whoever has
+ * filled them has stopped tracing.
  *
  *  GUARD-1  However this program ends, its instance ends too, or the kernel would go on tracing
  *           every allocation. A child in a session of its own, which no signal to this program
@@ -442,6 +445,54 @@ static int recover(char **words)
         return 0;
 }
 
+/* Moves the pages that the ring buffer of a CPU still holds. */
+static void take_cpu(unsigned int cpu, struct kernel_source *source)
+{
+        struct reader reader = {.cpu = tracefs_cpu_open(NULL, (int)cpu, true)};
+        int bytes;
+        char *path;
+        char *page;
+
+        if (!reader.cpu)
+                die("the ring buffer of CPU %u: %s", cpu, strerror(errno));
+        source->page_bytes = (size_t)tracefs_cpu_read_size(reader.cpu);
+        page = malloc(source->page_bytes);
+        if (!page || asprintf(&path, "%s/cpu%u", source->folder, cpu) < 0)
+                die("no memory");
+        reader.file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (reader.file < 0)
+                die("%s: %s", path, strerror(errno));
+        while ((bytes = tracefs_cpu_flush(reader.cpu, page)) > 0)
+                if (!write_page(&reader, page, bytes, (int)source->page_bytes))
+                        die("%s: %s", path, strerror(reader.error));
+        tracefs_cpu_close(reader.cpu);
+        if (close(reader.file))
+                die("%s: %s", path, strerror(errno));
+        free(page);
+        free(path);
+}
+
+/* Makes the trace of what the kernel's own ring buffers hold. */
+static int take_held(char **words, unsigned int cpus)
+{
+        struct kernel_source source = {
+                .path = words[0],
+                .folder = words[1],
+                .text = words[2],
+                .cpus = cpus,
+        };
+        const char *folder;
+
+        if (tracefs_tracing_dir_is_mounted(true, &folder) < 0)
+                die("no tracefs, and it cannot be mounted: %s", strerror(errno));
+        make_report(source.folder);
+        source.lost = lost_events(cpus);
+        for (unsigned int i = 0; i < cpus; i++)
+                take_cpu(i, &source);
+        kernel_convert(&source);
+        return 0;
+}
+
 int main(int argc, char **argv)
 {
         long found = sysconf(_SC_NPROCESSORS_CONF);
@@ -454,6 +505,8 @@ int main(int argc, char **argv)
         limit_handler = signal(SIGXFSZ, SIG_IGN);
         if (argc == 5 && strcmp(argv[1], "--recover") == 0)
                 return recover(argv + 2);
+        if (argc == 5 && strcmp(argv[1], "--held") == 0)
+                return take_held(argv + 2, cpus);
         if (argc < 6)
                 die("expected a trace, a folder, seconds, KiB of buffer, a text, a command");
         if (!readers || cpus > CPUS_MOST)
