@@ -145,6 +145,9 @@ static void print_cache(const struct kmem_cache *cache, const struct cache_figur
         print_number("stride_bytes", cache->size, ", ");
         print_number("order", cache->order, ", ");
         print_number("objects_per_slab", cache->objects, ", ");
+        print_number("cpu_partial", cache->cpu_partial, ", ");
+        print_number("min_partial", load_relaxed(&cache->min_partial), ", ");
+        print_number("sheaf_capacity", cache->sheaf_capacity, ", ");
         print_number("inuse", figures->totals.inuse, ", ");
         print_number("objects", nodes->objects, ", ");
         /* Active as in a slab table: objects that are on no list of a node (S9-11). */
