@@ -8,7 +8,7 @@ hold at its end, all on CPU 0. The result is another trace, with the caches of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,21 @@ from kmem.replay.mapping import GROUP, GroupKey, Shares, allocations, map_groups
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import CacheLine, SlabinfoError, parse_slabinfo
 
-# Options that make the replay comparable: a kernel of 6.1 has no sheaves, and sizes beyond 8 KiB
-# are pages.
+# Options that make the replay comparable, in front of the user's. Without option kernel those of a
+# kernel of 6.1, which has no sheaves; sizes beyond 8 KiB are pages. The caches of a table that
+# others were merged into have one name of several, so the replay merges none.
 OPTIONS = ("classes=kernel", "sheaf_capacity=0", "order_rule=5.10")
+OPTIONS_OF_KERNEL = ("slab_merge=0",)
 
 CORRECTIONS_MOST = 16
 FIRST_BYTES = 384  # memory for an object that is allocated first: its record here and in the replay
+
+
+def options_for(given: Sequence[str]) -> tuple[str, ...]:
+    """The options of a replay: those of ours would win over the policies of option kernel."""
+    entries = ",".join(given).split(",")
+    of_kernel = any(entry.startswith("kernel=") for entry in entries)
+    return (*(OPTIONS_OF_KERNEL if of_kernel else OPTIONS), *given)
 
 
 def read_table(file: Path) -> dict[str, CacheLine]:

@@ -40,7 +40,7 @@ def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[d
     # The memory was checked above. The completed file compresses so well that the limit by its size
     # would refuse it.
     environment = os.environ | {tr.MEMORY_VARIABLE: str(2**63)}
-    arguments = tool_arguments(",".join([*recorded.OPTIONS, *options]), None, None, None)
+    arguments = tool_arguments(",".join(recorded.options_for(options)), None, None, None)
     speed = ""
 
     with TemporaryDirectory(prefix="kmem-replay-") as folder:
