@@ -13,13 +13,14 @@ _Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allo
 
 /*
  * Without the two objects that exceed a table of single-byte entries the table stays half as large.
- * The two are 0.8% of a slab of 16-byte objects, a doubled table 6%.
+ * The two are 0.8% of a slab of 16-byte objects, a doubled table 6%. A kernel that option kernel
+ * names has no such table, and slabs as large as its rule makes them.
  */
 static uint32_t order_objects(unsigned int order, uint32_t size)
 {
         size_t objects = min_of(order_bytes(order) / size, (size_t)SLAB_OBJECTS_MAX);
 
-        if (objects > NARROW_OBJECTS_MAX && objects <= NARROW_OBJECTS_MAX + 2)
+        if (!options.kernel && objects > NARROW_OBJECTS_MAX && objects <= NARROW_OBJECTS_MAX + 2)
                 objects = NARROW_OBJECTS_MAX;
         return (uint32_t)objects;
 }
