@@ -54,6 +54,8 @@ PROGRAMS = ["cat", "dash", "grep", "gzip", "hackbench", "mkdir", "mount", "mv", 
 PROGRAMS += ["stty", "tar", "true", "uname"]
 EVENTS = ["kmalloc", "kmalloc_node", "kfree", "kmem_cache_alloc", "kmem_cache_alloc_node"]
 EVENTS += ["kmem_cache_free"]
+COUNTS = ["events", "lost", "allocations", "frees", "implied", "orphans", "living"]
+COUNTS += ["living_bytes"]
 BUFFER_MIB = 12  # of each CPU
 SECONDS_MOST = 1800
 SKIPPED = 77
@@ -214,10 +216,7 @@ def stats_of(machine: Machine, load: Load, counts: dict[str, int]) -> str:
         f"kernel: {text_of(folder, 'kernel')}\n"
         f"emulator: {text_of(folder, 'machine')}\n"
         f"command line: {text_of(folder, 'cmdline')}\n"
-        f"events {counts['events']} lost {counts['lost']}\n"
-        f"allocations {counts['allocations']} frees {counts['frees']}"
-        f" implied {counts['implied']} orphans {counts['orphans']}\n"
-        f"live at the end: {counts['living']} objects, {counts['living_bytes']} bytes\n"
+        f"counts: {' '.join(f'{name} {counts[name]}' for name in COUNTS)}\n"
         f"memory: {memory}\n"
         f"output: {' '.join(text_of(folder, f'{load.name}.output').split()) or 'none'}\n"
     )

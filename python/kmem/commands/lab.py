@@ -217,7 +217,8 @@ def workloads(
     """Compare the workload generators with kernel traces of the real programs, recorded on 2 CPUs.
 
     Compares shares of caches and sizes, lifetimes, and frees on another CPU. The report names each
-    figure that misses its bound.
+    figure that misses its bound. The last tables have recordings of Linux 6.1, 6.12 and 7.2 on
+    emulated machines of 4 and 16 CPUs, with lifetimes in events of messages.
     """
     from kmem.lab.workloads import show_workloads
 

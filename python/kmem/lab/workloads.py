@@ -2,7 +2,8 @@
 """`kmem lab workloads`: the workload generators beside recorded runs of the real programs.
 
 The recorded runs are kernel traces of Linux 6.18 on 2 CPUs. They are large, so their figures are
-kept in load_recorded.csv; with their folder they are read anew.
+kept in load_recorded.csv; with their folder they are read anew. Behind them come recordings of
+three kernels on emulated machines (workload_kernels.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from kmem.common.console import wide_console
 from kmem.common.errors import BadUsage
 from kmem.common.files import write_json
 from kmem.common.tree import build
+from kmem.lab import workload_kernels
 from kmem.lab.loads import Load, run, run_all
 from kmem.lab.shapes import Shape, read_recorded, shape_of
 
@@ -218,7 +220,9 @@ def show_workloads(traces: Path | None, scale: float, json_file: Path | None) ->
         Comparison(program, recorded[program.trace], shape)
         for program, shape in zip(PROGRAMS, shapes, strict=True)
     ]
-    write_json(json_file, as_document(comparisons))
+    recordings = workload_kernels.compare_all()
+    rows = workload_kernels.as_rows(recordings)
+    write_json(json_file, {**as_document(comparisons), "recordings": rows})
     console = wide_console(TABLE_WIDTH)
     for comparison in comparisons:
         console.print(as_table(comparison))
@@ -226,9 +230,11 @@ def show_workloads(traces: Path | None, scale: float, json_file: Path | None) ->
         console.print(
             f"misses: {', '.join(misses)}" if misses else "within all bounds", highlight=False
         )
+    for cpus in workload_kernels.CPUS:
+        console.print(workload_kernels.as_table(recordings, cpus))
     console.print(
-        f"bounds: shares and frees on another CPU {POINTS:g} points, lifetimes {TIMES:g}x. Packet"
-        " rings were not recorded.",
+        f"bounds: shares and frees on another CPU {POINTS:g} points, lifetimes and live objects"
+        f" {TIMES:g}x. Packet rings were not recorded.",
         highlight=False,
         soft_wrap=True,
     )
