@@ -150,7 +150,7 @@ def test_every_kept_file_is_known() -> None:
     assert set(document_figures.COMMANDS) <= kept
 
 
-QUICK = ("freeze-quick", "workloads", "slob")
+QUICK = ("boots", "freeze-quick", "workloads", "slob")
 SLOW = pytest.mark.timeout(3600)  # cpu-partial takes five minutes of CPU time
 
 

@@ -4,28 +4,26 @@ read, their lives are sound, and caches and boots on the simulated machine are a
 
 from __future__ import annotations
 
-import csv
-import gzip
-import json
 import re
-import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from kmem.lab import workload_kernels
+from kmem.lab import boots, workload_kernels
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import CacheLine, parse_slabinfo
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+import record_kernels
+
 TRACES = Path(tr.__file__).parent
 NAME = re.compile(r"(?P<load>[a-z0-9-]+)-(?P<kernel>\d+\.\d+)-(?P<cpus>\d+)cpu")
 RECORDED = sorted(path.stem for path in TRACES.glob("*cpu.ktrace"))
 # Attributes that a kernel does not have.
 WITHOUT = {("sheaf_capacity", "6.1"), ("sheaf_capacity", "6.12")}
-BOOTS = [name for name in RECORDED if name.startswith("boot-")]
 
 
 def machine_of(name: str) -> tuple[str, int]:
@@ -50,24 +48,11 @@ def slab_table(name: str) -> dict[str, CacheLine]:
     return {cache.name: cache for cache in parse_slabinfo(text)}
 
 
-def attributes(name: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    text = gzip.decompress((TRACES / f"{name}.attributes.tsv.gz").read_bytes()).decode()
-    for cache, attribute, value in csv.reader(text.splitlines(), delimiter="\t"):
-        found.setdefault(cache, {})[attribute] = value
-    return found
-
-
-def known_kernels() -> list[str]:
-    """The values of option kernel."""
-    header = (ROOT / "src" / "base" / "kernels.h").read_text()
-    (text,) = re.findall(r'#define KERNEL_VERSIONS ((?:\\?\s*"[^"]*")+)', header)
-    return "".join(re.findall(r'"([^"]*)"', text)).split()
-
-
-def skip_unknown(kernel: str) -> None:
-    if kernel not in known_kernels():
-        pytest.skip(f"option kernel has no {kernel} yet")
+def replayed(boot: boots.Boot) -> dict[str, Any]:
+    row = boots.replay(boot, boot.kernel)
+    if row is None:
+        pytest.skip(f"option kernel has no {boot.kernel} yet")
+    return row
 
 
 def test_every_kernel_and_machine_was_recorded() -> None:
@@ -76,6 +61,36 @@ def test_every_kernel_and_machine_was_recorded() -> None:
     assert machines == {(kernel, cpus) for kernel in ("6.1", "6.12", "7.2") for cpus in (4, 16)}
     loads = {name.rsplit("-", 2)[0] for name in RECORDED}
     assert len(RECORDED) == len(machines) * len(loads) == 60
+
+
+def test_recorded_loads_are_those_of_the_script() -> None:
+    recorded = {name: stats_of(name)["load"] for name in RECORDED if not name.startswith("boot-")}
+    assert recorded == {
+        record_kernels.kept_name(record_kernels.Machine(kernel, cpus), load.name): load.command
+        for kernel in record_kernels.KERNELS
+        for cpus in record_kernels.CPUS
+        for load in record_kernels.loads_of(cpus)
+    }
+
+
+def test_generators_run_the_recorded_loops() -> None:
+    """Groups and loops of the generators' settings are those of the recorded commands."""
+    for cpus in record_kernels.CPUS:
+        commands = {load.name: load.command.split() for load in record_kernels.loads_of(cpus)}
+        for program in workload_kernels.programs(cpus, "6.1"):
+            words = commands[program.name]
+            groups, loops = (words[2], words[4]) if words[0] == "hackbench" else words[3:]
+            settings = program.settings
+            assert (str(settings["groups"]), str(settings["loops"])) == (groups, loops)
+
+
+def test_attributes_are_lines_of_cache_name_and_value() -> None:
+    text = (
+        "/sys/kernel/slab/b-1/order:3\n/sys/kernel/slab/b-1/partial:2 N0=2\n"
+        "/sys/kernel/slab/a/ctor:init+0x0/0x10\ngrep: no file\n"
+    )
+    rows = "a\tctor\tinit+0x0/0x10\nb-1\torder\t3\nb-1\tpartial\t2 N0=2\n"
+    assert record_kernels.attributes_of(text) == rows
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -118,98 +133,44 @@ def test_names_are_true(name: str) -> None:
         assert [cache for cache in trace.caches if cache.startswith("?")] == ["?"]
 
 
-def one_of_each(table: dict[str, CacheLine], cpus: int) -> tr.Trace:
-    """A trace that allocates an object of each cache."""
-    rows: dict[str, Any] = {
-        "time": range(len(table)),
-        "requested": [cache.object_size for cache in table.values()],
-        "given": [cache.object_size for cache in table.values()],
-        "thread": [0] * len(table),
-        "object": range(len(table)),
-        "site": [0] * len(table),
-        "flags": [0] * len(table),
-        "cpu": [0] * len(table),
-        "cache": range(2, 2 + len(table)),
-        "operation": [tr.ALLOC] * len(table),
-    }
-    columns = [pl.Series(name, list(values), tr.TYPES[name]) for name, values in rows.items()]
-    return tr.Trace(pl.DataFrame(columns), ["kmalloc", "?", *table], [""], len(table), cpus)
-
-
-def caches_of_ours(
-    folder: Path, table: dict[str, CacheLine], kernel: str, cpus: int
-) -> dict[str, dict[str, int]]:
-    path = folder / "one.ktrace"
-    tr.write_trace(path, one_of_each(table, cpus))
-    tool = ROOT / "build" / "tools" / "replay"
-    done = subprocess.run(
-        [tool, path, f"options=kernel={kernel},slab_merge=0"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+@pytest.mark.parametrize("boot", boots.BOOTS, ids=lambda boot: boot.name)
+def test_a_boot_is_as_the_kernels(boot: boots.Boot) -> None:
+    """Shapes and limits of every cache are the kernel's own, and slab pages are near to them."""
+    row = replayed(boot)
+    table = slab_table(boot.name)
+    attributes = boot.attributes()
+    assert row["caches"] == len(table) == len(attributes)
+    assert row["other_shapes"] == []
+    assert row["other_limits"] == {limit: [] for limit in boots.LIMITS}
+    for limit in boots.LIMITS:
+        known = [cache for cache, values in attributes.items() if limit in values]
+        assert len(known) == (0 if (limit, boot.kernel) in WITHOUT else len(table))
+    assert row["kernel_pages"] == sum(line.slabs * line.pages_per_slab for line in table.values())
+    assert abs(row["pages"] / row["kernel_pages"] - 1) <= 0.05
+    assert row["large_caches"] == sum(
+        line.slabs * line.pages_per_slab > 5 for line in table.values()
     )
-    assert done.returncode == 0, done.stderr
-    return {cache["name"]: cache for cache in json.loads(done.stdout)["caches"]}
+    assert row["large_caches_within"] >= 0.9 * row["large_caches"]
+    assert row["objects_first"] <= 0.3 * row["live_objects"]
 
 
-@pytest.mark.parametrize("name", BOOTS)
-def test_slabs_have_the_shape_of_the_kernels(tmp_path: Path, name: str) -> None:
-    """Objects and pages of a slab, of every cache of the kernel's table."""
-    kernel, cpus = machine_of(name)
-    skip_unknown(kernel)
-    table = slab_table(name)
-    ours = caches_of_ours(tmp_path, table, kernel, cpus)
-    differences = {
-        cache: (shape, theirs)
-        for cache, line in table.items()
-        if (shape := (ours[cache]["objects_per_slab"], 1 << ours[cache]["order"]))
-        != (theirs := (line.objects_per_slab, line.pages_per_slab))
-    }
-    assert differences == {}
+def test_another_kernels_policies_are_seen() -> None:
+    """7.2 has no CPU partial lists, and sheaves: with 6.12's policies its boot is another one."""
+    row = boots.replay(boots.Boot("7.2", 4), "6.12")
+    assert row
+    assert len(row["other_limits"]["cpu_partial"]) == row["caches"]
+    assert not row["within"]
 
 
-@pytest.mark.parametrize("name", BOOTS)
-def test_limits_of_caches_are_the_kernels(tmp_path: Path, name: str) -> None:
-    """Attributes of every cache that say how much CPUs and nodes keep."""
-    kernel, cpus = machine_of(name)
-    skip_unknown(kernel)
-    table = slab_table(name)
-    theirs = attributes(name)
-    ours = caches_of_ours(tmp_path, table, kernel, cpus)
-    assert set(theirs) == set(table)
-    for limit in ("cpu_partial", "min_partial", "sheaf_capacity"):
-        kept = {cache: int(values[limit]) for cache, values in theirs.items() if limit in values}
-        assert {cache: ours[cache][limit] for cache in kept} == kept
-        assert len(kept) == (0 if (limit, kernel) in WITHOUT else len(table))
-
-
-@pytest.mark.parametrize("name", BOOTS)
-def test_a_replayed_boot_has_the_kernels_pages(tmp_path: Path, name: str) -> None:
-    kernel, _ = machine_of(name)
-    skip_unknown(kernel)
-    file = tmp_path / "replay.json"
-    arguments = ["--slabinfo", TRACES / f"{name}.slabinfo.txt", "--set", f"kernel={kernel}"]
-    done = subprocess.run(
-        [ROOT / "kmem", "replay", TRACES / f"{name}.ktrace", *arguments, "--json", file],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(file.read_text())
-    assert f"kernel={kernel}" in document["machine"]["options"]
-    recorded = document["recorded"]
-    table = slab_table(name)
-    pages = {cache: line.slabs * line.pages_per_slab for cache, line in table.items()}
-    ours = {row["cache"]: row["pages"] for row in recorded["caches"]}
-    assert recorded["kernel_pages"] == sum(pages.values())
-    assert abs(recorded["pages"] / recorded["kernel_pages"] - 1) <= 0.05
-    large = {cache: count for cache, count in pages.items() if count > 5}
-    near = [cache for cache, count in large.items() if abs(ours[cache] / count - 1) <= 0.1]
-    assert len(near) >= 0.9 * len(large)
-    assert recorded["other_layout"] == []
+def test_other_shapes_are_named() -> None:
+    boot = boots.Boot("6.12", 4)
+    ours = boots.caches_of_ours(boot, "6.12")
+    assert boots.other_shapes(boot, ours) == []
+    ours["dentry"]["objects_per_slab"] += 1
+    ours["pid"]["order"] += 1
+    ours["filp"]["min_partial"] += 1
+    assert sorted(boots.other_shapes(boot, ours)) == ["dentry", "pid"]
+    assert boots.other_limits(boot, ours)["min_partial"] == ["filp"]
 
 
 def test_the_table_of_events_is_true() -> None:

@@ -206,6 +206,9 @@ def test_workloads_prints_every_program(tmp_path: Path) -> None:
     for program in workloads.PROGRAMS:
         assert program.command in done.stdout
         assert document[program.trace]["command"] == program.command
+    recordings = {(row["program"], row["kernel"], row["cpus"]) for row in document["recordings"]}
+    assert len(recordings) == len(document["recordings"]) == 8 * 3 * 2
+    assert "recordings of kernels on 16 CPUs" in done.stdout
     assert "Packet rings were not recorded" in " ".join(done.stdout.split())
 
 

@@ -225,6 +225,18 @@ def workloads(
     show_workloads(traces, scale, json_file)
 
 
+@app.command()
+def boots(json_file: JsonFile = None) -> None:
+    """Replay recorded boots of Linux 6.1, 6.12 and 7.2 with option kernel.
+
+    Each boot, on 4 and on 16 CPUs, is replayed with the policies of its own kernel and of the
+    others. Compares objects and pages of a slab, limits, and slab pages with the kernel's tables.
+    """
+    from kmem.lab.boots import show_boots
+
+    show_boots(json_file)
+
+
 # `kmem bench bulk` measures this machine, and it also is an experiment with a mail's figures.
 app.command("bulk")(bulk)
 

@@ -145,8 +145,11 @@ def counted_beyond(recorded: Recorded, document: Mapping[str, Any]) -> dict[str,
     }
 
 
-def complete(recorded: Recorded, replay: Replay) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Documents of the replay with the table's counts as they are, and with fewer objects first.
+def complete(
+    recorded: Recorded, replay: Replay
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Documents of the replay with the table's counts as they are, and with fewer objects first;
+    and how many of each cache these are.
 
     A table counts free objects of CPU slabs and of CPU partial slabs as active (S9-11), so not all
     objects that it counts were in use. They are taken back until the replay's own table counts as
@@ -165,4 +168,5 @@ def complete(recorded: Recorded, replay: Replay) -> tuple[dict[str, Any], dict[s
             break
         first = fewer
         document = replay(recorded.completed(first))
-    return plain, replay(recorded.completed({name: near[1] for name, near in nearest.items()}))
+    first = {name: count for name, (_, count) in nearest.items()}
+    return plain, replay(recorded.completed(first)), first

@@ -70,7 +70,10 @@ def compare(table: Mapping[str, CacheLine], document: Mapping[str, Any]) -> dict
 
 
 def as_document(
-    recorded: Recorded, plain: Mapping[str, Any], document: Mapping[str, Any]
+    recorded: Recorded,
+    plain: Mapping[str, Any],
+    document: Mapping[str, Any],
+    first: Mapping[str, int],
 ) -> dict[str, Any]:
     """The fields that --slabinfo adds to the result."""
     counted = compare(recorded.table, plain)
@@ -80,6 +83,7 @@ def as_document(
         "as_counted": counted,
         "map": [asdict(group) for group in recorded.mapped if group.name != "kmalloc"],
         "objects_not_in_trace": sum(recorded.missing.values()),
+        "objects_first": {name: count for name, count in first.items() if count},
     }
 
 

@@ -52,8 +52,8 @@ def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[d
             document, speed = run(file, arguments, environment=environment)
             return document
 
-        plain, document = recorded.complete(work, replay)
-    document["recorded"] = recorded_report.as_document(work, plain, document)
+        plain, document, first = recorded.complete(work, replay)
+    document["recorded"] = recorded_report.as_document(work, plain, document, first)
     return document, speed
 
 
