@@ -39,6 +39,7 @@ KEPT = ROOT / "docs" / "figures"
 # The command of each file. A file without one is of traces that are not in the tree.
 COMMANDS: dict[str, list[str]] = {
     "boots": ["lab", "boots"],
+    "kernels": ["lab", "kernels"],
     "cpu-partial": ["lab", "cpu-partial"],
     "freeze": ["lab", "freeze"],
     "freeze-quick": ["lab", "freeze", "--quick"],

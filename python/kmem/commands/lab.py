@@ -226,6 +226,37 @@ def workloads(
 
 
 @app.command()
+def kernels(
+    versions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kernel",
+            metavar="VERSION",
+            help="A kernel to run, as 6.1; may be repeated. Default: all of docs/kernels.md.",
+        ),
+    ] = None,
+    quick: Quick = False,
+    seed: Seed = 1,
+    __: Scheduler = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """A boot, hackbench, netperf, packets and rings under the policies of released kernels.
+
+    Prints the allocator's modelled time, slab memory, and list locks with the time that they are
+    held and waited for, side by side. The machine and the loads are equal for all kernels.
+    """
+    from kmem.lab.kernels import KERNELS, show_kernels
+
+    for version in versions or ():
+        if version not in KERNELS:
+            raise BadUsage(f"lab kernels: --kernel {version}: expected one of {', '.join(KERNELS)}")
+    show_kernels(
+        versions or KERNELS, quick=quick, seed=seed, json_file=json_file, html_file=html_file
+    )
+
+
+@app.command()
 def boots(json_file: JsonFile = None) -> None:
     """Replay recorded boots of Linux 6.1, 6.12 and 7.2 with option kernel.
 

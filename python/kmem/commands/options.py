@@ -115,6 +115,14 @@ LibraryOptions = Annotated[
         help="Options of the library, NAME=VALUE,...; may be repeated.",
     ),
 ]
+Kernel = Annotated[
+    str | None,
+    typer.Option(
+        "--kernel",
+        metavar="VERSION",
+        help="Policies of this Linux, as 6.1 (docs/kernels.md); options of --set win.",
+    ),
+]
 Cpus = Annotated[
     int | None,
     typer.Option(help="CPUs of the machine; default: the number of CPUs in the trace"),
@@ -147,12 +155,19 @@ HtmlFile = Annotated[
 ]
 
 
-def options_with(command: str, engine: str | None, options: list[str] | None) -> list[str]:
-    """The option sets of --set, after the engine of --engine."""
+def options_with(
+    command: str, kernel: str | None, engine: str | None, options: list[str] | None
+) -> list[str]:
+    """The option sets of --set, after the kernel of --kernel and the engine of --engine."""
     names = {pair.partition("=")[0] for text in options or () for pair in text.split(",")}
-    if engine and "engine" in names:
-        raise BadUsage(f"{command}: --engine {engine} and --set engine= exclude each other")
-    return ([f"engine={engine}"] if engine else []) + (options or [])
+    for name, value in (("kernel", kernel), ("engine", engine)):
+        if value and name in names:
+            raise BadUsage(f"{command}: --{name} {value} and --set {name}= exclude each other")
+    return [
+        *([f"kernel={kernel}"] if kernel else []),
+        *([f"engine={engine}"] if engine else []),
+        *(options or []),
+    ]
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -11,6 +11,7 @@ from kmem.commands.options import (
     CostsFile,
     Cpus,
     JsonFile,
+    Kernel,
     LibraryOptions,
     Nodes,
     TraceMemory,
@@ -30,6 +31,7 @@ def replay(
             metavar="TRACE", help="Trace file (docs/trace-format.md).", parser=file_name
         ),
     ],
+    kernel: Kernel = None,
     engine: Annotated[
         Literal["slub", "slab", "slob"] | None,
         typer.Option(help="Back end of all caches; default: slub"),
@@ -86,7 +88,7 @@ def replay(
     With --real-time the command prints seconds, events a second and resident memory of the library
     that ships. With --compare it ranks option sets by CPU time, beside their modelled time.
     """
-    wanted = options_with("replay", engine, options)
+    wanted = options_with("replay", kernel, engine, options)
     if real_time:
         from kmem.replay.real_time import show_real_time
 

@@ -11,6 +11,7 @@ from kmem.commands.options import (
     CostsFile,
     Cpus,
     JsonFile,
+    Kernel,
     Nodes,
     Scheduler,
     TraceMemory,
@@ -49,6 +50,7 @@ def tune(
     batch: Annotated[
         int, typer.Option(min=1, help="Option sets that are chosen and replayed at once.")
     ] = 8,
+    kernel: Kernel = None,
     engine: Annotated[
         Literal["slub", "slab", "slob"] | None,
         typer.Option(help="Search only options of this back end; default: all back ends"),
@@ -74,7 +76,7 @@ def tune(
     use. A search repeated with an equal seed finds equal options; an interrupted search goes on
     where it stopped.
     """
-    wanted = options_with("tune", engine, options)
+    wanted = options_with("tune", kernel, engine, options)
     need_extra("tune")
     from kmem.tune.command import Interrupted
     from kmem.tune.command import tune as search

@@ -15,6 +15,7 @@ from kmem.common.tree import build
 from kmem.lab.bulk import bulk_report
 from kmem.lab.cpu_partial import cpu_partial_report
 from kmem.lab.freeze import freeze_report
+from kmem.lab.kernels import KERNELS, kernels_report
 from kmem.lab.lists import lists_report
 from kmem.lab.orders import order_report
 from kmem.lab.page import write_page
@@ -26,6 +27,7 @@ from kmem.lab.slob import slob_report
 EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
     "lists": lambda quick: lists_report(),
     "order": lambda quick: order_report(table_only=quick),
+    "kernels": lambda quick: kernels_report(KERNELS, quick=quick),
     "cpu-partial": lambda quick: cpu_partial_report(quick=quick),
     "freeze": lambda quick: freeze_report(quick=quick),
     "slob": lambda quick: slob_report(quick=quick),
