@@ -107,8 +107,25 @@ def test_the_allocators_time_is_in_the_clocks() -> None:
     """All work of the kernel costs nothing here, so CPUs are busy with the allocator alone."""
     nothing = {"send_ns": 0, "receive_ns": 0, "wake_ns": 0, "switch_ns": 0, "task": ""}
     costs = {name: cost for name, cost in read_costs().items() if name not in NO_CLOCK}
-    document = run(small("messages", **nothing))
+    costs |= {"received_objects": 0, "received_objects_node": 0}
+    document = run(replace(small("messages", **nothing), costs=costs))
     assert document["busy_ns"] == pytest.approx(allocator_ns(document, costs), rel=1e-3)
+
+
+def test_receivers_pay_for_lines_of_other_cpus() -> None:
+    """Objects that a CPU took, and another gives back, take the receiver's time. A single CPU has
+    its own lines only."""
+    nothing = {"send_ns": 0, "receive_ns": 0, "wake_ns": 0, "switch_ns": 0, "task": ""}
+    free = {name: 0.0 for name in read_costs()}
+    load = replace(small("messages", **nothing), costs=free | {"received_objects": 1000})
+    document = run(load)
+    assert document["busy_ns"] == 1000 * document["received"]["objects"] > 0
+    load = replace(load, costs=free | {"received_objects_node": 1000})
+    document = run(load)
+    assert 0 < document["received"]["objects_node"] <= document["received"]["objects"]
+    assert document["busy_ns"] == 1000 * document["received"]["objects_node"]
+    alone = run(small("messages", boot_cpus=1, nodes=1))
+    assert alone["received"] == {"objects": 0, "objects_node": 0}
 
 
 def test_costs_slow_the_run() -> None:

@@ -26,8 +26,8 @@ struct recipe message_recipe;
 struct object_counts object_counts;
 
 /*
- * For each 64 bytes of the heap, the CPU that last gave back the object that begins there; address
- * space only.
+ * For each 64 bytes of the heap, the CPU that took or gave back last the object that begins there:
+ * both write to it. Address space only.
  */
 static uint16_t *last_cpu;
 
@@ -174,14 +174,29 @@ static void note_taken(unsigned int kind, const void *object)
                 object_counts.remote_objects_node += other_node;
                 sim.clock += load_costs.remote_object + other_node * load_costs.remote_object_node;
         }
+        *last_cpu_of(object) = sim.mark;
         if (settings.trace)
                 record_event(false, kind, object);
+}
+
+/* The task that gives an object back has read it, so its lines came over from their writer. */
+static void note_received(uint16_t writer)
+{
+        bool other_node;
+
+        if (writer == sim.mark)
+                return;
+        other_node = sim_other_node(writer);
+        object_counts.received_objects++;
+        object_counts.received_objects_node += other_node;
+        sim.clock += load_costs.received_object + other_node * load_costs.received_object_node;
 }
 
 static void note_given(unsigned int kind, const void *object)
 {
         if (settings.trace)
                 record_event(true, kind, object);
+        note_received(*last_cpu_of(object));
         *last_cpu_of(object) = sim.mark;
         object_counts.live_bytes -= kinds[kind].size;
 }

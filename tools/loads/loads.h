@@ -66,6 +66,9 @@ struct load_costs {
         uint32_t slow_path;
         uint32_t remote_object;      /* an object that another CPU freed: its lines are there */
         uint32_t remote_object_node; /* added if that CPU is of another node */
+        /* The program's own work: the receiver reads lines of an object that another CPU wrote. */
+        uint32_t received_object;
+        uint32_t received_object_node; /* added if that CPU is of another node */
 };
 extern struct load_costs load_costs;
 
@@ -114,6 +117,8 @@ struct object_counts {
         uint64_t calls;
         uint64_t remote_objects; /* taken by a CPU after another gave them back */
         uint64_t remote_objects_node;
+        uint64_t received_objects; /* given back by another CPU than took them */
+        uint64_t received_objects_node;
         uint64_t live_bytes; /* strides of the objects in use */
 };
 extern struct object_counts object_counts;

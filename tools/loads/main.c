@@ -95,6 +95,8 @@ static const struct {
         {"slow_paths", &load_costs.slow_path},
         {"remote_objects", &load_costs.remote_object},
         {"remote_objects_node", &load_costs.remote_object_node},
+        {"received_objects", &load_costs.received_object},
+        {"received_objects_node", &load_costs.received_object_node},
         {"compare_swaps", &sim_costs_ps.compare_swap},
         {"atomic_adds", &sim_costs_ps.atomic_add},
         {"exchanges", &sim_costs_ps.exchange},
@@ -445,6 +447,11 @@ static void print_measured(void)
                (unsigned long)(progress.live_bytes / samples / 1024),
                (unsigned long)(progress.charged_bytes / samples / 1024));
         print_counts("counts", &progress.counts, &progress.objects_before, &progress.objects);
+        printf(" \"received\": {\"objects\": %lu, \"objects_node\": %lu},\n",
+               (unsigned long)(progress.objects.received_objects -
+                               progress.objects_before.received_objects),
+               (unsigned long)(progress.objects.received_objects_node -
+                               progress.objects_before.received_objects_node));
 }
 
 /* Gives back the objects that the tasks held; they are not measured. */

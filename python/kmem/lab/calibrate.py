@@ -75,9 +75,14 @@ def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str,
             costs[name] = assumed[name] if line is None else line
     # Cache lines that move with a slab or an object; the extra cost of another node is not
     # measured.
-    for name, lines in (("list_moves", 1), ("list_waits", 1), ("remote_objects", 2)):
+    for name, lines in (("list_moves", 1), ("list_waits", 1), ("remote_objects", 2), ("received_objects", 3)):
         costs[name] = assumed[name] if line is None else lines * line
-    for name in ("remote_words_node", "list_handed_over_node", "remote_objects_node"):
+    for name in (
+        "remote_words_node",
+        "list_handed_over_node",
+        "remote_objects_node",
+        "received_objects_node",
+    ):
         costs[name] = assumed[name]
     return costs
 

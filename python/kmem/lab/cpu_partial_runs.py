@@ -17,6 +17,11 @@ KERNEL = ("freeze=eager", "order_rule=5.10", "order_cpus=present", "cpu_partial_
 RULES = ("objects", "slabs")
 
 
+# Lines that a receiver reads of a head (list pointers and control block, length and destructor, data
+# pointers and reference count), and of its data (100 bytes, and the reference count behind them).
+RECEIVED_LINES = 3
+
+
 @dataclass(frozen=True)
 class Machine:
     """A machine of the mail; the cost of fetching a cache line from another CPU is assumed."""
@@ -46,6 +51,8 @@ class Machine:
         costs["remote_words_node"] = costs["list_handed_over_node"] = self.other_socket_ns
         costs["remote_objects"] = 2 * self.line_ns
         costs["remote_objects_node"] = 2 * self.other_socket_ns
+        costs["received_objects"] = RECEIVED_LINES * self.line_ns
+        costs["received_objects_node"] = RECEIVED_LINES * self.other_socket_ns
         return costs
 
 
