@@ -3,7 +3,7 @@
  * Measures, on this machine, the costs of the events that the simulated machine counts, for `kmem
  * lab calibrate`, which sets KMEM_OPTIONS (below). Prints lines "NAME NANOSECONDS", each the least
  * of ROUNDS rounds, because other programs can only add time. Rounds of all measurements are taken
- * in turn. A cost that cannot be measured (`line`, on a single CPU) has no line.
+ * in turn. A cost that cannot be measured (`line` and `queued`, on a single CPU) has no line.
  *
  *   calls          an allocation or a free that a sheaf serves
  *   bare_calls     a call that finds no sheaf and works on the CPU slab, with one lock
@@ -13,6 +13,7 @@
  *   locks          taking and dropping a lock that this CPU had last
  *   page_locks     a page from the buddy lists or back, with its lock
  *   line           a word that another CPU changed last: half of a round trip between two threads
+ *   queued         a queued lock, from a thread to the next, which waits for it
  *   page_scans     engine slob: a page that cannot serve
  *   block_scans    engine slob: a free block looked at
  */
@@ -196,6 +197,92 @@ static double time_line(void)
         return (double)from / (2.0 * (ROUND_TRIPS - 1));
 }
 
+/* ---- A queued lock between two CPUs ------------------------------------------------------ */
+
+/* A waiter spins in its own line until the holder before it writes there. */
+struct waiter {
+        struct waiter *next;
+        uint32_t waits;
+} __attribute__((aligned(64)));
+
+static struct queued_lock {
+        struct waiter *tail; /* the thread that asked last, or NULL */
+        uint32_t list;       /* what the lock protects is in the lock's line, as a list's head */
+} __attribute__((aligned(64))) queued_lock;
+
+static uint32_t ready_threads __attribute__((aligned(64)));
+
+static void queued_take(struct waiter *self)
+{
+        struct waiter *before;
+
+        self->next = NULL;
+        self->waits = 1;
+        /* Acquires from the drop of a holder that has gone; releases the two stores above. */
+        before = __atomic_exchange_n(&queued_lock.tail, self, __ATOMIC_ACQ_REL);
+        if (!before)
+                return;
+        store_release(&before->next, self);
+        while (load_acquire(&self->waits))
+                cpu_relax();
+}
+
+/* @last: no other thread asks any more. Else the holder drops the lock when the other waits. */
+static void queued_drop(struct waiter *self, bool last)
+{
+        struct waiter *expected = self;
+
+        if (last && compare_swap_release(&queued_lock.tail, &expected, NULL))
+                return;
+        while (!load_acquire(&self->next))
+                cpu_relax();
+        store_release(&load_relaxed(&self->next)->waits, 0u);
+}
+
+/* The threads take turns, so every acquisition but the first is waited for. */
+static void queued_turns(struct waiter *self)
+{
+        for (int turn = 0; turn < ROUND_TRIPS; turn++) {
+                queued_take(self);
+                queued_lock.list++;
+                queued_drop(self, turn == ROUND_TRIPS - 1);
+        }
+}
+
+static void wait_for_both(void)
+{
+        add_relaxed(&ready_threads, 1);
+        while (load_acquire(&ready_threads) != 2)
+                cpu_relax();
+}
+
+static void *queued_thread(void *unused)
+{
+        static struct waiter waiter;
+
+        (void)unused;
+        pin(line_cpus[1]);
+        wait_for_both();
+        queued_turns(&waiter);
+        return NULL;
+}
+
+static double time_queued(void)
+{
+        static struct waiter waiter;
+        pthread_t thread;
+        uint64_t from;
+
+        store_release(&ready_threads, 0);
+        if (pthread_create(&thread, NULL, queued_thread, NULL))
+                exit(1);
+        wait_for_both();
+        from = now_ns();
+        queued_turns(&waiter);
+        pthread_join(thread, NULL);
+        return (double)(now_ns() - from) / (2.0 * ROUND_TRIPS);
+}
+
 /* Two CPUs of this process, or no line. */
 static bool find_line_cpus(void)
 {
@@ -298,7 +385,8 @@ static struct measurement {
         {.name = "page_locks", .time = time_page_locks},
         {.name = "page_scans", .time = time_page_scans},
         {.name = "block_scans", .time = time_block_scans},
-        {.name = "line", .time = time_line}, /* last: may be left out */
+        {.name = "line", .time = time_line}, /* the last two need two CPUs */
+        {.name = "queued", .time = time_queued},
 };
 
 enum { MEASUREMENTS = sizeof(measurements) / sizeof(measurements[0]) };
@@ -315,7 +403,7 @@ static bool make_caches(void)
 
 int main(void)
 {
-        unsigned int count = MEASUREMENTS - !find_line_cpus();
+        unsigned int count = find_line_cpus() ? MEASUREMENTS : MEASUREMENTS - 2;
 
         if (!make_caches() || bare_cache->sheaf_capacity || hole_cache->engine != &slob_engine) {
                 fputs("costs: expected KMEM_OPTIONS=" OPTIONS ", and memory\n", stderr);

@@ -261,6 +261,7 @@ KMEM_PUBLIC int sim_cpu_online(unsigned int cpu, bool online)
 static struct {
         const struct lock *lock; /* the lock that has this entry, as long as the lock's own queue
                                     number agrees */
+        struct sim_lock_place *place; /* where it was taken last */
         uint64_t free_at;
         uint64_t taken_at;
 } queues[1 << 15];
@@ -285,21 +286,26 @@ static unsigned int queue_for(const struct lock *lock)
         message_fatal("simulated: more than %zu list locks", array_size(queues) - 1);
 }
 
-void sim_lock_wait(struct lock *lock)
+void sim_lock_wait(struct lock *lock, struct sim_lock_place *place)
 {
         if (!lock->queue)
                 lock->queue = queue_for(lock) & 0x7fff;
         if (queues[lock->queue].free_at > sim.clock) {
-                sim.counts.list_waits++;
-                sim.counts.list_wait_ps += queues[lock->queue].free_at - sim.clock;
-                sim.clock = queues[lock->queue].free_at + sim.costs.waited;
+                bool other_node = sim_other_node(lock->last);
+
+                place->counts.waits++;
+                place->counts.waits_node += other_node;
+                place->counts.wait_ps += queues[lock->queue].free_at - sim.clock;
+                sim.clock = queues[lock->queue].free_at + sim.costs.waited[place->kind] +
+                            other_node * sim.costs.waited_node[place->kind];
         }
+        queues[lock->queue].place = place;
         queues[lock->queue].taken_at = sim.clock;
 }
 
 void sim_lock_leave(const struct lock *lock)
 {
-        sim.counts.list_hold_ps += sim.clock - queues[lock->queue].taken_at;
+        queues[lock->queue].place->counts.hold_ps += sim.clock - queues[lock->queue].taken_at;
         queues[lock->queue].free_at = sim.clock;
 }
 
@@ -345,6 +351,10 @@ KMEM_PUBLIC void sim_counts(struct sim_counts *counts)
                 sum->taken += place.counts.taken;
                 sum->handed_over += place.counts.handed_over;
                 sum->handed_over_node += place.counts.handed_over_node;
+                sum->waits += place.counts.waits;
+                sum->waits_node += place.counts.waits_node;
+                sum->wait_ps += place.counts.wait_ps;
+                sum->hold_ps += place.counts.hold_ps;
         }
 }
 

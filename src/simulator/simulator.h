@@ -95,6 +95,11 @@ struct sim_lock_counts {
         uint64_t handed_over;      /* acquisitions by another CPU than the last holder: the lock's
                                       line moves */
         uint64_t handed_over_node; /* handed over from a CPU of another node */
+        /* Only of locks that are waited for, on a machine with clocks (sim_set_costs). */
+        uint64_t waits;      /* acquisitions that had to wait for another CPU */
+        uint64_t waits_node; /* of these, from a CPU of another node */
+        uint64_t wait_ps;    /* picoseconds */
+        uint64_t hold_ps;
 };
 
 /* Since the start or the last reset. */
@@ -111,10 +116,6 @@ struct sim_counts {
         uint64_t slow_paths;        /* calls that no sheaf could serve at once */
         uint64_t fences;            /* membarriers: each interrupts all CPUs */
         struct sim_lock_counts locks[SIM_LOCK_KINDS];
-        /* Only on a machine with clocks (sim_set_costs); picoseconds. */
-        uint64_t list_waits; /* acquisitions of a list_lock that had to wait for another CPU */
-        uint64_t list_wait_ps;
-        uint64_t list_hold_ps;
 };
 
 void sim_counts(struct sim_counts *counts);
@@ -135,14 +136,19 @@ struct sim_costs {
         uint32_t remote_word;
         uint32_t remote_word_node; /* added if the other CPU is of another node */
         uint32_t list_move;
-        uint32_t waited; /* a list_lock that was held: the asking CPU takes its line, with the
-                            list's head in it, from the holder, which fetches it again and so holds
-                            the lock longer */
         uint32_t lock[SIM_LOCK_KINDS];
         uint32_t handed_over[SIM_LOCK_KINDS];      /* added to an acquisition that took the lock
                                                       over from another CPU */
         uint32_t handed_over_node[SIM_LOCK_KINDS]; /* added to that if the other CPU is of another
                                                       node */
+        /*
+         * Added to a hand-over that was waited for. A queued lock moves more lines than its own
+         * then: the holder fetches the lock's line again to drop it, the first waiter takes it
+         * back, and tells the next waiter in that waiter's line, which is read in its turn.
+         */
+        uint32_t waited[SIM_LOCK_KINDS];
+        uint32_t waited_node[SIM_LOCK_KINDS]; /* added to that if the other CPU is of another
+                                                 node */
 };
 
 /* From here on there are clocks. A later call replaces the costs. */

@@ -561,19 +561,24 @@ static void child_clocks(void)
                             counts.locks[kind].handed_over * 29 +
                             counts.locks[kind].handed_over_node * 31;
         check_equal(sim_clock(), expected);
-        check_equal(counts.list_waits, 0);
+        check_equal(counts.locks[SIM_LOCK_LIST].waits, 0);
         check_or_die(counts.list_moves > 0 && counts.remote_words_node > 0);
-        check_or_die(counts.list_hold_ps > 0 && counts.list_hold_ps < expected);
+        check_or_die(counts.locks[SIM_LOCK_LIST].hold_ps > 0 &&
+                     counts.locks[SIM_LOCK_LIST].hold_ps < expected);
 }
 
-/* A CPU with a clock that is behind waits until the list lock was dropped. */
-static void child_list_waits(void)
+/*
+ * A CPU with a clock that is behind waits until the list lock was dropped. The hand-over costs more
+ * then, and still more from a CPU of another node.
+ */
+static void list_waits(unsigned int nodes)
 {
-        struct sim_costs costs = {.waited = 100};
+        struct sim_costs costs = {.waited[SIM_LOCK_LIST] = 100, .waited_node[SIM_LOCK_LIST] = 1000};
         struct sim_counts counts;
+        const struct sim_lock_counts *list = &counts.locks[SIM_LOCK_LIST];
         struct kmem_cache *cache;
 
-        start(4, 1);
+        start(4, nodes);
         cache = kmem_cache_create("waits", 512, 0, 0, NULL);
         costs.lock[SIM_LOCK_LIST] = 10;
         sim_set_costs(&costs);
@@ -584,10 +589,20 @@ static void child_list_waits(void)
         sim_set_clock(0);
         use_lists(cache);
         sim_counts(&counts);
-        check_equal(counts.list_waits, 1);
-        check_or_die(counts.list_wait_ps >= 1000000);
-        check_equal(sim_clock(),
-                    counts.list_wait_ps + 100 + 10 * counts.locks[SIM_LOCK_LIST].taken);
+        check_equal(list->waits, 1);
+        check_equal(list->waits_node, nodes - 1);
+        check_or_die(list->wait_ps >= 1000000);
+        check_equal(sim_clock(), list->wait_ps + 100 + list->waits_node * 1000 + 10 * list->taken);
+}
+
+static void child_list_waits(void)
+{
+        list_waits(1);
+}
+
+static void child_list_waits_node(void)
+{
+        list_waits(2);
 }
 
 /* More list locks come and go than can be known at once. */
@@ -611,6 +626,7 @@ static void clocks_add_up(void **state)
         child_passes("clocks", "sheaf_capacity=0");
         child_passes("clocks", "sheaf_capacity=0,freeze=eager");
         child_passes("list_waits", "sheaf_capacity=0");
+        child_passes("list_waits_node", "sheaf_capacity=0");
         child_passes("many_lists", "sheaf_capacity=0");
 }
 
@@ -986,6 +1002,7 @@ int main(int argc, char **argv)
                 {"zones", child_zones},
                 {"clocks", child_clocks},
                 {"list_waits", child_list_waits},
+                {"list_waits_node", child_list_waits_node},
                 {"many_lists", child_many_lists},
                 {"counts", child_counts},
                 {"hand_overs", child_hand_overs},

@@ -75,11 +75,18 @@ def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str,
             costs[name] = assumed[name] if line is None else line
     # Cache lines that move with a slab or an object; the extra cost of another node is not
     # measured.
-    for name, lines in (("list_moves", 1), ("list_waits", 1), ("remote_objects", 2), ("received_objects", 3)):
+    queued = measured.get("queued")
+    if line is None or queued is None:
+        costs["list_waits"] = assumed["list_waits"]
+    else:
+        # The lock's own line and its instructions have costs already.
+        costs["list_waits"] = max(0.0, queued - line - measured["locks"])
+    for name, lines in (("list_moves", 1), ("remote_objects", 2), ("received_objects", 3)):
         costs[name] = assumed[name] if line is None else lines * line
     for name in (
         "remote_words_node",
         "list_handed_over_node",
+        "list_waits_node",
         "remote_objects_node",
         "received_objects_node",
     ):

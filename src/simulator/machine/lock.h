@@ -21,7 +21,7 @@ KMEM_HIDDEN void sim_lock_is_taken(const struct sim_lock_place *place)
         __attribute__((noreturn, cold));
 
 /* simulator.c: a list lock on a machine with clocks is taken, after its time, and dropped. */
-KMEM_HIDDEN void sim_lock_wait(struct lock *lock);
+KMEM_HIDDEN void sim_lock_wait(struct lock *lock, struct sim_lock_place *place);
 KMEM_HIDDEN void sim_lock_leave(const struct lock *lock);
 
 static inline bool sim_lock_try(struct lock *lock, struct sim_lock_place *place)
@@ -31,7 +31,7 @@ static inline bool sim_lock_try(struct lock *lock, struct sim_lock_place *place)
         lock->held = 1;
         place->counts.taken++;
         if (unlikely(sim.waits && place->kind == SIM_LOCK_LIST))
-                sim_lock_wait(lock);
+                sim_lock_wait(lock, place);
         sim.clock += sim.costs.lock[place->kind];
         if (lock->last != sim.mark) {
                 if (lock->last) {
