@@ -147,6 +147,24 @@ def test_contended_lists_are_waited_for() -> None:
     assert long["list_wait_ns"] > 1000 * long["list_waits"]
 
 
+def test_contended_barns_are_waited_for() -> None:
+    settings = {"boot_cpus": 8, "groups": 8, "pairs": 5, "loops": 50, "cache_cpus": 8}
+    short, long = (
+        run(
+            Load(
+                "messages",
+                settings,
+                ("sheaf_capacity=4",),
+                costs=read_costs() | {"barn_locks": ns, "barn_waits": 0},
+            )
+        )
+        for ns in (0, 20000)
+    )
+    assert long["counts"]["barn_waits"] > short["counts"]["barn_waits"]
+    assert long["counts"]["barn_wait_ns"] > 1000 * long["counts"]["barn_waits"]
+    assert long["busy_ns"] - short["busy_ns"] > long["counts"]["barn_wait_ns"]
+
+
 def test_charges_are_those_of_the_objects_in_use() -> None:
     document = run(small("messages", charged=1))
     assert document["mean_charged_kib"] >= document["mean_live_kib"] > 0

@@ -13,7 +13,7 @@
  *
  * Time is modelled. Each CPU has a clock, which advances by the costs of the events that the
  * simulator counts, and by the costs (below) of a real kernel's other work. The CPU with the least
- * clock goes on, by a single object. List locks are waited for (sim_set_costs). Two runs with equal
+ * clock goes on, by a single object. Locks of lists and barns are waited for (sim_set_costs). Two runs with equal
  * arguments are equal, byte for byte.
  */
 #ifndef KMEM_TOOLS_LOADS_LOADS_H

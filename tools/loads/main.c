@@ -8,7 +8,7 @@
  *
  * The output is a JSON document with the shape, slab memory at each stage, and the time, the counts
  * and the memory in use while messages are measured: from skip percent of them on, up to the last
- * skip/2 percent. The time includes waiting for list locks. Equal arguments give equal documents.
+ * skip/2 percent. The time includes waiting for the locks of lists and barns. Equal arguments give equal documents.
  */
 #include "tools/loads/loads.h"
 
@@ -401,6 +401,7 @@ static void print_counts(const char *name, const struct sim_counts *counts,
                        (unsigned long)counts->locks[kind].handed_over, lock_names[kind],
                        (unsigned long)counts->locks[kind].handed_over_node);
         print_waits("list", &counts->locks[SIM_LOCK_LIST]);
+        print_waits("barn", &counts->locks[SIM_LOCK_BARN]);
         printf("},\n");
 }
 

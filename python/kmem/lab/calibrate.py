@@ -77,16 +77,18 @@ def costs_of(measured: dict[str, float], assumed: dict[str, float]) -> dict[str,
     # measured.
     queued = measured.get("queued")
     if line is None or queued is None:
-        costs["list_waits"] = assumed["list_waits"]
+        waited = assumed["list_waits"]
     else:
         # The lock's own line and its instructions have costs already.
-        costs["list_waits"] = max(0.0, queued - line - measured["locks"])
+        waited = max(0.0, queued - line - measured["locks"])
+    costs["list_waits"] = costs["barn_waits"] = waited
     for name, lines in (("list_moves", 1), ("remote_objects", 2), ("received_objects", 3)):
         costs[name] = assumed[name] if line is None else lines * line
     for name in (
         "remote_words_node",
         "list_handed_over_node",
         "list_waits_node",
+        "barn_waits_node",
         "remote_objects_node",
         "received_objects_node",
     ):

@@ -58,5 +58,7 @@ def allocator_ns(document: Mapping[str, Any], costs: Mapping[str, float]) -> flo
     """Modelled time of the allocator in the measured part: counts by their costs, and waiting."""
     counts = document["counts"]
     return float(
-        counts["list_wait_ns"] + sum(costs.get(name, 0) * count for name, count in counts.items())
+        counts["list_wait_ns"]
+        + counts["barn_wait_ns"]
+        + sum(costs.get(name, 0) * count for name, count in counts.items())
     )

@@ -20,9 +20,15 @@ struct lock {
 KMEM_HIDDEN void sim_lock_is_taken(const struct sim_lock_place *place)
         __attribute__((noreturn, cold));
 
-/* simulator.c: a list lock on a machine with clocks is taken, after its time, and dropped. */
+/* simulator.c: a list lock or a barn's lock on a machine with clocks is taken, after its time, and dropped. */
 KMEM_HIDDEN void sim_lock_wait(struct lock *lock, struct sim_lock_place *place);
 KMEM_HIDDEN void sim_lock_leave(const struct lock *lock);
+
+/* Locks that CPUs share in every call of some loads; waits for the others are rare. */
+static inline bool sim_waited_for(enum sim_lock_kind kind)
+{
+        return kind == SIM_LOCK_LIST || kind == SIM_LOCK_BARN;
+}
 
 static inline bool sim_lock_try(struct lock *lock, struct sim_lock_place *place)
 {
@@ -30,7 +36,7 @@ static inline bool sim_lock_try(struct lock *lock, struct sim_lock_place *place)
                 return false;
         lock->held = 1;
         place->counts.taken++;
-        if (unlikely(sim.waits && place->kind == SIM_LOCK_LIST))
+        if (unlikely(sim.waits && sim_waited_for(place->kind)))
                 sim_lock_wait(lock, place);
         sim.clock += sim.costs.lock[place->kind];
         if (lock->last != sim.mark) {
