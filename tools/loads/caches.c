@@ -2,7 +2,8 @@
 /*
  * The table of caches: a line each, with columns by name. The columns cache, size (bytes from an
  * object to the next) and made (boot or later) are always there. The others are counts of objects:
- * boot and cpu are optional, and settings name the columns of a task and of a message.
+ * boot and cpu are optional, and settings name the columns of a task and of a message. The column
+ * freed says when the objects of a process go back (lives.c).
  */
 #include "tools/loads/loads.h"
 
@@ -63,6 +64,24 @@ static unsigned int cell(char **words, int column, const char *line)
         return (unsigned int)number;
 }
 
+/* A table without that column is of a load whose processes neither fork nor exit. */
+static enum freed read_freed(char **words, int column, const char *line)
+{
+        static const char *const names[] = {
+                [FREED_EXIT] = "exit",
+                [FREED_EXIT_RCU] = "exit-rcu",
+                [FREED_REAP] = "reap",
+                [FREED_REAP_RCU] = "reap-rcu",
+        };
+
+        if (column < 0)
+                return FREED_EXIT;
+        for (size_t i = 0; i < array_size(names); i++)
+                if (!strcmp(words[column], names[i]))
+                        return (enum freed)i;
+        die("expected exit, exit-rcu, reap or reap-rcu as the last column, not ", line);
+}
+
 static void add_to(struct recipe *recipe, unsigned int kind, unsigned int count)
 {
         if (!count)
@@ -80,6 +99,7 @@ void caches_read(const char *path)
         char *words[COLUMNS_MOST];
         unsigned int columns = 0;
         int name = 0, size = 0, made = 0, boot = 0, cpu = 0, task = 0, socket = 0, message = 0;
+        int freed = 0;
         FILE *file = fopen(path, "r");
 
         if (!file)
@@ -100,6 +120,7 @@ void caches_read(const char *path)
                         socket = find_column(words, columns, "socket", false);
                         task = find_column(words, columns, settings.task, true);
                         message = find_column(words, columns, settings.message, true);
+                        freed = find_column(words, columns, "freed", settings.lives);
                         continue;
                 }
                 if (kind_count == CACHES_MOST || split(copy, words) != columns ||
@@ -112,6 +133,7 @@ void caches_read(const char *path)
                 kind->size = cell(words, size, line);
                 kind->later = !strcmp(words[made], "later");
                 kind->boot = cell(words, boot, line);
+                kind->freed = read_freed(words, freed, line);
                 add_to(&cpu_recipe, kind_count, cell(words, cpu, line));
                 add_to(&task_recipe, kind_count, cell(words, task, line));
                 add_to(&socket_recipe, kind_count, cell(words, socket, line));

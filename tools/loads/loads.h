@@ -6,6 +6,7 @@
  *   caches.c    the caches, and the objects of a task, a socket and a message
  *   machine.c   CPUs with clocks and run queues, tasks that run, sleep, wake others and move
  *   messages.c  hackbench: groups of senders and receivers over sockets or pipes
+ *   lives.c     processes that one parent forks and reaps, and grace periods
  *   exchange.c  netperf TCP_RR and UDP_RR: a request, then an answer, in pairs of tasks
  *   packets.c   stress-ng rawpkt: packets through the loopback interface to packet sockets
  *   rings.c     rings of receive buffers, filled and freed in bulk
@@ -43,7 +44,10 @@ struct settings {
         unsigned int bulk;     /* rings: objects a call */
         unsigned int skip;     /* percent of the messages that are not measured */
         unsigned int seed;
-        unsigned int charged; /* 1: the objects are charged to a memory group */
+        unsigned int charged;    /* 1: the objects are charged to a memory group */
+        unsigned int lives;      /* 1: a parent forks and reaps the tasks of messages */
+        unsigned int runs;       /* with lives: how often it does so */
+        unsigned int boot_tasks; /* processes that live in the boot, all at once */
         /* Nanoseconds */
         unsigned int send_ns;
         unsigned int receive_ns;
@@ -53,7 +57,10 @@ struct settings {
         unsigned int slice_ns;   /* a task runs at least that long while others wait */
         unsigned int granule_ns; /* a task that wakes replaces a task that has run longer by this */
         unsigned int cache_cpus; /* neighbours that share a cache; 0: all of a node */
-        const char *task;        /* columns of the table of caches; empty: none */
+        unsigned int fork_ns;
+        unsigned int exit_ns;
+        unsigned int grace_ns; /* from call_rcu to its call */
+        const char *task;      /* columns of the table of caches; empty: none */
         const char *message;
         const char *options; /* further options, as in KMEM_OPTIONS */
         const char *trace;   /* file to write, or NULL */
@@ -77,11 +84,15 @@ void *need(void *memory);
 
 /* ---- Caches ------------------------------------------------------------------------------ */
 
+/* When an object of a process goes back, see lives.c. */
+enum freed { FREED_EXIT, FREED_EXIT_RCU, FREED_REAP, FREED_REAP_RCU };
+
 struct kind {
         char name[NAME_BYTES];
         unsigned int size; /* bytes from one object to the next */
         bool later;        /* made after all CPUs of the boot are there */
         unsigned int boot; /* objects in use after the boot */
+        enum freed freed;
         struct kmem_cache *cache;
 };
 extern struct kind kinds[CACHES_MOST];
@@ -161,6 +172,32 @@ uint64_t machine_busy(void);
 /* A number below @limit; runs with the same seed get the same numbers. */
 unsigned int pick(unsigned int limit);
 
+/* ---- Lives ------------------------------------------------------------------------------- */
+
+struct lives_of {
+        void (*fork)(unsigned int number);      /* takes the objects of a task, and adds it */
+        void **(*objects)(unsigned int number); /* those of task_recipe */
+        void (*begin)(void);                    /* wakes all tasks */
+        void (*renew)(void);                    /* makes them ready for another run */
+};
+
+/* The processes of the boot come and go, on CPUs by chance. */
+void lives_boot(void);
+/* Forks @count tasks; all of them sleep then. @messages is how many will be passed. */
+void lives_start(const struct lives_of *of, unsigned int count, uint64_t messages);
+/* Gives back what the CPU that runs had to keep for a grace period. */
+void lives_collect(void);
+/* A task ends on the CPU that runs. */
+void lives_end(const struct task *task);
+/* Gives back objects that tasks shared. */
+void lives_give(const struct recipe *recipe, void **objects);
+/* A message came through. */
+void lives_message(void);
+/* Ends all grace periods. */
+void lives_finish(void);
+/* Prints the samples of the memory. */
+void lives_print(void);
+
 /* ---- Loads ------------------------------------------------------------------------------- */
 
 struct load {
@@ -176,6 +213,7 @@ extern const struct load rings_load;
 
 /* main.c: counts messages that came through. */
 void load_count(unsigned int messages);
+uint64_t load_slab_kib(void);
 
 /* record.c */
 void record_open(void);

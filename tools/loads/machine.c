@@ -48,7 +48,7 @@ static unsigned int waiting[SIM_NODES_MAX];
 static uint64_t latest;
 static uint64_t busy;
 static bool stopped;
-static uint64_t random_state;
+static uint64_t random_state = 1; /* until machine_start */
 
 static const uint64_t PS = 1000; /* in a nanosecond */
 

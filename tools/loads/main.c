@@ -38,6 +38,10 @@ struct settings settings = {
         .latency_ns = 24000000, /* Linux 5.14 with eight CPUs or more */
         .slice_ns = 3000000,
         .granule_ns = 4000000,
+        .runs = 1,
+        .fork_ns = 150000,
+        .exit_ns = 100000,
+        .grace_ns = 30000000, /* three ticks of a kernel with 100 Hz */
         .task = "",
         .message = "message",
         .options = "",
@@ -72,6 +76,12 @@ static const struct {
         {"slice_ns", &settings.slice_ns, 1, 1000000000},
         {"granule_ns", &settings.granule_ns, 0, 1000000000},
         {"cache_cpus", &settings.cache_cpus, 1, SIM_CPUS_MAX},
+        {"lives", &settings.lives, 0, 1},
+        {"runs", &settings.runs, 1, 100},
+        {"boot_tasks", &settings.boot_tasks, 0, 1000000},
+        {"fork_ns", &settings.fork_ns, 0, COST_MOST_NS},
+        {"exit_ns", &settings.exit_ns, 0, COST_MOST_NS},
+        {"grace_ns", &settings.grace_ns, 0, 1000000000},
 };
 
 static const struct {
@@ -259,6 +269,8 @@ static void read_arguments(int argc, char **argv)
                 settings.cache_cpus = (settings.load_cpus + settings.nodes - 1) / settings.nodes;
         if (settings.boot_cpus > settings.load_cpus || settings.load_cpus > settings.possible)
                 refuse("expected boot_cpus <= load_cpus <= possible", "");
+        if (settings.runs > 1 && !settings.lives)
+                refuse("expected lives=1 with runs above 1", "");
 }
 
 /* ---- The run ----------------------------------------------------------------------------- */
@@ -273,7 +285,7 @@ static uint64_t slab_pages(void)
         return pages;
 }
 
-static uint64_t slab_kib(void)
+uint64_t load_slab_kib(void)
 {
         return slab_pages() * sim_page_bytes() / 1024;
 }
@@ -311,6 +323,7 @@ static void pass_marks(void)
                 progress.end_busy_ps = machine_busy();
                 sim_counts(&progress.counts);
                 progress.objects = object_counts;
+                sim_reset();
         }
         if (!progress.half && progress.done >= progress.all / 2) {
                 progress.half = true;
@@ -436,7 +449,7 @@ static void print_settings(void)
 
 static void print_memory(const char *name)
 {
-        printf(" \"%s_kib\": %lu,\n", name, (unsigned long)slab_kib());
+        printf(" \"%s_kib\": %lu,\n", name, (unsigned long)load_slab_kib());
 }
 
 static void print_measured(void)
@@ -464,17 +477,15 @@ static void print_measured(void)
                                progress.objects_before.received_objects_node));
 }
 
-/* Gives back the objects that the tasks held; they are not measured. */
+/* Gives back the objects that the tasks still hold: counted with what came after the last mark. */
 static void finish_load(void)
 {
-        struct object_counts before = object_counts;
         struct sim_counts counts;
 
-        sim_reset();
         load->finish();
         record_close();
         sim_counts(&counts);
-        print_counts("exit_counts", &counts, &before, &object_counts);
+        print_counts("exit_counts", &counts, &progress.objects, &object_counts);
 }
 
 int main(int argc, char **argv)
@@ -487,6 +498,7 @@ int main(int argc, char **argv)
         caches_make(true);
         caches_populate(settings.boot_cpus);
         caches_populate_cpus(0, settings.boot_cpus);
+        lives_boot();
         print_settings();
         print_slabs();
         print_memory("start");
@@ -508,8 +520,10 @@ int main(int argc, char **argv)
                 die("internal error: not all messages came through", "");
         print_measured();
         finish_load();
+        if (settings.lives)
+                lives_print();
         print_memory("after");
         caches_shrink();
-        printf(" \"shrunk_kib\": %lu\n}\n", (unsigned long)slab_kib());
+        printf(" \"shrunk_kib\": %lu\n}\n", (unsigned long)load_slab_kib());
         return fflush(stdout) || ferror(stdout);
 }

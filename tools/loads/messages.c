@@ -7,6 +7,10 @@
  * As in Linux, a sender sleeps when the socket is full, and all its sleepers are woken when three
  * quarters of it are free again (unix_writable). A receiver sleeps when the socket is empty, and
  * the next message wakes it.
+ *
+ * With the setting `lives`, one parent forks all tasks before the first message and reaps each that
+ * ends (lives.c); the last task of a group gives back the group's sockets. Else each group is made
+ * by a CPU, and all objects go back after the run.
  */
 #include "tools/loads/loads.h"
 
@@ -31,6 +35,7 @@ struct group {
         struct socket *sockets;
         struct sender *senders;
         void **objects; /* of the tasks, then of the sockets */
+        unsigned int ended;
 };
 
 static struct group *groups;
@@ -46,6 +51,34 @@ static struct group *group_of(const struct task *task)
         return &groups[task->number / (2 * settings.pairs)];
 }
 
+static void **objects_of(unsigned int number)
+{
+        size_t stride = task_recipe.count + OBJECTS_MOST;
+
+        return groups[number / (2 * settings.pairs)].objects +
+               number % (2 * settings.pairs) * stride;
+}
+
+static void **socket_objects(struct group *group, unsigned int socket)
+{
+        size_t stride = task_recipe.count + OBJECTS_MOST;
+
+        return group->objects + 2 * settings.pairs * stride + (size_t)socket * socket_recipe.count;
+}
+
+static enum task_result end_task(struct task *task)
+{
+        struct group *group = group_of(task);
+
+        if (!settings.lives)
+                return TASK_ENDS;
+        if (++group->ended == 2 * settings.pairs)
+                for (unsigned int i = 0; i < 2 * settings.pairs; i++)
+                        lives_give(&socket_recipe, socket_objects(group, i));
+        lives_end(task);
+        return TASK_ENDS;
+}
+
 static enum task_result send_step(struct task *task)
 {
         struct group *group = group_of(task);
@@ -54,6 +87,8 @@ static enum task_result send_step(struct task *task)
         void **place;
 
         if (!task->phase) {
+                if (settings.lives)
+                        lives_collect();
                 if (socket->count >= settings.capacity) {
                         task->next = socket->senders;
                         socket->senders = task;
@@ -85,7 +120,7 @@ static enum task_result send_step(struct task *task)
                               i] = place[i];
         socket->count++;
         machine_wake(&socket->receiver);
-        return ++sender->next == messages_of_sender() ? TASK_ENDS : TASK_GOES_ON;
+        return ++sender->next == messages_of_sender() ? end_task(task) : TASK_GOES_ON;
 }
 
 static void wake_senders(struct socket *socket)
@@ -105,8 +140,10 @@ static enum task_result receive_step(struct task *task)
         unsigned int room = settings.capacity + settings.pairs;
 
         if (!task->phase) {
+                if (settings.lives)
+                        lives_collect();
                 if (socket->received == messages_of_sender())
-                        return TASK_ENDS;
+                        return end_task(task);
                 if (!socket->count)
                         return TASK_SLEEPS;
                 machine_spend(settings.receive_ns);
@@ -123,47 +160,87 @@ static enum task_result receive_step(struct task *task)
         if (--socket->count <= settings.capacity / 4)
                 wake_senders(socket);
         load_count(1);
+        if (settings.lives)
+                lives_message();
         return TASK_GOES_ON;
 }
 
-/* A CPU for each group makes the sockets and all tasks; then all begin. */
-static void start_group(struct group *group, unsigned int number)
+static void prepare_group(struct group *group)
 {
         unsigned int tasks = 2 * settings.pairs;
         size_t stride = task_recipe.count + OBJECTS_MOST;
-        unsigned int cpu = pick(settings.load_cpus);
 
         group->sockets = need(calloc(settings.pairs, sizeof(*group->sockets)));
         group->senders = need(calloc(settings.pairs, sizeof(*group->senders)));
         group->objects =
                 need(calloc(tasks * (stride + socket_recipe.count) + 1, sizeof(*group->objects)));
-        sim_set_cpu(cpu);
-        for (unsigned int i = 0; i < tasks; i++) {
-                recipe_take(&socket_recipe,
-                            group->objects + tasks * stride + (size_t)i * socket_recipe.count);
-                recipe_take(&task_recipe, group->objects + i * stride);
-        }
-        for (unsigned int i = 0; i < settings.pairs; i++) {
-                struct socket *socket = &group->sockets[i];
-
-                socket->queue = need(
+        for (unsigned int i = 0; i < settings.pairs; i++)
+                group->sockets[i].queue = need(
                         calloc((size_t)(settings.capacity + settings.pairs) * max_of(fields, 1u),
                                sizeof(void *)));
-                socket->receiver = (struct task){.number = number * tasks + settings.pairs + i,
-                                                 .step = receive_step};
-                group->senders[i].task =
-                        (struct task){.number = number * tasks + i, .step = send_step};
-                machine_add(&socket->receiver, pick(settings.load_cpus));
+}
+
+/* Sets the tasks and the sockets to their first message. */
+static void renew_group(struct group *group)
+{
+        unsigned int first = (unsigned int)(group - groups) * 2 * settings.pairs;
+
+        group->ended = 0;
+        for (unsigned int i = 0; i < settings.pairs; i++) {
+                group->sockets[i].received = 0;
+                group->sockets[i].receiver =
+                        (struct task){.number = first + settings.pairs + i, .step = receive_step};
+                group->senders[i] =
+                        (struct sender){.task = {.number = first + i, .step = send_step}};
+        }
+}
+
+static void renew(void)
+{
+        for (unsigned int i = 0; i < settings.groups; i++)
+                renew_group(&groups[i]);
+}
+
+/* A CPU for each group makes the sockets and all tasks. */
+static void start_group(struct group *group)
+{
+        sim_set_cpu(pick(settings.load_cpus));
+        for (unsigned int i = 0; i < 2 * settings.pairs; i++) {
+                recipe_take(&socket_recipe, socket_objects(group, i));
+                recipe_take(&task_recipe,
+                            objects_of((unsigned int)(group - groups) * 2 * settings.pairs + i));
+        }
+        for (unsigned int i = 0; i < settings.pairs; i++) {
+                machine_add(&group->sockets[i].receiver, pick(settings.load_cpus));
                 machine_add(&group->senders[i].task, pick(settings.load_cpus));
         }
 }
 
-static void start(void)
+/* As hackbench does: each receiver after its pair of sockets, then the senders. */
+static void fork_task(unsigned int number)
 {
-        fields = message_recipe.count;
-        groups = need(calloc(settings.groups, sizeof(*groups)));
-        for (unsigned int i = 0; i < settings.groups; i++)
-                start_group(&groups[i], i);
+        unsigned int tasks = 2 * settings.pairs;
+        struct group *group = &groups[number / tasks];
+        unsigned int place = number % tasks;
+        bool receives = place < settings.pairs;
+        struct task *task = receives ? &group->sockets[place].receiver
+                                     : &group->senders[place - settings.pairs].task;
+
+        if (receives) {
+                recipe_take(&socket_recipe, socket_objects(group, 2 * place));
+                recipe_take(&socket_recipe, socket_objects(group, 2 * place + 1));
+        }
+        recipe_take(&task_recipe, objects_of(task->number));
+        machine_add(task, pick(settings.load_cpus));
+}
+
+static uint64_t messages_of_run(void)
+{
+        return messages_of_sender() * settings.pairs * settings.groups;
+}
+
+static void begin(void)
+{
         for (unsigned int i = 0; i < settings.groups; i++)
                 for (unsigned int s = 0; s < settings.pairs; s++) {
                         machine_wake(&groups[i].senders[s].task);
@@ -171,32 +248,51 @@ static void start(void)
                 }
 }
 
+static void start(void)
+{
+        static const struct lives_of processes = {fork_task, objects_of, begin, renew};
+
+        fields = message_recipe.count;
+        groups = need(calloc(settings.groups, sizeof(*groups)));
+        for (unsigned int i = 0; i < settings.groups; i++)
+                prepare_group(&groups[i]);
+        renew();
+        for (unsigned int i = 0; i < settings.groups && !settings.lives; i++)
+                start_group(&groups[i]);
+        if (settings.lives)
+                lives_start(&processes, 2 * settings.pairs * settings.groups, messages_of_run());
+        begin();
+}
+
 static uint64_t messages(void)
 {
-        return messages_of_sender() * settings.pairs * settings.groups;
+        return messages_of_run() * settings.runs;
 }
 
 /*
  * Gives back each task's objects on the CPU that it ran on last, then the objects of the sockets.
  */
-static void finish(void)
+static void finish_group(struct group *group, unsigned int number)
 {
         unsigned int tasks = 2 * settings.pairs;
-        size_t stride = task_recipe.count + OBJECTS_MOST;
 
-        for (unsigned int g = 0; g < settings.groups; g++) {
-                struct group *group = &groups[g];
-
-                for (unsigned int i = 0; i < tasks; i++) {
-                        sim_set_cpu(i < settings.pairs
-                                            ? group->senders[i].task.cpu
-                                            : group->sockets[i - settings.pairs].receiver.cpu);
-                        recipe_give(&task_recipe, group->objects + i * stride);
-                }
-                for (unsigned int i = 0; i < tasks; i++)
-                        recipe_give(&socket_recipe, group->objects + tasks * stride +
-                                                            (size_t)i * socket_recipe.count);
+        for (unsigned int i = 0; i < tasks; i++) {
+                sim_set_cpu(i < settings.pairs ? group->senders[i].task.cpu
+                                               : group->sockets[i - settings.pairs].receiver.cpu);
+                recipe_give(&task_recipe, objects_of(number * tasks + i));
         }
+        for (unsigned int i = 0; i < tasks; i++)
+                recipe_give(&socket_recipe, socket_objects(group, i));
+}
+
+static void finish(void)
+{
+        if (settings.lives) {
+                lives_finish();
+                return;
+        }
+        for (unsigned int g = 0; g < settings.groups; g++)
+                finish_group(&groups[g], g);
 }
 
 const struct load messages_load = {"messages", start, messages, finish};
