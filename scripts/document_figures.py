@@ -44,6 +44,7 @@ COMMANDS: dict[str, list[str]] = {
     "freeze": ["lab", "freeze"],
     "freeze-quick": ["lab", "freeze", "--quick"],
     "order": ["lab", "order"],
+    "order-long": ["lab", "order", "--loops", "200"],
     "sheaves": ["lab", "sheaves"],
     "slob": ["lab", "slob"],
     "workloads": ["lab", "workloads"],

@@ -75,6 +75,76 @@ def test_counts_are_of_all_messages_and_processes() -> None:
     assert 0 < result["counts"]["list_handed_over"] <= result["counts"]["list_locks"]
 
 
+LIVES = ("lives=1", "runs=2")
+TASKS = 8 * 2 * 5
+
+
+def test_processes_are_forked_then_end_and_are_reaped() -> None:
+    curve = load(*LIVES)["curve"]
+    for run_number in (0, 1):
+        points = [point for point in curve if point["run"] == run_number]
+        for name, whole in (("forked", TASKS), ("messages", 8 * 5 * 5 * 20), ("ended", TASKS)):
+            figures = [point[name] for point in points]
+            assert figures == sorted(figures), name
+            assert figures[0] == 0, name
+            assert figures[-1] == whole, name
+        # All are there before the first message, and none is reaped that has not ended.
+        assert all(point["forked"] == TASKS for point in points if point["messages"])
+        assert all(point["reaped"] <= point["ended"] for point in points)
+        assert points[-1]["reaped"] == TASKS
+
+
+def test_each_fork_takes_the_objects_of_a_process(tmp_path: Path) -> None:
+    """Without a step of its life, a process would take or leave something else."""
+    with CACHES.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    own = sum(int(row["size"]) * (int(row["process"]) + int(row["socket"])) for row in rows)
+    first = [point for point in load(*LIVES)["curve"] if point["run"] == 0]
+    forked = next(point for point in first if point["forked"] == TASKS)
+    grown = (forked["live_kib"] - first[0]["live_kib"]) * 1024
+    assert grown == pytest.approx(TASKS * own, abs=2048)
+
+
+@pytest.mark.parametrize("arguments", [(), ("load_cpus=64",), ("grace_ns=0",)])
+def test_processes_leave_nothing_behind(arguments: tuple[str, ...]) -> None:
+    result = load(*LIVES, *arguments)
+    assert result["shrunk_kib"] <= result["hotplug_kib"]
+    # Freed objects keep slabs on the lists until they are shrunk.
+    assert result["after_kib"] > result["shrunk_kib"]
+    assert result["curve"][-1]["live_kib"] >= 0
+
+
+def test_a_grace_period_holds_objects_back() -> None:
+    ends = [load(*LIVES, f"grace_ns={ns}")["curve"][-1]["live_kib"] for ns in (0, 1000000000)]
+    assert ends[1] > ends[0]
+
+
+@pytest.mark.parametrize("freed", ["exit-rcu", "reap", "reap-rcu"])
+def test_each_way_to_go_back_counts(tmp_path: Path, freed: str) -> None:
+    """Objects that would all go as the process exits leave another number of slabs."""
+    table = tmp_path / "caches.csv"
+    text = CACHES.read_text(encoding="utf-8")
+    assert f",{freed}\n" in text
+    table.write_text(text.replace(f",{freed}\n", ",exit\n"), encoding="utf-8")
+    arguments = ("groups=40", "pairs=5", "loops=4", *LIVES)
+    curves = [json.loads(run(*arguments, caches=file).stdout)["curve"] for file in (CACHES, table)]
+    assert curves[0] != curves[1]
+
+
+def test_later_runs_begin_with_what_earlier_ones_left() -> None:
+    curve = load("groups=40", *LIVES)["curve"]
+    first, second = (
+        next(point["slab_kib"] for point in curve if point["run"] == number) for number in (0, 1)
+    )
+    assert second > first
+
+
+def test_processes_of_the_boot_leave_slabs() -> None:
+    few, many = (load(*LIVES, f"boot_tasks={tasks}") for tasks in (0, 300))
+    assert many["start_kib"] > few["start_kib"]
+    assert many["shrunk_kib"] == few["shrunk_kib"]
+
+
 @pytest.mark.parametrize("rule", ["5.10", "6.12"])
 def test_slabs_are_those_of_the_mails_table(rule: str) -> None:
     with ORDERS.open(encoding="utf-8") as file:
@@ -106,6 +176,10 @@ def test_online_cpus_give_smaller_slabs() -> None:
         ("groups=10001", "expected groups from 1 to 10000, not 10001"),
         ("list_locks=-1", "expected a cost from 0 to 1000000 ns, not list_locks=-1"),
         ("task=thread", "expected a column of the table of caches, not thread"),
+        ("lives=2", "expected lives from 0 to 1, not 2"),
+        ("runs=0", "expected runs from 1 to 100, not 0"),
+        ("boot_tasks=1000001", "expected boot_tasks from 0 to 1000000, not 1000001"),
+        ("runs=2", "expected lives=1 with runs above 1"),
         ("nonsense=1", "not nonsense=1"),
         ("=1", "not =1"),
     ],
@@ -133,6 +207,11 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
     done = run(caches=table)
     assert done.returncode == 1
     assert "odd,64,never" in done.stderr
+    heading = "cache,size,made,boot,cpu,process,socket,message"
+    table.write_text(f"{heading},freed\nodd,64,boot,1,0,0,0,0,later\n")
+    assert "expected exit, exit-rcu, reap or reap-rcu" in run(caches=table).stderr
+    table.write_text(f"{heading}\nodd,64,boot,1,0,0,0,0\n")
+    assert "not freed" in run("lives=1", caches=table).stderr
 
 
 def test_unknown_loads_are_named() -> None:

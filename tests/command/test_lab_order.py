@@ -72,6 +72,8 @@ def test_load_is_beside_the_mails_tables(tmp_path: Path) -> None:
         assert f"({number})" in result.stdout
     for seconds in ("10.990", "11.010", "12.554", "12.589"):
         assert f"({seconds})" in result.stdout
+    # So few processes never take what the mail has during its hackbench.
+    assert "too small for the mail's memory" in result.stdout
     for name, load in document["load"].items():
         costs = {
             key: cost * (load["counts"][key] + load["exit_counts"][key])
@@ -82,6 +84,44 @@ def test_load_is_beside_the_mails_tables(tmp_path: Path) -> None:
         assert load["modelled_seconds"] == pytest.approx(sum(costs.values()) / cpus / 1e9)
         for key in ("start_kib", "during_kib", "after_kib", "shrunk_kib"):
             assert f" {load[key]} (" in result.stdout
+
+
+def test_quick_has_the_mails_memory_in_every_process(tmp_path: Path) -> None:
+    """Fewer messages, but all processes: the moment is found in `current` alone, and
+    `current` has the mail's memory there."""
+    file = tmp_path / "order.json"
+    result = order("--quick", "--json", file)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(file.read_text())
+    share = document["load"]["current"]["forked_share"]
+    assert 0.1 < share < 0.5
+    assert f"when {share:.1%} of the processes have been forked" in result.stdout
+    assert document["load"]["current"]["during_kib"] == pytest.approx(629145, rel=0.01)
+    assert document["load"]["current"]["start_kib"] == pytest.approx(205760, rel=0.02)
+    near = {(row["pair"], row["state"]): row["near"] for row in document["quotients"]}
+    assert len(near) == 6
+    for pair in ("patched", "boot_16_plus_48_hotplugged"):
+        assert near[pair, "After-boot"]
+        assert near[pair, "During-hackbench"]
+    assert near["patched", "After-hackbench"]
+
+
+def test_kept_figures_are_near_the_mails() -> None:
+    """The run at full scale, from what the command wrote."""
+    document = json.loads((ROOT / "docs" / "figures" / "order.json").read_text())
+    mail = {
+        ("patched", "After-boot"): 156096 / 205760,
+        ("patched", "During-hackbench"): 506752 / 629145,
+        ("patched", "After-hackbench"): 331840 / 474176,
+        ("boot_16_plus_48_hotplugged", "After-boot"): 159744 / 390272,
+        ("boot_16_plus_48_hotplugged", "During-hackbench"): 941926 / 1001267,
+        ("boot_16_plus_48_hotplugged", "After-hackbench"): 827200 / 913600,
+    }
+    rows = {(row["pair"], row["state"]): row for row in document["quotients"]}
+    assert rows.keys() == mail.keys()
+    for key, quotient in mail.items():
+        assert rows[key]["mail"] == pytest.approx(quotient)
+        assert abs(rows[key]["ours"] - quotient) <= 0.1, key
 
 
 @pytest.mark.parametrize(
@@ -136,6 +176,8 @@ def test_single_case_as_json(tmp_path: Path) -> None:
         (["--page-size", "4096", "--table-only"], ["--page-size", "--size"]),
         (["--table-only", "--groups", "5"], ["--groups"]),
         (["--size", "64", "--cpus", "1", "--loops", "5"], ["--loops"]),
+        (["--table-only", "--quick"], ["--quick"]),
+        (["--quick", "--loops", "5"], ["--quick", "--loops"]),
         (["--groups", "0"], ["groups", "not 0", "10000"]),
         (["--loops", "-1"], ["loops", "not -1", "100000000"]),
         (["--table-only", "--json", "/no/such/folder/file"], ["/no/such/folder/file"]),

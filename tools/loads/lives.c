@@ -38,7 +38,7 @@ struct grace {
 };
 
 struct point {
-        uint64_t ns;
+        uint64_t ns; /* of the CPU that does it; clocks of CPUs differ by a step */
         unsigned int run;
         unsigned int forked;
         unsigned int ended;

@@ -173,9 +173,16 @@ def order_report(
     )
     if results:
         report.parts += hackbench.parts(results)
-        report.notes += hackbench.notes()
+        report.notes += hackbench.notes(results)
         report.plots.append(
             Plot("slab memory of a hackbench", lambda p: hackbench.plot_memory(results, p))
+        )
+        report.plots.append(
+            Plot(
+                "slab memory through five hackbenches",
+                lambda p: hackbench.plot_curve(results, p),
+                panels=2,
+            )
         )
     differing = sum(not row.exact for row in rows)
     if differing:
