@@ -17,11 +17,12 @@ KERNEL = ("freeze=eager", "order_rule=5.10", "order_cpus=present", "cpu_partial_
 RULES = ("objects", "slabs")
 
 
-# Lines that a receiver reads of a head (list pointers and control block, length and destructor, data
-# pointers and reference count), and of its data (100 bytes, and the reference count behind them).
+# Lines that a receiver reads of a head (list pointers and control block, length and destructor,
+# data pointers and reference count), and of its data (100 bytes, and the reference count behind
+# them).
 RECEIVED_LINES = 3
-# Lines that a queued lock moves from a CPU to the next that waits, besides the lock's own: `kmem lab
-# calibrate` measures 5.1 on two CPUs of a Xeon (356 ns, where a line takes 57 and a free lock 9).
+# Lines that a queued lock moves from a CPU to the next that waits, besides the lock's own: `kmem
+# lab calibrate` measures 5.1 on two CPUs of a Xeon (356 ns; a line takes 57, a free lock 9).
 WAITED_LINES = 5
 
 
@@ -72,8 +73,8 @@ MACHINES = {
     )
 }
 
-# Rows that are not looked at while the model's physics and its costs are chosen: a whole machine, and
-# every second row of the others, in the order of the mail.
+# Rows that are not looked at while the model's physics and its costs are chosen: a whole machine,
+# and every second row of the others, in the order of the mail.
 HELD_BACK_MACHINE = "e5-2670v3"
 
 
