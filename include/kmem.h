@@ -120,9 +120,13 @@ struct kmem_cache;
  * @align: least alignment of objects, a power of two up to 4096, or 0.
  * @useroffset, @usersize: the region of an object that may be copied to and from users; kept and
  *   shown, and prevents merging. A region that is not inside the object is reported and ignored.
- * @freeptr_offset, @use_freeptr_offset: where the free pointer lies. For SLAB_TYPESAFE_BY_RCU
- *   caches only, inside the object and a multiple of 8, else EINVAL. Only debug caches keep their
- *   free lists in objects, so the offset is otherwise without effect (S4-05).
+ * @freeptr_offset, @use_freeptr_offset: where the free pointer lies. For caches with
+ *   SLAB_TYPESAFE_BY_RCU or a constructor only, inside the object and a multiple of 8, else EINVAL.
+ *   Only debug caches keep their free lists in objects; in others, with option free_pointer=object,
+ *   the offset saves the room for a pointer behind the object (S4-05).
+ * @sheaf_capacity: objects that a sheaf shall hold at least, up to 1022, else EINVAL. The cache is
+ *   not merged then. Only option NAME.sheaf_capacity wins over it; debug caches and the other back
+ *   ends have no sheaves (S13-01, S13-03).
  * @ctor: run once on each object when its slab is made, not on each allocation; objects must be
  *   freed in constructed state. It may allocate, but not from this cache (S8-31). Engine slob keeps
  *   nothing constructed and runs it on each allocation (S7-44).
@@ -133,6 +137,7 @@ struct kmem_cache_args {
         unsigned int usersize;
         unsigned int freeptr_offset;
         bool use_freeptr_offset;
+        unsigned int sheaf_capacity;
         void (*ctor)(void *object);
 };
 

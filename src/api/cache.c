@@ -43,10 +43,15 @@ static const char *wrong_arguments(const char *name, unsigned int size,
                 return "expected at most one of SLAB_ENGINE_SLUB, SLAB_ENGINE_SLAB, "
                        "SLAB_ENGINE_SLOB";
         if (args->use_freeptr_offset &&
-            (!(flags & SLAB_TYPESAFE_BY_RCU) || args->freeptr_offset >= size ||
+            (!(flags & SLAB_TYPESAFE_BY_RCU || args->ctor) || args->freeptr_offset >= size ||
              args->freeptr_offset % sizeof(void *)))
-                return "freeptr_offset needs SLAB_TYPESAFE_BY_RCU, a word-aligned offset inside "
-                       "the object";
+                return "freeptr_offset needs SLAB_TYPESAFE_BY_RCU or a constructor, and a "
+                       "word-aligned offset inside the object";
+        if (args->sheaf_capacity > SHEAF_CAPACITY_MAX) {
+                text_print(text, WRONG_BYTES, "expected a sheaf_capacity of 0 to %d",
+                           SHEAF_CAPACITY_MAX);
+                return text;
+        }
         return NULL;
 }
 
@@ -164,6 +169,8 @@ KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
 {
         if (heap_is_foreign())
                 return bound.calls->cache_shrink(cache);
+        if (cache->sheaves_as_7_0)
+                kfree_rcu_close_sheaves(cache);
         kfree_rcu_release();
         lock_take(&cache_mutex);
         percpu_follow_cpus_seldom();

@@ -7,8 +7,16 @@
  */
 #include "base/kernels.h"
 
-/* Linux had no sheaves before 6.18; that kernel gives them to caches that ask for them (S13-01). */
-#define OF_ALL_SLUB "engine=slub,classes=kernel,slab_merge=1,sheaf_capacity=0,order_cpus=present,"
+/* Free objects are linked through themselves, so some strides are longer (S4-05). */
+#define OF_ALL_SLUB                                                                                \
+        "engine=slub,classes=kernel,slab_merge=1,order_cpus=present,free_pointer=object,"
+
+/*
+ * 6.18 gives sheaves to caches that ask for them, above CPU slabs. 7.0 gives them to all caches, and
+ * has no CPU slabs (S13-01). A program asks by kmem_cache_args, and gets sheaves in every row.
+ */
+#define NO_SHEAVES "cpu_slabs=1,sheaf_rule=7.0,sheaf_capacity=0,"
+#define SHEAVES "cpu_slabs=0,sheaf_rule=7.0,"
 
 /* CPU partial lists are counted in objects up to 5.15 (S2-03), in slabs afterwards (S2-12). */
 #define IN_OBJECTS "cpu_partial_accounting=objects,cpu_partial_defaults=seed,"
@@ -29,15 +37,16 @@
 static const char *const kernels[] = {
         "",
         "engine=slob,classes=kernel,slob_compat=2.6.24,slob_breaks=,bulk_null=skip",
-        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER SKIPS_NULL,    /* 5.14 */
-        OF_ALL_SLUB IN_OBJECTS OLD_ORDERS EAGER SKIPS_NULL,    /* 5.15 */
-        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER SKIPS_NULL,      /* 5.16 */
-        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER SKIPS_NULL,      /* 5.17 */
-        OF_ALL_SLUB IN_SLABS OLD_ORDERS EAGER TAKES_NO_NULL,   /* 6.1 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS EAGER TAKES_NO_NULL,   /* 6.7 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.8 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.12 */
-        OF_ALL_SLUB IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.18 */
+        OF_ALL_SLUB NO_SHEAVES IN_OBJECTS OLD_ORDERS EAGER SKIPS_NULL,    /* 5.14 */
+        OF_ALL_SLUB NO_SHEAVES IN_OBJECTS OLD_ORDERS EAGER SKIPS_NULL,    /* 5.15 */
+        OF_ALL_SLUB NO_SHEAVES IN_SLABS OLD_ORDERS EAGER SKIPS_NULL,      /* 5.16 */
+        OF_ALL_SLUB NO_SHEAVES IN_SLABS OLD_ORDERS EAGER SKIPS_NULL,      /* 5.17 */
+        OF_ALL_SLUB NO_SHEAVES IN_SLABS OLD_ORDERS EAGER TAKES_NO_NULL,   /* 6.1 */
+        OF_ALL_SLUB NO_SHEAVES IN_SLABS NEW_ORDERS EAGER TAKES_NO_NULL,   /* 6.7 */
+        OF_ALL_SLUB NO_SHEAVES IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.8 */
+        OF_ALL_SLUB NO_SHEAVES IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.12 */
+        OF_ALL_SLUB NO_SHEAVES IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL, /* 6.18 */
+        OF_ALL_SLUB SHEAVES IN_SLABS NEW_ORDERS DELAYED TAKES_NO_NULL,    /* 7.2 */
 };
 
 const char *kernel_options(uint64_t position)

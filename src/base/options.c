@@ -93,7 +93,7 @@ static const struct setting settings[] = {
 /* Settings that each cache may have for itself. */
 static const struct setting cache_settings[CACHE_OPTIONS] = {
         [OPTION_ENGINE] = {"engine", KIND_CHOICE, "slub slob slab", 0, 0, 0},
-        [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, 1022, 0},
+        [OPTION_SHEAF_CAPACITY] = {"sheaf_capacity", KIND_NUMBER, NULL, 0, SHEAF_CAPACITY_MAX, 0},
         [OPTION_MIN_PARTIAL] = {"min_partial", KIND_NUMBER, NULL, 0, UINT32_MAX, 0},
         [OPTION_CPU_PARTIAL] = {"cpu_partial", KIND_NUMBER, NULL, 0, 65535, 0},
         [OPTION_CPU_PARTIAL_ACCOUNTING] = {"cpu_partial_accounting", KIND_CHOICE, "slabs objects",
@@ -101,6 +101,9 @@ static const struct setting cache_settings[CACHE_OPTIONS] = {
         [OPTION_CPU_PARTIAL_DEFAULTS] = {"cpu_partial_defaults", KIND_CHOICE, "later seed", 0, 0,
                                          0},
         [OPTION_FREEZE] = {"freeze", KIND_CHOICE, "delayed eager", 0, 0, 0},
+        [OPTION_CPU_SLABS] = {"cpu_slabs", KIND_NUMBER, NULL, 0, 1, 0},
+        [OPTION_SHEAF_RULE] = {"sheaf_rule", KIND_CHOICE, "stock 7.0", 0, 0, 0},
+        [OPTION_FREE_POINTER] = {"free_pointer", KIND_CHOICE, "table object", 0, 0, 0},
         [OPTION_STATS] = {"stats", KIND_NUMBER, NULL, 0, 1, 0},
         [OPTION_LIMIT] = {"limit", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
         [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},

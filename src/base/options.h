@@ -21,6 +21,8 @@ enum cpu_partial_defaults { DEFAULTS_LATER, DEFAULTS_SEED };
 enum freeze { FREEZE_DELAYED, FREEZE_EAGER };
 enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
 enum numa { NUMA_AUTO, NUMA_OFF };
+enum sheaf_rule { SHEAVES_STOCKED, SHEAVES_7_0 };
+enum free_pointer { FREE_POINTER_TABLE, FREE_POINTER_OBJECT };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
 /* Letters of option debug, as bits, in the order of its table (S9-20). */
@@ -99,6 +101,9 @@ extern KMEM_HIDDEN struct options options;
 /* The greatest values of engine slab's tunables, set here or later. */
 enum { TUNABLE_LIMIT_MAX = 65535, TUNABLE_SHARED_MAX = 1024 };
 
+/* The most objects of a sheaf. */
+enum { SHEAF_CAPACITY_MAX = 1022 };
+
 /* Options that may be set for all caches or for a single cache. */
 enum cache_option {
         OPTION_ENGINE,         /* position in the list of engines, engine_by_number */
@@ -108,6 +113,9 @@ enum cache_option {
         OPTION_CPU_PARTIAL_ACCOUNTING, /* enum cpu_partial_accounting */
         OPTION_CPU_PARTIAL_DEFAULTS,   /* enum cpu_partial_defaults */
         OPTION_FREEZE,                 /* enum freeze */
+        OPTION_CPU_SLABS,              /* 0 or 1: slub keeps a CPU slab and a CPU partial list */
+        OPTION_SHEAF_RULE,             /* enum sheaf_rule */
+        OPTION_FREE_POINTER,           /* enum free_pointer */
         OPTION_STATS,                  /* 0 or 1 */
         OPTION_LIMIT,                  /* the tunables of engine slab (S6-51) */
         OPTION_BATCHCOUNT,

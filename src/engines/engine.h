@@ -149,6 +149,7 @@ struct kmem_cache {
         uint32_t flags;            /* SLAB_* */
         uint32_t sheaf_capacity;   /* objects a new sheaf holds; 0: no sheaves. May change at any
                                       time, relaxed; a sheaf keeps the capacity it was made with */
+        uint32_t sheaf_asked;      /* objects that the creator wants a sheaf to hold at least */
         uint32_t sheaf_room;       /* objects that each sheaf's memory has room for, which is the
                                       most that the capacity may become; 0 with CACHING_ARRAY, where
                                       each array has room for its own capacity */
@@ -171,6 +172,7 @@ struct kmem_cache {
         uint32_t min_order_objects;
         uint32_t slab_pages;  /* pages of each slab; 0: as many as its order says, aligned to its
                                  size */
+        bool no_cpu_slabs;    /* option cpu_slabs=0 */
         bool has_cpu_partial; /* decided when the cache is made; the limits may still be 0 */
         bool count_objects;   /* CPU partial lists are limited by objects, not by slabs */
         bool freeze_eagerly;  /* slabs on them are frozen */
@@ -196,6 +198,10 @@ struct kmem_cache {
         /* Attributes that are kept for parts that do not exist yet; under cache_mutex. */
         bool failslab;    /* its requests fail by option failslab; relaxed */
         bool skip_kfence; /* its objects are no samples of the profile; relaxed */
+
+        bool sheaves_as_7_0; /* option sheaf_rule: the kernel's numbers and ways of sheaves and barns
+                                (S13) */
+        bool counts_sheaves; /* its sheaves have statistics, so all its calls take slow paths */
 
         void *engine_data; /* the back end's own record, NULL at first */
         struct barn *barn; /* an array: a barn for each node */
@@ -435,6 +441,8 @@ struct engine {
 };
 
 extern KMEM_HIDDEN const struct engine slub_engine;
+/* As slub_engine, without CPU slabs and CPU partial lists (option cpu_slabs=0). */
+extern KMEM_HIDDEN const struct engine slub_node_engine;
 /* The back end of slub's caches with any of F, Z, P, U, T (S10-01). */
 extern KMEM_HIDDEN const struct engine debug_engine;
 extern KMEM_HIDDEN const struct engine slob_engine;

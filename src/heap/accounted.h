@@ -15,6 +15,7 @@
 #include "account/owners.h"
 #include "heap/failslab.h"
 #include "heap/heap.h"
+#include "percpu/kernel_rule.h"
 #include "record/record.h"
 
 /* Whether a request with these flags has to leave the fast path to be charged. */
@@ -64,7 +65,12 @@ KMEM_HIDDEN bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, siz
 static inline bool accounted_free_fast(struct kmem_cache *cache, void *object)
 {
         owner_forget(cache, object);
-        return percpu_free_fast(sheaf_offset(cache), object);
+        if (looks_at_nodes(cache) && object_is_remote(cache, object))
+                return false;
+        if (!percpu_free_fast(sheaf_offset(cache), object))
+                return false;
+        count_sheaf_events(cache, FREE_FASTPATH, 1);
+        return true;
 }
 
 /* Notes, for a recording, an object that a cache hands out. */

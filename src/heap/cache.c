@@ -108,6 +108,7 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
         cache->object_size = size;
         cache->align = args->align;
         cache->ctor = args->ctor;
+        cache->sheaf_asked = args->sheaf_capacity;
         cache->useroffset = args->usersize ? args->useroffset : 0;
         cache->usersize = args->usersize;
         choose_engine(cache, cache->name, flags);
@@ -144,7 +145,8 @@ int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint
 bool cache_is_mergeable(const struct kmem_cache *cache)
 {
         return options.slab_merge && !cache->ctor && !cache->usersize && !cache->failslab &&
-               !(cache->flags & (never_merge | SLAB_KMALLOC)) && !cache->engine->shared;
+               !cache->sheaf_asked && !(cache->flags & (never_merge | SLAB_KMALLOC)) &&
+               !cache->engine->shared;
 }
 
 /* The oldest cache that may stand for a new one, or NULL (S4-42). */
@@ -164,7 +166,7 @@ static struct kmem_cache *find_mergeable_locked(const char *name, unsigned int s
         choose_engine(&probe, name, flags);
         probe.align = engine_align(&probe);
         /* Debug flags keep caches apart also on an engine that ignores them. */
-        if (flags & never_merge || !cache_is_mergeable(&probe))
+        if (flags & never_merge || args->sheaf_capacity || !cache_is_mergeable(&probe))
                 return NULL;
         for (node = cache_list.prev; node != &cache_list; node = node->prev) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);

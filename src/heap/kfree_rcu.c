@@ -6,12 +6,13 @@
  * collected a sheaf's worth while no other batch waits. Closing takes a snapshot of the grace
  * period that the batch needs, and queues it. Later calls free the batches at the front after their
  * grace period. Without memory for a batch a block waits in a second queue, linked through the head
- * in it.
+ * in it. Caches with option sheaf_rule=7.0 collect objects in sheaves (percpu/rcu_sheaf.h), and a
+ * third queue has the sheaves that are full.
  *
  * Invariants:
  *  KFREE-1  A batch's snapshot is taken after its last pointer was put in, so it covers all of
  *           them.
- *  KFREE-2  Snapshots ascend along both queues (they are taken under the lock).
+ *  KFREE-2  Snapshots ascend along each queue (they are taken under the lock).
  *  KFREE-3  No function here waits for a callback: a callback may call all of them.
  *
  * Against: readers use the blocks until they leave their sections. Nothing here reads or writes a
@@ -20,7 +21,11 @@
 #include "heap/blocks.h"
 #include "heap/rcu.h"
 
+#include "account/group.h"
 #include "machine/message.h"
+#include "percpu/handed.h"
+#include "percpu/rcu_sheaf.h"
+#include "profile/sample.h"
 #include "base/metadata.h"
 #include "base/rcu.h"
 #include "machine/system.h"
@@ -51,6 +56,8 @@ static struct {
         /* Blocks without a batch, oldest first. func holds snapshot << OFFSET_BITS | offset. */
         struct kmem_rcu_head *first_head;
         struct kmem_rcu_head *last_head;
+        struct rcu_sheaf *first_sheaf; /* oldest first */
+        struct rcu_sheaf *last_sheaf;
 } pending;
 static uint64_t refused_ms;
 
@@ -122,6 +129,55 @@ static void queue_head(struct kmem_rcu_head *head, uintptr_t offset)
         lock_drop(&pending.lock);
 }
 
+static void queue_sheaf(struct rcu_sheaf *sheaf)
+{
+        lock_take(&pending.lock);
+        sheaf->next = NULL;
+        sheaf->snapshot = rcu_snapshot(); /* KFREE-1, KFREE-2 */
+        if (pending.first_sheaf)
+                pending.last_sheaf->next = sheaf;
+        else
+                pending.first_sheaf = sheaf;
+        pending.last_sheaf = sheaf;
+        lock_drop(&pending.lock);
+}
+
+/*
+ * Collects an object in a sheaf. Objects with an owner, a record of their life or a sample are freed
+ * one by one.
+ */
+static bool collect_in_sheaf(void *block)
+{
+        struct kmem_cache *cache = cache_of(block);
+        struct rcu_sheaf *full;
+
+        if (!cache || !cache->sheaves_as_7_0 || !load_relaxed(&cache->sheaf_capacity) ||
+            is_recording() || groups_are_on() || cache_is_checked(cache) ||
+            in_sample_region(block) || !rcu_sheaf_add(cache, block, &full))
+                return false;
+        if (full)
+                queue_sheaf(full);
+        return true;
+}
+
+void kfree_rcu_close_sheaves(struct kmem_cache *cache)
+{
+        struct rcu_sheaf *chain;
+
+        /* No cache may end during a walk over all; pending.lock is outside cache_mutex. */
+        if (!cache)
+                lock_take(&cache_mutex);
+        chain = rcu_sheaves_take(cache);
+        if (!cache)
+                lock_drop(&cache_mutex);
+        while (chain) {
+                struct rcu_sheaf *sheaf = chain;
+
+                chain = chain->next;
+                queue_sheaf(sheaf);
+        }
+}
+
 /*
  * Held while blocks are freed, so that the barrier finds no batch half freed; outside pending.lock.
  */
@@ -157,6 +213,21 @@ static struct kmem_rcu_head *take_head(uint64_t snapshot)
         return head;
 }
 
+/* take_batch for the queue of sheaves. */
+static struct rcu_sheaf *take_sheaf(uint64_t snapshot)
+{
+        struct rcu_sheaf *sheaf;
+
+        lock_take(&pending.lock);
+        sheaf = pending.first_sheaf;
+        if (sheaf && sheaf->snapshot <= snapshot)
+                pending.first_sheaf = sheaf->next;
+        else
+                sheaf = NULL;
+        lock_drop(&pending.lock);
+        return sheaf;
+}
+
 static void free_block(void *block)
 {
         if (!block_free_fast(block, load_folded(&fast.heap_bytes)))
@@ -166,6 +237,7 @@ static void free_block(void *block)
 static void free_waiting_locked(uint64_t snapshot)
 {
         struct kmem_rcu_head *head;
+        struct rcu_sheaf *sheaf;
         struct batch *batch;
 
         debug_check(lock_is_held(&free_lock));
@@ -173,11 +245,13 @@ static void free_waiting_locked(uint64_t snapshot)
                 blocks_free(batch->count, batch->pointers, 0, 0, 0, "kfree_rcu", CALL_SITE);
                 metadata_free(batch, sizeof(*batch));
         }
+        while ((sheaf = take_sheaf(snapshot)))
+                rcu_sheaf_end(sheaf);
         while ((head = take_head(snapshot)))
                 free_block((char *)head - ((uintptr_t)head->func & ((1 << OFFSET_BITS) - 1)));
 }
 
-/* The snapshot of the oldest entry of both queues; 0 if both are empty. */
+/* The snapshot of the oldest entry of all queues; 0 if all are empty. */
 static uint64_t first_snapshot(void)
 {
         uint64_t snapshot;
@@ -187,11 +261,13 @@ static uint64_t first_snapshot(void)
         snapshot = pending.first ? pending.first->snapshot : 0;
         if (pending.first_head && (!snapshot || head_snapshot(pending.first_head) < snapshot))
                 snapshot = head_snapshot(pending.first_head);
+        if (pending.first_sheaf && (!snapshot || pending.first_sheaf->snapshot < snapshot))
+                snapshot = pending.first_sheaf->snapshot;
         lock_drop(&pending.lock);
         return snapshot;
 }
 
-/* The snapshot of the newest entry of both queues; 0 if both are empty. */
+/* The snapshot of the newest entry of all queues; 0 if all are empty. */
 static uint64_t last_snapshot(void)
 {
         uint64_t snapshot;
@@ -201,6 +277,8 @@ static uint64_t last_snapshot(void)
         snapshot = pending.first ? pending.last->snapshot : 0;
         if (pending.first_head)
                 snapshot = max_of(snapshot, head_snapshot(pending.last_head));
+        if (pending.first_sheaf)
+                snapshot = max_of(snapshot, pending.last_sheaf->snapshot);
         lock_drop(&pending.lock);
         return snapshot;
 }
@@ -208,7 +286,8 @@ static uint64_t last_snapshot(void)
 /* Whether anything is in a queue. Relaxed: a later call finds an entry that this call misses. */
 static bool is_waiting(void)
 {
-        return load_relaxed(&pending.first) || load_relaxed(&pending.first_head);
+        return load_relaxed(&pending.first) || load_relaxed(&pending.first_head) ||
+               load_relaxed(&pending.first_sheaf);
 }
 
 void kfree_rcu_release(void)
@@ -238,7 +317,7 @@ static KMEM_COLD void free_without_memory(void *block)
 
 void kfree_rcu_add(void *block, struct kmem_rcu_head *head)
 {
-        if (unlikely(!collect(block))) {
+        if (!collect_in_sheaf(block) && unlikely(!collect(block))) {
                 uintptr_t offset = (uintptr_t)head - (uintptr_t)block;
 
                 if (!head || offset >> OFFSET_BITS) {
@@ -256,6 +335,7 @@ void kfree_rcu_wait(void)
         uint64_t snapshot;
 
         check_may_wait("kfree_rcu_barrier");
+        kfree_rcu_close_sheaves(NULL);
         snapshot = last_snapshot();
         if (snapshot)
                 rcu_wait(snapshot);

@@ -14,6 +14,11 @@
 KMEM_HIDDEN void kfree_rcu_add(void *block, struct kmem_rcu_head *head);
 /* Returns when all blocks that were added before have been freed. */
 KMEM_HIDDEN void kfree_rcu_wait(void);
+/*
+ * Lets the sheaves that collect blocks wait for a grace period although they are not full: of a
+ * cache, or of all with NULL (S13-11).
+ */
+KMEM_HIDDEN void kfree_rcu_close_sheaves(struct kmem_cache *cache);
 /* Frees blocks whose grace period is over; never waits. No lock may be held. */
 KMEM_HIDDEN void kfree_rcu_release(void);
 

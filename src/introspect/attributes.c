@@ -84,6 +84,16 @@ const struct attribute attributes[] = {
         {"cpu_partial_free", COUNTER = CPU_PARTIAL_FREE},
         {"cpu_partial_node", COUNTER = CPU_PARTIAL_NODE},
         {"cpu_partial_drain", COUNTER = CPU_PARTIAL_DRAIN},
+        {"sheaf_flush", COUNTER = SHEAF_FLUSH},
+        {"sheaf_refill", COUNTER = SHEAF_REFILL},
+        {"sheaf_alloc", COUNTER = SHEAF_ALLOC},
+        {"sheaf_free", COUNTER = SHEAF_FREE},
+        {"barn_get", COUNTER = BARN_GET},
+        {"barn_get_fail", COUNTER = BARN_GET_FAIL},
+        {"barn_put", COUNTER = BARN_PUT},
+        {"barn_put_fail", COUNTER = BARN_PUT_FAIL},
+        {"free_rcu_sheaf", COUNTER = FREE_RCU_SHEAF},
+        {"free_rcu_sheaf_fail", COUNTER = FREE_RCU_SHEAF_FAIL},
 };
 const size_t attribute_count = array_size(attributes);
 
@@ -106,10 +116,31 @@ const struct attribute *find_attribute(const char *name)
         return NULL;
 }
 
+/* Counters that a cache without CPU slabs lacks (S13-12). */
+static const uint64_t of_cpu_slabs =
+        (uint64_t)1 << FREE_FROZEN | (uint64_t)1 << ALLOC_FROM_PARTIAL |
+        (uint64_t)1 << ALLOC_REFILL | (uint64_t)1 << CPUSLAB_FLUSH |
+        (uint64_t)1 << DEACTIVATE_FULL | (uint64_t)1 << DEACTIVATE_EMPTY |
+        (uint64_t)1 << DEACTIVATE_TO_HEAD | (uint64_t)1 << DEACTIVATE_TO_TAIL |
+        (uint64_t)1 << DEACTIVATE_REMOTE_FREES | (uint64_t)1 << DEACTIVATE_BYPASS |
+        (uint64_t)1 << CMPXCHG_DOUBLE_CPU_FAIL | (uint64_t)1 << CPU_PARTIAL_ALLOC |
+        (uint64_t)1 << CPU_PARTIAL_FREE | (uint64_t)1 << CPU_PARTIAL_NODE |
+        (uint64_t)1 << CPU_PARTIAL_DRAIN;
+_Static_assert(SLUB_COUNTERS <= 64, "a bit of a word for each counter");
+
+/* Whether kernels with the cache's policies have the counter. */
+static bool has_counter(const struct kmem_cache *cache, enum slub_counter counter)
+{
+        if (counter >= SHEAF_FLUSH)
+                return cache->sheaves_as_7_0;
+        return !(cache->no_cpu_slabs && of_cpu_slabs >> counter & 1);
+}
+
 bool attribute_exists(const struct attribute *attribute, const struct kmem_cache *cache)
 {
         if (attribute->show == show_counter)
-                return counters_are_on(cache);
+                return counters_are_on(cache) &&
+                       has_counter(cache, (enum slub_counter)attribute->place);
         if (attribute->show == show_traces)
                 return cache->engine->traces && cache->flags & SLAB_STORE_USER;
         return attribute->show != show_errors || cache->engine->errors;

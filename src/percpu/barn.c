@@ -4,6 +4,7 @@
 
 #include "base/metadata.h"
 #include "percpu/marks.h"
+#include "percpu/statistics.h"
 
 struct barn *barns_new(void)
 {
@@ -39,19 +40,22 @@ static void list_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf
         store_relaxed(length, *length + 1);
 }
 
-void sheaf_free(const struct kmem_cache *cache, struct sheaf *sheaf)
+void sheaf_free(struct kmem_cache *cache, struct sheaf *sheaf)
 {
+        count_sheaf_events(cache, SHEAF_FREE, 1);
         store_relaxed(&sheaf->size, 0);
         metadata_free(sheaf, sheaf_bytes(cache, sheaf->capacity));
 }
 
-struct sheaf *sheaf_new(const struct kmem_cache *cache)
+struct sheaf *sheaf_new(struct kmem_cache *cache)
 {
         uint32_t capacity = load_relaxed(&cache->sheaf_capacity);
         struct sheaf *sheaf = capacity ? metadata_alloc(sheaf_bytes(cache, capacity)) : NULL;
 
-        if (sheaf)
+        if (sheaf) {
                 sheaf->capacity = capacity;
+                count_sheaf_events(cache, SHEAF_ALLOC, 1);
+        }
         return sheaf;
 }
 
@@ -132,6 +136,49 @@ bool barn_put_full(struct barn *barn, struct sheaf *sheaf)
                 list_push(&barn->full, &barn->full_size, sheaf);
         lock_drop(&barn->lock);
         return room;
+}
+
+/* Takes from @list and puts @sheaf on @others; NULL, with nothing done, if @list is empty. */
+static struct sheaf *exchange(struct barn *barn, struct sheaf **list, uint32_t *length,
+                              struct sheaf **others, uint32_t *others_length, struct sheaf *sheaf)
+{
+        struct sheaf *taken;
+
+        lock_take(&barn->lock);
+        taken = list_pop(list, length);
+        if (taken)
+                list_push(others, others_length, sheaf);
+        barn->full_low = min_of(barn->full_low, barn->full_size);
+        lock_drop(&barn->lock);
+        return taken;
+}
+
+/* The list of empty sheaves may exceed its limit here, as the kernel's may. */
+struct sheaf *barn_exchange_empty(struct kmem_cache *cache, struct sheaf *empty)
+{
+        struct barn *barn = barn_here(cache);
+        struct sheaf *full = NULL;
+
+        /* Relaxed peek: a stale zero sends the caller to the back end. */
+        if (load_relaxed(&barn->full_size))
+                full = exchange(barn, &barn->full, &barn->full_size, &barn->empty,
+                                &barn->empty_size, empty);
+        count_sheaf_events(cache, full ? BARN_GET : BARN_GET_FAIL, 1);
+        return full;
+}
+
+/* The limit is read without the lock, so CPUs that come at a time may exceed it (S13-05). */
+struct sheaf *barn_exchange_full(struct kmem_cache *cache, struct sheaf *full)
+{
+        struct barn *barn = barn_here(cache);
+        struct sheaf *empty = NULL;
+
+        if (barn_has_room(barn) && load_relaxed(&barn->empty_size))
+                empty = exchange(barn, &barn->empty, &barn->empty_size, &barn->full,
+                                 &barn->full_size, full);
+        if (empty)
+                count_sheaf_events(cache, BARN_PUT, 1);
+        return empty;
 }
 
 struct sheaf *barn_take_any(struct barn *barn)

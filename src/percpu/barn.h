@@ -17,8 +17,9 @@ struct barn {
         struct sheaf *empty;
         uint32_t full_size; /* lengths of the lists; read without the lock as hints */
         uint32_t empty_size;
-        uint32_t full_max; /* with several slots (barn_full_max) */
-        uint32_t full_low; /* the least full_size since barn_mark_low */
+        uint32_t full_max;       /* with several slots (barn_full_max) */
+        uint32_t full_max_alone; /* with a single slot */
+        uint32_t full_low;       /* the least full_size since barn_mark_low */
 } __attribute__((aligned(64)));
 
 /* The barn of the CPU that the caller runs on. */
@@ -34,13 +35,11 @@ KMEM_HIDDEN void barns_free(struct barn *barns);
 /*
  * Full sheaves that the barn keeps now. A barn passes sheaves from slots with too many to slots
  * with none. A single slot needs no barn beside its stock, and more sheaves here would be memory
- * that other caches lack.
+ * that other caches lack. A kernel's barn has a single limit (S13-02).
  */
 static inline uint32_t barn_full_max(const struct barn *barn)
 {
-        uint32_t full_max = load_relaxed(&barn->full_max);
-
-        return slots_made_count() > 1 ? full_max : min_of(full_max, 1u);
+        return load_relaxed(slots_made_count() > 1 ? &barn->full_max : &barn->full_max_alone);
 }
 
 /* Whether the barn would keep another full sheaf; stale by the time it is said. */
@@ -50,7 +49,7 @@ static inline bool barn_has_room(const struct barn *barn)
 }
 
 /* A new sheaf of the cache's capacity; NULL without memory, or if the capacity is 0 by now. */
-KMEM_HIDDEN struct sheaf *sheaf_new(const struct kmem_cache *cache);
+KMEM_HIDDEN struct sheaf *sheaf_new(struct kmem_cache *cache);
 /* A sheaf without objects, from the barn of this node or new; NULL without memory. */
 KMEM_HIDDEN struct sheaf *barn_take_empty(struct kmem_cache *cache);
 /* Keeps an empty sheaf, or frees it if the barn is full or the cache's capacity has changed. */
@@ -59,6 +58,13 @@ KMEM_HIDDEN void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf);
 KMEM_HIDDEN struct sheaf *barn_take_full(struct barn *barn);
 /* False if the barn is full. */
 KMEM_HIDDEN bool barn_put_full(struct barn *barn, struct sheaf *sheaf);
+/*
+ * With option sheaf_rule=7.0: an empty sheaf of the caller's for a sheaf with objects, and the other
+ * way round, in a single hold of the lock (S13-04, S13-05). NULL if the barn has none to give, or no
+ * room for a full sheaf; then the caller still has its own.
+ */
+KMEM_HIDDEN struct sheaf *barn_exchange_empty(struct kmem_cache *cache, struct sheaf *empty);
+KMEM_HIDDEN struct sheaf *barn_exchange_full(struct kmem_cache *cache, struct sheaf *full);
 /* Any sheaf, full ones first, for emptying the barn. */
 KMEM_HIDDEN struct sheaf *barn_take_any(struct barn *barn);
 /*
@@ -70,6 +76,6 @@ KMEM_HIDDEN struct sheaf *barn_take_surplus(struct barn *barn);
 KMEM_HIDDEN void barn_mark_low(struct barn *barn);
 KMEM_HIDDEN uint64_t barn_objects(struct barn *barn);
 
-KMEM_HIDDEN void sheaf_free(const struct kmem_cache *cache, struct sheaf *sheaf);
+KMEM_HIDDEN void sheaf_free(struct kmem_cache *cache, struct sheaf *sheaf);
 
 #endif

@@ -10,6 +10,7 @@
 #include "percpu/array.h"
 #include "percpu/calls.h"
 #include "percpu/drain.h"
+#include "percpu/kernel_rule.h"
 #include "percpu/marks.h"
 #include "percpu/stock.h"
 
@@ -65,6 +66,46 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
         return marks_exist() ? marks_serve(cache, record, objects, taken) : taken;
 }
 
+/*
+ * Whether a bulk request of @wanted more objects goes on by a single call, which installs a sheaf for
+ * the rest. A request for less than half a sheaf is worth a refill. By the kernel's rule only the
+ * slot's spare or the barn gives a sheaf, and the rest comes straight from slabs (S13-08).
+ */
+static bool goes_on_by_sheaf(struct kmem_cache *cache, struct slot *slot, unsigned int wanted)
+{
+        struct pair pair;
+
+        if (!cache->sheaves_as_7_0)
+                return wanted * 2 < load_relaxed(&cache->sheaf_capacity);
+        pair = slot_read_pair(slot, sheaf_offset(cache));
+        /* Relaxed peeks: a stale size costs a refill or a sheaf less. Only rseq has looked at main. */
+        return (!slots_are_rseq() && load_relaxed(&pair.main->size)) ||
+               load_relaxed(&spare_of(&pair)->size) || load_relaxed(&barn_here(cache)->full_size);
+}
+
+/*
+ * Whether the objects that the sheaves of a slot have no room for go straight to slabs: by the
+ * kernel's rule, when the barn cannot take a full sheaf for an empty (S13-08).
+ */
+static bool overflows(struct kmem_cache *cache, const struct pair *pair)
+{
+        const struct barn *barn = barn_here(cache);
+
+        if (!cache->sheaves_as_7_0 || sheaf_is_cold(pair->main))
+                return false;
+        return !load_relaxed(&barn->empty_size) ||
+               (!sheaf_is_cold(pair->spare) && !barn_has_room(barn));
+}
+
+/* Pushes onto main what it has room for, and counts it. */
+static unsigned int push_counted(struct kmem_cache *cache, void **objects, unsigned int count)
+{
+        unsigned int pushed = push_some(cache, objects, count);
+
+        count_sheaf_events(cache, FREE_FASTPATH, pushed);
+        return pushed;
+}
+
 /* A slot's array is refilled and flushed batch by batch, as by single calls (S5-30). */
 static bool goes_by_array(const struct kmem_cache *cache, const struct slot *slot)
 {
@@ -83,17 +124,18 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                 unsigned int wanted = count - taken;
                 unsigned int got = 0;
 
-                /*
-                 * A request for less than half a sheaf is worth a refill, which leaves the rest
-                 * installed.
-                 */
                 if (goes_by_array(cache, slot)) {
                         got = array_alloc(cache, slot, record, objects + taken, wanted);
-                } else if (wanted * 2 < load_relaxed(&cache->sheaf_capacity)) {
+                } else if (goes_on_by_sheaf(cache, slot, wanted)) {
                         objects[taken] = percpu_alloc_slow(cache);
                         got = objects[taken] != NULL;
-                        if (got && wanted > 1)
-                                got += pop_some(cache, objects + taken + 1, wanted - 1);
+                        if (got && wanted > 1) {
+                                unsigned int more =
+                                        pop_some(cache, objects + taken + 1, wanted - 1);
+
+                                count_sheaf_events(cache, ALLOC_FASTPATH, more);
+                                got += more;
+                        }
                 } else {
                         struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
 
@@ -154,17 +196,26 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                 array_free(cache, slot, record, objects, count);
                 return;
         }
+        if (looks_at_nodes(cache))
+                count = give_remote(cache, record, objects, count);
         while (given < count) {
                 unsigned int left = count - given;
                 struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
                 uint32_t capacity = load_relaxed(&cache->sheaf_capacity);
                 unsigned int got = 0;
 
-                if (load_relaxed(&spare_of(&pair)->size) <
+                /* A closed cache's main was not looked at yet. */
+                if (cache->sheaves_as_7_0 && !sheaf_is_cold(pair.main))
+                        got = push_counted(cache, objects + given, left);
+                if (!got &&
+                    load_relaxed(&spare_of(&pair)->size) <
                             load_relaxed(&spare_of(&pair)->capacity) &&
                     percpu_take_turns(slot, cache, &pair))
-                        got = push_some(cache, objects + given, left);
-                if (!got && left >= capacity) {
+                        got = push_counted(cache, objects + given, left);
+                if (!got && overflows(cache, &pair)) {
+                        got = left;
+                        objects_give(cache, record, objects + given, got);
+                } else if (!got && left >= capacity && !(capacity && cache->sheaves_as_7_0)) {
                         got = capacity ? capacity : left;
                         give_many(cache, slot, record, objects + given, got);
                 } else if (!got) {
@@ -173,7 +224,7 @@ void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned in
                                 report_double_free(cache, objects[given]);
                         got = 1;
                         if (left > 1)
-                                got += push_some(cache, objects + given + 1, left - 1);
+                                got += push_counted(cache, objects + given + 1, left - 1);
                 }
                 given += got;
         }

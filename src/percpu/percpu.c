@@ -22,7 +22,9 @@
 #include "percpu/drain.h"
 #include "percpu/figures.h"
 #include "percpu/handed.h"
+#include "percpu/kernel_rule.h"
 #include "percpu/marks.h"
+#include "percpu/statistics.h"
 #include "percpu/stock.h"
 #include "record/record.h"
 
@@ -58,13 +60,14 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
 }
 
 /*
- * Whether the cache is closed from its first object on: because its objects are recorded, charged
- * or checked (HANDED-2), or may be refused (FAULT-2). A cache with SLAB_ACCOUNT begins open while
+ * Whether the cache is closed from its first object on: because its objects are recorded, charged,
+ * counted or checked (HANDED-2), have their node looked at, or may be refused (FAULT-2). A cache with SLAB_ACCOUNT begins open while
  * there are no groups, and can be closed when the first group is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
 {
         return is_recording() || process_group || cache_is_checked(cache) ||
+               cache->counts_sheaves || (cache->sheaf_room && looks_at_nodes(cache)) ||
                (cache->failslab && options.failslab.probability) ||
                (cache->flags & SLAB_ACCOUNT && (groups_are_on() || !slots_can_drain()));
 }
@@ -101,12 +104,49 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
         uint64_t bytes = max_of((uint64_t)capacity * cache->size, 1ul);
         uint64_t full_max = min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
+        uint64_t stock_max = min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
+        uint64_t full_max_alone = min_of(full_max, 1ul);
 
+        if (cache->sheaves_as_7_0) {
+                full_max = full_max_alone = KERNEL_BARN_FULL_MAX;
+                stock_max = 0;
+        }
         store_relaxed(&cache->sheaf_capacity, capacity);
-        store_relaxed(&cache->stock_max,
-                      (uint32_t)min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX));
-        for (unsigned int node = 0; node < system_nodes(); node++)
+        store_relaxed(&cache->stock_max, (uint32_t)stock_max);
+        for (unsigned int node = 0; node < system_nodes(); node++) {
                 store_relaxed(&cache->barn[node].full_max, (uint32_t)full_max);
+                store_relaxed(&cache->barn[node].full_max_alone, (uint32_t)full_max_alone);
+        }
+}
+
+/*
+ * The capacity that a new cache begins with. A number given for its name comes first, then the
+ * least that the program asks for, which is a least only (S13-03).
+ */
+static uint32_t first_capacity(struct kmem_cache *cache)
+{
+        uint64_t capacity =
+                cache->sheaves_as_7_0 ? kernel_capacity(cache) : default_capacity(cache);
+        enum option_source source =
+                options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity);
+
+        return source > OPTION_FOR_ALL ? (uint32_t)capacity
+                                       : max_of((uint32_t)capacity, cache->sheaf_asked);
+}
+
+static void choose_sheaves(struct kmem_cache *cache)
+{
+        bool has_sheaves = cache->engine->caching == CACHING_SHEAVES;
+
+        if (cache->engine->caching == CACHING_ARRAY)
+                return;
+        cache->sheaves_as_7_0 = options_for_cache_or(cache->name, OPTION_SHEAF_RULE,
+                                                     SHEAVES_STOCKED) == SHEAVES_7_0;
+        cache->sheaf_capacity = has_sheaves ? first_capacity(cache) : 0;
+        if (has_sheaves)
+                cache->sheaf_room = max_of(default_capacity(cache), cache->sheaf_capacity);
+        cache->counts_sheaves =
+                cache->sheaves_as_7_0 && cache->sheaf_capacity && cache->counters_bytes;
 }
 
 /*
@@ -123,21 +163,13 @@ void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
 
 int percpu_setup(struct kmem_cache *cache)
 {
-        uint64_t capacity = cache->sheaf_capacity;
         int error = 0;
 
         cache->barn = barns_new();
         if (!cache->barn)
                 return ENOMEM;
-        if (cache->engine->caching == CACHING_NONE) {
-                capacity = 0;
-        } else if (cache->engine->caching == CACHING_SHEAVES) {
-                uint32_t usual = default_capacity(cache);
-
-                capacity = options_for_cache_or(cache->name, OPTION_SHEAF_CAPACITY, usual);
-                cache->sheaf_room = max_of(usual, (uint32_t)capacity);
-        }
-        set_capacity(cache, (uint32_t)capacity);
+        choose_sheaves(cache);
+        set_capacity(cache, cache->sheaf_capacity);
         figures_add_cache(cache);
         if (!take_indexes(cache))
                 error = ENOSPC;
@@ -187,7 +219,7 @@ static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slo
         enum { LOOKED_AT = 8 };
         unsigned int made = slots_made_count();
 
-        if (system_nodes() > 1 || !cache->engine->would_grow)
+        if (system_nodes() > 1 || !cache->engine->would_grow || !load_relaxed(&cache->stock_max))
                 return NULL;
         for (unsigned int step = 1; step <= min_of(made, (unsigned int)LOOKED_AT); step++) {
                 struct slot *other = slot_made((slot->id + step) % made);
@@ -211,8 +243,10 @@ struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
 {
         struct sheaf *sheaf = stock_take(cache, slot, record);
 
-        if (!sheaf)
+        if (!sheaf) {
                 sheaf = barn_take_full(barn_here(cache));
+                count_sheaf_events(cache, sheaf ? BARN_GET : BARN_GET_FAIL, 1);
+        }
         return sheaf ? sheaf : take_from_others(cache, slot, record);
 }
 
@@ -224,6 +258,7 @@ static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, s
 {
         sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
         PROBE3(refill, cache->name, sheaf->size, cache->size);
+        count_sheaf_events(cache, SHEAF_REFILL, sheaf->size);
         if (sheaf->size) {
                 if (is_profiling())
                         marks_decide(cache, record, sheaf->object, sheaf->size);
@@ -257,8 +292,10 @@ void percpu_put_away(struct kmem_cache *cache, struct slot *slot, struct slot_ca
                 bool worth = is_profiling() || sheaf->size * 4 >= sheaf->capacity;
 
                 if (worth && (stock_put(cache, slot, record, sheaf) ||
-                              barn_put_full(barn_here(cache), sheaf)))
+                              barn_put_full(barn_here(cache), sheaf))) {
+                        count_sheaf_events(cache, BARN_PUT, 1);
                         return;
+                }
                 sheaf_give(cache, record, sheaf);
         }
         barn_put_empty(cache, sheaf);
@@ -279,6 +316,15 @@ static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
         return spare_of(pair);
 }
 
+/* The caller's empty sheaf for a full one of the barn, or the empty sheaf filled (S13-04). */
+static struct sheaf *exchange_or_fill(struct kmem_cache *cache, struct slot_cache *record,
+                                      struct sheaf *empty)
+{
+        struct sheaf *full = barn_exchange_empty(cache, empty);
+
+        return full ? full : fill(cache, record, empty);
+}
+
 /*
  * A full sheaf for a pair with two empty sheaves: a kept sheaf, or the spare after the back end
  * filled it.
@@ -286,14 +332,60 @@ static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
 static struct sheaf *refill_spare(struct kmem_cache *cache, struct slot *slot,
                                   struct slot_cache *record, const struct pair *pair)
 {
-        struct sheaf *sheaf = percpu_take_full(cache, slot, record);
+        struct sheaf *sheaf;
 
-        if (!sheaf)
+        if (cache->sheaves_as_7_0) {
                 sheaf = take_spare(cache, slot, pair);
+                if (sheaf && !sheaf->size)
+                        return exchange_or_fill(cache, record, sheaf);
+        } else {
+                sheaf = percpu_take_full(cache, slot, record);
+                if (!sheaf)
+                        sheaf = take_spare(cache, slot, pair);
+        }
         if (!sheaf)
                 return percpu_refill(cache, slot, record);
         /* Another thread may have freed into the spare, or into the sheaf while it was main. */
         return sheaf->size ? sheaf : fill(cache, record, sheaf);
+}
+
+/* Empties a sheaf of the caller's into the back end; NULL if it is of an old capacity. */
+static struct sheaf *emptied(struct kmem_cache *cache, struct slot_cache *record,
+                             struct sheaf *sheaf)
+{
+        sheaf_give(cache, record, sheaf);
+        if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity))
+                return sheaf;
+        barn_put_empty(cache, sheaf);
+        return NULL;
+}
+
+/*
+ * As drain_spare, with the barn's lock taken once (S13-05). The kernel hands over main, we hand over
+ * the spare, which thereby has left its pair already. A sheaf for a barn that lacks an empty one is
+ * made, and the barn gets the full one all the same.
+ */
+static struct sheaf *exchange_spare(struct kmem_cache *cache, struct slot_cache *record,
+                                    struct sheaf *spare)
+{
+        struct sheaf *empty;
+
+        if (!barn_has_room(barn_here(cache))) {
+                count_sheaf_events(cache, BARN_PUT_FAIL, 1);
+                return emptied(cache, record, spare);
+        }
+        empty = barn_exchange_full(cache, spare);
+        if (empty)
+                return empty;
+        empty = sheaf_new(cache);
+        if (!empty || !barn_put_full(barn_here(cache), spare)) {
+                if (empty)
+                        sheaf_free(cache, empty);
+                count_sheaf_events(cache, BARN_PUT_FAIL, 1);
+                return emptied(cache, record, spare);
+        }
+        count_sheaf_events(cache, BARN_PUT, 1);
+        return empty;
 }
 
 /*
@@ -309,16 +401,14 @@ static struct sheaf *drain_spare(struct kmem_cache *cache, struct slot *slot,
          * Relaxed, from other threads' writes under the locks: a stale count only chooses the other
          * way to an empty sheaf.
          */
-        if (load_relaxed(&record->stock_size) >= load_relaxed(&cache->stock_max) &&
-            !barn_has_room(barn_here(cache)))
+        if (cache->sheaves_as_7_0 ||
+            (load_relaxed(&record->stock_size) >= load_relaxed(&cache->stock_max) &&
+             !barn_has_room(barn_here(cache))))
                 sheaf = take_spare(cache, slot, pair);
-        if (sheaf) {
-                sheaf_give(cache, record, sheaf);
-                if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity))
-                        return sheaf;
-                barn_put_empty(cache, sheaf);
-        }
-        return barn_take_empty(cache);
+        if (sheaf)
+                sheaf = cache->sheaves_as_7_0 ? exchange_spare(cache, record, sheaf)
+                                              : emptied(cache, record, sheaf);
+        return sheaf ? sheaf : barn_take_empty(cache);
 }
 
 bool percpu_take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
@@ -366,6 +456,14 @@ static void *pop_again(struct kmem_cache *cache)
                                 : locked_slot_pop(sheaf_offset(cache));
 }
 
+/* Counts an object that a sheaf gave, unless there was none; returns it. */
+static void *counted(struct kmem_cache *cache, void *object)
+{
+        if (object)
+                count_sheaf_events(cache, ALLOC_FASTPATH, 1);
+        return object;
+}
+
 /*
  * A single object straight from the back end: for caches without sheaves and threads without a
  * slot.
@@ -394,7 +492,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot)
                 return alloc_one(cache, record);
         if (!slots_are_rseq()) {
-                object = locked_slot_pop(sheaf_offset(cache));
+                object = counted(cache, locked_slot_pop(sheaf_offset(cache)));
                 if (likely(object))
                         return object;
         }
@@ -404,7 +502,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         calls_count(cache, record, pair.main);
         /* The size may be stale; then the pop finds nothing and a refill follows. */
         if (load_relaxed(&spare_of(&pair)->size) && percpu_take_turns(slot, cache, &pair)) {
-                object = pop_again(cache);
+                object = counted(cache, pop_again(cache));
                 calls_leave(record, spare_of(&pair), sheaf_peek(cache, spare_of(&pair)));
                 if (likely(object))
                         return object;
@@ -423,7 +521,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
          */
         if (unlikely(!sheaf))
                 return alloc_one(cache, record);
-        object = sheaf->object[--sheaf->size];
+        object = counted(cache, sheaf->object[--sheaf->size]);
         install_refill(cache, slot, record, sheaf);
         /*
          * The object is a mark. Its sample is made after the installation, because the walk of the
@@ -480,7 +578,13 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 objects_give(cache, record, &object, 1);
                 return true;
         }
+        if (looks_at_nodes(cache) && object_is_remote(cache, object)) {
+                objects_give(cache, record, &object, 1);
+                return true;
+        }
         pushed = push_again(cache, object);
+        if (pushed == PUSH_DONE)
+                count_sheaf_events(cache, FREE_FASTPATH, 1);
         if (pushed != PUSH_FULL)
                 return pushed == PUSH_DONE;
         if (cache->engine->caching == CACHING_ARRAY) {
@@ -495,6 +599,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                                 return true;
                 } else if (percpu_take_turns(slot, cache, &pair) &&
                            push_again(cache, object) == PUSH_DONE) {
+                        count_sheaf_events(cache, FREE_FASTPATH, 1);
                         calls_leave(record, spare_of(&pair), sheaf_peek(cache, spare_of(&pair)));
                         return true;
                 }
@@ -507,8 +612,10 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         sheaf->object[0] = object;
         sheaf->size = 1;
         pair = slot_read_pair(slot, sheaf_offset(cache));
-        if (install(cache, slot, record, &pair, sheaf, sheaf_is_cold(pair.main)))
+        if (install(cache, slot, record, &pair, sheaf, sheaf_is_cold(pair.main))) {
+                count_sheaf_events(cache, FREE_FASTPATH, 1);
                 return true;
+        }
         sheaf->size = 0;
         barn_put_empty(cache, sheaf);
         objects_give(cache, record, &object, 1);

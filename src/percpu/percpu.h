@@ -6,6 +6,7 @@
 #define KMEM_PERCPU_PERCPU_H
 
 #include "percpu/slot.h"
+#include "percpu/statistics.h"
 
 /*
  * Whether malloc takes this size class in place of others while the heap is small (heap/classes.c):
@@ -133,7 +134,10 @@ static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)
 {
         void *object = percpu_alloc_fast(sheaf_offset(cache));
 
-        return likely(object) ? object : percpu_alloc_slow(cache);
+        if (unlikely(!object))
+                return percpu_alloc_slow(cache);
+        count_sheaf_events(cache, ALLOC_FASTPATH, 1);
+        return object;
 }
 
 #endif

@@ -66,9 +66,10 @@ static inline struct sheaf *spare_of(const struct pair *pair)
 
 /* A slot's part of a cache besides the pair; made at the first slow path. */
 struct slot_cache {
-        struct engine_slot engine; /* its lock, the slot cache lock, protects the stock too */
+        struct engine_slot engine; /* its lock, the slot cache lock, protects stock and rcu too */
         struct sheaf *stock;       /* sheaves with objects */
         uint32_t stock_size;       /* number of them */
+        struct rcu_sheaf *rcu;     /* collects objects for kfree_rcu, or NULL (rcu_sheaf.h) */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         uint32_t left_size;        /* size of `left` when it was left (calls.h) */
         const struct sheaf *left;

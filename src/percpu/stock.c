@@ -11,6 +11,7 @@
 #include "machine/probe.h"
 #include "percpu/marks.h"
 #include "percpu/percpu.h"
+#include "percpu/statistics.h"
 
 static uint64_t full_bytes(const struct kmem_cache *cache, const struct sheaf *sheaf)
 {
@@ -135,6 +136,7 @@ void sheaf_give(struct kmem_cache *cache, struct slot_cache *record, struct shea
         if (marks_exist())
                 marks_drop(sheaf);
         PROBE3(drain, cache->name, sheaf->size, cache->size);
+        count_sheaf_events(cache, SHEAF_FLUSH, sheaf->size);
         objects_give(cache, record, sheaf->object, sheaf->size);
         sheaf->size = 0;
 }

@@ -640,10 +640,10 @@ static void child_counters(void)
         int used = 0;
 
         stay_on_this_cpu();
-        for (unsigned int i = 0; i < SLUB_COUNTERS; i++)
+        for (unsigned int i = 0; i < SHEAF_FLUSH; i++)
                 EXPECT("counted", counter_name(i), "0");
         take(cache, 0, 20);
-        for (unsigned int i = 0; i < SLUB_COUNTERS; i++)
+        for (unsigned int i = 0; i < SHEAF_FLUSH; i++)
                 if (strcmp(value_of("counted", counter_name(i)), "0\n") != 0)
                         check(i == ALLOC_FASTPATH || i == ALLOC_SLOWPATH || i == ALLOC_SLAB ||
                               i == DEACTIVATE_BYPASS);
@@ -662,13 +662,55 @@ static void child_counters(void)
         check(strcmp(value_of("counted", "alloc_slowpath"), "0\n") != 0);
 
         kmem_cache_create("uncounted", 512, 0, 0, NULL);
-        for (unsigned int i = 0; i < SLUB_COUNTERS; i++) {
+        for (unsigned int i = 0; i < SHEAF_FLUSH; i++) {
                 errno = 0;
                 check(kmem_attr_read("uncounted", counter_name(i), (char[9]){0}, 9) == -1);
                 check_equal(errno, ENOENT);
                 check(kmem_attr_write("uncounted", counter_name(i), "0") == -1);
                 check_equal(errno, ENOENT);
         }
+}
+
+/*
+ * With kernel=7.2 names come and go (S13-12), and a hit counts: 28 objects of 512 bytes fill a sheaf.
+ */
+static void child_sheaf_counters(void)
+{
+        static const char *const gone[] = {"free_frozen",
+                                           "alloc_from_partial",
+                                           "alloc_refill",
+                                           "cpuslab_flush",
+                                           "deactivate_bypass",
+                                           "deactivate_full",
+                                           "cmpxchg_double_cpu_fail",
+                                           "cpu_partial_alloc",
+                                           "cpu_partial_drain"};
+        struct kmem_cache *cache = kmem_cache_create("counted", 512, 0, 0, NULL);
+        struct kmem_cache *debug = kmem_cache_create("checked", 512, 0, SLAB_RED_ZONE, NULL);
+        unsigned long sum;
+
+        stay_on_this_cpu();
+        for (size_t i = 0; i < array_size(gone); i++)
+                check(kmem_attr_read("counted", gone[i], (char[9]){0}, 9) == -1 &&
+                      kmem_attr_read("checked", gone[i], (char[9]){0}, 9) == -1);
+        EXPECT("counted", "cpu_partial", "0");
+        EXPECT("counted", "slabs_cpu_partial", "0(0)");
+        EXPECT("counted", "sheaf_capacity", "28");
+        EXPECT("checked", "sheaf_capacity", "0");
+        take(cache, 0, 30);
+        check_equal(sscanf(value_of("counted", "alloc_fastpath"), "%lu", &sum), 1);
+        check_equal(sum, 30);
+        EXPECT("counted", "alloc_slowpath", "0");
+        check_equal(sscanf(value_of("counted", "sheaf_refill"), "%lu", &sum), 1);
+        check_equal(sum, 56);
+        give(cache, 0, 30);
+        check_equal(sscanf(value_of("counted", "free_fastpath"), "%lu", &sum), 1);
+        check_equal(sum, 30);
+        EXPECT("counted", "free_slowpath", "0");
+        write_value("shrink", "1");
+        check_equal(sscanf(value_of("counted", "sheaf_flush"), "%lu", &sum), 1);
+        check_equal(sum, 56);
+        kmem_cache_free(debug, kmem_cache_alloc(debug, 0));
 }
 
 static void child_sheaf_objects(void)
@@ -1035,6 +1077,7 @@ CHILD_TEST(cpu_objects, COUNTED_OUT ",cpu_partial_accounting=objects")
 CHILD_TEST(most_cpu_objects, COUNTED_OUT ",cpu_partial_accounting=objects")
 CHILD_TEST(counters, COUNTED_OUT ",counted.stats=1")
 CHILD_TEST(sheaf_objects, "sheaf_capacity=4,slub_max_order=0")
+CHILD_TEST(sheaf_counters, "kernel=7.2,stats=1")
 CHILD_TEST(constructor, "")
 CHILD_TEST(constructor_of_late_library, "")
 CHILD_TEST(capacity, "sheaf_capacity=4,slub_max_order=0")
@@ -1078,6 +1121,7 @@ int main(int argc, char **argv)
                 {"most_cpu_objects", child_most_cpu_objects},
                 {"counters", child_counters},
                 {"sheaf_objects", child_sheaf_objects},
+                {"sheaf_counters", child_sheaf_counters},
                 {"constructor", child_constructor},
                 {"constructor_of_late_library", child_constructor_of_late_library},
                 {"capacity", child_capacity},
@@ -1105,6 +1149,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(most_cpu_objects),
                 cmocka_unit_test(counters),
                 cmocka_unit_test(sheaf_objects),
+                cmocka_unit_test(sheaf_counters),
                 cmocka_unit_test(constructor),
                 cmocka_unit_test(constructor_of_late_library),
                 cmocka_unit_test(capacity),

@@ -23,7 +23,8 @@ static void child_show(void)
                                              "#hash"};
         static const char *const names[] = {
                 "sheaf_capacity",       "min_partial", "cpu_partial", "cpu_partial_accounting",
-                "cpu_partial_defaults", "freeze",      "stats",       "debug"};
+                "cpu_partial_defaults", "freeze",      "cpu_slabs",   "sheaf_rule",
+                "free_pointer",         "stats",       "debug"};
         static const enum cache_option numbers[] = {
                 OPTION_SHEAF_CAPACITY,
                 OPTION_MIN_PARTIAL,
@@ -31,6 +32,9 @@ static void child_show(void)
                 OPTION_CPU_PARTIAL_ACCOUNTING,
                 OPTION_CPU_PARTIAL_DEFAULTS,
                 OPTION_FREEZE,
+                OPTION_CPU_SLABS,
+                OPTION_SHEAF_RULE,
+                OPTION_FREE_POINTER,
                 OPTION_STATS,
                 OPTION_DEBUG,
         };
@@ -252,6 +256,12 @@ static void kernels(void **state)
         shows("kernel=6.7", "order_rule=0");
         shows("kernel=6.7", "other.freeze=1\n");
         shows("kernel=6.8", "other.freeze=0\n");
+        shows("kernel=6.18", "other.cpu_slabs=1\n");
+        shows("kernel=6.18", "other.sheaf_capacity=0\n");
+        shows("kernel=7.2", "other.cpu_slabs=0\n");
+        shows("kernel=7.2", "other.sheaf_rule=1\n");
+        shows("kernel=7.2", "other.free_pointer=1\n");
+        shows("cpu_slabs=1,kernel=7.2", "other.cpu_slabs=1\n");
         shows("freeze=eager,kernel=6.8", "other.freeze=1\n");
         shows("kernel=6.8,freeze=eager", "other.freeze=1\n");
         shows("order_cpus=online,kernel=6.8", "order_cpus=1");
@@ -278,7 +288,7 @@ static void kernels_are_options(void **state)
                 shows_not(text, "kmem:");
                 count++;
         }
-        assert_int_equal(count, 11);
+        assert_int_equal(count, 12);
 }
 
 /* An unknown name: a line with the name and the names that exist. */

@@ -6,12 +6,14 @@
  *
  * They count calls that reach the back end. With sheaf_capacity=0 every call does, and the counters
  * mean the kernel's. With sheaves a hit is not counted anywhere: then alloc_* count the objects of
- * refills, and free_* the objects of drains, each chain of a slab's objects as a single free.
+ * refills, and free_* the objects of drains, each chain of a slab's objects as a single free. With
+ * sheaf_rule=7.0 the cache is closed while it counts, and *_fastpath are the objects that sheaves
+ * gave and took (S13-12).
  */
 #ifndef KMEM_ENGINES_SLUB_COUNTERS_H
 #define KMEM_ENGINES_SLUB_COUNTERS_H
 
-#include "lang/atomic.h"
+#include "engines/engine.h"
 
 /* In the order of the kernel's enum (S9.2). */
 enum slub_counter {
@@ -42,6 +44,17 @@ enum slub_counter {
         CPU_PARTIAL_FREE,        /* slab put there by a free */
         CPU_PARTIAL_NODE,        /* slab put there by a refill */
         CPU_PARTIAL_DRAIN,       /* CPU partial list drained because full */
+        /* With option sheaf_rule=7.0 (S13-12). */
+        SHEAF_FLUSH,         /* object given from a sheaf back to its slab */
+        SHEAF_REFILL,        /* object put into a sheaf by a refill */
+        SHEAF_ALLOC,         /* new sheaf */
+        SHEAF_FREE,          /* sheaf that ended */
+        BARN_GET,            /* full sheaf from the barn */
+        BARN_GET_FAIL,       /* the barn had none */
+        BARN_PUT,            /* full sheaf to the barn */
+        BARN_PUT_FAIL,       /* the barn had no room */
+        FREE_RCU_SHEAF,      /* object for kfree_rcu put into a sheaf that waits */
+        FREE_RCU_SHEAF_FAIL, /* there was no sheaf for it, or it is of another node */
         SLUB_COUNTERS,
 };
 
@@ -68,6 +81,9 @@ enum slub_transition {
         FLUSH_TO_NODE,      /* T19: a slab of a flushed CPU partial list */
         SHRINK_NODE,        /* T20: a node that is shrunk */
         DEBUG_CALL,         /* T21: an object taken from a debug cache, or given back to it */
+        NODE_TO_SHEAF, /* T22: objects of a NODE partial slab to a sheaf or caller, or a hold of
+                               list_lock that puts slabs back (cpu_slabs=0) */
+        NEW_TO_SHEAF,  /* T23: objects of a new slab to a sheaf or caller */
         SLUB_TRANSITIONS,
 };
 
@@ -87,5 +103,17 @@ struct slub_counters {
         uint64_t event[SLUB_COUNTERS];
         uint64_t cost[SLUB_TRANSITIONS][SLUB_COSTS];
 } __attribute__((aligned(64)));
+
+static inline void count_events(struct engine_slot *slot, enum slub_counter counter,
+                                uint64_t events)
+{
+        if (unlikely(slot->counters))
+                add_relaxed(&slot->counters->event[counter], events);
+}
+
+static inline void count_event(struct engine_slot *slot, enum slub_counter counter)
+{
+        count_events(slot, counter, 1);
+}
 
 #endif

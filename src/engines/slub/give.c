@@ -326,6 +326,24 @@ static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsign
                             false);
 }
 
+/* Only without CPU slabs, so nothing joins a CPU partial list. */
+void slab_give_rest(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
+                    uint32_t head)
+{
+        struct joining joining = {0};
+        struct chain chain = {
+                .slab = slab, .objects = slab_objects(slab), .head = head, .tail = head};
+
+        debug_check(head != INDEX_END && !cache->has_cpu_partial);
+        for (uint32_t index = head; index != INDEX_END;
+             index = slab_next(slab, chain.objects, index)) {
+                chain.tail = index;
+                chain.count++;
+        }
+        slab_push_chain(cache, slot, &chain, &joining);
+        slabs_discard(cache, joining.emptied);
+}
+
 unsigned int slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                        unsigned int count)
 {

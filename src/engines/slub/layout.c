@@ -11,16 +11,23 @@
 
 _Static_assert((int)ORDER_NONE == ORDER_MAX + 1, "slub_order knows the page allocator's limit");
 
+/* Whether objects and slabs have the places that the kernel's free pointers need (S4-05). */
+static bool has_kernel_places(const struct kmem_cache *cache)
+{
+        return options_for_cache_or(cache->name, OPTION_FREE_POINTER, FREE_POINTER_TABLE) ==
+               FREE_POINTER_OBJECT;
+}
+
 /*
  * Without the two objects that exceed a table of single-byte entries the table stays half as large.
- * The two are 0.8% of a slab of 16-byte objects, a doubled table 6%. A kernel that option kernel
- * names has no such table, and slabs as large as its rule makes them.
+ * The two are 0.8% of a slab of 16-byte objects, a doubled table 6%. A kernel's slab has them.
  */
-static uint32_t order_objects(unsigned int order, uint32_t size)
+static uint32_t order_objects(const struct kmem_cache *cache, unsigned int order)
 {
-        size_t objects = min_of(order_bytes(order) / size, (size_t)SLAB_OBJECTS_MAX);
+        size_t objects = min_of(order_bytes(order) / cache->size, (size_t)SLAB_OBJECTS_MAX);
 
-        if (!options.kernel && objects > NARROW_OBJECTS_MAX && objects <= NARROW_OBJECTS_MAX + 2)
+        if (!has_kernel_places(cache) && objects > NARROW_OBJECTS_MAX &&
+            objects <= NARROW_OBJECTS_MAX + 2)
                 objects = NARROW_OBJECTS_MAX;
         return (uint32_t)objects;
 }
@@ -80,9 +87,9 @@ static bool lay_out_order(struct kmem_cache *cache)
         cache->order = calculate_order(cache);
         if (cache->order > ORDER_MAX)
                 return false;
-        cache->objects = order_objects(cache->order, cache->size);
+        cache->objects = order_objects(cache, cache->order);
         cache->min_order = get_order(cache->size);
-        cache->min_order_objects = order_objects(cache->min_order, cache->size);
+        cache->min_order_objects = order_objects(cache, cache->min_order);
         return true;
 }
 
@@ -107,9 +114,33 @@ int slub_lay_out(struct kmem_cache *cache, uint32_t size, bool may_be_exact)
                 return EINVAL;
         cache->min_partial = (size_t)options_for_cache_or(cache->name, OPTION_MIN_PARTIAL,
                                                           default_min_partial(cache));
+        cache->no_cpu_slabs = !options_for_cache_or(cache->name, OPTION_CPU_SLABS, 1);
         if (options_for_cache_or(cache->name, OPTION_STATS, 0))
                 cache->counters_bytes = sizeof(struct slub_counters);
         return 0;
+}
+
+/*
+ * The stride. The table of a slab has its free list, so an object needs no room for a pointer; with
+ * option free_pointer=object it has the room that the kernel's objects have (S4-05, S4-08).
+ */
+static uint32_t stride(const struct kmem_cache *cache)
+{
+        bool behind = has_kernel_places(cache) &&
+                      (cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU) &&
+                      cache->free_pointer == FREE_POINTER_ANYWHERE;
+        uint32_t size = (uint32_t)round_up(cache->object_size, sizeof(void *));
+
+        return (uint32_t)round_up(size + (behind ? sizeof(void *) : 0), cache->align);
+}
+
+/* Without CPU slabs, the node lists have all slabs that have free objects (S13-06). */
+static void leave_out_cpu_slabs(struct kmem_cache *cache)
+{
+        cache->engine = &slub_node_engine;
+        cache->has_cpu_partial = false;
+        cache->freeze_eagerly = false;
+        slub_set_cpu_partial(cache, 0);
 }
 
 int slub_setup(struct kmem_cache *cache)
@@ -119,7 +150,7 @@ int slub_setup(struct kmem_cache *cache)
         cache->align = engine_align(cache);
         if (cache->object_size > order_bytes(ORDER_MAX))
                 return EINVAL;
-        error = slub_lay_out(cache, (uint32_t)round_up(cache->object_size, cache->align), true);
+        error = slub_lay_out(cache, stride(cache), true);
         if (error)
                 return error;
         if (!cache->slab_pages)
@@ -127,5 +158,7 @@ int slub_setup(struct kmem_cache *cache)
         slub_setup_cpu_partial(cache);
         cache->freeze_eagerly =
                 options_for_cache_or(cache->name, OPTION_FREEZE, FREEZE_DELAYED) == FREEZE_EAGER;
+        if (cache->no_cpu_slabs)
+                leave_out_cpu_slabs(cache);
         return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Figures of the SLUB back end, and the engine's table of operations.
+ * Figures of the SLUB back end, and its tables of operations, with and without CPU slabs.
  */
 #include "engines/slub/slab.h"
 
@@ -55,6 +55,26 @@ int slub_node_of(const struct kmem_cache *cache, const void *object)
 {
         return slub_slab_of(cache, object)->node;
 }
+
+const struct engine slub_node_engine = {
+        .name = "slub",
+        .title = "SLUB",
+        .number = ENGINE_SLUB,
+        .samples = true,
+        .setup = slub_setup,
+        .take = slub_node_take,
+        .take_on_node = slub_node_take_on_node,
+        .node_of = slub_node_of,
+        .give = slub_give,
+        .finds_foreign = true,
+        .flush_slot = slub_flush_slot,
+        .shrink = slub_shrink,
+        .purge = slub_purge,
+        .teardown = slub_teardown,
+        .report = slub_report,
+        .report_slot = slub_report_slot,
+        .is_object = slub_is_object,
+};
 
 const struct engine slub_engine = {
         .name = "slub",

@@ -187,18 +187,6 @@ struct slab_cost {
         bool locked;
 };
 
-static inline void count_events(struct engine_slot *slot, enum slub_counter counter,
-                                uint64_t events)
-{
-        if (unlikely(slot->counters))
-                add_relaxed(&slot->counters->event[counter], events);
-}
-
-static inline void count_event(struct engine_slot *slot, enum slub_counter counter)
-{
-        count_events(slot, counter, 1);
-}
-
 static inline void count_cost(struct engine_slot *slot, enum slub_transition transition,
                               struct slab_cost *cost)
 {
@@ -219,6 +207,15 @@ static inline void node_lock(struct engine_node *node, struct slab_cost *cost)
         lock_take(&node->list_lock);
         cost->list_locks++;
         cost->locked = true;
+}
+
+static inline bool node_try_lock(struct engine_node *node, struct slab_cost *cost)
+{
+        if (!lock_try(&node->list_lock))
+                return false;
+        cost->list_locks++;
+        cost->locked = true;
+        return true;
 }
 
 static inline void node_unlock(struct engine_node *node, struct slab_cost *cost)
@@ -293,6 +290,24 @@ KMEM_HIDDEN void slot_install(struct kmem_cache *cache, struct engine_slot *slot
  */
 KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab,
                                     enum slab_stage from, struct slab_cost *cost);
+
+/*
+ * give.c: gives back the list from @head on, the rest of a slab's list that was taken as a whole.
+ */
+KMEM_HIDDEN void slab_give_rest(struct kmem_cache *cache, struct engine_slot *slot,
+                                struct page *slab, uint32_t head);
+
+/* refill.c: operations of the engine without CPU slabs */
+KMEM_HIDDEN unsigned int slub_node_take(struct kmem_cache *cache, struct engine_slot *slot,
+                                        void **objects, unsigned int count);
+KMEM_HIDDEN void *slub_node_take_on_node(struct kmem_cache *cache, struct engine_slot *slot,
+                                         int node);
+/*
+ * Fills @objects with at least @min objects, unless memory ends, and at most @max; returns how many
+ * (S13-07).
+ */
+KMEM_HIDDEN unsigned int slub_refill(struct kmem_cache *cache, struct engine_slot *slot,
+                                     void **objects, unsigned int min, unsigned int max);
 
 /* partial.c: CPU partial and node partial lists */
 /*

@@ -30,6 +30,14 @@ static const uint8_t next_stages[SLAB_STAGES] = {
         [STAGE_DISABLED] = 0,
 };
 
+/* As next_stages, without CPU slabs (refill.c). */
+static const uint8_t node_next_stages[SLAB_STAGES] = {
+        [STAGE_NEW] = 1 << STAGE_FULL | 1 << STAGE_TRANSIT,
+        [STAGE_NODE_PARTIAL] = 1 << STAGE_TRANSIT,
+        [STAGE_TRANSIT] = 1 << STAGE_FULL | 1 << STAGE_NODE_PARTIAL | 1 << STAGE_GONE,
+        [STAGE_FULL] = 1 << STAGE_TRANSIT,
+};
+
 /* As next_stages, for the back end that changes these slabs under list_lock only: debug caches. */
 static const uint8_t locked_next_stages[SLAB_STAGES] = {
         [STAGE_NEW] = 1 << STAGE_TRANSIT,
@@ -67,7 +75,9 @@ static bool stage_fits(const struct kmem_cache *cache, const struct page *slab,
 void slab_check_way(const struct kmem_cache *cache, const struct page *slab,
                     struct slab_state state, enum slab_stage from, enum slab_stage to)
 {
-        const uint8_t *next = cache->engine == &slub_engine ? next_stages : locked_next_stages;
+        const uint8_t *next = cache->engine == &slub_engine        ? next_stages
+                              : cache->engine == &slub_node_engine ? node_next_stages
+                                                                   : locked_next_stages;
 
         if (from == STAGE_ANY && to == STAGE_ANY)
                 return;

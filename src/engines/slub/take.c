@@ -5,45 +5,11 @@
  * Runs under the slot cache lock, which stands for the kernel's local lock. Other threads may free
  * into every slab touched here meanwhile; none of them takes from it (SLUB-2).
  */
+#include "engines/slub/batch.h"
 #include "page/deferred.h"
-#include "engines/slub/slab.h"
 
 /* Larger objects share lines with their neighbours only at their ends. */
 enum { APART_BYTES_MAX = 256 };
-
-/*
- * The array that the objects go to. It is filled from its end, so that a sheaf, popped from its
- * end, hands them out in the order in which they are taken here.
- */
-struct batch {
-        void **objects;
-        unsigned int count; /* entries of the array */
-        unsigned int room;  /* entries still free, at the front */
-        uint32_t fresh;     /* new slabs that will all be used for it, page number of the first */
-};
-
-/*
- * Takes from the list at @index until it ends or the batch is full; returns the rest of the list.
- */
-static KMEM_ALWAYS_INLINE uint32_t take_list(struct batch *batch, const struct kmem_cache *cache,
-                                             const struct page *slab, bool narrow, uint32_t index)
-{
-        char *start = page_address(slab);
-        void *table = slab->table;
-        uint32_t size = cache->size;
-        unsigned int room = batch->room;
-        void **objects = batch->objects;
-
-        while (index != INDEX_END && room) {
-                uint32_t next = table_next(table, narrow, index);
-
-                table_set_next(table, narrow, index, INDEX_IN_USE);
-                objects[--room] = start + (size_t)index * size;
-                index = next;
-        }
-        batch->room = room;
-        return index;
-}
 
 /* From the CPU freelist, which belongs to the slot alone. */
 static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slot,
@@ -52,9 +18,9 @@ static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slo
         struct page *slab = slot->slab;
 
         if (is_narrow(slab_objects(slab)))
-                slot->freelist = take_list(batch, cache, slab, true, slot->freelist);
+                slot->freelist = batch_take_list(batch, cache, slab, true, slot->freelist);
         else
-                slot->freelist = take_list(batch, cache, slab, false, slot->freelist);
+                slot->freelist = batch_take_list(batch, cache, slab, false, slot->freelist);
 }
 
 /*
@@ -72,11 +38,9 @@ static uint32_t objects_apart(uint32_t size)
         return (size + CACHE_LINE - aligned + size - 1) / size;
 }
 
-/*
- * Takes objects that have never been handed out, ascending: all, or page by page every nth object.
- */
-static void take_new(struct batch *batch, const struct kmem_cache *cache, struct page *slab,
-                     uint32_t first, uint32_t count)
+/* Ascending: all, or page by page every nth object. */
+void batch_take_new(struct batch *batch, const struct kmem_cache *cache, struct page *slab,
+                    uint32_t first, uint32_t count)
 {
         void *table = slab->table;
         bool narrow = is_narrow(slab_objects(slab));
@@ -108,7 +72,7 @@ static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, 
         struct page *slab = slot->slab;
         uint32_t count = min_of(slab_objects(slab) - slot->carved, batch->room);
 
-        take_new(batch, cache, slab, slot->carved, count);
+        batch_take_new(batch, cache, slab, slot->carved, count);
         slot->carved += count;
 }
 
@@ -183,7 +147,7 @@ static void take_whole(struct kmem_cache *cache, struct engine_slot *slot, struc
                 struct page *slab = next_fresh(batch);
                 struct slab_state state = state_unpack(slab->state);
 
-                take_new(batch, cache, slab, 0, state.objects);
+                batch_take_new(batch, cache, slab, 0, state.objects);
                 state.inuse = state.objects;
                 store_relaxed(&slab->state, state_pack(state));
                 slab_enter(cache, slab, STAGE_NEW, STAGE_FULL);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The rule of Linux 7.0 for sheaves and barns (S13-02 to S13-08), option sheaf_rule=7.0: its sizes
+ * and limits, no stock, an exchange of sheaves with the barn in a single hold of its lock, and
+ * objects of other nodes go past the sheaves.
+ */
+#ifndef KMEM_PERCPU_KERNEL_RULE_H
+#define KMEM_PERCPU_KERNEL_RULE_H
+
+#include "percpu/slot.h"
+
+enum { KERNEL_BARN_FULL_MAX = 10 };
+
+/* Objects of a sheaf, if nobody asks for more (S13-03). */
+KMEM_HIDDEN uint32_t kernel_capacity(const struct kmem_cache *cache);
+
+/*
+ * Whether frees of the cache have to look at the object's node. Such a cache is closed from the
+ * start, because the fast path does not look.
+ */
+static inline bool looks_at_nodes(const struct kmem_cache *cache)
+{
+        return unlikely(cache->sheaves_as_7_0) && system_nodes() > 1 && cache->engine->node_of;
+}
+
+/* Whether the object is of another node than the calling CPU, so that it passes the sheaves (S13-05). */
+static inline bool object_is_remote(const struct kmem_cache *cache, const void *object)
+{
+        return cache->engine->node_of(cache, object) != (int)system_current_node();
+}
+
+/*
+ * Gives objects of other nodes to their slabs, in pieces as the kernel does; returns how many are
+ * left, at the front of the array (S13-08).
+ */
+KMEM_HIDDEN unsigned int give_remote(struct kmem_cache *cache, struct slot_cache *record,
+                                     void **objects, unsigned int count);
+
+#endif
