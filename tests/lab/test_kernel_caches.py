@@ -68,8 +68,7 @@ def arguments_of(values: dict[str, str]) -> dict[str, int]:
 def made_here(
     caches: dict[str, dict[str, int]], cpus: int, kernel: str
 ) -> dict[str, dict[str, str]]:
-    """The simulator has other classes of kmalloc, whatever the kernel, unless it is asked."""
-    options = f"kernel={kernel},classes=kernel,slab_merge=0"
+    options = f"{boots.options_of(kernel)},slab_merge=0"
     finished = subprocess.run(
         [sys.executable, Path(__file__).with_name("make_caches.py"), LIBRARY, str(cpus), options],
         input=json.dumps(caches),

@@ -91,6 +91,11 @@ def one_of_each(table: Mapping[str, CacheLine], cpus: int) -> Trace:
     return tr.Trace(pl.DataFrame(columns), ["kmalloc", "?", *table], [""], count, cpus)
 
 
+def options_of(kernel: str) -> str:
+    """The simulator has other classes of kmalloc, whatever the kernel, unless it is asked."""
+    return f"kernel={kernel},classes=kernel"
+
+
 def caches_of_ours(boot: Boot, kernel: str) -> dict[str, dict[str, int]]:
     """The caches of the boot's table, as they are here with option kernel."""
     from kmem.traces.file import write_trace
@@ -98,7 +103,7 @@ def caches_of_ours(boot: Boot, kernel: str) -> dict[str, dict[str, int]]:
     with TemporaryDirectory(prefix="kmem-boots-") as folder:
         file = Path(folder) / "caches.ktrace"
         write_trace(file, one_of_each(read_table(boot.slabinfo), boot.cpus))
-        document, _ = run(file, [f"options=kernel={kernel},slab_merge=0"])
+        document, _ = run(file, [f"options={options_of(kernel)},slab_merge=0"])
     return {cache["name"]: cache for cache in document["caches"]}
 
 
@@ -133,7 +138,7 @@ def replay(boot: Boot, kernel: str) -> dict[str, Any] | None:
         if re.search(r"kernel=", str(error)):
             return None
         raise
-    document, _ = run_recorded(boot.trace, boot.slabinfo, [f"kernel={kernel}"])
+    document, _ = run_recorded(boot.trace, boot.slabinfo, [options_of(kernel)])
     recorded = document["recorded"]
     return {
         "boot": boot.kernel,
