@@ -41,6 +41,19 @@ WRITABLE_NAMES = (
     " sheaf_capacity"
 )
 WRITABLE = set(WRITABLE_NAMES.split())
+# Counters that depend on options cpu_slabs and sheaf_rule (S13-12).
+OF_SHEAVES_NAMES = (
+    "sheaf_flush sheaf_refill sheaf_alloc sheaf_free barn_get barn_get_fail barn_put barn_put_fail"
+    " free_rcu_sheaf free_rcu_sheaf_fail"
+)
+OF_SHEAVES = set(OF_SHEAVES_NAMES.split())
+OF_CPU_SLABS_NAMES = (
+    "free_frozen alloc_from_partial alloc_refill cpuslab_flush deactivate_full deactivate_empty"
+    " deactivate_to_head deactivate_to_tail deactivate_remote_frees deactivate_bypass"
+    " cmpxchg_double_cpu_fail cpu_partial_alloc cpu_partial_free cpu_partial_node"
+    " cpu_partial_drain"
+)
+OF_CPU_SLABS = set(OF_CPU_SLABS_NAMES.split())
 # Rows that a kernel leaves out, by its configuration.
 OPTIONAL = {"cache_dma", "failslab", "remote_node_defrag_ratio", "skip_kfence"}
 
@@ -165,6 +178,10 @@ def test_other_engines(tmp_path: Path, engine: str) -> None:
     assert tree["mine"]["objects_inuse"] == 5
 
 
+def counters() -> set[str]:
+    return {name for name in ATTRIBUTES if ATTRIBUTES[name].format == "counter"}
+
+
 def test_counters_are_there_where_they_count(tmp_path: Path) -> None:
     tree = run_python(
         tmp_path / "tree",
@@ -173,12 +190,25 @@ def test_counters_are_there_where_they_count(tmp_path: Path) -> None:
         "counted.stats=1,counted.sheaf_capacity=0",
     )
     counted = tree["counted"].keys() - ROWS - OURS
-    assert counted == {name for name in ATTRIBUTES if ATTRIBUTES[name].format == "counter"}
+    assert counted == counters() - OF_SHEAVES
     assert len(counted) == 26
     slabs = tree["counted"]["alloc_slab"]
     assert isinstance(slabs, Counter)
     assert slabs.total == sum(slabs.cpus.values()) == 1
     assert tree["not"].keys() == ROWS | OURS
+
+
+def test_counters_of_a_kernel_without_cpu_slabs(tmp_path: Path) -> None:
+    """A miss fills a sheaf of 60 objects."""
+    tree = run_python(
+        tmp_path / "tree",
+        "take(create(b'counted', 100), 5)",
+        "--set",
+        "kernel=7.2,counted.stats=1",
+    )
+    assert tree["counted"].keys() - ROWS - OURS == counters() - OF_CPU_SLABS
+    found = [tree["counted"][name] for name in ("alloc_fastpath", "sheaf_refill")]
+    assert [counter.total for counter in found if isinstance(counter, Counter)] == [5, 60]
 
 
 def test_children_have_trees_of_their_own_with_pid(tmp_path: Path) -> None:
