@@ -164,6 +164,8 @@ void kfree_rcu_close_sheaves(struct kmem_cache *cache)
 {
         struct rcu_sheaf *chain;
 
+        if (!rcu_sheaves_were_made())
+                return;
         /* No cache may end during a walk over all; pending.lock is outside cache_mutex. */
         if (!cache)
                 lock_take(&cache_mutex);

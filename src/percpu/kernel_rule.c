@@ -5,7 +5,6 @@
 #include "kmem.h"
 #include "percpu/statistics.h"
 #include "percpu/stock.h"
-#include "profile/sample.h"
 
 enum {
         HEADER_WORDS = 4, /* words in front of the objects, in the kernel */

@@ -23,10 +23,16 @@ static inline bool looks_at_nodes(const struct kmem_cache *cache)
         return unlikely(cache->sheaves_as_7_0) && system_nodes() > 1 && cache->engine->node_of;
 }
 
-/* Whether the object is of another node than the calling CPU, so that it passes the sheaves (S13-05). */
+/*
+ * Whether the object is of another node than the calling CPU, so that it passes the sheaves (S13-05).
+ * A sample belongs to no node, nor does a pointer that is no object of the cache; the usual ways deal
+ * with them.
+ */
 static inline bool object_is_remote(const struct kmem_cache *cache, const void *object)
 {
-        return cache->engine->node_of(cache, object) != (int)system_current_node();
+        return heap_contains(object) &&
+               load_relaxed(&heap.map[address_page(object)]) == cache->pair_offset &&
+               cache->engine->node_of(cache, object) != (int)system_current_node();
 }
 
 /*

@@ -130,8 +130,12 @@ static uint32_t first_capacity(struct kmem_cache *cache)
         enum option_source source =
                 options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &capacity);
 
-        return source > OPTION_FOR_ALL ? (uint32_t)capacity
-                                       : max_of((uint32_t)capacity, cache->sheaf_asked);
+        if (source > OPTION_FOR_ALL)
+                return (uint32_t)capacity;
+        /* They have none even if they ask (S13-03). */
+        if (cache->sheaves_as_7_0 && cache->flags & SLAB_NOLEAKTRACE)
+                return 0;
+        return max_of((uint32_t)capacity, cache->sheaf_asked);
 }
 
 static void choose_sheaves(struct kmem_cache *cache)
@@ -370,6 +374,12 @@ static struct sheaf *exchange_spare(struct kmem_cache *cache, struct slot_cache 
 {
         struct sheaf *empty;
 
+        /*
+         * Two turns of the pair by other threads may have emptied the spare and left the pair as it
+         * was. An empty sheaf among the barn's full ones would be popped below its first object.
+         */
+        if (spare->size < spare->capacity)
+                return emptied(cache, record, spare);
         if (!barn_has_room(barn_here(cache))) {
                 count_sheaf_events(cache, BARN_PUT_FAIL, 1);
                 return emptied(cache, record, spare);

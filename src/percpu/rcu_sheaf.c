@@ -9,6 +9,9 @@
 #include "percpu/statistics.h"
 #include "percpu/stock.h"
 
+/* Relaxed: a thread that waits for objects of another thread has seen what that thread did before. */
+static bool any_made;
+
 /* NULL without memory, or if the cache has no sheaves by now. */
 static struct rcu_sheaf *rcu_sheaf_new(struct kmem_cache *cache)
 {
@@ -19,8 +22,10 @@ static struct rcu_sheaf *rcu_sheaf_new(struct kmem_cache *cache)
         new->cache = cache;
         new->node = system_current_node();
         new->sheaf = barn_take_empty(cache);
-        if (new->sheaf)
+        if (new->sheaf) {
+                store_relaxed(&any_made, true);
                 return new;
+        }
         metadata_free(new, sizeof(*new));
         return NULL;
 }
@@ -42,7 +47,7 @@ static struct rcu_sheaf *collect_locked(struct slot_cache *record, void *object)
         store_relaxed(&sheaf->size, sheaf->size + 1);
         if (sheaf->size < sheaf->capacity)
                 return NULL;
-        record->rcu = NULL;
+        store_relaxed(&record->rcu, NULL); /* rcu_sheaf_add peeks without the lock */
         return collecting;
 }
 
@@ -88,6 +93,11 @@ static struct rcu_sheaf *take_from_slot(struct slot *slot, uint32_t index)
         store_relaxed(&record->rcu, NULL);
         lock_drop(&record->engine.lock);
         return taken;
+}
+
+bool rcu_sheaves_were_made(void)
+{
+        return load_relaxed(&any_made);
 }
 
 struct rcu_sheaf *rcu_sheaves_take(struct kmem_cache *cache)
