@@ -113,6 +113,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
             ),
         ],
     ),
+    "test_slub_refill": (["unit/test_slub_refill.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "vfork": (["stress/vfork.c"], []),
     "test_zones": (
         ["unit/test_zones.c", "unit/page_model.c", "unit/system_wrap.c"],
