@@ -209,7 +209,7 @@ static void limits_hold(void **state)
 /* Sizes of S13-03, by the stride. */
 static uint32_t capacity_of_7_0(uint32_t stride)
 {
-        return stride < 256 ? 60 : stride < 1024 ? 28 : stride < 4096 ? 12 : 4;
+        return stride < 256 ? 60 : stride < 1024 ? 28 : stride < PAGE_SIZE ? 12 : 4;
 }
 
 /* Smaller for larger objects, a power of two with its header, and never megabytes at rest. */
