@@ -106,14 +106,14 @@ static struct slot_cache *own_record(void)
         return slot_record(&slot, cache);
 }
 
-/* Objects that a miss brings into an empty slot: a sheaf's worth, or a batch (S6-31). */
+/* As many as a miss brings: a sheaf, of a single slab if there are CPU slabs, or a batch (S6-31). */
 static uint32_t refill_objects(void)
 {
         uint32_t wanted = cache->sheaf_capacity;
 
         if (cache->engine->caching == CACHING_ARRAY)
                 wanted = min_of(cache->batchcount, 16u);
-        return min_of(wanted, cache->objects);
+        return cache->no_cpu_slabs ? wanted : min_of(wanted, cache->objects);
 }
 
 /* The first allocation refills a sheaf and installs it as main. */
