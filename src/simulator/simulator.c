@@ -137,11 +137,14 @@ static bool watch_descriptors(void)
         return true;
 }
 
-/* Adds option classes=fine: the figures that runs are compared with were taken with it. */
+/*
+ * Adds option classes=fine: the figures that runs are compared with were taken with it. Option
+ * kernel has classes of its own.
+ */
 static bool set_options(const char *wanted)
 {
-        static const char own[] = "classes=fine,";
-        size_t bytes = sizeof(own) + (wanted ? strlen(wanted) : 0);
+        const char *own = wanted && strstr(wanted, "kernel=") ? "" : "classes=fine,";
+        size_t bytes = strlen(own) + (wanted ? strlen(wanted) : 0) + 1;
         char *text = malloc(bytes);
         bool set;
 

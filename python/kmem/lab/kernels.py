@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # The kernels of option kernel (src/base/kernels.c), oldest first.
-KERNELS = ("2.6.24", "5.14", "5.15", "5.16", "5.17", "6.1", "6.7", "6.8", "6.12", "6.18")
+KERNELS = ("2.6.24", "5.14", "5.15", "5.16", "5.17", "6.1", "6.7", "6.8", "6.12", "6.18", "7.2")
 BOOT = Path(__file__).parents[1] / "traces" / "boot-6.1-4cpu.ktrace"
 MACHINE = {"boot_cpus": 16, "possible": 16, "nodes": 2}
 SKIP = 40  # percent of the messages, after which a run has come to rest
