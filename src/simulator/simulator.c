@@ -120,18 +120,15 @@ static void describe(const struct sim_machine *wanted)
         sim.nanoseconds = START_NS;
 }
 
-/* From here on the simulator knows which CPU changed each page descriptor last, and when. */
+/* From here on the simulator knows which CPU changed each page descriptor last. */
 static bool watch_descriptors(void)
 {
         size_t pages = heap.reserved_bytes >> PAGE_SHIFT;
         uint16_t *last = system_reserve(pages * sizeof(*last));
-        uint64_t *time = system_reserve(pages * sizeof(*time));
 
-        if (!last || !system_commit(last, pages * sizeof(*last)) || !time ||
-            !system_commit(time, pages * sizeof(*time)))
+        if (!last || !system_commit(last, pages * sizeof(*last)))
                 return false;
         sim.words_last = last;
-        sim.words_time = time;
         sim.words = (uintptr_t)heap.pages;
         sim.words_bytes = pages * sizeof(struct page);
         return true;
@@ -263,7 +260,7 @@ KMEM_PUBLIC int sim_cpu_online(unsigned int cpu, bool online)
 
 /* ---- Clocks ------------------------------------------------------------------------------ */
 
-/* For each lock of a list or a barn, by its queue number: since when it is free, and the last span it was held. */
+/* For each list lock, by its queue number: since when it is free, and the last span it was held. */
 static struct {
         const struct lock *lock; /* the lock that has this entry, as long as the lock's own queue
                                     number agrees */
@@ -275,7 +272,7 @@ static unsigned int queue_latest;
 
 /*
  * A number that no lock has; 0 means that the lock has no number. There are enough for all nodes of
- * 2,047 caches, each with a list and a barn. Caches come and go; the record of a lock that is gone is never unmapped, and begins
+ * 4,095 caches. Caches come and go; the record of a lock that is gone is never unmapped, and begins
  * as zero when it is used again.
  */
 static unsigned int queue_for(const struct lock *lock)
@@ -289,7 +286,7 @@ static unsigned int queue_for(const struct lock *lock)
                         return number;
                 }
         }
-        message_fatal("simulated: more than %zu locks of lists and barns", array_size(queues) - 1);
+        message_fatal("simulated: more than %zu list locks", array_size(queues) - 1);
 }
 
 void sim_lock_wait(struct lock *lock, struct sim_lock_place *place)
@@ -302,7 +299,6 @@ void sim_lock_wait(struct lock *lock, struct sim_lock_place *place)
                 place->counts.waits++;
                 place->counts.waits_node += other_node;
                 place->counts.wait_ps += queues[lock->queue].free_at - sim.clock;
-                sim.waited += queues[lock->queue].free_at - sim.clock;
                 sim.clock = queues[lock->queue].free_at + sim.costs.waited[place->kind] +
                             other_node * sim.costs.waited_node[place->kind];
         }
@@ -330,7 +326,6 @@ KMEM_PUBLIC uint64_t sim_clock(void)
 KMEM_PUBLIC void sim_set_clock(uint64_t picoseconds)
 {
         sim.clock = picoseconds;
-        sim.waited = 0;
 }
 
 KMEM_PUBLIC void sim_slabinfo(int file)

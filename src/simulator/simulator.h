@@ -104,8 +104,7 @@ struct sim_lock_counts {
 
 /* Since the start or the last reset. */
 struct sim_counts {
-        uint64_t compare_swaps; /* without locks */
-        uint64_t failed_swaps;  /* of these; on a machine without clocks none fails */
+        uint64_t compare_swaps; /* without locks; none fails on a single thread */
         uint64_t atomic_adds;
         uint64_t exchanges;
         uint64_t remote_words;      /* changes to a page descriptor's word (a slab's state) that
@@ -126,11 +125,9 @@ void sim_reset(void);
 /*
  * The time of each counted event, in picoseconds. With costs the machine has clocks: each counted
  * event moves the clock of the CPU that calls are made on. The driver keeps every CPU's clock, and
- * sets it before that CPU's calls. A list_lock, and a barn's lock, then remember when they were
- * dropped last, and a CPU with an earlier clock waits until then, as in a queue. The CPU that asks
- * first gets the lock first, so the driver should always go on with the CPU of the least clock.
- * Other locks never wait. A compare-and-swap on a slab's state fails, once, if another CPU changed
- * the state within the time that a line takes from CPU to CPU (remote_word).
+ * sets it before that CPU's calls. A list_lock then remembers when it was dropped last, and a CPU
+ * with an earlier clock waits until then, as in a queue. The CPU that asks first gets the lock
+ * first, so the driver should always go on with the CPU of the least clock. Other locks never wait.
  */
 struct sim_costs {
         uint32_t compare_swap;

@@ -569,97 +569,40 @@ static void child_clocks(void)
 
 /*
  * A CPU with a clock that is behind waits until the list lock was dropped. The hand-over costs more
- * then, and still more from a CPU of another node. @asks: the CPU that frees after CPU 1.
+ * then, and still more from a CPU of another node.
  */
-static void list_waits(unsigned int asks, bool other_node)
+static void list_waits(unsigned int nodes)
 {
-        struct sim_costs costs = {.lock[SIM_LOCK_LIST] = 10,
-                                  .waited[SIM_LOCK_LIST] = 100,
-                                  .waited_node[SIM_LOCK_LIST] = 1000};
-        static void *objects[1000];
+        struct sim_costs costs = {.waited[SIM_LOCK_LIST] = 100, .waited_node[SIM_LOCK_LIST] = 1000};
         struct sim_counts counts;
         const struct sim_lock_counts *list = &counts.locks[SIM_LOCK_LIST];
         struct kmem_cache *cache;
 
-        start(4, 2);
+        start(4, nodes);
         cache = kmem_cache_create("waits", 512, 0, 0, NULL);
-        for (unsigned int i = 0; i < 3 * cache->objects; i++)
-                objects[i] = kmem_cache_alloc(cache, 0);
+        costs.lock[SIM_LOCK_LIST] = 10;
         sim_set_costs(&costs);
-        sim_reset();
-        /* The first free into each full slab takes the lock of node 0. */
-        sim_set_cpu(1);
         sim_set_clock(1000000);
-        kmem_cache_free(cache, objects[0]);
-        sim_set_cpu(asks);
+        use_lists(cache);
+        check_or_die(sim_clock() > 1000000);
+        sim_reset();
         sim_set_clock(0);
-        kmem_cache_free(cache, objects[cache->objects]);
+        use_lists(cache);
         sim_counts(&counts);
-        check_equal(list->taken, 2);
         check_equal(list->waits, 1);
-        check_equal(list->waits_node, other_node);
-        check_equal(list->wait_ps, 1000010);
-        check_equal(sim_clock(), 1000010 + 100 + other_node * 1000 + 10);
+        check_equal(list->waits_node, nodes - 1);
+        check_or_die(list->wait_ps >= 1000000);
+        check_equal(sim_clock(), list->wait_ps + 100 + list->waits_node * 1000 + 10 * list->taken);
 }
 
 static void child_list_waits(void)
 {
-        list_waits(0, false);
+        list_waits(1);
 }
 
 static void child_list_waits_node(void)
 {
-        list_waits(2, true);
-}
-
-/*
- * A slab of the node's list, into which CPU 1 freed @age_ps before CPU 0 wants it. Returns how many
- * slabs the cache has then.
- */
-static uint64_t slabs_after_race(uint64_t age_ps)
-{
-        const struct sim_costs costs = {.remote_word = 1000};
-        static void *objects[1000];
-        struct kmem_cache *cache;
-
-        start(2, 1);
-        cache = kmem_cache_create("races", 512, 0, 0, NULL);
-        sim_set_costs(&costs);
-        sim_set_clock(1000000);
-        for (unsigned int i = 0; i < 2 * cache->objects; i++)
-                objects[i] = kmem_cache_alloc(cache, 0);
-        check_equal(slabs_of(cache), 2);
-        sim_set_cpu(1);
-        kmem_cache_free(cache, objects[0]);
-        check_equal(cache->node[0].partial.length, 1);
-        sim_set_clock(2000000);
-        kmem_cache_free(cache, objects[1]);
-        sim_set_cpu(0);
-        sim_set_clock(sim_clock() + age_ps);
-        sim_reset();
-        check(kmem_cache_alloc(cache, 0) != NULL);
-        return slabs_of(cache);
-}
-
-/* Eager freezing: the refill breaks off at a slab that others free into, and a new slab serves. */
-static void child_race_breaks_refill(void)
-{
-        check_equal(slabs_after_race(500), 3);
-}
-
-static void child_race_was_before(void)
-{
-        check_equal(slabs_after_race(1500), 2);
-}
-
-/* Delayed freezing: the slab has left the list, so the swap is tried again. */
-static void child_race_is_retried(void)
-{
-        struct sim_counts counts;
-
-        check_equal(slabs_after_race(500), 2);
-        sim_counts(&counts);
-        check_equal(counts.failed_swaps, 1);
+        list_waits(2);
 }
 
 /* More list locks come and go than can be known at once. */
@@ -682,12 +625,9 @@ static void clocks_add_up(void **state)
         (void)state;
         child_passes("clocks", "sheaf_capacity=0");
         child_passes("clocks", "sheaf_capacity=0,freeze=eager");
-        child_passes("list_waits", "sheaf_capacity=0,cpu_partial=0");
-        child_passes("list_waits_node", "sheaf_capacity=0,cpu_partial=0");
+        child_passes("list_waits", "sheaf_capacity=0");
+        child_passes("list_waits_node", "sheaf_capacity=0");
         child_passes("many_lists", "sheaf_capacity=0");
-        child_passes("race_breaks_refill", "sheaf_capacity=0,cpu_partial=0,freeze=eager");
-        child_passes("race_was_before", "sheaf_capacity=0,cpu_partial=0,freeze=eager");
-        child_passes("race_is_retried", "sheaf_capacity=0,cpu_partial=0");
 }
 
 /* ---- Counts ------------------------------------------------------------------------------- */
@@ -1063,9 +1003,6 @@ int main(int argc, char **argv)
                 {"clocks", child_clocks},
                 {"list_waits", child_list_waits},
                 {"list_waits_node", child_list_waits_node},
-                {"race_breaks_refill", child_race_breaks_refill},
-                {"race_was_before", child_race_was_before},
-                {"race_is_retried", child_race_is_retried},
                 {"many_lists", child_many_lists},
                 {"counts", child_counts},
                 {"hand_overs", child_hand_overs},

@@ -314,7 +314,7 @@ static void run_step(struct cpu *cpu, unsigned int number)
 
         if (sim.cpu != number)
                 sim_set_cpu(number);
-        sim_set_clock(cpu->clock);
+        sim.clock = cpu->clock;
         if (settings.trace)
                 record_thread(task->number);
         result = task->step(task);

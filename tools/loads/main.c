@@ -397,15 +397,14 @@ static void print_counts(const char *name, const struct sim_counts *counts,
                          const struct object_counts *from, const struct object_counts *to)
 {
         printf(" \"%s\": {\"calls\": %lu, \"remote_objects\": %lu, \"remote_objects_node\": %lu,"
-               " \"slow_paths\": %lu, \"compare_swaps\": %lu, \"failed_swaps\": %lu,"
-               " \"atomic_adds\": %lu,"
+               " \"slow_paths\": %lu, \"compare_swaps\": %lu, \"atomic_adds\": %lu,"
                " \"exchanges\": %lu, \"remote_words\": %lu, \"remote_words_node\": %lu,"
                " \"list_moves\": %lu",
                name, (unsigned long)(to->calls - from->calls),
                (unsigned long)(to->remote_objects - from->remote_objects),
                (unsigned long)(to->remote_objects_node - from->remote_objects_node),
                (unsigned long)counts->slow_paths, (unsigned long)counts->compare_swaps,
-               (unsigned long)counts->failed_swaps, (unsigned long)counts->atomic_adds, (unsigned long)counts->exchanges,
+               (unsigned long)counts->atomic_adds, (unsigned long)counts->exchanges,
                (unsigned long)counts->remote_words, (unsigned long)counts->remote_words_node,
                (unsigned long)counts->list_moves);
         for (int kind = 0; kind < SIM_LOCK_KINDS; kind++)

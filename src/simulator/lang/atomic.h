@@ -2,8 +2,7 @@
 /*
  * In place of lang/atomic.h: plain accesses, because there is a single thread, and counts of the
  * accesses that would be atomic on a real machine. Order has no meaning here. Arguments are
- * evaluated once. On a machine with clocks a compare-and-swap on a slab's state fails where another
- * CPU would have come between (sim_raced), and the next succeeds.
+ * evaluated once.
  */
 #ifndef KMEM_LANG_ATOMIC_H
 #define KMEM_LANG_ATOMIC_H
@@ -79,10 +78,9 @@
         ({                                                                                         \
                 __typeof__(pointer) sim_at_ = (pointer);                                           \
                 __typeof__(expected) sim_expected_ = (expected);                                   \
-                bool sim_equal_ = *sim_at_ == *sim_expected_ && !sim_raced(sim_at_);               \
+                bool sim_equal_ = *sim_at_ == *sim_expected_;                                      \
                                                                                                    \
                 sim.counts.compare_swaps++;                                                        \
-                sim.counts.failed_swaps += !sim_equal_;                                            \
                 sim.clock += sim.costs.compare_swap;                                               \
                 sim_touch(sim_at_);                                                                \
                 if (sim_equal_)                                                                    \

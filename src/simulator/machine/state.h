@@ -24,11 +24,9 @@ struct sim_state {
         size_t words_bytes;   /* address space of all of them */
         uint16_t *words_last; /* for each descriptor the mark of the CPU that changed its word
                                  last */
-        uint64_t *words_time; /* for each descriptor the clock of that CPU then */
         uint64_t nanoseconds;
-        uint64_t clock;  /* the CPU's clock in picoseconds; stands still while all costs are 0 */
-        uint64_t waited; /* how far the clock moved by waiting for locks since the driver set it */
-        bool waits;      /* there are costs, so locks of lists and barns are waited for */
+        uint64_t clock; /* the CPU's clock in picoseconds; stands still while all costs are 0 */
+        bool waits;     /* there are costs, so list locks are waited for */
         struct sim_costs costs;
         struct sim_counts counts; /* without locks: each place that takes a lock counts for
                                      itself */
@@ -41,30 +39,6 @@ static inline bool sim_other_node(uint16_t mark)
         return sim.node_of[mark - 1] != sim.node;
 }
 
-/*
- * Whether another CPU changed a word between this CPU's read of it and its swap. A swap needs the
- * line for itself, and this takes the time that a line takes from CPU to CPU. Changes of that time
- * are not known yet: the driver goes on with the CPU of the least clock, and this CPU may have
- * waited for a lock since. So changes as near to the time when this CPU began stand for them.
- */
-static inline bool sim_raced(const void *word)
-{
-        uintptr_t offset = (uintptr_t)word - sim.words;
-        uint64_t begin = sim.clock - sim.waited;
-        uint64_t changed;
-        uint64_t travel;
-        uint16_t last;
-
-        if (!sim.waits || offset >= sim.words_bytes)
-                return false;
-        last = sim.words_last[offset >> SIM_WORD_SHIFT];
-        if (!last || last == sim.mark)
-                return false;
-        changed = sim.words_time[offset >> SIM_WORD_SHIFT];
-        travel = sim.costs.remote_word + sim_other_node(last) * sim.costs.remote_word_node;
-        return changed < begin ? begin - changed < travel : changed - begin < travel;
-}
-
 /* The current CPU changes a shared word. */
 static inline void sim_touch(const void *word)
 {
@@ -74,7 +48,6 @@ static inline void sim_touch(const void *word)
         if (offset >= sim.words_bytes)
                 return;
         last = &sim.words_last[offset >> SIM_WORD_SHIFT];
-        sim.words_time[offset >> SIM_WORD_SHIFT] = sim.clock;
         if (*last == sim.mark)
                 return;
         if (*last) {
