@@ -17,15 +17,6 @@ KERNEL = ("freeze=eager", "order_rule=5.10", "order_cpus=present", "cpu_partial_
 RULES = ("objects", "slabs")
 
 
-# Lines that a receiver reads of a head (list pointers and control block, length and destructor,
-# data pointers and reference count), and of its data (100 bytes, and the reference count behind
-# them).
-RECEIVED_LINES = 3
-# Lines that a queued lock moves from a CPU to the next that waits, besides the lock's own: `kmem
-# lab calibrate` measures 5.1 on two CPUs of a Xeon (356 ns; a line takes 57, a free lock 9).
-WAITED_LINES = 5
-
-
 @dataclass(frozen=True)
 class Machine:
     """A machine of the mail; the cost of fetching a cache line from another CPU is assumed."""
@@ -49,16 +40,8 @@ class Machine:
     def costs(self) -> dict[str, float]:
         """The assumed costs, with this machine's cost of cache lines."""
         costs = read_costs()
-        for name in ("remote_words", "list_moves", "list_handed_over"):
+        for name in ("remote_words", "list_moves", "list_waits", "list_handed_over"):
             costs[name] = self.line_ns
-        costs["list_waits"] = WAITED_LINES * self.line_ns
-        costs["list_waits_node"] = WAITED_LINES * self.other_socket_ns
-        costs["page_handed_over"] = self.line_ns
-        costs["remote_words_node"] = costs["list_handed_over_node"] = self.other_socket_ns
-        costs["remote_objects"] = 2 * self.line_ns
-        costs["remote_objects_node"] = 2 * self.other_socket_ns
-        costs["received_objects"] = RECEIVED_LINES * self.line_ns
-        costs["received_objects_node"] = RECEIVED_LINES * self.other_socket_ns
         return costs
 
 
