@@ -371,7 +371,9 @@ static void start_machine(void)
                 .options = options,
         };
 
-        if (snprintf(options, sizeof(options), "sheaf_capacity=0,slab_merge=0%s%s",
+        /* Without option kernel: as kernels were until 6.17. */
+        if (snprintf(options, sizeof(options), "%sslab_merge=0%s%s",
+                     strstr(settings.options, "kernel=") ? "" : "sheaf_capacity=0,",
                      *settings.options ? "," : "", settings.options) >= (int)sizeof(options))
                 refuse("expected at most 470 characters of options, not ", settings.options);
         if (sim_start(&machine))
