@@ -128,6 +128,15 @@ def test_receivers_pay_for_lines_of_other_cpus() -> None:
     assert alone["received"] == {"objects": 0, "objects_node": 0}
 
 
+@pytest.mark.parametrize("filled", [10, 50, 100])
+def test_filled_sockets_pass_as_many_messages(filled: int) -> None:
+    document = run(small("messages", filled=filled))
+    assert document["messages"] == document["measured_messages"] == MESSAGES["messages"]
+    assert document["shrunk_kib"] == 0
+    # The messages that wait when the load begins have their objects then.
+    assert document["forked_kib"] > run(small("messages"))["forked_kib"]
+
+
 def test_costs_slow_the_run() -> None:
     cheap, dear = (
         run(Load("messages", small("messages").settings, costs=read_costs() | {"calls": ns}))

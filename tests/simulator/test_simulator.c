@@ -569,40 +569,47 @@ static void child_clocks(void)
 
 /*
  * A CPU with a clock that is behind waits until the list lock was dropped. The hand-over costs more
- * then, and still more from a CPU of another node.
+ * then, and still more from a CPU of another node. @asks: the CPU that frees after CPU 1.
  */
-static void list_waits(unsigned int nodes)
+static void list_waits(unsigned int asks, bool other_node)
 {
-        struct sim_costs costs = {.waited[SIM_LOCK_LIST] = 100, .waited_node[SIM_LOCK_LIST] = 1000};
+        struct sim_costs costs = {.lock[SIM_LOCK_LIST] = 10,
+                                  .waited[SIM_LOCK_LIST] = 100,
+                                  .waited_node[SIM_LOCK_LIST] = 1000};
+        static void *objects[1000];
         struct sim_counts counts;
         const struct sim_lock_counts *list = &counts.locks[SIM_LOCK_LIST];
         struct kmem_cache *cache;
 
-        start(4, nodes);
+        start(4, 2);
         cache = kmem_cache_create("waits", 512, 0, 0, NULL);
-        costs.lock[SIM_LOCK_LIST] = 10;
+        for (unsigned int i = 0; i < 3 * cache->objects; i++)
+                objects[i] = kmem_cache_alloc(cache, 0);
         sim_set_costs(&costs);
-        sim_set_clock(1000000);
-        use_lists(cache);
-        check_or_die(sim_clock() > 1000000);
         sim_reset();
+        /* The first free into each full slab takes the lock of node 0. */
+        sim_set_cpu(1);
+        sim_set_clock(1000000);
+        kmem_cache_free(cache, objects[0]);
+        sim_set_cpu(asks);
         sim_set_clock(0);
-        use_lists(cache);
+        kmem_cache_free(cache, objects[cache->objects]);
         sim_counts(&counts);
+        check_equal(list->taken, 2);
         check_equal(list->waits, 1);
-        check_equal(list->waits_node, nodes - 1);
-        check_or_die(list->wait_ps >= 1000000);
-        check_equal(sim_clock(), list->wait_ps + 100 + list->waits_node * 1000 + 10 * list->taken);
+        check_equal(list->waits_node, other_node);
+        check_equal(list->wait_ps, 1000010);
+        check_equal(sim_clock(), 1000010 + 100 + other_node * 1000 + 10);
 }
 
 static void child_list_waits(void)
 {
-        list_waits(1);
+        list_waits(0, false);
 }
 
 static void child_list_waits_node(void)
 {
-        list_waits(2);
+        list_waits(2, true);
 }
 
 /* More list locks come and go than can be known at once. */
@@ -625,8 +632,8 @@ static void clocks_add_up(void **state)
         (void)state;
         child_passes("clocks", "sheaf_capacity=0");
         child_passes("clocks", "sheaf_capacity=0,freeze=eager");
-        child_passes("list_waits", "sheaf_capacity=0");
-        child_passes("list_waits_node", "sheaf_capacity=0");
+        child_passes("list_waits", "sheaf_capacity=0,cpu_partial=0");
+        child_passes("list_waits_node", "sheaf_capacity=0,cpu_partial=0");
         child_passes("many_lists", "sheaf_capacity=0");
 }
 

@@ -158,6 +158,7 @@ void caches_make(bool later)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (last_cpu == MAP_FAILED)
                 die("no address space for the CPUs of objects", "");
+        madvise(last_cpu, GRAINS * sizeof(*last_cpu), MADV_HUGEPAGE);
 }
 
 void caches_shrink(void)
@@ -221,6 +222,15 @@ static void note_given(unsigned int kind, const void *object)
         note_received(*last_cpu_of(object));
         *last_cpu_of(object) = sim.mark;
         object_counts.live_bytes -= kinds[kind].size;
+}
+
+void object_prefetch(const void *object)
+{
+        uint32_t page = address_page(object);
+
+        __builtin_prefetch(last_cpu_of(object), 1);
+        __builtin_prefetch(&heap.map[page]);
+        __builtin_prefetch(page_at(page), 1);
 }
 
 void *object_take(unsigned int kind)

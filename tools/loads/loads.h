@@ -41,6 +41,7 @@ struct settings {
         unsigned int pairs;  /* senders in a group, and receivers: half of hackbench's fds */
         unsigned int loops;  /* messages from each sender to each receiver; transactions; packets */
         unsigned int capacity; /* messages that a socket, or a ring, holds */
+        unsigned int filled;   /* messages: percent of its capacity that a socket begins with */
         unsigned int bulk;     /* rings: objects a call */
         unsigned int skip;     /* percent of the messages that are not measured */
         unsigned int seed;
@@ -118,6 +119,8 @@ void caches_populate_cpus(unsigned int from, unsigned int to);
 /* Takes or gives an object on the CPU that runs, with its time. */
 void *object_take(unsigned int kind);
 void object_give(unsigned int kind, void *object);
+/* Fetches into the cache of the real machine what giving the object back will read. */
+void object_prefetch(const void *object);
 /* Takes or gives @count objects in a single call. */
 void objects_take_bulk(unsigned int kind, unsigned int count, void **objects);
 void objects_give_bulk(unsigned int kind, unsigned int count, void **objects);

@@ -64,6 +64,7 @@ static const struct {
         {"pairs", &settings.pairs, 1, 100},
         {"loops", &settings.loops, 1, 100000000},
         {"capacity", &settings.capacity, 1, 65536},
+        {"filled", &settings.filled, 0, 100},
         {"bulk", &settings.bulk, 1, 1024},
         {"skip", &settings.skip, 0, 66}, /* one and a half times this percentage is left out */
         {"seed", &settings.seed, 0, 1000000},

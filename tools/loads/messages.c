@@ -79,6 +79,19 @@ static enum task_result end_task(struct task *task)
         return TASK_ENDS;
 }
 
+/*
+ * Puts the objects of a message into the socket's queue. As in sockets, room is asked for before
+ * the objects are taken: each sender may add one more.
+ */
+static void queue_message(struct socket *socket, void *const *objects)
+{
+        size_t place = (socket->first + socket->count) % (settings.capacity + settings.pairs);
+
+        for (unsigned int i = 0; i < fields; i++)
+                socket->queue[place * fields + i] = objects[i];
+        socket->count++;
+}
+
 static enum task_result send_step(struct task *task)
 {
         struct group *group = group_of(task);
@@ -109,16 +122,7 @@ static enum task_result send_step(struct task *task)
                         return TASK_GOES_ON;
         }
         task->phase = 0;
-        /*
-         * As in sockets, room is asked for before the objects are taken: each sender may add one
-         * more.
-         */
-        for (unsigned int i = 0; i < fields; i++)
-                socket->queue[(size_t)((socket->first + socket->count) %
-                                       (settings.capacity + settings.pairs)) *
-                                      fields +
-                              i] = place[i];
-        socket->count++;
+        queue_message(socket, place);
         machine_wake(&socket->receiver);
         return ++sender->next == messages_of_sender() ? end_task(task) : TASK_GOES_ON;
 }
@@ -131,6 +135,18 @@ static void wake_senders(struct socket *socket)
                 socket->senders = task->next;
                 machine_wake(task);
         }
+}
+
+/* The receivers of all CPUs take turns, so what a step reads is in no cache without this. */
+static void prefetch_next(const struct socket *socket)
+{
+        enum { AHEAD = 8 };
+        unsigned int room = settings.capacity + settings.pairs;
+        unsigned int later = socket->first + AHEAD;
+
+        for (unsigned int i = 0; i < fields && socket->count; i++)
+                object_prefetch(socket->queue[(size_t)socket->first * fields + i]);
+        __builtin_prefetch(&socket->queue[(size_t)(later < room ? later : later - room) * fields]);
 }
 
 static enum task_result receive_step(struct task *task)
@@ -159,6 +175,7 @@ static enum task_result receive_step(struct task *task)
         socket->received++;
         if (--socket->count <= settings.capacity / 4)
                 wake_senders(socket);
+        prefetch_next(socket);
         load_count(1);
         if (settings.lives)
                 lives_message();
@@ -239,8 +256,31 @@ static uint64_t messages_of_run(void)
         return messages_of_sender() * settings.pairs * settings.groups;
 }
 
+/*
+ * Each sender sends as many messages to each socket of its group, on its CPU, before anything
+ * begins.
+ */
+static void fill_group(struct group *group, unsigned int each)
+{
+        void *objects[OBJECTS_MOST];
+
+        for (unsigned int i = 0; i < settings.pairs; i++) {
+                struct sender *sender = &group->senders[i];
+
+                sim_set_cpu(sender->task.cpu);
+                while (sender->next < each * settings.pairs) {
+                        recipe_take(&message_recipe, objects);
+                        queue_message(&group->sockets[sender->next++ % settings.pairs], objects);
+                }
+        }
+}
+
 static void begin(void)
 {
+        unsigned int each = settings.capacity * settings.filled / 100 / settings.pairs;
+
+        for (unsigned int i = 0; i < settings.groups; i++)
+                fill_group(&groups[i], min_of(each, settings.loops / 2));
         for (unsigned int i = 0; i < settings.groups; i++)
                 for (unsigned int s = 0; s < settings.pairs; s++) {
                         machine_wake(&groups[i].senders[s].task);

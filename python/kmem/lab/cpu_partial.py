@@ -25,9 +25,9 @@ NOTES = (
     "by allocator: what the allocator takes longer (counts by costs, and waiting for list locks),"
     " of all CPUs' busy time before. elapsed: from the modelled clock; a few percent of it are"
     " chance, as another order of wake-ups gives another schedule.",
-    "Scaled down: 40 loops and 800,000 messages at least (quick: 6 and 60,000), where the mail's"
-    " hackbench passes 10,000 loops; the first 40% and the last 20% are not measured. Part of the"
-    " start is in the figures then: locks that all CPUs want at once come to rest late.",
+    "Scaled down: 80 loops and 800,000 messages at least (quick: 6 and 60,000), where the mail's"
+    " hackbench passes 10,000 loops; the first 40% and the last 20% are not measured. Sockets begin"
+    " half full, because otherwise all CPUs want slabs at once and the locks come to rest late.",
     "The model knows CPUs, nodes, caches and what a line takes to come over, which is assumed. Xeon"
     " 5218R and E5-2698 v4 are one machine to it. It knows no memory bandwidth, no interrupts, no"
     " page allocator's lock that is waited for, and one scheduler (that of 5.14).",
