@@ -560,7 +560,11 @@ def test_calibration_is_a_table_of_costs(tmp_path: Path) -> None:
     costs = read_costs(file)
     assert set(read_costs()) < set(costs) == set(read_costs()) | {"slow_paths"}
     # Nothing that is measured takes no time at all; the rest of a slow path may be lost in noise.
-    assert all(ns > 0 for name, ns in costs.items() if name != "slow_paths")
+    # What a further node costs is the share of the assumed costs, and some of these are 0.
+    free = {"slow_paths"} | {
+        name for name, ns in read_costs().items() if ns == 0 and name.endswith("_node")
+    }
+    assert all(ns > 0 for name, ns in costs.items() if name not in free)
     assert "measured by kmem lab calibrate" in file.read_text()
     replayed = tmp_path / "replay.json"
     trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
