@@ -279,7 +279,7 @@ static void begin(void)
 {
         unsigned int each = settings.capacity * settings.filled / 100 / settings.pairs;
 
-        for (unsigned int i = 0; i < settings.groups; i++)
+        for (unsigned int i = 0; i < settings.groups && each; i++)
                 fill_group(&groups[i], min_of(each, settings.loops / 2));
         for (unsigned int i = 0; i < settings.groups; i++)
                 for (unsigned int s = 0; s < settings.pairs; s++) {
