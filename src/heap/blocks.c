@@ -68,13 +68,14 @@ static unsigned int free_unchained(unsigned int count, void **objects, const cha
 
         for (unsigned int i = 0; i < count; i++) {
                 uint32_t entry = map_entry(objects[i]);
+                struct kmem_cache *cache = entry ? caches_by_index[entry >> PAIR_SHIFT] : NULL;
 
-                if (!entry)
+                if (!cache)
                         free_unmapped(objects[i], call, site);
-                else if (percpu_frees_to_slabs(caches_by_index[entry >> PAIR_SHIFT]))
+                else if (percpu_frees_to_slabs(cache))
                         objects[left++] = objects[i];
                 else
-                        free_run(caches_by_index[entry >> PAIR_SHIFT], 1, &objects[i], call, site);
+                        free_run(cache, 1, &objects[i], call, site);
         }
         return left;
 }
@@ -109,14 +110,15 @@ void blocks_free(size_t count, void **objects, uint32_t entry, unsigned int run,
                  unsigned int pushed, const char *call, const void *site)
 {
         for (;;) {
-                if (pushed < run && run < count &&
-                    percpu_frees_to_slabs(caches_by_index[entry >> PAIR_SHIFT])) {
-                        free_chains(count - pushed, objects + pushed, call, site);
-                        return;
+                if (pushed < run) {
+                        struct kmem_cache *cache = caches_by_index[entry >> PAIR_SHIFT];
+
+                        if (run < count && percpu_frees_to_slabs(cache)) {
+                                free_chains(count - pushed, objects + pushed, call, site);
+                                return;
+                        }
+                        free_run(cache, run - pushed, objects + pushed, call, site);
                 }
-                if (pushed < run)
-                        free_run(caches_by_index[entry >> PAIR_SHIFT], run - pushed,
-                                 objects + pushed, call, site);
                 objects += run;
                 count -= run;
                 if (!count)

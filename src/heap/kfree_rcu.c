@@ -24,6 +24,7 @@
 #include "account/group.h"
 #include "machine/message.h"
 #include "percpu/handed.h"
+#include "percpu/kernel_rule.h"
 #include "percpu/rcu_sheaf.h"
 #include "profile/sample.h"
 #include "base/metadata.h"
@@ -148,7 +149,7 @@ static void queue_sheaf(struct rcu_sheaf *sheaf)
  */
 static bool collect_in_sheaf(void *block)
 {
-        struct kmem_cache *cache = cache_of(block);
+        struct kmem_cache *cache = load_relaxed(&kernel_rule_is_used) ? cache_of(block) : NULL;
         struct rcu_sheaf *full;
 
         if (!cache || !cache->sheaves_as_7_0 || !load_relaxed(&cache->sheaf_capacity) ||
@@ -164,7 +165,7 @@ void kfree_rcu_close_sheaves(struct kmem_cache *cache)
 {
         struct rcu_sheaf *chain;
 
-        if (!rcu_sheaves_were_made())
+        if (!load_relaxed(&kernel_rule_is_used))
                 return;
         /* No cache may end during a walk over all; pending.lock is outside cache_mutex. */
         if (!cache)

@@ -11,6 +11,8 @@ enum {
         REMOTE_PIECE = 32,
 };
 
+bool kernel_rule_is_used;
+
 /* The rest of the kmalloc block that the least number of objects needs is used too. */
 uint32_t kernel_capacity(const struct kmem_cache *cache)
 {

@@ -11,6 +11,12 @@
 
 enum { KERNEL_BARN_FULL_MAX = 10 };
 
+/*
+ * Whether a cache was made with the rule, so that other programs take no step for it. Relaxed: a
+ * thread that frees an object of such a cache, or waits for it, has seen the cache being made.
+ */
+extern KMEM_HIDDEN bool kernel_rule_is_used;
+
 /* Objects of a sheaf, if nobody asks for more (S13-03). */
 KMEM_HIDDEN uint32_t kernel_capacity(const struct kmem_cache *cache);
 

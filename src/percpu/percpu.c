@@ -61,8 +61,9 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
 
 /*
  * Whether the cache is closed from its first object on: because its objects are recorded, charged,
- * counted or checked (HANDED-2), have their node looked at, or may be refused (FAULT-2). A cache with SLAB_ACCOUNT begins open while
- * there are no groups, and can be closed when the first group is made.
+ * counted or checked (HANDED-2), have their node looked at, or may be refused (FAULT-2). A cache
+ * with SLAB_ACCOUNT begins open while there are no groups, and can be closed when the first group
+ * is made.
  */
 static bool begins_closed(const struct kmem_cache *cache)
 {
@@ -146,6 +147,8 @@ static void choose_sheaves(struct kmem_cache *cache)
                 return;
         cache->sheaves_as_7_0 = options_for_cache_or(cache->name, OPTION_SHEAF_RULE,
                                                      SHEAVES_STOCKED) == SHEAVES_7_0;
+        if (cache->sheaves_as_7_0)
+                store_relaxed(&kernel_rule_is_used, true);
         cache->sheaf_capacity = has_sheaves ? first_capacity(cache) : 0;
         if (has_sheaves)
                 cache->sheaf_room = max_of(default_capacity(cache), cache->sheaf_capacity);

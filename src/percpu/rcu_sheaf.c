@@ -9,9 +9,6 @@
 #include "percpu/statistics.h"
 #include "percpu/stock.h"
 
-/* Relaxed: a thread that waits for objects of another thread has seen what that thread did before. */
-static bool any_made;
-
 /* NULL without memory, or if the cache has no sheaves by now. */
 static struct rcu_sheaf *rcu_sheaf_new(struct kmem_cache *cache)
 {
@@ -22,10 +19,8 @@ static struct rcu_sheaf *rcu_sheaf_new(struct kmem_cache *cache)
         new->cache = cache;
         new->node = system_current_node();
         new->sheaf = barn_take_empty(cache);
-        if (new->sheaf) {
-                store_relaxed(&any_made, true);
+        if (new->sheaf)
                 return new;
-        }
         metadata_free(new, sizeof(*new));
         return NULL;
 }
@@ -93,11 +88,6 @@ static struct rcu_sheaf *take_from_slot(struct slot *slot, uint32_t index)
         store_relaxed(&record->rcu, NULL);
         lock_drop(&record->engine.lock);
         return taken;
-}
-
-bool rcu_sheaves_were_made(void)
-{
-        return load_relaxed(&any_made);
 }
 
 struct rcu_sheaf *rcu_sheaves_take(struct kmem_cache *cache)

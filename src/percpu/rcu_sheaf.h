@@ -26,8 +26,6 @@ struct rcu_sheaf {
  * the caller, or NULL.
  */
 KMEM_HIDDEN bool rcu_sheaf_add(struct kmem_cache *cache, void *object, struct rcu_sheaf **full);
-/* Whether there can be any, so that programs without option sheaf_rule=7.0 take no lock for them. */
-KMEM_HIDDEN bool rcu_sheaves_were_made(void);
 /*
  * Takes the sheaves that are not full from all slots, of a cache or, with NULL, of all; they are
  * linked through next.

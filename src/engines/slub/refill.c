@@ -63,23 +63,6 @@ static uint32_t unlink_slabs_locked(struct kmem_cache *cache, struct engine_node
         return first;
 }
 
-/* Takes the whole list of an unlinked slab, which is full and belongs to no thread then. */
-static uint32_t slab_empty_list(const struct kmem_cache *cache, struct page *slab,
-                                struct slab_cost *cost)
-{
-        uint64_t old = load_acquire(&slab->state);
-        struct slab_state state;
-        struct slab_state new;
-
-        do {
-                state = state_unpack(old);
-                new = state;
-                new.head = INDEX_END;
-                new.inuse = state.objects;
-        } while (!slab_swap(cache, slab, &old, new, STAGE_TRANSIT, STAGE_FULL, cost));
-        return state.head;
-}
-
 /*
  * Puts slabs that a refill did not need back at the head of the list, or ends those that frees have
  * emptied, if the node has enough slabs.
@@ -115,6 +98,20 @@ static void put_back(struct kmem_cache *cache, struct engine_slot *slot, struct 
 }
 
 /*
+ * False if the list seems empty, or with @try if another thread holds the lock. A stale length costs
+ * a new slab or an idle lock hold, nothing else (S1-40).
+ */
+static bool lock_list(struct engine_node *node, bool try, struct slab_cost *cost)
+{
+        if (load_relaxed(&node->partial.length) == 0)
+                return false;
+        if (try)
+                return node_try_lock(node, cost);
+        node_lock(node, cost);
+        return true;
+}
+
+/*
  * Takes objects from a node's partial slabs: a single hold of list_lock, then a swap a slab. With
  * @try the lock is only tried. Objects beyond the batch go back to the last slab.
  */
@@ -127,12 +124,7 @@ static void refill_from_node(struct kmem_cache *cache, struct engine_slot *slot,
         struct slab_cost cost = {0};
         uint32_t chain;
 
-        /* A stale length costs a new slab or an idle lock hold, nothing else (S1-40). */
-        if (load_relaxed(&node->partial.length) == 0)
-                return;
-        if (!try)
-                node_lock(node, &cost);
-        else if (!node_try_lock(node, &cost))
+        if (!lock_list(node, try, &cost))
                 return;
         chain = unlink_slabs_locked(cache, node, &wanted);
         node_unlock(node, &cost);
@@ -143,7 +135,7 @@ static void refill_from_node(struct kmem_cache *cache, struct engine_slot *slot,
 
                 chain = slab->next;
                 slab->next = 0;
-                rest = slab_empty_list(cache, slab, &cost);
+                rest = slab_take_list(cache, slab, STAGE_TRANSIT, &cost);
                 count_cost(slot, NODE_TO_SHEAF, &cost);
                 rest = batch_take_list(batch, cache, slab, narrow, rest);
                 if (rest != INDEX_END)
@@ -275,11 +267,7 @@ static void *take_from_list(struct kmem_cache *cache, struct engine_slot *slot,
         void *object = NULL;
         struct page *slab;
 
-        if (load_relaxed(&node->partial.length) == 0)
-                return NULL;
-        if (!try)
-                node_lock(node, &cost);
-        else if (!node_try_lock(node, &cost))
+        if (!lock_list(node, try, &cost))
                 return NULL;
         while ((slab = page_list_first(&node->partial)) &&
                !pop_object_locked(cache, node, slab, &object, &cost))

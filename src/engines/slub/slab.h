@@ -285,8 +285,8 @@ KMEM_HIDDEN unsigned int slub_give(struct kmem_cache *cache, struct engine_slot 
 KMEM_HIDDEN void slot_install(struct kmem_cache *cache, struct engine_slot *slot, struct page *slab,
                               uint32_t freelist);
 /*
- * Takes the whole list of a slab that belongs to the slot or has no owner, and freezes it (but not
- * in T3).
+ * Takes the whole list of a slab that belongs to the slot or has no owner, and freezes it, but not
+ * in T3 and not in a cache without CPU slabs.
  */
 KMEM_HIDDEN uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab,
                                     enum slab_stage from, struct slab_cost *cost);

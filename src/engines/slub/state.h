@@ -38,6 +38,12 @@
  *   TRANSIT      NODE PARTIAL T5, T15 - T17, T19  none; node_add_partial_locked
  *   TRANSIT      GONE         T13, T16, T18 - T20  none; life.c slabs_discard
  *
+ * Caches without CPU slabs (refill.c) have these besides:
+ *   NEW          FULL, TRANSIT        plain stores; refill_from_new
+ *   NODE PARTIAL TRANSIT              none; unlink_slabs_locked, pop_object_locked
+ *   TRANSIT      FULL                 a swap; slab_take_list, pop_object_locked under list_lock
+ *   TRANSIT      NODE PARTIAL         none; put_back, pop_object_locked after a swap that failed
+ *
  * Debug caches (T21) have slabs that are new, on a node's partial list, full (on the node's full
  * list), or DISABLED after an error (S10-21). Each change of the word is a plain store under
  * list_lock, and each way leads through TRANSIT (engines/debug/lists.c).

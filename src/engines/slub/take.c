@@ -79,7 +79,8 @@ static void take_by_carving(struct kmem_cache *cache, struct engine_slot *slot, 
 /*
  * S1-21 step 3 for the CPU slab, T4 for a slab of the CPU partial list, and the delayed freeze
  * (S1-42) for a slab that was just unlinked. If the list of a CPU slab turns out empty, the swap
- * also unfreezes the slab: it is FULL now and has no owner (T3).
+ * also unfreezes the slab: it is FULL now and has no owner (T3), as every slab without CPU slabs
+ * (S13-07).
  */
 uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab, enum slab_stage from,
                         struct slab_cost *cost)
@@ -93,7 +94,7 @@ uint32_t slab_take_list(const struct kmem_cache *cache, struct page *slab, enum 
                 new = state;
                 new.head = INDEX_END;
                 new.inuse = state.objects;
-                new.frozen = state.head != INDEX_END;
+                new.frozen = state.head != INDEX_END && !cache->no_cpu_slabs;
         } while (!slab_swap(cache, slab, &old, new, from, new.frozen ? STAGE_CPU : STAGE_FULL,
                             cost));
         return state.head;
