@@ -68,7 +68,7 @@ def arguments_of(values: dict[str, str]) -> dict[str, int]:
 def made_here(
     caches: dict[str, dict[str, int]], cpus: int, kernel: str
 ) -> dict[str, dict[str, str]]:
-    options = f"{boots.options_of(kernel)},slab_merge=0"
+    options = f"kernel={kernel},slab_merge=0"
     finished = subprocess.run(
         [sys.executable, Path(__file__).with_name("make_caches.py"), LIBRARY, str(cpus), options],
         input=json.dumps(caches),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from kmem.common.console import wide_console
-from kmem.common.errors import BadUsage
 from kmem.common.files import write_json
 from kmem.common.tree import build
 from kmem.lab.loads import run_all
@@ -91,11 +89,6 @@ def one_of_each(table: Mapping[str, CacheLine], cpus: int) -> Trace:
     return tr.Trace(pl.DataFrame(columns), ["kmalloc", "?", *table], [""], count, cpus)
 
 
-def options_of(kernel: str) -> str:
-    """The simulator has other classes of kmalloc, whatever the kernel, unless it is asked."""
-    return f"kernel={kernel},classes=kernel"
-
-
 def caches_of_ours(boot: Boot, kernel: str) -> dict[str, dict[str, int]]:
     """The caches of the boot's table, as they are here with option kernel."""
     from kmem.traces.file import write_trace
@@ -103,7 +96,7 @@ def caches_of_ours(boot: Boot, kernel: str) -> dict[str, dict[str, int]]:
     with TemporaryDirectory(prefix="kmem-boots-") as folder:
         file = Path(folder) / "caches.ktrace"
         write_trace(file, one_of_each(read_table(boot.slabinfo), boot.cpus))
-        document, _ = run(file, [f"options={options_of(kernel)},slab_merge=0"])
+        document, _ = run(file, [f"options=kernel={kernel},slab_merge=0"])
     return {cache["name"]: cache for cache in document["caches"]}
 
 
@@ -130,15 +123,10 @@ def other_limits(boot: Boot, ours: Mapping[str, Mapping[str, int]]) -> dict[str,
     }
 
 
-def replay(boot: Boot, kernel: str) -> dict[str, Any] | None:
-    """A row of the result; None if option kernel does not know the version."""
-    try:
-        ours = caches_of_ours(boot, kernel)
-    except BadUsage as error:
-        if re.search(r"kernel=", str(error)):
-            return None
-        raise
-    document, _ = run_recorded(boot.trace, boot.slabinfo, [options_of(kernel)])
+def replay(boot: Boot, kernel: str) -> dict[str, Any]:
+    """A row of the result."""
+    ours = caches_of_ours(boot, kernel)
+    document, _ = run_recorded(boot.trace, boot.slabinfo, [f"kernel={kernel}"])
     recorded = document["recorded"]
     return {
         "boot": boot.kernel,
@@ -180,10 +168,8 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
 def show_boots(json_file: Path | None) -> None:
     build()
     cases = [(boot, kernel) for boot in BOOTS for kernel in KERNELS]
-    found = run_all("boots", cases, lambda case: replay(*case), lambda case: 1)
-    rows = [row for row in found if row]
-    unknown = sorted({kernel for (_, kernel), row in zip(cases, found, strict=True) if not row})
-    write_json(json_file, {"rows": rows, "unknown_kernels": unknown})
+    rows = run_all("boots", cases, lambda case: replay(*case))
+    write_json(json_file, {"rows": rows})
     console = wide_console(TABLE_WIDTH)
     console.print(as_table(rows))
     lines = [
@@ -194,6 +180,5 @@ def show_boots(json_file: Path | None) -> None:
         "first: of the live objects, those that the replay allocates before the trace, until both"
         " tables count as many active objects: the trace has no allocation of them",
     ]
-    lines += [f"option kernel has no {kernel}" for kernel in unknown]
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)

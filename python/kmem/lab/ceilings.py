@@ -20,19 +20,24 @@ SEED = 1
 Row = Mapping[str, Any]  # machine, kind, groups, mail_percent
 
 
-def pairs_of_kinds(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    """Processes and threads, of each machine and number of groups."""
-    found = {(r["machine"], r["kind"], r["groups"]): r["mail_percent"] for r in rows}
-    return [
-        (percent, found[machine, "thread", groups])
+Percents = Mapping[tuple[str, str, int], float]  # by machine, kind and groups
+
+
+def percents_of(rows: Sequence[Row]) -> Percents:
+    return {(row["machine"], row["kind"], row["groups"]): row["mail_percent"] for row in rows}
+
+
+def pairs_of_kinds(found: Percents) -> dict[tuple[str, int], tuple[float, float]]:
+    """Processes and threads, by machine and number of groups."""
+    return {
+        (machine, groups): (percent, found[machine, "thread", groups])
         for (machine, kind, groups), percent in found.items()
         if kind == "process" and (machine, "thread", groups) in found
-    ]
+    }
 
 
-def pairs_of_machines(rows: Sequence[Row]) -> list[tuple[float, float]]:
+def pairs_of_machines(found: Percents) -> list[tuple[float, float]]:
     """The two machines that are alike, for each kind and number of groups."""
-    found = {(r["machine"], r["kind"], r["groups"]): r["mail_percent"] for r in rows}
     first, second = LIKE_MACHINES
     return [
         (percent, found[second, kind, groups])
@@ -75,10 +80,11 @@ def ceilings(rows: Sequence[Row], cpus: Mapping[str, int]) -> dict[str, Any]:
 
     @cpus: of each machine. Rows are named whose sign differs between processes and threads.
     """
-    kinds, machines = pairs_of_kinds(rows), pairs_of_machines(rows)
+    found = percents_of(rows)
+    pairs = pairs_of_kinds(found)
+    kinds, machines = list(pairs.values()), pairs_of_machines(found)
     mail = [row["mail_percent"] for row in rows]
     by_cpus = rank_correlation([-cpus[row["machine"]] for row in rows], mail)
-    signs = {(r["machine"], r["groups"], r["kind"]): r["mail_percent"] > 0 for r in rows}
     return {
         "kinds": pairs_correlation(kinds),
         "like_machines": pairs_correlation(machines),
@@ -86,7 +92,7 @@ def ceilings(rows: Sequence[Row], cpus: Mapping[str, int]) -> dict[str, Any]:
         "cpus_alone": None if by_cpus is None else round(by_cpus, 3),
         "other_signs": [
             [machine, groups]
-            for (machine, groups, kind), sign in signs.items()
-            if kind == "process" and signs.get((machine, groups, "thread"), sign) != sign
+            for (machine, groups), (process, thread) in pairs.items()
+            if (process > 0) != (thread > 0)
         ],
     }

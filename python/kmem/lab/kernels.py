@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE
 from rich.table import Table
 
+from kmem.lab import boots, freeze
+from kmem.lab.cpu_partial_runs import KINDS, NETPERF, PAIRS
 from kmem.lab.loads import Load, allocator_ns, run, run_all
 from kmem.lab.replays import Job, replay
 from kmem.lab.report import Plot, Report, show_experiment
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 # The kernels of option kernel (src/base/kernels.c), oldest first.
 KERNELS = ("2.6.24", "5.14", "5.15", "5.16", "5.17", "6.1", "6.7", "6.8", "6.12", "6.18", "7.2")
-BOOT = Path(__file__).parents[1] / "traces" / "boot-6.1-4cpu.ktrace"
+BOOT = boots.Boot("6.1", 4).trace
 MACHINE = {"boot_cpus": 16, "possible": 16, "nodes": 2}
 SKIP = 40  # percent of the messages, after which a run has come to rest
 
@@ -41,7 +43,7 @@ class Program:
     quick_loops: int = 0
 
 
-HACKBENCH = {"pairs": 20, "send_ns": 600, "receive_ns": 850, "switch_ns": 2000}
+HACKBENCH = {**KINDS["process"], "pairs": PAIRS}
 PROGRAMS = (
     Program("boot of 6.1"),
     Program("hackbench -g 1", "messages", {**HACKBENCH, "groups": 1}, 200, 20),
@@ -49,21 +51,14 @@ PROGRAMS = (
     Program(
         "netperf TCP_RR",
         "exchange",
-        {"message": "tcp", "send_ns": 1800, "receive_ns": 1200, "capacity": 1},
+        {**NETPERF["TCP-RR"], "capacity": 1},
         20_000,
         2_000,
     ),
     Program(
         "raw packets",
         "packets",
-        {
-            "message": "packet",
-            "groups": 16,
-            "send_ns": 1500,
-            "receive_ns": 300,
-            "wake_ns": 100,
-            "switch_ns": 500,
-        },
+        {**freeze.PROGRAMS[1].settings, "groups": 16},
         3_000,
         500,
     ),
