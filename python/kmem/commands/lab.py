@@ -74,9 +74,9 @@ def order(
 ) -> None:
     """Slab orders, and slab memory of a simulated hackbench, beside a mail's tables.
 
-    Takes about a minute without --table-only, and with --quick a tenth of that: messages are fewer,
-    and processes are as many. With --size the command computes a single case,
-    and prints objects, pages and order of a slab.
+    Takes half a minute without --table-only, and some seconds with --quick: messages are fewer, and
+    processes are as many. With --size the command computes a single case, and prints objects, pages
+    and order of a slab.
     """
     from kmem.lab.hackbench import QUICK_LOOPS
     from kmem.lab.orders import RULE, Case, order_report, show_case
@@ -182,8 +182,8 @@ def cpu_partial(
 ) -> None:
     """CPU partial lists limited by objects or by slabs, beside a mail's 132 rows of hackbench.
 
-    Simulates hackbench and netperf on five machines with modelled time; takes 2.5 minutes on two
-    idle CPUs. Equal seeds give equal JSON (docs/experiments.md).
+    Simulates hackbench and netperf on five machines with modelled time; takes three minutes on
+    two idle CPUs. Equal seeds give equal JSON (docs/experiments.md).
     """
     from kmem.lab.cpu_partial import show_cpu_partial
 
@@ -293,7 +293,7 @@ def everything(
 ) -> None:
     """Run every experiment and write a single report.
 
-    Takes minutes; only bulk times this machine.
+    Takes four minutes on two idle CPUs; only bulk times this machine.
     """
     from kmem.lab.everything import show_all
 
