@@ -27,8 +27,8 @@ struct recipe message_recipe;
 struct object_counts object_counts;
 
 /*
- * For each 64 bytes of the heap, the CPU that took or gave back last the object that begins there:
- * both write to it. Address space only.
+ * For each 64 bytes of the heap, the CPU that last gave back the object that begins there, or took
+ * it if receivers pay: both write to it. Address space only.
  */
 static uint16_t *last_cpu;
 
@@ -184,6 +184,15 @@ static void spend_call(uint64_t slow_paths_before)
                      (sim.counts.slow_paths - slow_paths_before) * load_costs.slow_path;
 }
 
+/*
+ * Whether a receiver pays for what the taker wrote. If not, marks are the givers' alone: small
+ * objects share a mark, which takers would change too.
+ */
+static bool receivers_pay(void)
+{
+        return load_costs.received_object || load_costs.received_object_node;
+}
+
 /* Counts the lines of an object that come over from the CPU that gave it back. */
 static void note_taken(unsigned int kind, const void *object)
 {
@@ -197,7 +206,8 @@ static void note_taken(unsigned int kind, const void *object)
                 object_counts.remote_objects_node += other_node;
                 sim.clock += load_costs.remote_object + other_node * load_costs.remote_object_node;
         }
-        *last_cpu_of(object) = sim.mark;
+        if (receivers_pay())
+                *last_cpu_of(object) = sim.mark;
         if (settings.trace)
                 record_event(false, kind, object);
 }
@@ -219,7 +229,8 @@ static void note_given(unsigned int kind, const void *object)
 {
         if (settings.trace)
                 record_event(true, kind, object);
-        note_received(*last_cpu_of(object));
+        if (receivers_pay())
+                note_received(*last_cpu_of(object));
         *last_cpu_of(object) = sim.mark;
         object_counts.live_bytes -= kinds[kind].size;
 }
