@@ -38,6 +38,7 @@
 
 enum {
         WORKLOAD_THREADS_MAX = 1024,
+        WORKLOAD_WORDS_MAX = 10,
         BLOCK_BYTES_MIN = 16, /* a token at both ends */
         BLOCK_TOUCH_BYTES = 4096,
 };
@@ -53,8 +54,16 @@ struct workload {
 /* A key with a value out of a few words. */
 struct workload_choice {
         const char *key;
-        const char *words[4]; /* up to the first NULL */
+        const char *words[WORKLOAD_WORDS_MAX]; /* up to the first NULL */
         unsigned int chosen;  /* index into words; the default before parsing */
+};
+
+/* A key with a whole number. */
+struct workload_number {
+        const char *key;
+        uint64_t least;
+        uint64_t most;
+        uint64_t value; /* the default before parsing */
 };
 
 /* The state of a thread; only its thread touches it. Padded, so that no two share a line. */
@@ -257,10 +266,10 @@ static inline const char *workload_value(const char *argument, const char *key)
 static inline void workload_choose(const struct workload *workload, struct workload_choice *choice,
                                    const char *argument, const char *value)
 {
-        char expected[128];
+        char expected[256];
         size_t used = (size_t)snprintf(expected, sizeof(expected), "%s=", choice->key);
 
-        for (unsigned int i = 0; i < 4 && choice->words[i]; i++) {
+        for (unsigned int i = 0; i < WORKLOAD_WORDS_MAX && choice->words[i]; i++) {
                 if (!strcmp(value, choice->words[i])) {
                         choice->chosen = i;
                         return;
@@ -312,6 +321,46 @@ static inline void workload_set(struct workload *workload, const char *argument,
         }
         workload_refuse(workload, argument,
                         "threads=, scale=, seed=, progress= or the program's own key");
+}
+
+static inline void workload_set_number(const struct workload *workload,
+                                       struct workload_number *number, const char *argument,
+                                       const char *value)
+{
+        char expected[96];
+        char *end = NULL;
+
+        errno = 0;
+        number->value = strtoull(value, &end, 10);
+        if (*value >= '0' && *value <= '9' && !*end && !errno && number->value >= number->least &&
+            number->value <= number->most)
+                return;
+        snprintf(expected, sizeof(expected), "a whole number from %llu to %llu",
+                 (unsigned long long)number->least, (unsigned long long)number->most);
+        workload_refuse(workload, argument, expected);
+}
+
+/*
+ * Reads the arguments that are numbers of the program, and moves the others up, for
+ * workload_init(). Returns how many are left, with the program's name.
+ */
+static inline int workload_numbers(const char *name, int argc, char **argv,
+                                   struct workload_number *numbers, unsigned int nr_numbers)
+{
+        struct workload workload = {name, 1, 1, 1, NULL};
+        int left = 1;
+
+        for (int i = 1; i < argc; i++) {
+                const char *value = NULL;
+
+                for (unsigned int j = 0; j < nr_numbers && !value; j++) {
+                        if ((value = workload_value(argv[i], numbers[j].key)))
+                                workload_set_number(&workload, &numbers[j], argv[i], value);
+                }
+                if (!value)
+                        argv[left++] = argv[i];
+        }
+        return left;
 }
 
 /* Reads the arguments; ends the program with code 2 at the first wrong argument. */
