@@ -51,7 +51,7 @@ enum {
         READS_MAX = 64,
         INBOX_BATCHES = 8, /* that wait for a thread, at most, and INBOX_BLOCKS_MIN blocks */
         INBOX_BLOCKS_MIN = 256,
-        YIELDS = 16,       /* before a thread that waits sleeps */
+        YIELDS = 16, /* before a thread that waits sleeps */
         NAP_NS = 50 * 1000,
 };
 
@@ -101,13 +101,13 @@ enum number {
 /* A thread, its successors, and what they own. Only the one that runs touches it, but the inbox. */
 struct lane {
         struct worker worker;
-        void **blocks;    /* places entries; NULL is empty */
-        size_t places;    /* at least PLACES_MIN */
-        size_t used;      /* places below may have blocks: all, or the height of stack and phase */
-        size_t next;      /* the oldest block of a queue; the next to end of an ending phase */
-        bool ending;      /* a phase frees */
+        void **blocks; /* places entries; NULL is empty */
+        size_t places; /* at least PLACES_MIN */
+        size_t used;   /* places below may have blocks: all, or the height of stack and phase */
+        size_t next;   /* the oldest block of a queue; the next to end of an ending phase */
+        bool ending;   /* a phase frees */
         uint64_t blocks_left; /* to make in this generation */
-        uint64_t share;   /* blocks of a generation */
+        uint64_t share;       /* blocks of a generation */
         unsigned int generations_left;
         pthread_t thread; /* the predecessor until it was joined; at last the last one */
         bool has_predecessor;
@@ -549,14 +549,15 @@ static void lane_init(struct lane *lane, unsigned int index, size_t places, uint
         lane->blocks = table_new(&workload, places, sizeof(*lane->blocks));
         lane->share = share;
         lane->generations_left = (unsigned int)number(GENERATIONS);
-        if (!inbox_init(&lane->inbox, INBOX_BLOCKS_MIN + INBOX_BATCHES * (unsigned int)number(BATCH)))
+        if (!inbox_init(&lane->inbox,
+                        INBOX_BLOCKS_MIN + INBOX_BATCHES * (unsigned int)number(BATCH)))
                 workload_fail(&workload, "out of memory", 0);
 }
 
 static void lanes_start(void)
 {
-        unsigned int makers = chosen(HANDOVER) == HANDOVER_ONEWAY ? (workload.threads + 1) / 2
-                                                                  : workload.threads;
+        unsigned int makers =
+                chosen(HANDOVER) == HANDOVER_ONEWAY ? (workload.threads + 1) / 2 : workload.threads;
         size_t mean = sizes_draw(sizes, workload.seed, chosen(SIZES), number(LEAST), number(MOST));
         uint64_t share = workload_share(&workload, BLOCKS) * workload.threads / makers;
         size_t places = number(LIVE) / mean / makers;

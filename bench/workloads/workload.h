@@ -55,7 +55,7 @@ struct workload {
 struct workload_choice {
         const char *key;
         const char *words[WORKLOAD_WORDS_MAX]; /* up to the first NULL */
-        unsigned int chosen;  /* index into words; the default before parsing */
+        unsigned int chosen;                   /* index into words; the default before parsing */
 };
 
 /* A key with a whole number. */

@@ -147,13 +147,14 @@ def prefixed(report: Report, prefix: str, what: str) -> None:
     report(f"{prefix}: {what}")
 
 
-def measure_rows(
+def run_rows(
     rows: Iterable[Row],
     allocators: Sequence[Allocator],
     rounds: int,
     seed: int,
     report: Report,
-) -> list[Result]:
+    repeats: int = REPEATS,
+) -> list[Measured]:
     """All rounds of all rows. The seed chooses the orders."""
     order = np.random.default_rng(seed)
     measured = [Measured(row, allocators) for row in rows]
@@ -163,11 +164,22 @@ def measure_rows(
     for number in range(1, rounds + 1):
         for row in measured:
             row.measure(order, partial(prefixed, report, f"round {number}"))
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for row in measured:
             for _ in range(rounds - len(row.calm)):
                 row.measure(order, partial(prefixed, report, "again, it was disturbed"))
-    return [reduce(row, rounds) for row in measured]
+    return measured
+
+
+def measure_rows(
+    rows: Iterable[Row],
+    allocators: Sequence[Allocator],
+    rounds: int,
+    seed: int,
+    report: Report,
+) -> list[Result]:
+    """All rounds of all rows, reduced to figures."""
+    return [reduce(row, rounds) for row in run_rows(rows, allocators, rounds, seed, report)]
 
 
 def check_rounds(rounds: int) -> str:

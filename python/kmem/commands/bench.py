@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem bench`: measurements of the allocator."""
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kmem.bench.allocators import Engine
-from kmem.commands.options import HtmlFile, JsonFile, WorkloadSeed
+from kmem.commands.options import HtmlFile, JsonFile, WorkloadSeed, can_be_written, file_name
+from kmem.common.tree import need_extra
+
+
+class Goal(StrEnum):
+    """What a search of `kmem bench hunt` looks for."""
+
+    TIME = "time"
+    MEMORY = "memory"
+    BOTH = "both"
+
 
 app = typer.Typer(help="Measure the allocator.", no_args_is_help=True)
 
@@ -97,6 +109,91 @@ def suite(
     from kmem.bench.suite import bench_suite
 
     bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
+
+
+@app.command()
+def hunt(
+    points: Annotated[int, typer.Option(min=1, help="Points to draw.")] = 200,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**63 - 1,
+            help="Seed of the points and of the orders of runs; default: a fresh one, printed.",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each point.")] = 3,
+    seconds: Annotated[
+        float,
+        typer.Option(help="Length of a run on glibc's malloc in seconds, 0.005 to 60."),
+    ] = 0.25,
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
+    ] = None,
+    threads: Annotated[
+        str,
+        typer.Option(metavar="MIN-MAX", help="Threads of a point, 1 to 1024."),
+    ] = "1-32",
+    search: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Further points, each proposed by a search for a peer that is ahead."
+        ),
+    ] = 0,
+    goal: Annotated[
+        Goal,
+        typer.Option(help="The search looks for a peer ahead in time, in memory, or in both."),
+    ] = Goal.BOTH,
+    known_set: Annotated[
+        str | None,
+        typer.Option(
+            "--set", metavar="NAME", help="Measure the points of bench/hunt/NAME.txt: regression."
+        ),
+    ] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS|FILE:NUMBER",
+            help="Measure one point: its words, or its number in a result file.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write all figures to FILE as JSON, after each point; a hunt that FILE holds a "
+            "part of goes on.",
+            callback=can_be_written,
+            parser=file_name,
+        ),
+    ] = None,
+) -> int:
+    """Compare libkmem with other allocators on work drawn at random.
+
+    A point is a workload: sizes, lifetimes, threads, hand-over between them. Prints which kinds of
+    work libkmem is slow or large at, with words that repeat each point. 200 points on all
+    allocators take about 40 minutes.
+    """
+    from kmem.bench.hunt import Wanted, bench_hunt
+
+    if search:
+        need_extra("tune")
+    return bench_hunt(
+        Wanted(
+            points,
+            seed,
+            rounds,
+            seconds,
+            peers,
+            threads,
+            search,
+            goal,
+            known_set,
+            replay,
+            output,
+        )
+    )
 
 
 @app.command("start")

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A point of `kmem bench hunt` on each allocator: how much work it is, and its figures."""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kmem.bench.allocators import GLIBC, Allocator
+from kmem.bench.rounds import Report, Row, run_rows
+from kmem.bench.timed import RunError, Sample, clean_environment, started
+from kmem.bench.workloads import PROGRAMS
+from kmem.common.errors import BadUsage
+
+DRAWN = PROGRAMS / "drawn"
+REPEATS = 0  # of a round that other load disturbed; another point tells more
+FIRST_SCALE = 0.01  # of the run that tells the pace
+SCALES = (0.0005, 50.0)
+TRIES = 4
+STARTS = 0.003  # seconds of a run that are no work
+SLOWEST = 60  # times the length of a run; beyond it the run has failed
+FIGURES = ("seconds", "cpu_seconds", "peak_bytes")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A point and the figures of each round, by the allocator's name."""
+
+    words: str
+    seconds: dict[str, list[float]]
+    cpu_seconds: dict[str, list[float]]
+    peak_bytes: dict[str, list[float]]
+    disturbed_rounds: int
+    failures: dict[str, str]
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> "Found":
+        return cls(**{name: document[name] for name in cls.__dataclass_fields__})
+
+
+def check_words(words: str) -> None:
+    """Let the program refuse words, which costs a run of its smallest scale."""
+    done = subprocess.run(
+        [DRAWN, *words.split(), "scale=0.0001"],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 2:
+        raise BadUsage(f"bench hunt: {done.stderr.strip()}")
+
+
+def run(folder: Path, words: Sequence[str], timeout: float, allocator: Allocator) -> Sample:
+    with started(folder, [DRAWN, *words], allocator) as timed:
+        return timed.wait(timeout=timeout)
+
+
+def scale_for(folder: Path, words: Sequence[str], seconds: float) -> float:
+    """The scale at which a run on glibc's malloc takes about this long; within SCALES."""
+    scale = FIRST_SCALE
+    for _ in range(TRIES):
+        sample = run(folder, [*words, f"scale={scale}"], SLOWEST * max(seconds, 1), GLIBC)
+        work = max(sample.seconds - STARTS, STARTS / 10)
+        scale = min(max(scale * seconds / work, SCALES[0]), SCALES[1])
+        if work > seconds / 3:
+            break
+    return float(f"{scale:.3g}")
+
+
+def measure(
+    folder: Path,
+    words: str,
+    allocators: Sequence[Allocator],
+    rounds: int,
+    seconds: float,
+    seed: int,
+    report: Report,
+) -> Found:
+    """All rounds of a point; a run that fails is in `failures`."""
+    try:
+        if " scale=" not in f" {words}":
+            report("looking for the scale")
+            words += f" scale={scale_for(folder, words.split(), seconds)}"
+    except RunError as error:
+        return Found(words, {}, {}, {}, 0, {GLIBC.name: str(error)})
+    row = Row("drawn", words, partial(run, folder, words.split(), SLOWEST * max(seconds, 1)))
+    (measured,) = run_rows([row], allocators, rounds, seed, report, REPEATS)
+    chosen = measured.choose(rounds)
+    figures = [measured.figures(rounds, lambda s, f=figure: getattr(s, f)) for figure in FIGURES]
+    disturbed = sum(any(s.disturbed for s in samples.values()) for samples in chosen)
+    return Found(words, *figures, disturbed, dict(measured.failures))
