@@ -98,8 +98,7 @@ def main() -> None:
         for name in NAMES:
             print(f"        /* {name} */")
             entries = ", ".join(
-                f"{{{size}, {share}}}"
-                for size, share in shares_of(groups_of(record(name, folder)))
+                f"{{{size}, {share}}}" for size, share in shares_of(groups_of(record(name, folder)))
             )
             print(f"        {{{entries}}},")
     print("};\n\n#endif")

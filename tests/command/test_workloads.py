@@ -85,7 +85,8 @@ def test_same_line_on_every_allocator(workload: Workload) -> None:
 def test_every_program_is_listed() -> None:
     sources = Path(__file__).resolve().parents[2] / "bench" / "workloads"
     programs = {path.stem for pattern in ("*.c", "*.cpp") for path in sources.glob(pattern)}
-    assert programs == {workload.program for workload in WORKLOADS}
+    # `drawn` is the program of another command, with its own tests.
+    assert programs - {"drawn"} == {workload.program for workload in WORKLOADS}
     assert len({workload.name for workload in WORKLOADS}) == len(WORKLOADS)
 
 

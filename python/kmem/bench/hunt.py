@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 
 from kmem.bench import peers
-from kmem.bench.allocators import LIBKMEM
+from kmem.bench.allocators import LIBKMEM, Allocator
 from kmem.bench.crates import check_library
 from kmem.bench.hunt_figures import Point, as_ratios
 from kmem.bench.hunt_report import Hunt, as_document, show
@@ -32,7 +32,7 @@ from kmem.bench.suite_report import OURS
 from kmem.common.console import wide_console
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import read_text, write_result
-from kmem.common.tree import ROOT, build
+from kmem.common.tree import LIBRARY, ROOT, build
 
 if TYPE_CHECKING:
     from kmem.bench.hunt_search import Search
@@ -70,7 +70,7 @@ def read_threads(text: str) -> tuple[int, int]:
 def read_result(file: Path, option: str) -> dict[str, Any]:
     """A result file of an earlier hunt."""
     try:
-        document = json.loads(read_text(file, f"bench hunt: {option}"))
+        document: dict[str, Any] = json.loads(read_text(file, f"bench hunt: {option}"))
         [Found.read(point) for point in document["points"]]
     except (ValueError, KeyError, TypeError):
         raise KmemError(f"bench hunt: {option} {file}: expected a result of bench hunt") from None
@@ -106,7 +106,7 @@ class Hunter:
     """The points measured so far, and how to measure the next."""
 
     hunt: Hunt
-    allocators: Sequence[Any]
+    allocators: Sequence[Allocator]
     folder: Path
     output: Path | None
     console: Console
@@ -213,7 +213,7 @@ def bench_hunt(wanted: Wanted) -> int:
     known = read_set(wanted.known_set) if wanted.known_set is not None else []
     if wanted.replay is not None:
         known = read_replay(wanted.replay)
-    check_library(LIBKMEM.library)
+    check_library(LIBRARY)
     console, progress = wide_console(TABLE_WIDTH), Console(stderr=True, markup=False)
     found, missing = peers.find(chosen, progress)
     now = commit()

@@ -56,6 +56,11 @@ class Point:
     def best(self, ratios: Mapping[str, Ratio]) -> str:
         return min(ratios, key=lambda name: ratios[name].median)
 
+    def cpu_ratio(self, name: str) -> float:
+        """Our CPU time divided by another's, which other load disturbs less than wall time."""
+        ours, theirs = (self.found.cpu_seconds[of] for of in (OURS, name))
+        return float(np.median(ours) / np.median(theirs))
+
     @property
     def worst_peer(self) -> str:
         """The peer that is ahead the most in both."""
@@ -156,7 +161,10 @@ def kinds(points: Sequence[Point]) -> list[Kind]:
             if dimension in words:
                 groups.setdefault(value_of(dimension, words[dimension]), []).append(point)
         if len(groups) > 1:
-            rows += [kind_of(dimension, value, groups[value]) for value in sorted(groups, key=first_number)]
+            rows += [
+                kind_of(dimension, value, groups[value])
+                for value in sorted(groups, key=first_number)
+            ]
     return rows
 
 

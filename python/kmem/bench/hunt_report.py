@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What `kmem bench hunt` found: tables, notes, and the result file, which a later hunt can go on."""
+"""Results of `kmem bench hunt`: tables, notes, and the file with which a later hunt goes on."""
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -130,10 +130,8 @@ def figure(value: float) -> str:
 
 
 def allocator_table(hunt: Hunt) -> Table:
-    table = Table(
-        title=f"{len(hunt.measured)} points: time / fastest and peak memory / leanest of each point",
-        box=SIMPLE,
-    )
+    what = "time / fastest and peak memory / leanest of each point"
+    table = Table(title=f"{len(hunt.measured)} points: {what}", box=SIMPLE)
     table.add_column("allocator", no_wrap=True)
     for what in ("time", "memory"):
         for column in ("mean", "median", "90%", "worst"):
@@ -173,12 +171,17 @@ def kinds_table(hunt: Hunt) -> Table:
     return table
 
 
-def worst(points: Sequence[Point], key: Callable[[Point], float]) -> list[Point]:
-    return sorted((point for point in points if point.measured), key=key, reverse=True)[:WORST]
+def worst_line(point: Point, ratios: Mapping[str, Ratio]) -> str:
+    ours, best = ratios[OURS], point.best(ratios)
+    return (
+        f"{ours.median:.2f} ({ours.low:.2f} to {ours.high:.2f}) of {best}'s,"
+        f" CPU time {point.cpu_ratio(best):.2f}, point {point.number}: {point.found.words}"
+    )
 
 
-def interval(ratio: Ratio) -> str:
-    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+def worst_of(hunt: Hunt, ratios: Callable[[Point], Mapping[str, Ratio]]) -> list[str]:
+    ordered = sorted(hunt.measured, key=lambda point: -ratios(point)[OURS].median)
+    return [worst_line(point, ratios(point)) for point in ordered[:WORST]]
 
 
 def worst_lines(hunt: Hunt) -> list[str]:
@@ -186,14 +189,9 @@ def worst_lines(hunt: Hunt) -> list[str]:
     lines: list[str] = []
     for what, ratios in (("time", by_time), ("memory", by_memory)):
         lines += ["", f"worst in {what}: ratio (95% interval) to the best, and the point's words"]
-        for point in worst(hunt.points, lambda point, of=ratios: of(point)[OURS].median):
-            best = point.best(ratios(point))
-            lines.append(
-                f"{interval(ratios(point)[OURS])} to {best}, point {point.number}:"
-                f" {point.found.words}"
-            )
+        lines += worst_of(hunt, ratios)
     lines += ["", "worst in both: ratios in time and in memory to the peer that is ahead the most"]
-    for point in worst(hunt.points, lambda point: point.loss):
+    for point in sorted(hunt.measured, key=lambda point: -point.loss)[:WORST]:
         if point.loss > 1:
             beside = point.beside[point.worst_peer]
             lines.append(
@@ -208,10 +206,11 @@ def share_lines(hunt: Hunt) -> list[str]:
     points = hunt.measured
     unbeaten = share(points, lambda point: not is_beaten(point))
     not_for_sure = share(points, lambda point: not is_beaten_for_sure(point))
+    slow = share(points, is_slow)
     return [
         f"no peer is ahead of {OURS} in time and memory at {unbeaten:.0%} of the points by medians,"
         f" at {not_for_sure:.0%} by whole 95% intervals",
-        f"{OURS} takes over {SLOW:g} times the fastest at {share(points, is_slow):.0%} of the points",
+        f"{OURS} takes over {SLOW:g} times the fastest's time at {slow:.0%} of the points",
     ]
 
 

@@ -21,7 +21,6 @@ SCALES = (0.0005, 50.0)
 TRIES = 4
 STARTS = 0.003  # seconds of a run that are no work
 SLOWEST = 60  # times the length of a run; beyond it the run has failed
-FIGURES = ("seconds", "cpu_seconds", "peak_bytes")
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,11 @@ def measure(
         return Found(words, {}, {}, {}, 0, {GLIBC.name: str(error)})
     row = Row("drawn", words, partial(run, folder, words.split(), SLOWEST * max(seconds, 1)))
     (measured,) = run_rows([row], allocators, rounds, seed, report, REPEATS)
-    chosen = measured.choose(rounds)
-    figures = [measured.figures(rounds, lambda s, f=figure: getattr(s, f)) for figure in FIGURES]
-    disturbed = sum(any(s.disturbed for s in samples.values()) for samples in chosen)
-    return Found(words, *figures, disturbed, dict(measured.failures))
+    return Found(
+        words,
+        measured.figures(rounds, lambda sample: sample.seconds),
+        measured.figures(rounds, lambda sample: sample.cpu_seconds),
+        measured.figures(rounds, lambda sample: sample.peak_bytes),
+        sum(any(s.disturbed for s in samples.values()) for samples in measured.choose(rounds)),
+        dict(measured.failures),
+    )

@@ -32,7 +32,9 @@ class Distinct:
     trial: optuna.Trial
 
     def suggest_categorical(self, name: str, choices: Sequence[Value]) -> Value:
-        return self.trial.suggest_categorical(name, tuple(dict.fromkeys(choices)))
+        value = self.trial.suggest_categorical(name, tuple(dict.fromkeys(choices)))
+        assert isinstance(value, str | int)
+        return value
 
 
 def frozen(drawn: dict[str, tuple[tuple[Value, ...], Value]], value: float | None) -> FrozenTrial:
