@@ -45,6 +45,7 @@ class Point:
     number: int
     found: Found
     time: dict[str, Ratio]  # to the fastest
+    cpu: dict[str, Ratio]  # of CPU time, to the least
     memory: dict[str, Ratio]  # to the leanest
     beside: dict[str, Beside]
 
@@ -55,11 +56,6 @@ class Point:
 
     def best(self, ratios: Mapping[str, Ratio]) -> str:
         return min(ratios, key=lambda name: ratios[name].median)
-
-    def cpu_ratio(self, name: str) -> float:
-        """Our CPU time divided by another's, which other load disturbs less than wall time."""
-        ours, theirs = (self.found.cpu_seconds[of] for of in (OURS, name))
-        return float(np.median(ours) / np.median(theirs))
 
     @property
     def worst_peer(self) -> str:
@@ -90,6 +86,7 @@ def as_ratios(number: int, found: Found) -> Point:
         number,
         found,
         ratios_to_best(found.seconds),
+        ratios_to_best(found.cpu_seconds),
         ratios_to_best(found.peak_bytes),
         beside_ours(found),
     )
@@ -123,6 +120,7 @@ class Kind:
     value: str
     points: int
     time: float  # our mean ratio to the fastest
+    cpu: float  # in CPU time
     memory: float  # our mean ratio to the leanest
     beaten: float  # share of points with a peer that is ahead in both
 
@@ -179,6 +177,7 @@ def kind_of(dimension: str, value: str, points: list[Point]) -> Kind:
         value,
         len(points),
         geometric_mean([point.time[OURS].median for point in points]),
+        geometric_mean([point.cpu[OURS].median for point in points]),
         geometric_mean([point.memory[OURS].median for point in points]),
         share(points, is_beaten),
     )

@@ -3,9 +3,11 @@
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -19,7 +21,7 @@ from kmem.bench.hunt_figures import (
     share,
     spread,
 )
-from kmem.bench.suite_report import OURS, as_ratio, cpus, memory_bytes
+from kmem.bench.suite_report import MIB, OURS, as_ratio, cpus, memory_bytes
 from kmem.common.figures import Ratio
 from kmem.common.machine import processor
 
@@ -50,6 +52,10 @@ def by_time(point: Point) -> Mapping[str, Ratio]:
     return point.time
 
 
+def by_cpu(point: Point) -> Mapping[str, Ratio]:
+    return point.cpu
+
+
 def by_memory(point: Point) -> Mapping[str, Ratio]:
     return point.memory
 
@@ -75,6 +81,7 @@ def summary(hunt: Hunt) -> dict[str, Any]:
     return {
         "points": len(points),
         "time": {name: asdict(value) for name, value in spreads(hunt, by_time).items()},
+        "cpu": {name: asdict(value) for name, value in spreads(hunt, by_cpu).items()},
         "memory": {name: asdict(value) for name, value in spreads(hunt, by_memory).items()},
         "ahead_in_both": {
             name: dict(zip(("medians", "intervals"), ahead(hunt, name), strict=True))
@@ -90,6 +97,18 @@ def summary(hunt: Hunt) -> dict[str, Any]:
     }
 
 
+def huge_pages() -> str:
+    """The kernel's setting of transparent huge pages, which decides a small program's memory."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    if "THP_enabled:\t0" in status:
+        return "off for this process"
+    try:
+        setting = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="utf-8")
+    except OSError:
+        return "none"
+    return setting[setting.find("[") + 1 : setting.find("]")]
+
+
 def is_slow(point: Point) -> bool:
     return point.time[OURS].median > SLOW
 
@@ -102,6 +121,7 @@ def as_document(hunt: Hunt) -> dict[str, object]:
             "cpus": cpus(),
             "kernel": platform.release(),
             "memory_bytes": memory_bytes(),
+            "huge_pages": huge_pages(),
         },
         "seed": hunt.seed,
         "rounds": hunt.rounds,
@@ -115,6 +135,7 @@ def as_document(hunt: Hunt) -> dict[str, object]:
             {
                 **asdict(point.found),
                 "time_ratio": {name: as_ratio(ratio) for name, ratio in point.time.items()},
+                "cpu_ratio": {name: as_ratio(ratio) for name, ratio in point.cpu.items()},
                 "memory_ratio": {name: as_ratio(ratio) for name, ratio in point.memory.items()},
             }
             for point in hunt.points
@@ -130,20 +151,16 @@ def figure(value: float) -> str:
 
 
 def allocator_table(hunt: Hunt) -> Table:
-    what = "time / fastest and peak memory / leanest of each point"
+    what = "time, CPU time and peak memory / the least of each point"
     table = Table(title=f"{len(hunt.measured)} points: {what}", box=SIMPLE)
     table.add_column("allocator", no_wrap=True)
-    for what in ("time", "memory"):
+    for what in ("time", "CPU", "memory"):
         for column in ("mean", "median", "90%", "worst"):
             table.add_column(f"{what}\n{column}", justify="right", no_wrap=True)
     table.add_column(f"ahead of {OURS}\nin both (sure)", justify="right", no_wrap=True)
-    time, memory = spreads(hunt, by_time), spreads(hunt, by_memory)
-    for name in (name for name in hunt.versions if name in time):
-        cells = [
-            figure(value)
-            for of in (time[name], memory[name])
-            for value in (of.mean, of.median, of.high, of.worst)
-        ]
+    columns = [spreads(hunt, ratios) for ratios in (by_time, by_cpu, by_memory)]
+    for name in (name for name in hunt.versions if name in columns[0]):
+        cells = [figure(value) for column in columns for value in astuple(column[name])]
         plain, sure = ahead(hunt, name)
         table.add_row(name, *cells, "" if name == OURS else f"{plain} ({sure})")
     return table
@@ -153,7 +170,7 @@ def kinds_table(hunt: Hunt) -> Table:
     table = Table(title=f"{OURS} by kind of work: geometric means of its ratios", box=SIMPLE)
     for column in ("word", "value"):
         table.add_column(column, no_wrap=True)
-    for column in ("points", "time", "memory", "a peer ahead in both"):
+    for column in ("points", "time", "CPU time", "memory", "a peer ahead in both"):
         table.add_column(column, justify="right", no_wrap=True)
     last = ""
     for kind in kinds(hunt.measured):
@@ -164,6 +181,7 @@ def kinds_table(hunt: Hunt) -> Table:
             kind.value,
             str(kind.points),
             figure(kind.time),
+            figure(kind.cpu),
             figure(kind.memory),
             f"{kind.beaten:.0%}",
         )
@@ -171,25 +189,38 @@ def kinds_table(hunt: Hunt) -> Table:
     return table
 
 
-def worst_line(point: Point, ratios: Mapping[str, Ratio]) -> str:
+def worst_line(point: Point, ratios: Mapping[str, Ratio], least: str) -> str:
     ours, best = ratios[OURS], point.best(ratios)
     return (
-        f"{ours.median:.2f} ({ours.low:.2f} to {ours.high:.2f}) of {best}'s,"
-        f" CPU time {point.cpu_ratio(best):.2f}, point {point.number}: {point.found.words}"
+        f"{ours.median:.2f} ({ours.low:.2f} to {ours.high:.2f}) of {best}'s {least},"
+        f" point {point.number}: {point.found.words}"
     )
 
 
-def worst_of(hunt: Hunt, ratios: Callable[[Point], Mapping[str, Ratio]]) -> list[str]:
+def worst_of(hunt: Hunt, ratios: Callable[[Point], Mapping[str, Ratio]], unit: str) -> list[str]:
+    """The points with the largest ratios; a figure in seconds or MiB says how much is at stake."""
+
+    def least(point: Point) -> str:
+        found, best = point.found, point.best(ratios(point))
+        if unit == "MiB":
+            return f"{np.median(found.peak_bytes[best]) / MIB:.1f} MiB"
+        seconds = found.seconds if ratios is by_time else found.cpu_seconds
+        return f"{np.median(seconds[best]):.3f} s"
+
     ordered = sorted(hunt.measured, key=lambda point: -ratios(point)[OURS].median)
-    return [worst_line(point, ratios(point)) for point in ordered[:WORST]]
+    return [worst_line(point, ratios(point), least(point)) for point in ordered[:WORST]]
 
 
 def worst_lines(hunt: Hunt) -> list[str]:
     """The worst points of libkmem, each with the words that repeat it."""
     lines: list[str] = []
-    for what, ratios in (("time", by_time), ("memory", by_memory)):
+    for what, unit, ratios in (
+        ("time", "s", by_time),
+        ("CPU time", "s", by_cpu),
+        ("memory", "MiB", by_memory),
+    ):
         lines += ["", f"worst in {what}: ratio (95% interval) to the best, and the point's words"]
-        lines += worst_of(hunt, ratios)
+        lines += worst_of(hunt, ratios, unit)
     lines += ["", "worst in both: ratios in time and in memory to the peer that is ahead the most"]
     for point in sorted(hunt.measured, key=lambda point: -point.loss)[:WORST]:
         if point.loss > 1:
@@ -219,9 +250,12 @@ def notes(hunt: Hunt) -> list[str]:
     lines += [f"{name} is missing: {reason}" for name, reason in hunt.missing.items()]
     disturbed = sum(point.found.disturbed_rounds > 0 for point in hunt.points)
     if disturbed:
-        lines.append(f"other load took CPU time in rounds of {disturbed} points")
+        lines.append(
+            f"other load took CPU time in rounds of {disturbed} points; there CPU time is steadier"
+        )
     if hunt.options:
         lines.append(f"KMEM_OPTIONS={hunt.options} held for {OURS}")
+    lines.append(f"transparent huge pages: {huge_pages()}")
     lines.append(f"seed {hunt.seed}, medians of {hunt.rounds} rounds of {hunt.seconds:g} s")
     return lines
 

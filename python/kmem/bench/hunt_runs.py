@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A point of `kmem bench hunt` on each allocator: how much work it is, and its figures."""
 
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kmem.bench.allocators import GLIBC, Allocator
+from kmem.bench.hunt_space import as_point
 from kmem.bench.rounds import Report, Row, run_rows
 from kmem.bench.timed import RunError, Sample, clean_environment, started
 from kmem.bench.workloads import PROGRAMS
@@ -19,7 +21,8 @@ REPEATS = 0  # of a round that other load disturbed; another point tells more
 FIRST_SCALE = 0.01  # of the run that tells the pace
 SCALES = (0.0005, 50.0)
 TRIES = 4
-STARTS = 0.003  # seconds of a run that are no work
+STARTS = 0.002  # CPU seconds of a run that are no work
+WAITING_MOST = 8  # times the time that it works: how long a run may wait, on a busy machine too
 SLOWEST = 60  # times the length of a run; beyond it the run has failed
 
 
@@ -57,12 +60,23 @@ def run(folder: Path, words: Sequence[str], timeout: float, allocator: Allocator
         return timed.wait(timeout=timeout)
 
 
+def working_seconds(sample: Sample, threads: int) -> float:
+    """How long a run would take on a machine without other load: its CPU time tells.
+
+    Threads that wait for each other take longer than that; then the wall time tells.
+    """
+    parallel = min(threads, len(os.sched_getaffinity(0)))
+    work = max((sample.cpu_seconds - STARTS) / parallel, STARTS / 10)
+    return max(work, sample.seconds / WAITING_MOST)
+
+
 def scale_for(folder: Path, words: Sequence[str], seconds: float) -> float:
     """The scale at which a run on glibc's malloc takes about this long; within SCALES."""
     scale = FIRST_SCALE
+    threads = int(as_point(" ".join(words)).get("threads", 1))
     for _ in range(TRIES):
         sample = run(folder, [*words, f"scale={scale}"], SLOWEST * max(seconds, 1), GLIBC)
-        work = max(sample.seconds - STARTS, STARTS / 10)
+        work = working_seconds(sample, threads)
         scale = min(max(scale * seconds / work, SCALES[0]), SCALES[1])
         if work > seconds / 3:
             break
