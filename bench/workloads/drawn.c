@@ -32,70 +32,19 @@
  */
 
 #define _GNU_SOURCE
-#include "drawn_sizes.h"
+#include "drawn_blocks.h"
 #include "inbox.h"
-#include "workload.h"
 
 #include <stdbool.h>
 #include <time.h>
 
 enum {
-        BLOCKS = 1000000, /* of all threads together, at scale 1 */
-        PLACES_MIN = 4,   /* of a thread */
-        DRAWN_BYTES_MIN = 8,
-        DRAWN_BYTES_MAX = 16 << 20,
-        LIVE_BYTES_MAX = 1 << 30,
-        GENERATIONS_MAX = 10000,
-        BATCH_MAX = 1024,
-        BURST_MAX = 1 << 20,
-        READS_MAX = 64,
+        BLOCKS = 1000000,  /* of all threads together, at scale 1 */
+        PLACES_MIN = 4,    /* of a thread */
         INBOX_BATCHES = 8, /* that wait for a thread, at most, and INBOX_BLOCKS_MIN blocks */
         INBOX_BLOCKS_MIN = 256,
         YIELDS = 16, /* before a thread that waits sleeps */
         NAP_NS = 50 * 1000,
-};
-
-enum lives { LIVES_STACK, LIVES_QUEUE, LIVES_RANDOM, LIVES_PHASES, LIVES_SCATTERED };
-enum handover { HANDOVER_NONE, HANDOVER_PAIRS, HANDOVER_RING, HANDOVER_RANDOM, HANDOVER_ONEWAY };
-enum touch { TOUCH_FIRST, TOUCH_PAGES, TOUCH_ALL };
-
-static struct workload_choice choices[] = {
-        {"sizes",
-         {"constant", "uniform", "power", "doublings", "python3", "redis", "node", "gcc", "sqlite"},
-         SIZES_POWER},
-        {"lives", {"stack", "queue", "random", "phases", "scattered"}, LIVES_RANDOM},
-        {"handover", {"none", "pairs", "ring", "random", "oneway"}, HANDOVER_NONE},
-        {"touch", {"first", "pages", "all"}, TOUCH_PAGES},
-        {"inherit", {"no", "yes"}, 1},
-};
-enum choice { SIZES, LIVES, HANDOVER, TOUCH, INHERIT, NR_CHOICES };
-
-static struct workload_number numbers[] = {
-        {"least", DRAWN_BYTES_MIN, DRAWN_BYTES_MAX, 16},
-        {"most", DRAWN_BYTES_MIN, DRAWN_BYTES_MAX, 1024},
-        {"live", 0, LIVE_BYTES_MAX, 4 << 20},
-        {"burst", 1, BURST_MAX, 1},
-        {"generations", 1, GENERATIONS_MAX, 1},
-        {"handed", 0, 100, 100},
-        {"batch", 1, BATCH_MAX, 16},
-        {"reads", 0, READS_MAX, 0},
-        {"realloc", 0, 100, 0},
-        {"calloc", 0, 100, 0},
-        {"aligned", 0, 100, 0},
-};
-enum number {
-        LEAST,
-        MOST,
-        LIVE,
-        BURST,
-        GENERATIONS,
-        HANDED,
-        BATCH,
-        READS,
-        REALLOC,
-        CALLOC,
-        ALIGNED,
-        NR_NUMBERS
 };
 
 /* A thread, its successors, and what they own. Only the one that runs touches it, but the inbox. */
@@ -118,157 +67,11 @@ struct lane {
 
 static struct workload workload;
 static struct lane *lanes;
-static uint32_t sizes[DRAWN_SIZES];
 static unsigned int nr_making; /* lanes that may still hand blocks over; atomic */
 
 static pthread_mutex_t ends_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ends_changed = PTHREAD_COND_INITIALIZER;
 static unsigned int nr_ended; /* lanes; under ends_lock */
-
-static unsigned int chosen(enum choice choice)
-{
-        return choices[choice].chosen;
-}
-
-static uint64_t number(enum number which)
-{
-        return numbers[which].value;
-}
-
-/* ---- Blocks ---- */
-
-/* Whether a word at this distance, besides the first, is written and checked. */
-static size_t touch_step(void)
-{
-        return chosen(TOUCH) == TOUCH_ALL ? sizeof(uint64_t) : BLOCK_TOUCH_BYTES;
-}
-
-static void drawn_write(struct lane *lane, void *block, size_t bytes)
-{
-        uint64_t token = (random_next(&lane->worker.random) << 32) | bytes;
-        size_t step = touch_step();
-        char *start = block;
-
-        memcpy(start, &token, sizeof(token));
-        if (chosen(TOUCH) != TOUCH_FIRST && bytes >= 2 * sizeof(token)) {
-                for (size_t at = step; at + 2 * sizeof(token) <= bytes; at += step)
-                        memcpy(start + at, &token, sizeof(token));
-                memcpy(start + bytes - sizeof(token), &token, sizeof(token));
-        }
-        lane->worker.written += token;
-        lane->worker.made++;
-}
-
-/* Checks the words that drawn_write() wrote in the first `whole` bytes of a block of `bytes`. */
-static uint64_t drawn_check(const void *block, size_t whole)
-{
-        const char *start = block;
-        size_t step = touch_step();
-        uint64_t token;
-        uint64_t wrong = 0;
-        size_t bytes;
-
-        memcpy(&token, start, sizeof(token));
-        bytes = token & 0xffffffffu;
-        if (bytes < DRAWN_BYTES_MIN || bytes > DRAWN_BYTES_MAX)
-                workload_fail(&workload, "contents changed", bytes);
-        if (chosen(TOUCH) == TOUCH_FIRST || bytes < 2 * sizeof(token))
-                return token;
-        if (whole > bytes)
-                whole = bytes;
-        for (size_t at = step; at + 2 * sizeof(token) <= whole; at += step) {
-                uint64_t other;
-
-                memcpy(&other, start + at, sizeof(other));
-                wrong |= other ^ token;
-        }
-        if (whole == bytes) {
-                uint64_t other;
-
-                memcpy(&other, start + bytes - sizeof(other), sizeof(other));
-                wrong |= other ^ token;
-        }
-        if (wrong)
-                workload_fail(&workload, "contents changed", bytes);
-        return token;
-}
-
-static void drawn_found(struct lane *lane, uint64_t token)
-{
-        lane->worker.found += token;
-        lane->worker.gone++;
-}
-
-static void drawn_free(struct lane *lane, void *block)
-{
-        drawn_found(lane, drawn_check(block, SIZE_MAX));
-        free(block);
-}
-
-static size_t drawn_bytes(struct lane *lane)
-{
-        return sizes[random_below(&lane->worker.random, DRAWN_SIZES)];
-}
-
-static bool percent(struct lane *lane, enum number which)
-{
-        return number(which) && random_below(&lane->worker.random, 100) < number(which);
-}
-
-static void *drawn_zeroed(size_t bytes)
-{
-        char *block = calloc(1, bytes);
-        size_t step = touch_step();
-
-        for (size_t at = 0; block && at < bytes; at += step) {
-                if (block[at])
-                        workload_fail(&workload, "calloc did not clear", bytes);
-        }
-        return block;
-}
-
-static void *drawn_aligned(struct lane *lane, size_t bytes)
-{
-        size_t alignment = (size_t)32 << random_below(&lane->worker.random, 4);
-        void *block = NULL;
-
-        if (posix_memalign(&block, alignment, bytes))
-                return NULL;
-        if ((uintptr_t)block % alignment)
-                workload_fail(&workload, "not aligned", bytes);
-        return block;
-}
-
-static void *drawn_new(struct lane *lane)
-{
-        size_t bytes = drawn_bytes(lane);
-        void *block;
-
-        if (percent(lane, CALLOC))
-                block = drawn_zeroed(bytes);
-        else if (percent(lane, ALIGNED))
-                block = drawn_aligned(lane, bytes);
-        else
-                block = malloc(bytes);
-        if (!block)
-                workload_fail(&workload, "out of memory", bytes);
-        drawn_write(lane, block, bytes);
-        return block;
-}
-
-/* Both sizes are checked: the old content before the call, the part that was kept after it. */
-static void *drawn_resized(struct lane *lane, void *block)
-{
-        size_t bytes = drawn_bytes(lane);
-
-        drawn_found(lane, drawn_check(block, SIZE_MAX));
-        block = realloc(block, bytes);
-        if (!block)
-                workload_fail(&workload, "out of memory", bytes);
-        drawn_check(block, bytes);
-        drawn_write(lane, block, bytes);
-        return block;
-}
 
 /* ---- Hand-over ---- */
 
@@ -287,7 +90,7 @@ static bool lane_empty_inbox(struct lane *lane)
         unsigned int count = inbox_take(&lane->inbox, &items);
 
         for (unsigned int i = 0; i < count; i++)
-                drawn_free(lane, items[i]);
+                drawn_free(&lane->worker, items[i]);
         return count > 0;
 }
 
@@ -329,8 +132,8 @@ static void lane_send(struct lane *lane)
 /* Ends a block's life in the lane: its own free, or that of another. */
 static void lane_drop(struct lane *lane, void *block)
 {
-        if (chosen(HANDOVER) == HANDOVER_NONE || !percent(lane, HANDED)) {
-                drawn_free(lane, block);
+        if (chosen(HANDOVER) == HANDOVER_NONE || !percent(&lane->worker, HANDED)) {
+                drawn_free(&lane->worker, block);
                 return;
         }
         lane->out[lane->outgoing++] = block;
@@ -345,7 +148,7 @@ static void lane_put(struct lane *lane, size_t place)
         if (!lane->blocks_left)
                 return;
         lane->blocks_left--;
-        lane->blocks[place] = drawn_new(lane);
+        lane->blocks[place] = drawn_new(&lane->worker);
 }
 
 static void lane_take(struct lane *lane, size_t place)
@@ -367,13 +170,14 @@ static void lane_visit(struct lane *lane, uint64_t count)
                         void *block = lane->blocks[random_below(random, lane->used)];
 
                         if (block)
-                                drawn_check(block, SIZE_MAX);
+                                drawn_check(&lane->worker, block, SIZE_MAX);
                 }
-                if (percent(lane, REALLOC)) {
+                if (percent(&lane->worker, REALLOC)) {
                         size_t place = random_below(random, lane->used);
 
                         if (lane->blocks[place])
-                                lane->blocks[place] = drawn_resized(lane, lane->blocks[place]);
+                                lane->blocks[place] =
+                                        drawn_resized(&lane->worker, lane->blocks[place]);
                 }
         }
 }
@@ -488,7 +292,7 @@ static void lane_free_all(struct lane *lane)
 {
         for (size_t i = 0; i < lane->places; i++) {
                 if (lane->blocks[i])
-                        drawn_free(lane, lane->blocks[i]);
+                        drawn_free(&lane->worker, lane->blocks[i]);
                 lane->blocks[i] = NULL;
         }
         lane->used = 0;
@@ -520,6 +324,7 @@ static void lane_finish(struct lane *lane)
 static void *lane_run(void *argument)
 {
         struct lane *lane = argument;
+        pthread_t successor; /* it joins this thread, whose id is in lane->thread */
 
         if (lane->has_predecessor)
                 pthread_join(lane->thread, NULL);
@@ -534,11 +339,7 @@ static void *lane_run(void *argument)
         }
         if (!chosen(INHERIT))
                 lane_free_all(lane);
-        {
-                pthread_t successor;
-
-                thread_start(&workload, &successor, lane_run, lane);
-        }
+        thread_start(&workload, &successor, lane_run, lane);
         return NULL;
 }
 
@@ -558,7 +359,8 @@ static void lanes_start(void)
 {
         unsigned int makers =
                 chosen(HANDOVER) == HANDOVER_ONEWAY ? (workload.threads + 1) / 2 : workload.threads;
-        size_t mean = sizes_draw(sizes, workload.seed, chosen(SIZES), number(LEAST), number(MOST));
+        size_t mean =
+                sizes_draw(drawn_sizes, workload.seed, chosen(SIZES), number(LEAST), number(MOST));
         uint64_t share = workload_share(&workload, BLOCKS) * workload.threads / makers;
         size_t places = number(LIVE) / mean / makers;
 
