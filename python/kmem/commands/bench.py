@@ -173,7 +173,7 @@ def hunt(
 
     A point is a workload: sizes, lifetimes, threads, hand-over between them. Prints which kinds of
     work libkmem is slow or large at, with words that repeat each point. 200 points on all
-    allocators take about 40 minutes.
+    allocators take up to an hour.
     """
     from kmem.bench.hunt import Wanted, bench_hunt
 
