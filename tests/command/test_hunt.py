@@ -335,9 +335,13 @@ def test_small_hunt_goes_on_and_repeats_points(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert f"point 1: {three['points'][2]['words']}" in again.stdout
 
-    other = hunt("--points", "2", "--seed", "8", *TINY, "--output", file)
-    assert (other.returncode, other.stdout) == (2, "")
-    assert "holds a hunt with seed 7; expected 8, or a new file" in other.stderr
+    for option, value, said in (
+        ("--seed", "8", "seed 7; expected 8"),
+        ("--peers", "tcmalloc", "peers ['glibc']; expected ['tcmalloc']"),
+    ):
+        other = hunt("--points", "2", *TINY, option, value, "--output", file)
+        assert (other.returncode, other.stdout) == (2, "")
+        assert f"holds a hunt with {said}, or a new file" in other.stderr
     assert json.loads(file.read_text()) == three
 
 
@@ -389,7 +393,9 @@ def test_bad_arguments(arguments: tuple[str, ...], status: int, named: str) -> N
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"points": [1]}', '{"points": [{"words": 1}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"points": []}', '{"points": [1]}', '{"points": [{"words": 1}]}']
+)
 def test_file_that_is_no_result(text: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text(text)

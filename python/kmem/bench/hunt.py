@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SETS = ROOT / "bench" / "hunt"
 INTERRUPTED = 130  # the status that a shell gives a program which Ctrl-C ended
 RUN_SECONDS = (0.005, 60.0)
+RESULT = ("seed", "rounds", "run_seconds", "threads", "allocators", "missing")  # of a result file
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def read_result(file: Path, option: str) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(read_text(file, f"bench hunt: {option}"))
         [Found.read(point) for point in document["points"]]
+        [document[name] for name in RESULT]
     except (ValueError, KeyError, TypeError):
         raise KmemError(f"bench hunt: {option} {file}: expected a result of bench hunt") from None
     return document
@@ -171,13 +173,21 @@ def draw_all(hunter: Hunter, wanted: Wanted, threads: Sequence[int]) -> None:
         hunter.search.tell(hunter.measure(as_words(words), total))
 
 
-def go_on(wanted: Wanted, threads: tuple[int, int]) -> tuple[int, dict[str, Found]]:
+def go_on(
+    wanted: Wanted, threads: tuple[int, int], chosen: Sequence[str]
+) -> tuple[int, dict[str, Found]]:
     """The seed, and the points of the file of --output, if it has the hunt that is asked for."""
     fresh = secrets.randbelow(1 << 32) if wanted.seed is None else wanted.seed
     if wanted.output is None or not wanted.output.is_file() or not wanted.output.stat().st_size:
         return fresh, {}
     document = read_result(wanted.output, "--output")
-    asked = {"rounds": wanted.rounds, "run_seconds": wanted.seconds, "threads": list(threads)}
+    document["peers"] = sorted({*document["allocators"], *document["missing"]} - {OURS})
+    asked: dict[str, object] = {
+        "rounds": wanted.rounds,
+        "run_seconds": wanted.seconds,
+        "threads": list(threads),
+        "peers": sorted(chosen),
+    }
     if wanted.seed is not None:
         asked["seed"] = wanted.seed
     for name, value in asked.items():
@@ -208,7 +218,7 @@ def bench_hunt(wanted: Wanted) -> int:
             f"bench hunt: --seconds {wanted.seconds:g}: expected {RUN_SECONDS[0]:g} to"
             f" {RUN_SECONDS[1]:g}"
         )
-    seed, earlier = go_on(wanted, threads)
+    seed, earlier = go_on(wanted, threads, chosen)
     build()
     known = read_set(wanted.known_set) if wanted.known_set is not None else []
     if wanted.replay is not None:
