@@ -79,6 +79,13 @@ def test_ratios_are_to_the_least_median() -> None:
     assert ratios_to_best({}) == {}
 
 
+def test_ratios_to_the_best_of_those_that_count() -> None:
+    rounds = {"a": [4.0], "b": [2.0], "c": [3.0]}
+    ratios = ratios_to_best(rounds, outside=["b"])
+    assert ratios["c"].median == 1 and ratios["b"].median == pytest.approx(2 / 3)
+    assert ratios_to_best(rounds, outside=["a", "b", "c"])["b"].median == 1
+
+
 def test_interval_of_a_single_round_is_a_point() -> None:
     for ratio in (median_ratio([3.0], [2.0]), median_of_ratios([3.0], [2.0])):
         assert (ratio.low, ratio.median, ratio.high, ratio.rounds) == (1.5, 1.5, 1.5, 1)

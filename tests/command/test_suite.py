@@ -368,6 +368,26 @@ def test_means_are_over_rows_that_all_finished(calm: None) -> None:
     assert "libkmem over 1.1 times the row's best, memory: no row" in said
 
 
+def test_hardened_allocator_is_never_the_best(calm: None) -> None:
+    """Its figures are there, in the last column, and a row that it did not finish still counts."""
+    guarded = Allocator("guarded", None, hardened=True)
+    rows = [
+        made_up("one", {"libkmem": 2.0, "glibc": 4.0, "guarded": 1.0}),
+        fails_at("guarded", 1, crash),
+    ]
+    results = measure_rows(rows, [guarded, LIBKMEM, GLIBC], 7, 1, ignore)
+    ratios = {name: ratio.median for name, ratio in results[0].time.items()}
+    assert ratios == {"guarded": 0.5, "libkmem": 1.0, "glibc": 2.0}
+    versions = {"guarded": "1", "libkmem": "1", "glibc": "1"}
+    found = Report("abc", 1.0, 1, 7, "", versions, {}, results, ["guarded"])
+    assert found.names == ["libkmem", "glibc", "guarded"]
+    assert found.least(results[0], lambda figures: figures.seconds) == 2.0
+    assert len(found.common()) == 2
+    assert set(found.means(lambda row: row.time)) == {"libkmem", "glibc"}
+    assert "hardened, and never the best of a row: guarded" in notes(found, 1.1)
+    assert as_document(found)["hardened"] == ["guarded"]
+
+
 def test_missing_is_named_everywhere(calm: None) -> None:
     results = measure_rows(
         [made_up("one", {"libkmem": 1.0, "glibc": 2.0})], [LIBKMEM, GLIBC], 1, 1, ignore

@@ -2,6 +2,7 @@
 """The allocators that measurements compare: libraries to preload, and back ends of ours."""
 
 import os
+import platform
 import sysconfig
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +26,7 @@ class Allocator:
     name: str
     library: Path | None  # None: the C library's own malloc
     package: str | None = None  # Debian package of a peer
+    hardened: bool = False  # pays for defences that the others lack, so it is never a row's best
 
     @property
     def missing(self) -> bool:
@@ -47,12 +49,19 @@ def library_folder() -> Path:
     return Path("/usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "")
 
 
+def scudo_library() -> Path:
+    """Scudo, which comes with clang, from the newest LLVM that Debian 12 has."""
+    folder = Path("/usr/lib/llvm-19/lib/clang/19/lib/linux")
+    return folder / f"libclang_rt.scudo_standalone-{platform.machine()}.so"
+
+
 LIBKMEM = Allocator("libkmem", LIBRARY)
 GLIBC = Allocator("glibc", None)
 PEERS = (
     Allocator("mimalloc", library_folder() / "libmimalloc.so.2", "libmimalloc2.0"),
     Allocator("jemalloc", library_folder() / "libjemalloc.so.2", "libjemalloc2"),
     Allocator("tcmalloc", library_folder() / "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+    Allocator("scudo", scudo_library(), "libclang-rt-19-dev", hardened=True),
 )
 
 

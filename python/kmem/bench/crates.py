@@ -49,6 +49,7 @@ class Crate:
     library: str  # file in that folder
     tools: tuple[str, ...]
     bundled: Callable[[Path], str] | None = None  # the allocator's release, if not the crate's
+    hardened: bool = False
 
 
 def build_mimalloc(sources: Path, folder: Path) -> Sequence[Command]:
@@ -101,6 +102,48 @@ def jemalloc_version(sources: Path) -> str:
     return version.partition("+")[2].partition("-")[0]
 
 
+# The crate's own build leaves out malloc and its relatives by a macro. This one does not define it.
+TCMALLOC_BUILD = """\
+cmake_minimum_required(VERSION 3.13)
+project(tcmalloc CXX ASM)
+set(CMAKE_CXX_STANDARD 17)
+find_package(Threads REQUIRED)
+add_library(tcmalloc SHARED {files})
+target_include_directories(tcmalloc PRIVATE {folders})
+target_compile_definitions(tcmalloc PRIVATE NDEBUG TCMALLOC_INTERNAL_8K_PAGES)
+target_compile_options(tcmalloc PRIVATE -O2 -w -fno-omit-frame-pointer -ftls-model=initial-exec)
+target_link_libraries(tcmalloc PRIVATE Threads::Threads)
+"""
+
+
+def build_tcmalloc(sources: Path, folder: Path) -> Sequence[Command]:
+    """Google's TCMalloc and the parts of Abseil that the crate's build names."""
+    names = re.findall(r'"(c_src/[^"]+\.(?:cc|S))"', (sources / "build.rs").read_text())
+    files = [str(sources / name) for name in names if "bridge" not in name]
+    files.append(str(sources / "c_src" / "tcmalloc" / "tcmalloc" / "tcmalloc.cc"))
+    folders = " ".join(str(sources / "c_src" / name) for name in ("abseil-cpp", "tcmalloc"))
+    text = TCMALLOC_BUILD.format(files=" ".join(files), folders=folders)
+    (folder / "CMakeLists.txt").write_text(text)
+    return [
+        ["cmake", "-S", str(folder), "-B", str(folder)],
+        ["cmake", "--build", str(folder), "--parallel", str(os.cpu_count() or 1)],
+    ]
+
+
+def build_hardened_malloc(sources: Path, folder: Path) -> Sequence[Command]:
+    """GrapheneOS's hardened_malloc with its default settings."""
+    base = sources / "vendor" / "hardened-malloc"
+    lines = (sources / "config-default.conf").read_text().splitlines()
+    settings = [f"-D{line}" for line in lines if "=" in line and not line.startswith("#")]
+    options = "-std=c2x -O3 -D_GNU_SOURCE -w -shared -fPIC -fvisibility=hidden"
+    # gcc 12 knows the word alignas from this header only.
+    options += " -include stdalign.h"
+    places = [f"-I{base / name}" for name in (".", "include", "third_party")]
+    files = [str(file) for file in sorted(base.glob("*.c"))]
+    library = ["-pthread", "-o", str(folder / "hardened_malloc.so")]
+    return [["gcc", *options.split(), *settings, *places, *files, *library]]
+
+
 CRATES = (
     Crate(
         "mimalloc-new",
@@ -125,6 +168,21 @@ CRATES = (
         "jemalloc/lib/libjemalloc.so.2",
         ("gcc", "g++", "make"),
         jemalloc_version,
+    ),
+    Crate(
+        "tcmalloc-new",
+        "libtcmalloc-sys",
+        build_tcmalloc,
+        "libtcmalloc.so",
+        ("cmake", "g++", "make"),
+    ),
+    Crate(
+        "hardened_malloc",
+        "hardened-malloc-sys",
+        build_hardened_malloc,
+        "hardened_malloc.so",
+        ("gcc",),
+        hardened=True,
     ),
 )
 
@@ -244,4 +302,5 @@ def provide(crate: Crate, report: Callable[[str], None]) -> tuple[Allocator, str
                 check_library(folder / "build" / crate.library)
     except OSError as error:
         raise KmemError(f"{error.filename or folder}: {error.strerror}") from None
-    return Allocator(crate.name, folder / "build" / crate.library), version
+    library = folder / "build" / crate.library
+    return Allocator(crate.name, library, hardened=crate.hardened), version

@@ -8,7 +8,7 @@ files. The effect of a place is up to a factor of 2.5.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,9 +46,18 @@ AGAINST_BEST = (
 )
 
 
-def against_best(results: dict[str, dict[str, Series]], ours: str, theirs: str) -> str | None:
-    """A line with the ratio of medians, or None if libkmem or all peers have no figure."""
-    others = {name: tests[theirs].median for name, tests in results.items() if name != LIBKMEM.name}
+def against_best(
+    results: dict[str, dict[str, Series]], ours: str, theirs: str, apart: Collection[str] = ()
+) -> str | None:
+    """A line with the ratio of medians, or None if libkmem or all peers have no figure.
+
+    The allocators in `apart` do not count as peers.
+    """
+    others = {
+        name: tests[theirs].median
+        for name, tests in results.items()
+        if name != LIBKMEM.name and name not in apart
+    }
     series = results[LIBKMEM.name].get(ours)
     if series is None or not others:
         return None
@@ -136,12 +145,14 @@ def bench_micro(wanted_peers: str | None, rounds: int, json_file: Path | None) -
     found, missing = peers.find(chosen, Console(stderr=True))
     for name, why in missing.items():
         console.print(f"{name} is missing: {why}", soft_wrap=True)
-    results = measure_in_places([LIBKMEM, *(peer.allocator for peer in found)], rounds)
+    allocators = [LIBKMEM, *(peer.allocator for peer in found)]
+    results = measure_in_places(allocators, rounds)
+    hardened = [allocator.name for allocator in allocators if allocator.hardened]
     write_json(json_file, as_document(results, rounds, list(missing)))
     heading = f"median (minimum) of {rounds} rounds"
     console.print(table(f"TSC cycles an operation, {heading}", results, nanoseconds=False))
     console.print(table(f"ns an operation, {heading}", results, nanoseconds=True))
     for ours, theirs in AGAINST_BEST:
-        if line := against_best(results, ours, theirs):
+        if line := against_best(results, ours, theirs, hardened):
             console.print(line)
     console.print("Of a pair an operation is one allocation and one free; bench/micro.c says more.")

@@ -117,6 +117,7 @@ class Result:
 
 def reduce(measured: Measured, rounds: int) -> Result:
     chosen = measured.choose(rounds)
+    hardened = [allocator.name for allocator in measured.allocators if allocator.hardened]
 
     def medians(value: Callable[[Sample], float]) -> dict[str, float]:
         figures = measured.figures(rounds, value)
@@ -138,8 +139,8 @@ def reduce(measured: Measured, rounds: int) -> Result:
             )
             for name in seconds
         },
-        ratios_to_best(measured.figures(rounds, lambda s: s.seconds)),
-        ratios_to_best(measured.figures(rounds, lambda s: s.peak_bytes)),
+        ratios_to_best(measured.figures(rounds, lambda s: s.seconds), hardened),
+        ratios_to_best(measured.figures(rounds, lambda s: s.peak_bytes), hardened),
     )
 
 

@@ -101,7 +101,9 @@ def bench_suite(
     now = commit()
     versions = {OURS: f"commit {now}"} | {peer.allocator.name: peer.version for peer in found}
     options = os.environ.get("KMEM_OPTIONS", "")
-    report = Report(now, scale, seed, rounds, options, versions, missing | rows.missing, results)
+    absent = missing | rows.missing
+    hardened = [allocator.name for allocator in allocators if allocator.hardened]
+    report = Report(now, scale, seed, rounds, options, versions, absent, results, hardened)
     write_json(json_file, as_document(report))
     if html_file is not None:
         write_result(html_file, "--html", as_html(report, bound))

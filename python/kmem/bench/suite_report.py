@@ -5,7 +5,7 @@ import html
 import io
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,23 +35,33 @@ class Report:
     versions: dict[str, str]  # versions of the allocators that ran
     missing: dict[str, str]  # reason by the name of an allocator or a row
     results: list[Result]
+    hardened: Collection[str] = ()  # allocators that are never the best of a row
 
     @property
     def names(self) -> list[str]:
-        return list(self.versions)
+        """The allocators, with the hardened ones in the last columns."""
+        return sorted(self.versions, key=lambda name: name in self.hardened)
 
     def common(self) -> list[Result]:
-        """The rows that every listed allocator finished."""
-        return [row for row in self.results if all(name in row.medians for name in self.names)]
+        """The rows that every listed allocator finished, apart from the hardened ones."""
+        needed = [name for name in self.versions if name not in self.hardened]
+        return [row for row in self.results if all(name in row.medians for name in needed)]
 
     def means(self, ratios: Callable[[Result], Mapping[str, Ratio]]) -> dict[str, float]:
-        """Geometric mean of the ratios to each row's best, by allocator."""
+        """Geometric mean of the ratios to each row's best, by allocator that finished them all."""
         rows = self.common()
         if not rows:
             return {}
         return {
-            name: geometric_mean([ratios(row)[name].median for row in rows]) for name in self.names
+            name: geometric_mean([ratios(row)[name].median for row in rows])
+            for name in self.names
+            if all(name in row.medians for row in rows)
         }
+
+    def least(self, row: Result, figure: Callable[[Sample], float]) -> float | None:
+        """The best figure of a row, to which its ratios are."""
+        counted = [s for name, s in row.medians.items() if name not in self.hardened]
+        return min(map(figure, counted or row.medians.values()), default=None)
 
 
 def by_time(row: Result) -> Mapping[str, Ratio]:
@@ -98,6 +108,7 @@ def as_document(report: Report) -> dict[str, object]:
         "rounds": report.wanted_rounds,
         "options": report.options,
         "allocators": report.versions,
+        "hardened": [name for name in report.names if name in report.hardened],
         "missing": report.missing,
         "rows": [
             json_row(row, name, sample)
@@ -148,13 +159,13 @@ def ratio_table(
         output.add_column(name, justify="right", no_wrap=True)
     for row in report.results:
         of_row = ratios(row)
-        least = min(map(best, row.medians.values()), default=None)
+        least = report.least(row, best)
         cells = [f"{of_row[name].median:.2f}" if name in of_row else "-" for name in report.names]
         output.add_row(row_title(row), "-" if least is None else f"{least:.3g}", *cells)
     means = report.means(ratios)
     if means:
         output.add_section()
-        cells = [f"{means[name]:.3f}" for name in report.names]
+        cells = [f"{means[name]:.3f}" if name in means else "-" for name in report.names]
         output.add_row(f"geometric mean, {len(report.common())} rows", "", *cells)
     return output
 
@@ -183,6 +194,8 @@ def over_bound(
 
 def notes(report: Report, bound: float) -> list[str]:
     lines = [f"{name}: {version}" for name, version in report.versions.items()]
+    if apart := [name for name in report.names if name in report.hardened]:
+        lines.append(f"hardened, and never the best of a row: {', '.join(apart)}")
     lines += [f"{name} is missing: {reason}" for name, reason in report.missing.items()]
     for row in report.results:
         lines += [f"{row.name} on {name} failed: {why}" for name, why in row.failures.items()]

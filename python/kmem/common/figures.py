@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Medians, ratios and their intervals, for figures that were taken in rounds; orders of figures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,14 +83,18 @@ def median_of_ratios(values: Sequence[float], others: Sequence[float], seed: int
     return Ratio(float(np.median(of_pairs)), low, high, of_pairs.size)
 
 
-def ratios_to_best(rounds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
+def ratios_to_best(
+    rounds: Mapping[str, Sequence[float]], outside: Collection[str] = ()
+) -> dict[str, Ratio]:
     """Each name's ratio to the name with the least median.
 
-    Every name has a figure of each round.
+    Every name has a figure of each round. A name in `outside` is the best only if all names are in
+    it.
     """
     if not rounds:
         return {}
-    best = min(rounds, key=lambda name: float(np.median(rounds[name])))
+    inside = [name for name in rounds if name not in outside] or list(rounds)
+    best = min(inside, key=lambda name: float(np.median(rounds[name])))
     return {name: median_ratio(values, rounds[best]) for name, values in rounds.items()}
 
 
