@@ -234,3 +234,39 @@ def watch(
     from kmem.bench.watch import bench_watch
 
     bench_watch(rounds, rate, window, seed, json_file)
+
+
+@app.command()
+def tails(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTING,...",
+            help="Settings to run, of busy, shared, idle and bursts; default: all.",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each setting.")] = 7,
+    threads: Annotated[
+        int, typer.Option(min=2, max=64, help="Threads of the settings shared and bursts, 2 to 64.")
+    ] = 2,
+    scale: Annotated[
+        float,
+        typer.Option(
+            help="Factor for the number of calls, 0.001 to 100; at 1 a run takes 1 to 3 s."
+        ),
+    ] = 1,
+    seed: WorkloadSeed = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Time single calls of malloc and free, up to the longest, in nanoseconds.
+
+    Prints the median, the 99th, 99.9th and 99.99th percentile and the largest, for threads that are
+    always busy and for bursts after 50 ms of sleep. Takes some minutes.
+    """
+    from kmem.bench.tails import bench_tails
+
+    bench_tails(peers, only, rounds, threads, scale, seed, json_file)
