@@ -4,19 +4,22 @@
  * the allocator again have freed most of it.
  *
  *   bytes=N     allocated in all, M or G may follow (1G)
+ *   blocks=N    allocated in all, in place of bytes (0: as bytes says)
  *   least=N     sizes are drawn between these, each doubling as likely as any other (4096)
  *   most=N      (65536)
- *   keep=N      percent of the blocks that stay (5)
+ *   keep=N      one block in N stays (20; 0: none does)
  *   run=N       bytes of consecutive blocks that stay or go together (0: each block by itself)
  *   threads=N   that allocate, free in random order, and then sleep; 0: the main thread does, and
  *               there is no other (2)
  *   wait=N      milliseconds of sleep (1100)
+ *   later=N     milliseconds of sleep after that, before a last look (0)
  *   trim=1      calls malloc_trim(0) instead of sleeping
  *   seed=N      (1)
  *
  * Writes a line of key=value. Bytes are of the heap: memory that was resident before the first
- * allocation is subtracted. "pages" is the size of all pages with a live block: an allocator that
- * cannot move blocks keeps at least these. "cpu_us" is the process's time while it slept.
+ * allocation is subtracted. "full" is after the allocations, "freed" after the frees, "slept" after
+ * the sleep and "later" after the second sleep. "pages" is the size of all pages with a live block: an allocator that
+ * cannot move blocks keeps at least these. "cpu_us" is the process's time while it slept for the first time.
  *
  * The program asks the system for its own tables, and for its figures without the allocator.
  */
@@ -50,12 +53,12 @@ struct worker {
 };
 
 static struct {
-        uint64_t bytes, least, most, keep, run, threads, wait, trim, seed;
+        uint64_t bytes, blocks, least, most, keep, run, threads, wait, later, trim, seed;
 } setup = {
         .bytes = 1 << 30,
         .least = 4096,
         .most = 65536,
-        .keep = 5,
+        .keep = 20,
         .threads = 2,
         .wait = 1100,
         .seed = 1,
@@ -148,7 +151,7 @@ static void allocate(struct worker *worker, uint64_t bytes)
                 }
                 memset(block->start, 1, block->bytes);
                 if (!in_run) {
-                        keep = random_next(&worker->random) % 100 < setup.keep;
+                        keep = setup.keep && random_next(&worker->random) % setup.keep == 0;
                         in_run = setup.run;
                 }
                 in_run -= in_run < block->bytes ? in_run : block->bytes;
@@ -175,7 +178,7 @@ static void work(struct worker *worker)
 {
         uint64_t shares = setup.threads ? setup.threads : 1;
 
-        allocate(worker, setup.bytes / shares);
+        allocate(worker, setup.blocks ? UINT64_MAX : setup.bytes / shares);
         if (setup.threads) {
                 pthread_barrier_wait(&phase);
                 pthread_barrier_wait(&phase);
@@ -241,9 +244,10 @@ static void parse(const char *argument)
                 const char *name;
                 uint64_t *place;
         } keys[] = {
-                {"bytes", &setup.bytes}, {"least", &setup.least}, {"most", &setup.most},
-                {"keep", &setup.keep},   {"run", &setup.run},     {"threads", &setup.threads},
-                {"wait", &setup.wait},   {"trim", &setup.trim},   {"seed", &setup.seed},
+                {"bytes", &setup.bytes},     {"blocks", &setup.blocks}, {"least", &setup.least},
+                {"most", &setup.most},       {"keep", &setup.keep},     {"run", &setup.run},
+                {"threads", &setup.threads}, {"wait", &setup.wait},     {"later", &setup.later},
+                {"trim", &setup.trim},       {"seed", &setup.seed},
         };
         const char *value = strchr(argument, '=');
 
@@ -258,15 +262,15 @@ static void parse(const char *argument)
                         return;
                 }
         fprintf(stderr,
-                "sleeping: %s: expected bytes, least, most, keep, run, threads, wait, trim "
-                "or seed, with = and a number\n",
+                "sleeping: %s: expected bytes, blocks, least, most, keep, run, threads, wait, "
+                "later, trim or seed, with = and a number\n",
                 argument);
         exit(2);
 }
 
 int main(int argc, char **argv)
 {
-        uint64_t before, full, freed, after, used, shares, live, pages;
+        uint64_t before, full, freed, after, later, used, shares, live, pages;
 
         for (int i = 1; i < argc; i++)
                 parse(argv[i]);
@@ -278,7 +282,8 @@ int main(int argc, char **argv)
         }
         shares = setup.threads ? setup.threads : 1;
         for (uint64_t i = 0; i < shares; i++) {
-                workers[i].most = setup.bytes / shares / setup.least * 2 + 16;
+                workers[i].most = setup.blocks ? setup.blocks / shares
+                                               : setup.bytes / shares / setup.least * 2 + 16;
                 workers[i].blocks = map(workers[i].most * sizeof(struct block));
                 workers[i].random = (setup.seed * THREADS_MAX + i + 1) * 0x9e3779b97f4a7c15ull;
         }
@@ -304,10 +309,13 @@ int main(int argc, char **argv)
                 pause_ms(setup.wait);
         after = resident_bytes();
         used = cpu_us() - used;
+        pause_ms(setup.later);
+        later = resident_bytes();
         count_live(&live, &pages);
-        dprintf(STDOUT_FILENO, "live=%lu pages=%lu full=%lu freed=%lu slept=%lu cpu_us=%lu\n",
+        dprintf(STDOUT_FILENO,
+                "live=%lu pages=%lu full=%lu freed=%lu slept=%lu later=%lu cpu_us=%lu\n",
                 (unsigned long)live, (unsigned long)pages, (unsigned long)(full - before),
                 (unsigned long)(freed - before), (unsigned long)(after - before),
-                (unsigned long)used);
+                (unsigned long)(later - before), (unsigned long)used);
         return 0;
 }

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -388,6 +389,29 @@ def test_hardened_allocator_is_never_the_best(calm: None) -> None:
     assert as_document(found)["hardened"] == ["guarded"]
 
 
+def test_memory_over_time_has_ratios_where_every_run_was_seen(calm: None) -> None:
+    def seen(name: str, least: float) -> Row:
+        def run(allocator: Allocator) -> Sample:
+            ours = allocator == LIBKMEM
+            return replace(sample(1.0), mib_seconds=6.0 if ours else least)
+
+        return Row(name, "made up", run)
+
+    results = measure_rows([seen("long", 2.0), seen("short", 0.0)], [LIBKMEM, GLIBC], 7, 1, ignore)
+    assert {name: ratio.median for name, ratio in results[0].over_time.items()} == {
+        "libkmem": 3.0,
+        "glibc": 1.0,
+    }
+    assert results[1].over_time == {}
+    document = as_document(report(results))
+    rows = document["rows"]
+    assert isinstance(rows, list)
+    assert [row["mib_seconds"] for row in rows] == [6.0, 2.0, 6.0, 0.0]
+    assert rows[0]["mib_seconds_ratio"]["median"] == 3.0 and rows[2]["mib_seconds_ratio"] is None
+    geomean = document["geomean"]
+    assert isinstance(geomean, dict) and geomean["mib_seconds"]["libkmem"] == 3.0
+
+
 def test_missing_is_named_everywhere(calm: None) -> None:
     results = measure_rows(
         [made_up("one", {"libkmem": 1.0, "glibc": 2.0})], [LIBKMEM, GLIBC], 1, 1, ignore
@@ -424,6 +448,7 @@ def test_small_run(tmp_path: Path) -> None:
         assert row["seconds"] > 0 and row["cpu_seconds"] > 0
         assert 1 << 20 <= row["peak_bytes"] < 1 << 30
         assert row["minor_faults"] > 0
+        assert row["mib_seconds"] >= 0
         for ratio in (row["time_ratio"], row["memory_ratio"]):
             assert ratio["median"] >= 1 and ratio["low"] <= ratio["high"]
     for kind in ("time", "memory"):

@@ -113,6 +113,7 @@ class Result:
     medians: dict[str, Sample]  # median of each figure alone
     time: dict[str, Ratio]  # ratio to the fastest
     memory: dict[str, Ratio]  # ratio to the leanest
+    over_time: dict[str, Ratio]  # of memory over time; empty if a run was too short for a sample
 
 
 def reduce(measured: Measured, rounds: int) -> Result:
@@ -126,6 +127,9 @@ def reduce(measured: Measured, rounds: int) -> Result:
     seconds, cpu = medians(lambda s: s.seconds), medians(lambda s: s.cpu_seconds)
     peak = medians(lambda s: s.peak_bytes)
     minor, major = medians(lambda s: s.minor_faults), medians(lambda s: s.major_faults)
+    over_time = measured.figures(rounds, lambda s: s.mib_seconds)
+    mib_seconds = medians(lambda s: s.mib_seconds)
+    seen = all(value > 0 for values in over_time.values() for value in values)
     return Result(
         measured.row.name,
         measured.row.stands_for,
@@ -135,12 +139,18 @@ def reduce(measured: Measured, rounds: int) -> Result:
         dict(measured.failures),
         {
             name: Sample(
-                seconds[name], cpu[name], round(peak[name]), round(minor[name]), round(major[name])
+                seconds[name],
+                cpu[name],
+                round(peak[name]),
+                round(minor[name]),
+                round(major[name]),
+                mib_seconds=mib_seconds[name],
             )
             for name in seconds
         },
         ratios_to_best(measured.figures(rounds, lambda s: s.seconds), hardened),
         ratios_to_best(measured.figures(rounds, lambda s: s.peak_bytes), hardened),
+        ratios_to_best(over_time, hardened) if seen else {},
     )
 
 

@@ -49,7 +49,7 @@ class Report:
 
     def means(self, ratios: Callable[[Result], Mapping[str, Ratio]]) -> dict[str, float]:
         """Geometric mean of the ratios to each row's best, by allocator that finished them all."""
-        rows = self.common()
+        rows = [row for row in self.common() if ratios(row)]
         if not rows:
             return {}
         return {
@@ -72,6 +72,10 @@ def by_memory(row: Result) -> Mapping[str, Ratio]:
     return row.memory
 
 
+def by_memory_over_time(row: Result) -> Mapping[str, Ratio]:
+    return row.over_time
+
+
 def as_ratio(ratio: Ratio) -> dict[str, float]:
     """The ratio to the row's best and the ends of its 95% interval."""
     return {name: round(getattr(ratio, name), 4) for name in ("median", "low", "high")}
@@ -84,12 +88,14 @@ def json_row(row: Result, name: str, sample: Sample) -> dict[str, object]:
         "seconds": round(sample.seconds, 6),
         "cpu_seconds": round(sample.cpu_seconds, 6),
         "peak_bytes": sample.peak_bytes,
+        "mib_seconds": round(sample.mib_seconds, 3),
         "minor_faults": sample.minor_faults,
         "major_faults": sample.major_faults,
         "rounds": row.rounds,
         "disturbed_rounds": row.disturbed_rounds,
         "time_ratio": as_ratio(row.time[name]),
         "memory_ratio": as_ratio(row.memory[name]),
+        "mib_seconds_ratio": as_ratio(row.over_time[name]) if row.over_time else None,
     }
 
 
@@ -124,6 +130,9 @@ def as_document(report: Report) -> dict[str, object]:
             "rows": len(report.common()),
             "time": {name: round(mean, 4) for name, mean in report.means(by_time).items()},
             "memory": {name: round(mean, 4) for name, mean in report.means(by_memory).items()},
+            "mib_seconds": {
+                name: round(mean, 4) for name, mean in report.means(by_memory_over_time).items()
+            },
         },
     }
 
@@ -166,7 +175,8 @@ def ratio_table(
     if means:
         output.add_section()
         cells = [f"{means[name]:.3f}" if name in means else "-" for name in report.names]
-        output.add_row(f"geometric mean, {len(report.common())} rows", "", *cells)
+        rows = sum(bool(ratios(row)) for row in report.common())
+        output.add_row(f"geometric mean, {rows} rows", "", *cells)
     return output
 
 
@@ -222,6 +232,15 @@ def show(console: Console, report: Report, bound: float) -> None:
     console.print(
         ratio_table(
             f"peak memory, {heading}", report, by_memory, lambda s: s.peak_bytes / MIB, "MiB"
+        )
+    )
+    console.print(
+        ratio_table(
+            f"memory over time, {heading}",
+            report,
+            by_memory_over_time,
+            lambda s: s.mib_seconds,
+            "MiB s",
         )
     )
     console.print(figure_table("CPU time in seconds", report, lambda s: f"{s.cpu_seconds:.2f}"))

@@ -38,6 +38,7 @@ class Sample:
     minor_faults: int
     major_faults: int
     output: str = ""  # must be equal on every allocator
+    mib_seconds: float = 0.0  # memory over time, of all processes; 0 if it ended within 10 ms
     disturbed: bool = False  # other processes took CPU time that the run wanted
 
 
@@ -114,8 +115,11 @@ class Timed:
             raise RunError(f"{self.name} did not end in {timeout:.0f} s") from None
         if self.process.returncode != 0:
             raise RunError(reason(self.name, self.process.returncode, stderr))
-        wall_ns, cpu_ns, peak_kib, minor, major = map(int, self.result.read_text().split())
-        return Sample(wall_ns / 1e9, cpu_ns / 1e9, peak_kib * 1024, minor, major, stdout)
+        words = self.result.read_text().split()
+        wall_ns, cpu_ns, peak_kib, minor, major, kib_ms = map(int, words)
+        mib_seconds = kib_ms / 1024 / 1000
+        peak = peak_kib * 1024
+        return Sample(wall_ns / 1e9, cpu_ns / 1e9, peak, minor, major, stdout, mib_seconds)
 
 
 @contextmanager

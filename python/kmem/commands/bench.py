@@ -270,3 +270,26 @@ def tails(
     from kmem.bench.tails import bench_tails
 
     bench_tails(peers, only, rounds, threads, scale, seed, json_file)
+
+
+@app.command()
+def idle(
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each program.")] = 3,
+    seconds: Annotated[
+        float,
+        typer.Option(min=0.1, max=250, help="Seconds of sleep up to the last look, 0.1 to 250."),
+    ] = 10,
+    seed: WorkloadSeed = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Show resident memory in MiB of programs that freed most of it and sleep.
+
+    At the peak, after a second and after --seconds. All allocators take a quarter of an hour.
+    """
+    from kmem.bench.idle import bench_idle
+
+    bench_idle(peers, rounds, seconds, seed, json_file)
