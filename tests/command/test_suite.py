@@ -18,9 +18,9 @@ from rich.console import Console
 
 from kmem.bench import crates, micro, peers
 from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
+from kmem.bench.program_list import PROGRAMS
 from kmem.bench.programs import Program
 from kmem.bench.rounds import REPEATS, Result, Row, measure_rows
-from kmem.bench.servers import PROGRAMS
 from kmem.bench.suite_report import Report, as_document, as_html, notes
 from kmem.bench.timed import RunError, Sample, Watch, busy_seconds, is_foreign, timed_run
 from kmem.bench.worker import Job, Worker
@@ -458,6 +458,18 @@ def test_small_run(tmp_path: Path) -> None:
     for text in (*rows, "geometric mean, 4 rows", "glibc: ", "fewer than 7"):
         assert text in done.stdout
     assert "<svg" in page.read_text() and "geometric mean, 4 rows" in page.read_text()
+
+
+def test_list_of_rows() -> None:
+    done = suite("--list")
+    assert done.returncode == 0, done.stderr
+    lines = {" ".join(line.split()) for line in done.stdout.splitlines()}
+    for program in PROGRAMS:
+        assert f"{program.name} {program.stands_for} {' '.join(program.packages)}" in lines
+    some = suite("--list", "--only", "ng*")
+    assert "nginx" in some.stdout and "redis" not in some.stdout
+    wrong = suite("--list", "--only", "no-such*")
+    assert wrong.returncode == 2 and "--only no-such*: there are" in wrong.stderr
 
 
 @pytest.mark.parametrize(

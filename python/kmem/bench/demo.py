@@ -18,8 +18,8 @@ from rich.table import Table
 
 from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator, with_option
 from kmem.bench.crates import WHERE, check_library
+from kmem.bench.program_list import PROGRAMS
 from kmem.bench.programs import Run
-from kmem.bench.servers import PROGRAMS
 from kmem.bench.timed import TIMED, Sample
 from kmem.common.errors import KmemError, say
 from kmem.common.tree import LIBRARY, build, need_packages

@@ -2,8 +2,8 @@
 """Real programs as rows of measurements: each run repeats a program's work on its input.
 
 A program is prepared once, in a folder of its own, on the C library's malloc. A run then measures
-the program alone; for a server, it measures the server and not its client. Servers are in
-servers.py.
+the program alone; for a server, it measures the server and not its client. Compilers are in
+compilers.py, servers in servers.py and web.py, and the list of all in program_list.py.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def run_command(folder: Path, command: list[str]) -> Run:
     return partial(timed_run, folder, command)
 
 
-# ---- sqlite3, python3, perl, node ---------------------------------------------------------------
+# ---- sqlite3, python3, perl, node, ruby, java ----------------------------------------------------
 
 
 def sqlite3(folder: Path, scale: float) -> Run:
@@ -74,36 +74,27 @@ def node(folder: Path, scale: float) -> Run:
     return run_command(folder, ["/usr/bin/node", script, str(times(scale, 25))])
 
 
-# ---- gcc ----------------------------------------------------------------------------------------
+def ruby(folder: Path, scale: float) -> Run:
+    return run_command(folder, ["/usr/bin/ruby", str(INPUTS / "words.rb"), str(times(scale, 6))])
 
 
-def c_function(number: int) -> str:
-    """C source with loops, branches, and calls of the function before."""
-    called = f"work_{number - 1}(node->next, steps / 2)" if number % 3 else "steps"
-    cases = "".join(
-        f"    case {c}: node->count[{c % 4}] += sum >> {c + number % 11};"
-        f" sum = sum * {2 * c + 3} + node->key; break;\n"
-        for c in range(6)
-    )
-    return (
-        f"uint64_t work_{number}(struct node *node, uint64_t steps) {{\n"
-        f"  uint64_t sum = {number * 2654435761 % 4294967296}u;\n"
-        "  for (uint64_t k = 0; k < steps && node; k++) {\n"
-        f"    switch ((node->key ^ k) % 7) {{\n{cases}"
-        f"    default: sum ^= {called}; node->key += k;\n"
-        "    }\n"
-        "    if (sum & 1) node = node->next; else node->count[k & 3] -= sum;\n"
-        "  }\n"
-        "  return sum;\n"
-        "}\n"
-    )
+def java(folder: Path, scale: float) -> Run:
+    """A source file: Java's own compiler runs first, in the same process."""
+    options = ["-XX:+UseSerialGC", "-Xmx256m", "-Xshare:auto", f"-Djava.io.tmpdir={folder}"]
+    script = str(INPUTS / "Words.java")
+    return run_command(folder, ["/usr/bin/java", *options, script, str(times(scale, 6))])
 
 
-def gcc(folder: Path, scale: float) -> Run:
-    source = folder / "large.c"
-    head = "#include <stdint.h>\nstruct node { struct node *next; uint64_t key, count[4]; };\n"
-    source.write_text(head + "".join(map(c_function, range(times(scale, 95)))))
-    return run_command(folder, ["/usr/bin/gcc", "-O1", "-S", "-o", "-", str(source)])
+# ---- imagemagick --------------------------------------------------------------------------------
+
+
+def imagemagick(folder: Path, scale: float) -> Run:
+    """Draws, distorts, scales and blurs images, and says what the last one is."""
+    side = times(scale**0.5, 900)
+    command = ["/usr/bin/convert-im6.q16", "-limit", "thread", "1", "-size", f"{side}x{side}"]
+    command += ["gradient:navy-gold", "-swirl", "120", "-wave", "9x90", "-resize", "130%"]
+    command += ["-gaussian-blur", "0x1.5", "-colors", "200", "-format", "%w %h %k %#", "info:"]
+    return run_command(folder, command)
 
 
 # ---- git ----------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kmem.bench import programs
 from kmem.bench.allocators import GLIBC, Allocator, library_folder
-from kmem.bench.programs import Program, Run, times
+from kmem.bench.programs import Run, times
 from kmem.bench.timed import TIMEOUT, RunError, Sample, Timed, clean_environment, started
 
 START_SECONDS = 30.0
@@ -70,16 +69,14 @@ def wait_until_ready(server: Timed, command: Sequence[str | Path]) -> None:
 # ---- redis --------------------------------------------------------------------------------------
 
 
-def redis(folder: Path, scale: float) -> Run:
+def redis_under(folder: Path, requests: int, load_words: Sequence[str]) -> Run:
     """redis-benchmark on a socket file, without persistence."""
     socket = folder / "redis.sock"
     server = ["/usr/bin/redis-server", "--port", "0", "--unixsocket", str(socket), "--save", ""]
     server += ["--appendonly", "no", "--dir", str(folder), "--logfile", str(folder / "log")]
     ask = ["/usr/bin/redis-cli", "-s", str(socket)]
-    # A multiple of the pipeline's depth, so that redis-benchmark makes exactly this many requests.
-    requests = str(16 * times(scale, 6250))
-    load = ["/usr/bin/redis-benchmark", "-s", str(socket), "-q", "-n", requests, "-r", requests]
-    load += ["-d", "100", "-P", "16", "-c", "20", "-t", "set,get,lpush,hset,zadd"]
+    load = ["/usr/bin/redis-benchmark", "-s", str(socket), "-q", "-n", str(requests), *load_words]
+    load += ["-r", str(requests)]
 
     def run(allocator: Allocator, extra: Mapping[str, str]) -> Sample:
         preloaded = PRELOADED_GLIBC if allocator == GLIBC else allocator
@@ -99,6 +96,21 @@ def redis(folder: Path, scale: float) -> Run:
         return replace(sample, seconds=seconds, output=length)
 
     return run
+
+
+def redis(folder: Path, scale: float) -> Run:
+    # A multiple of the pipeline's depth, so that redis-benchmark makes exactly this many requests.
+    requests = 16 * times(scale, 6250)
+    words = ["-d", "100", "-P", "16", "-c", "20", "-t", "set,get,lpush,hset,zadd"]
+    return redis_under(folder, requests, words)
+
+
+def redis_lists(folder: Path, scale: float) -> Run:
+    """Lists and sets that grow and shrink, ranges of lists, and requests of ten keys."""
+    requests = 64 * times(scale, 1600)
+    words = ["-d", "40", "-P", "64", "-c", "10"]
+    words += ["-t", "rpush,lpush,lpop,sadd,spop,lrange_100,mset"]
+    return redis_under(folder, requests, words)
 
 
 # ---- postgres -----------------------------------------------------------------------------------
@@ -209,75 +221,3 @@ def postgres(folder: Path, scale: float) -> Run:
         return replace(sample, seconds=seconds[0], output=balances[0])
 
     return run
-
-
-PROGRAMS = (
-    Program(
-        "redis",
-        "an in-memory store under redis-benchmark, one thread",
-        ("redis-server", "redis-tools"),
-        ("/usr/bin/redis-server", "/usr/bin/redis-benchmark", "/usr/bin/redis-cli"),
-        redis,
-        "the server",
-    ),
-    Program(
-        "sqlite3",
-        "a database in memory, half a million rows and an index",
-        ("sqlite3",),
-        ("/usr/bin/sqlite3",),
-        programs.sqlite3,
-    ),
-    Program(
-        "python3",
-        "JSON and regular expressions, PYTHONMALLOC=malloc",
-        ("python3",),
-        ("/usr/bin/python3",),
-        programs.python3,
-    ),
-    Program(
-        "gcc",
-        "a compiler on one large file",
-        ("gcc", "libc6-dev"),
-        ("/usr/bin/gcc",),
-        programs.gcc,
-        programs.LARGEST_PROCESS,
-    ),
-    Program(
-        "perl",
-        "hashes, strings and regular expressions",
-        ("perl",),
-        ("/usr/bin/perl",),
-        programs.perl,
-    ),
-    Program(
-        "node",
-        "buffers, JSON and compression; most objects are not malloc's",
-        ("nodejs",),
-        ("/usr/bin/node",),
-        programs.node,
-    ),
-    Program(
-        "git",
-        "the differences of a whole history",
-        ("git",),
-        ("/usr/bin/git",),
-        programs.git,
-    ),
-    Program("z3", "a solver on bit vectors", ("z3",), ("/usr/bin/z3",), programs.z3),
-    Program(
-        "stress-ng",
-        "malloc, calloc, realloc and free at random in two processes",
-        ("stress-ng",),
-        ("/usr/bin/stress-ng",),
-        programs.stress_ng,
-        programs.LARGEST_PROCESS,
-    ),
-    Program(
-        "postgres",
-        "a database server under pgbench, four connections",
-        ("postgresql-15",),
-        tuple(str(POSTGRES / name) for name in ("initdb", "postgres", "pgbench", "psql")),
-        postgres,
-        programs.LARGEST_PROCESS,
-    ),
-)

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.table import Table
 
 from kmem.bench import peers, suite_rows
 from kmem.bench.allocators import LIBKMEM, Allocator
@@ -67,6 +69,18 @@ def choose_peers(wanted: str | None) -> list[str]:
         if name not in names:
             raise BadUsage(f"bench: --peers {name}: there are {', '.join(names)}")
     return [name for name in names if name in chosen]
+
+
+def list_rows(only: str | None) -> None:
+    """The rows that --only chooses, without running anything."""
+    chosen = choose_rows(only, suite_rows.names())
+    table = Table("row", "stands for", "Debian packages", box=SIMPLE)
+    for name, stands_for, packages in suite_rows.listed():
+        if name in chosen:
+            table.add_row(name, stands_for, packages)
+    console = Console(highlight=False)
+    console.width = max(console.width, TABLE_WIDTH)
+    console.print(table)
 
 
 def bench_suite(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The rows of `kmem bench suite`: workloads of our own (workloads.py), programs (servers.py)."""
+"""The rows of `kmem bench suite`: workloads of our own (workloads.py) and real programs."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kmem.bench.program_list import PROGRAMS
 from kmem.bench.programs import Program, Run
 from kmem.bench.rounds import Row
-from kmem.bench.servers import PROGRAMS
 from kmem.bench.timed import RunError, timed_run
 from kmem.bench.workloads import WORKLOADS
 from kmem.common.errors import KmemError
@@ -28,6 +28,12 @@ class Rows:
 
 def names() -> list[str]:
     return [workload.name for workload in WORKLOADS] + [program.name for program in PROGRAMS]
+
+
+def listed() -> list[tuple[str, str, str]]:
+    """Name, kind of work and Debian packages of each row."""
+    own = [(workload.name, workload.stands_for, "") for workload in WORKLOADS]
+    return own + [(p.name, p.stands_for, " ".join(p.packages)) for p in PROGRAMS]
 
 
 def add_workloads(rows: Rows, chosen: Sequence[str], folder: Path, scale: float, seed: int) -> None:

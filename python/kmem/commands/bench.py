@@ -100,14 +100,23 @@ def suite(
     ] = 1.25,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
+    only_list: Annotated[
+        bool,
+        typer.Option(
+            "--list", help="List the rows and the Debian packages they need; run nothing."
+        ),
+    ] = False,
 ) -> None:
     """Run workloads and programs on libkmem and other allocators, in interleaved rounds.
 
-    Prints time and peak memory as ratios to the best of each row, with geometric means. All rows on
-    all allocators take about an hour.
+    Prints time, peak memory and memory over time as ratios to the best of each row, with geometric
+    means. All rows on all allocators take some hours.
     """
-    from kmem.bench.suite import bench_suite
+    from kmem.bench.suite import bench_suite, list_rows
 
+    if only_list:
+        list_rows(only)
+        return
     bench_suite(peers, only, rounds, scale, seed, bound, json_file, html_file)
 
 
