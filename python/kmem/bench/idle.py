@@ -140,14 +140,16 @@ def mib(value: float | None) -> str:
     return "-" if value is None else f"{value / MIB:.1f}"
 
 
-def table(results: Results, load: Load, across: Sequence[Column], last_seconds: float) -> Table:
+def title(results: Results, load: Load, across: Sequence[Column]) -> str:
     live = max((results.median(load.name, c.name, "live") or 0 for c in across), default=0)
+    return f"{load.name}: {load.stands_for}; MiB resident, {mib(live)} live"
+
+
+def table(results: Results, load: Load, across: Sequence[Column], last_seconds: float) -> Table:
     output = Table(
         "allocator",
         *("peak", "after 1 s", f"after {last_seconds:g} s", "pages with a live block"),
         box=box.SIMPLE,
-        title=f"{load.name}: {load.stands_for}; MiB resident, {mib(live)} live",
-        title_justify="left",
     )
     for index, heading in enumerate(output.columns):
         heading.no_wrap = True
@@ -210,6 +212,7 @@ def bench_idle(
     console = Console(highlight=False)
     console.width = max(console.width, TABLE_WIDTH)
     for load in loads():
+        console.print(title(results, load, across))
         console.print(table(results, load, across, seconds))
     console.print(
         f"Medians of {rounds} rounds; memory that was resident before the first allocation is"
