@@ -33,6 +33,9 @@
  * (perf_event_open). The program looks into it after a long call only, so that no system call is
  * made between measured calls. What interrupts and a hypervisor take cannot be told apart.
  *
+ * A locked instruction of the allocator waits for the stores that the program made before the call;
+ * this counts, as it costs a program that has just filled its block.
+ *
  * Nothing here allocates while threads run: all memory is mapped at the start.
  */
 #define _GNU_SOURCE
