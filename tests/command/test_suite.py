@@ -263,6 +263,32 @@ def test_peer_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert missing == {"snmalloc": f"{tmp_path}/kmem/peers/snmalloc: No space left on device"}
 
 
+def test_tcmalloc_is_built_from_the_files_that_the_crate_names(tmp_path: Path) -> None:
+    sources, folder = tmp_path / "sources", tmp_path / "build"
+    sources.mkdir()
+    folder.mkdir()
+    (sources / "build.rs").write_text(
+        'cc.files(["c_src/abseil-cpp/absl/base/log.cc", "c_src/tcmalloc/tcmalloc/rseq.S",\n'
+        '"c_src/malloc_bridge.cc"]); cc.includes(["c_src/abseil-cpp"]);'
+    )
+    commands = crates.build_tcmalloc(sources, folder)
+    assert [command[0] for command in commands] == ["cmake", "cmake"]
+    text = (folder / "CMakeLists.txt").read_text()
+    files = text.partition("SHARED ")[2].partition(")")[0].split()
+    assert files == [
+        f"{sources}/c_src/abseil-cpp/absl/base/log.cc",
+        f"{sources}/c_src/tcmalloc/tcmalloc/rseq.S",
+        f"{sources}/c_src/tcmalloc/tcmalloc/tcmalloc.cc",
+    ]
+
+
+def test_hardened_malloc_is_built_with_the_crates_settings(tmp_path: Path) -> None:
+    (tmp_path / "config-default.conf").write_text("# said=twice\nN_ARENA=4\nSLAB_CANARY=true\n")
+    (command,) = crates.build_hardened_malloc(tmp_path, tmp_path / "build")
+    assert {"-DN_ARENA=4", "-DSLAB_CANARY=true"} <= set(command)
+    assert not [word for word in command if "said" in word]
+
+
 def test_library_without_all_calls_is_no_peer(tmp_path: Path) -> None:
     source = (
         "#include <stddef.h>\nextern void *__libc_malloc(size_t bytes);\n"
