@@ -24,7 +24,7 @@ from kmem.common.tree import BUILD, build
 
 WORKER = BUILD / "bench" / "micro"
 PLACES = 6
-TABLE_WIDTH = 210  # columns; a narrower terminal wraps lines, a cut figure is worse
+TABLE_WIDTH = 270  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 
 # Operations of libkmem, each with the peers' operation that it is compared with. The best peer

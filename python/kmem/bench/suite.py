@@ -26,7 +26,7 @@ from kmem.common.errors import BadUsage
 from kmem.common.files import write_json, write_result
 from kmem.common.tree import ROOT, build
 
-TABLE_WIDTH = 150  # columns; a narrower terminal wraps lines, a cut figure is worse
+TABLE_WIDTH = 250  # columns; a narrower terminal wraps lines, a cut figure is worse
 SCALES = (0.0001, 1000.0)  # limits of the workload programs
 
 
