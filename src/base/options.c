@@ -69,6 +69,7 @@ static const struct setting settings[] = {
         {"slot_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(slot_cache_max)},
         {"reserve", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(reserve)},
         {"purge_delay", KIND_NUMBER, NULL, 0, 3600000, PLACE(purge_delay)},
+        {"thp", KIND_CHOICE, "auto always never", 0, 0, PLACE(thp)},
         {"reclaim_thread", KIND_CHOICE, "auto on off", 0, 0, PLACE(reclaim_thread)},
         {"huge_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(huge_cache_max)},
         {"memory_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(memory_limit)},

@@ -58,6 +58,8 @@ enum { SLAB_MAX_ORDER_AUTO = 0xff };
 
 enum reclaim_thread { RECLAIM_AUTO, RECLAIM_ON, RECLAIM_OFF };
 
+enum thp { THP_AUTO, THP_ALWAYS, THP_NEVER };
+
 struct options {
         uint64_t slots;          /* enum slot_source */
         uint64_t classes;        /* enum size_classes */
@@ -76,6 +78,7 @@ struct options {
         uint64_t slot_cache_max;   /* bytes of free objects a slot may hold in stocks */
         uint64_t reserve;          /* bytes of address space for the heap, 0: chosen */
         uint64_t purge_delay;      /* ms until free pages go back to the system */
+        uint64_t thp;              /* enum thp: transparent huge pages */
         uint64_t reclaim_thread;   /* enum reclaim_thread */
         uint64_t huge_cache_max;   /* bytes of freed huge mappings kept */
         uint64_t memory_limit;     /* bytes that the process may have in use, 0: no limit */

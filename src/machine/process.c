@@ -356,6 +356,12 @@ void system_keep_pages_small(void *start, size_t bytes)
                             MADV_NOHUGEPAGE);
 }
 
+void system_make_pages_huge(void *start, size_t bytes)
+{
+        if (!system_sandbox_was_told())
+                system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_HUGEPAGE);
+}
+
 static bool make_accessible(void *start, size_t bytes)
 {
         return !system_call_failed(

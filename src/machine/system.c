@@ -20,6 +20,7 @@
 
 #include <elf.h>
 #include <linux/mempolicy.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 /* The values that callers see before system_init: among them a single CPU. */
@@ -56,6 +57,15 @@ size_t system_page_bytes(void)
 size_t system_memory_bytes(void)
 {
         return machine.memory_bytes;
+}
+
+uint64_t system_faults(void)
+{
+        struct rusage usage = {0};
+
+        if (!system_entered_sandbox())
+                system_call(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0);
+        return (uint64_t)usage.ru_minflt;
 }
 
 uint64_t system_time_ms(void)

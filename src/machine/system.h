@@ -220,6 +220,8 @@ KMEM_HIDDEN void system_dump_reservation(void);
  * it can (transparent_hugepage/enabled is "always"), each touch would take 2 MiB.
  */
 KMEM_HIDDEN void system_keep_pages_small(void *start, size_t bytes);
+/* Asks for huge pages where the system makes them on request only ("madvise"). */
+KMEM_HIDDEN void system_make_pages_huge(void *start, size_t bytes);
 /* Makes part of a reservation readable and writable; false if refused. */
 KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
 /*
@@ -227,6 +229,8 @@ KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
  * Returns 0, or an error number if the system refuses. Nothing is done on fake nodes.
  */
 KMEM_HIDDEN int system_bind(void *start, size_t bytes, unsigned int node);
+/* Pages that the process's threads have touched first; 0 in a sandbox. */
+KMEM_HIDDEN uint64_t system_faults(void);
 /* Gives the pages back; they read as zero afterwards. False if refused. */
 KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
 

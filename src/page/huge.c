@@ -11,6 +11,7 @@
  */
 #include "page/huge.h"
 
+#include "base/options.h"
 #include "machine/message.h"
 #include "machine/probe.h"
 #include "registry/registry.h"
@@ -129,9 +130,15 @@ static void *huge_map(size_t bytes, size_t align)
         }
         huge_drop_changed();
         victims_unmap(&victims);
-        if (!added)
+        if (!added) {
                 system_unmap(start, bytes);
-        return added ? start : NULL;
+                return NULL;
+        }
+        if (options.thp == THP_ALWAYS)
+                system_make_pages_huge(start, bytes);
+        else if (options.thp == THP_NEVER)
+                system_keep_pages_small(start, bytes);
+        return start;
 }
 
 void *huge_alloc(size_t bytes, size_t align, bool zero)

@@ -232,7 +232,12 @@ KMEM_HIDDEN bool pages_resize(struct page *page, size_t count, size_t new_count)
  */
 KMEM_HIDDEN void page_map_set(const struct page *page, size_t count, uint16_t pair_offset);
 
-/* Gives back to the system the pages that have been free for purge_delay; called on slow paths. */
+/*
+ * How long pages are free before they go back to the system unasked: option purge_delay, or longer
+ * while pages that went back are soon wanted again.
+ */
+KMEM_HIDDEN uint64_t pages_delay_ms(void);
+/* Gives back to the system the pages that have been free that long; called on slow paths. */
 KMEM_HIDDEN void pages_purge_due(void);
 /*
  * Gives back all free pages that are due, in runs of every length. The reclaim thread calls it,

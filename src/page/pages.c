@@ -18,7 +18,6 @@
 #include <string.h>
 
 enum {
-        CHECK_PAGES = 256,  /* freed or handed out between two looks for runs that are due */
         AT_ONCE_PAGES = 16, /* with purge_delay 0, frees from this size on purge at once */
 };
 
@@ -44,6 +43,10 @@ static struct page *block_make_locked(struct zone *zone, const struct request *r
 
         if (request->zero)
                 *request->zero = touched_count_locked(first, request->count) == 0;
+        if (zone->wanted_again < zone->given_back)
+                zone->wanted_again = min_of(zone->given_back,
+                                            zone->wanted_again + request->count -
+                                                    touched_count_locked(first, request->count));
         if (request->bits)
                 touched_copy_locked(first, request->count, request->bits);
         touched_set_locked(first, request->count);

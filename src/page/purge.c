@@ -20,12 +20,23 @@
 #include "page/zone.h"
 
 enum {
-        PASS_PAGES = 8192, /* 32 MiB: a pass stays a matter of a few milliseconds */
+        PASS_PAGES = 8192,  /* 32 MiB: a pass stays a matter of a few milliseconds */
+        CALL_PAGES = 512,   /* 2 MiB, some ten microseconds, in a call of the program's */
+        PENDING_PAGES = 16, /* freed and handed out until the next look if more is due */
+        JUDGED_PAGES = 512, /* given back before the delay is judged */
+        LONGEST = 16,       /* times the option's delay */
 };
 
 struct lock purge_lock;
 uint32_t reclaim_wanted;
 void (*reclaim_start)(void);
+
+uint64_t zone_delay_ms(const struct zone *zone)
+{
+        uint64_t delay_ms = min_of(options.purge_delay, (uint64_t)UINT32_MAX);
+
+        return max_of(load_relaxed(&zone->delay_ms), delay_ms);
+}
 
 void purge_wait(void)
 {
@@ -119,27 +130,75 @@ static uint64_t next_due_locked(const struct zone *zone, uint64_t delay)
         return oldest == UINT64_MAX ? oldest : oldest + delay;
 }
 
-/* A pass over the runs of @pages_min and more; returns how many pages it gave back. */
-static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min)
+/*
+ * Pages that come back soon after they went cost two system calls' work and a fault each, and a
+ * program that gets little of its CPUs meets this more often, as the clock goes on without it. So
+ * the delay doubles, up to LONGEST times the option's, while at least half of the pages that went
+ * back are wanted again, and halves while no more than an eighth is. A page counts as wanted again
+ * if it was handed out and then touched: blocks that are written at their beginning only are handed
+ * out again and take no faults.
+ */
+static void delay_judge_locked(struct zone *zone, uint64_t now)
 {
-        uint64_t delay = min_of(options.purge_delay, (uint64_t)UINT32_MAX);
+        static uint64_t faults_before; /* under purge_lock */
+        uint64_t delay_ms = zone_delay_ms(zone);
+        uint64_t faults;
+        size_t again;
+
+        if (zone->given_back < JUDGED_PAGES || now < zone->judge_from + delay_ms)
+                return;
+        faults = system_faults();
+        again = min_of(zone->wanted_again, (size_t)(faults - faults_before));
+        if (again * 2 >= zone->given_back)
+                delay_ms = min_of(delay_ms * 2, options.purge_delay * LONGEST);
+        else if (again * 8 <= zone->given_back)
+                delay_ms = delay_ms / 2;
+        store_relaxed(&zone->delay_ms, delay_ms);
+        faults_before = faults;
+        zone->given_back = zone->wanted_again = 0;
+}
+
+/*
+ * A pass over the runs of @pages_min and more, for at most @most pages; returns how many pages it
+ * gave back.
+ */
+static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min, size_t most)
+{
         struct page *run = NULL;
         size_t purged = 0;
+        uint64_t delay;
 
-        if (now < delay || !lock_try(&purge_lock))
+        if (!lock_try(&purge_lock))
                 return 0;
         lock_take(&zone->lock);
         kept_free_locked(zone);
-        while (purged < PASS_PAGES && (run = run_due_locked(zone, pages_min, now - delay)))
-                purged += run_purge_locked(zone, run, PASS_PAGES, now + 1);
-        store_relaxed(&zone->purge_at, run ? now + 1 : next_due_locked(zone, delay));
+        delay_judge_locked(zone, now);
+        delay = min_of(zone_delay_ms(zone), now);
+        while (purged < most && (run = run_due_locked(zone, pages_min, now - delay)))
+                purged += run_purge_locked(zone, run, most - purged, now + 1);
+        if (run)
+                store_relaxed(&zone->moved_since_check, (size_t)CHECK_PAGES - PENDING_PAGES);
+        if (!zone->given_back)
+                zone->judge_from = now;
+        zone->given_back += purged;
+        store_relaxed(&zone->purge_at, run ? now + 1 : next_due_locked(zone, zone_delay_ms(zone)));
         zone_drop_changed(zone);
         lock_drop(&purge_lock);
         return purged;
 }
 
+uint64_t pages_delay_ms(void)
+{
+        uint64_t delay_ms = 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                delay_ms = max_of(delay_ms, zone_delay_ms(&zones[node]));
+        return delay_ms;
+}
+
 void pages_purge_due(void)
 {
+        size_t most = options.purge_delay ? max_of(least_pages(), (size_t)CALL_PAGES) : PASS_PAGES;
         uint64_t due = huge_kept_due();
         uint64_t now;
 
@@ -152,7 +211,7 @@ void pages_purge_due(void)
         for (unsigned int node = 0; node < system_nodes(); node++)
                 if (now >= load_relaxed(&zones[node].purge_at))
                         zone_purge_due(&zones[node], now,
-                                       max_of(least_pages(), (size_t)PURGE_PAGES));
+                                       max_of(least_pages(), (size_t)PURGE_PAGES), most);
         if (now >= huge_kept_due())
                 huge_kept_drop(now);
 }
@@ -166,7 +225,7 @@ size_t pages_purge_idle(void)
                 size_t pass;
 
                 do {
-                        pass = zone_purge_due(&zones[node], now, least_pages());
+                        pass = zone_purge_due(&zones[node], now, least_pages(), PASS_PAGES);
                         bytes += pass << PAGE_SHIFT;
                 } while (pass >= PASS_PAGES);
         }

@@ -38,9 +38,12 @@ enum {
         TABLE_ALIGN_SHIFT = 16,              /* the largest system page, so tables never share */
         ZONE_STEP = 8,                       /* with several zones a zone grows by an eighth of its
                                                 size */
+        HEAP_STEP = 2,                       /* a single zone by half */
+        AHEAD_CHUNKS_MAX = 7,                /* and by 32 MiB at most */
 };
 
 static const size_t CHUNK_BYTES = (size_t)CHUNK_PAGES << PAGE_SHIFT;
+static const size_t SMALL_PAGES_BYTES = (size_t)32 << 20; /* of the heap, in small pages */
 static const size_t HEAP_BYTES_DEFAULT = (size_t)1 << 40;
 static const size_t HEAP_BYTES_MAX = (size_t)1 << 43; /* page numbers are 32 bits, with room */
 static const size_t HEAP_BYTES_FLOOR = (size_t)16 * CHUNK_PAGES << PAGE_SHIFT;
@@ -391,6 +394,22 @@ static bool refused_locked(void)
         return false;
 }
 
+/*
+ * A system that makes huge pages wherever it can (transparent_hugepage/enabled is "always") has 2 MiB
+ * resident for the first page that is touched, which is most of a small heap. So by default the
+ * beginning of the heap keeps to small pages, and what comes behind is left to the system
+ * (decisions/0030).
+ */
+static void advise_pages(void *start, size_t offset, size_t bytes)
+{
+        if (options.thp == THP_ALWAYS)
+                system_make_pages_huge(start, bytes);
+        else if (options.thp == THP_NEVER)
+                system_keep_pages_small(start, bytes);
+        else if (offset < SMALL_PAGES_BYTES)
+                system_keep_pages_small(start, min_of(bytes, SMALL_PAGES_BYTES - offset));
+}
+
 bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 {
         uint32_t old = frontier.pages;
@@ -412,6 +431,7 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
                 zone->bind_error = system_bind(start, pages << PAGE_SHIFT, zone->node);
         if (!system_commit(start, pages << PAGE_SHIFT))
                 return refused_locked();
+        advise_pages(start, (size_t)old << PAGE_SHIFT, pages << PAGE_SHIFT);
         PROBE2(pages_commit, start, pages << PAGE_SHIFT);
 
         if (frontier.chunk_nodes)
@@ -429,8 +449,12 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 
 bool zone_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 {
-        size_t ahead = frontier.chunk_nodes ? 1 + zone->chunks / ZONE_STEP : 1;
+        size_t step = frontier.chunk_nodes ? ZONE_STEP : HEAP_STEP;
+        size_t ahead = 1 + min_of(zone->chunks / step, (size_t)AHEAD_CHUNKS_MAX);
 
+        /* Locked memory is resident at once. */
+        if (system_locks_memory())
+                ahead = 1;
         return (ahead > chunks && frontier_grow_locked(zone, ahead, limit)) ||
                frontier_grow_locked(zone, chunks, limit);
 }

@@ -65,8 +65,7 @@ static unsigned int next_bin(const struct zone *zone, enum run_kind kind, unsign
 static void purge_schedule_locked(struct zone *zone, uint64_t time_freed)
 {
         if (load_relaxed(&zone->purge_at) == UINT64_MAX)
-                store_relaxed(&zone->purge_at,
-                              time_freed + min_of(options.purge_delay, (uint64_t)UINT32_MAX));
+                store_relaxed(&zone->purge_at, time_freed + zone_delay_ms(zone));
 }
 
 /*

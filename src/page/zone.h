@@ -26,8 +26,9 @@
 #include "page/page.h"
 
 enum {
-        PURGE_PAGES = 16, /* smaller runs are left to requests and the reclaim thread */
-        BINS = 140,       /* lists of runs by length (runs.c) */
+        CHECK_PAGES = 256, /* freed or handed out between two looks for runs that are due */
+        PURGE_PAGES = 16,  /* smaller runs are left to requests and the reclaim thread */
+        BINS = 140,        /* lists of runs by length (runs.c) */
         BIN_WORDS = (BINS + 63) / 64,
 };
 
@@ -55,6 +56,12 @@ struct zone {
         size_t moved_since_check; /* pages freed and handed out since the last look for due runs;
                                      also read without the lock */
         uint64_t purge_at;        /* ms; no run is due before; read without the lock */
+        uint64_t delay_ms;   /* how long pages are free before they go back (purge.c); 0: as the
+                                     option says */
+        uint64_t judge_from; /* ms; when the first of these were purged: */
+        size_t given_back;   /* pages purged since delay_ms was judged */
+        size_t wanted_again; /* pages that were not touched and handed out since, of at most
+                                     that number */
         uint64_t bins_used[RUN_KINDS][BIN_WORDS]; /* a bit is set if its bin has runs */
         struct page_list bins[BINS][RUN_KINDS];   /* last: the lists of long runs are seldom used */
 };
@@ -198,6 +205,9 @@ KMEM_HIDDEN void run_postpone_locked(struct zone *zone, struct page *run, uint64
  */
 KMEM_HIDDEN uint32_t run_cut_touched_locked(struct zone *zone, struct page *run, uint32_t from,
                                             size_t most, size_t *count);
+
+/* purge.c: how long pages of the zone are free, in ms, before they go back to the system unasked. */
+KMEM_HIDDEN uint64_t zone_delay_ms(const struct zone *zone);
 
 static inline size_t pages_to_chunks(size_t pages)
 {

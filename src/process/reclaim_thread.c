@@ -60,7 +60,6 @@ static int thread_run(void *argument)
         uint32_t index = (uint32_t)(self - threads);
         uint64_t begun = system_time_ms();
         uint64_t last_use = begun;
-        uint64_t idle_ms = options.purge_delay + 2 * LOOK_MS;
 
         area_refuse_this_thread();
         stack_refuse_this_thread();
@@ -72,6 +71,7 @@ static int thread_run(void *argument)
         while (load_acquire(&current) != index)
                 event_pause(1);
         for (;;) {
+                uint64_t idle_ms = pages_delay_ms() + 2 * LOOK_MS;
                 uint64_t now;
                 bool sliced;
 

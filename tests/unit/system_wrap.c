@@ -20,6 +20,7 @@ void *__wrap_system_remap(void *start, size_t old_bytes, size_t new_bytes);
 bool __wrap_system_commit(void *start, size_t bytes);
 bool __wrap_system_purge(void *start, size_t bytes);
 uint64_t __wrap_system_time_ms(void);
+uint64_t __wrap_system_faults(void);
 size_t __wrap_system_page_bytes(void);
 
 void system_wrap_allow_all(void)
@@ -68,6 +69,11 @@ bool __wrap_system_purge(void *start, size_t bytes)
 uint64_t __wrap_system_time_ms(void)
 {
         return load_relaxed(&system_wrap.now_ms);
+}
+
+uint64_t __wrap_system_faults(void)
+{
+        return system_wrap.faults;
 }
 
 size_t __wrap_system_page_bytes(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Stands in for the machine in unit tests of base/ and page/: a clock that only moves when it
- * is told to, pages as large as wanted, and system calls that can be refused. Link with the --wrap options that
+ * Stands in for the machine in unit tests of base/ and page/: a clock and a count of
+ * faults that only move when they are told to, pages as large as wanted, and system calls that can be refused. Link with the --wrap options that
  * tests/meson.build lists beside this file.
  */
 #ifndef KMEM_TESTS_SYSTEM_WRAP_H
@@ -13,6 +13,7 @@ enum wrapped_call { CALL_MAP, CALL_REMAP, CALL_COMMIT, CALL_PURGE, WRAPPED_CALLS
 
 struct system_wrap {
         uint64_t now_ms;
+        uint64_t faults;
         size_t page_bytes; /* of the system; 0: this machine's */
         /* Calls of a kind that succeed before every further call is refused. */
         size_t calls_left[WRAPPED_CALLS];

@@ -44,14 +44,14 @@ static void child_show(void)
                "min_objects=%lu slot_cache_max=%lu reserve=%lu purge_delay=%lu "
                "huge_cache_max=%lu bad_free=%lu check=%lu slabinfo=<%s> slabinfo_pid=%lu "
                "attrs=<%s> attrs_pid=%lu numa=%lu numa_fake=%lu node_limit=%lu "
-               "reclaim_thread=%lu debug_abort=%lu\n",
+               "thp=%lu reclaim_thread=%lu debug_abort=%lu\n",
                options.slots, options.classes, options.slab_merge, options.order_cpus,
                options.order_rule, options.slub_min_order, options.slub_max_order,
                options.slub_min_objects, options.slot_cache_max, options.reserve,
                options.purge_delay, options.huge_cache_max, options.bad_free, options.check,
                options.slabinfo, options.slabinfo_pid, options.attrs, options.attrs_pid,
-               options.numa, options.numa_fake, options.node_limit, options.reclaim_thread,
-               options.debug_abort);
+               options.numa, options.numa_fake, options.node_limit, options.thp,
+               options.reclaim_thread, options.debug_abort);
         for (size_t i = 0; i < array_size(caches); i++)
                 for (size_t j = 0; j < array_size(numbers); j++) {
                         uint64_t value;
@@ -98,7 +98,7 @@ static void shows_not(const char *text, const char *unexpected)
         "classes=0 slab_merge=0 order_cpus=0 order_rule=0 min_order=0 max_order=3 min_objects=0 "  \
         "slot_cache_max=1048576 reserve=0 purge_delay=100 huge_cache_max=67108864 bad_free=0 "     \
         "check=0 slabinfo=<> slabinfo_pid=0 attrs=<> attrs_pid=0 "                                 \
-        "numa=0 numa_fake=1 node_limit=0 reclaim_thread=0 debug_abort=0\n"
+        "numa=0 numa_fake=1 node_limit=0 thp=0 reclaim_thread=0 debug_abort=0\n"
 
 static void defaults(void **state)
 {
@@ -132,6 +132,9 @@ static void every_option(void **state)
         shows("slot_cache_max=12345", "slot_cache_max=12345");
         shows("reserve=64M", "reserve=67108864");
         shows("purge_delay=0", "purge_delay=0");
+        shows("thp=auto", "thp=0");
+        shows("thp=always", "thp=1");
+        shows("thp=never", "thp=2");
         shows("reclaim_thread=auto", "reclaim_thread=0");
         shows("reclaim_thread=on", "reclaim_thread=1");
         shows("reclaim_thread=off", "reclaim_thread=2");
@@ -307,6 +310,7 @@ static void unknown_names(void **state)
                 "slot_cache_max",
                 "reserve",
                 "purge_delay",
+                "thp",
                 "numa_fake",
                 "reclaim_thread",
                 "numa",
