@@ -161,6 +161,8 @@ struct task {
 void machine_start(void);
 /* A new task on a CPU; it is asleep until it is woken. */
 void machine_add(struct task *task, unsigned int cpu);
+/* The CPU on which fork starts a task: one with the fewest tasks that started there, by chance. */
+unsigned int machine_fork_cpu(void);
 /* Wakes a task from the CPU that runs. */
 void machine_wake(struct task *task);
 /* Adds the time of a real kernel's work. */

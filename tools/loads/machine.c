@@ -7,9 +7,10 @@
  * has run least (`ran`), for its share of latency_ns, at least slice_ns. A task that wakes gets the
  * least `ran` of its queue, less half of latency_ns if it slept that long, and takes the place of a
  * task that ran more by granule_ns. A CPU that has nothing to do takes a waiting task of its node,
- * and else is idle. A task that wakes goes to its last CPU or to the waker's CPU, whichever has
- * less to do. The waker itself does not count there, because it will sleep soon (sockets' wake-ups
- * are synchronous). If an idle CPU shares a cache with the chosen CPU, the task goes there instead.
+ * and else is idle. A task that wakes is drawn to the waker's CPU if nothing else waits there, as
+ * the waker will sleep soon (sockets' wake-ups are synchronous). Otherwise it stays with its last
+ * CPU if that is idle, or else goes where less is to do. If its last CPU is idle and shares a cache
+ * with the chosen CPU, the task runs there; if another idle CPU shares a cache, it runs on that.
  */
 #include "tools/loads/loads.h"
 
@@ -36,6 +37,7 @@ struct cpu {
         uint16_t node;
         bool idle;
         bool preempted;
+        unsigned int forked; /* tasks that started here */
 };
 
 static struct cpu *cpus;
@@ -156,6 +158,12 @@ static void move_task(struct task *task, struct cpu *to)
         task->cpu = (uint16_t)(to - cpus);
 }
 
+/* Whether a task waits that the CPU does not run at once: its only task is not taken from it. */
+static bool has_two_tasks(const struct cpu *cpu)
+{
+        return cpu->waits + (cpu->current != NULL) > 1;
+}
+
 /* A task that waits elsewhere in the node, for a CPU that has nothing to do. */
 static struct task *steal(const struct cpu *cpu)
 {
@@ -166,13 +174,11 @@ static struct task *steal(const struct cpu *cpu)
                 return NULL;
         for (unsigned int i = 0; i < settings.load_cpus && node_cpus; i++) {
                 struct cpu *other = &cpus[(from + i) % settings.load_cpus];
-                struct task *task;
 
                 if (other->node != cpu->node)
                         continue;
-                task = queue_take(other);
-                if (task)
-                        return task;
+                if (has_two_tasks(other))
+                        return queue_take(other);
                 node_cpus--;
         }
         return NULL;
@@ -215,20 +221,41 @@ void machine_add(struct task *task, unsigned int cpu)
         task->sleeps = true;
 }
 
+unsigned int machine_fork_cpu(void)
+{
+        unsigned int first = pick(settings.load_cpus);
+        unsigned int chosen = first;
+
+        for (unsigned int i = 1; i < settings.load_cpus; i++) {
+                unsigned int number = (first + i) % settings.load_cpus;
+
+                if (cpus[number].forked < cpus[chosen].forked)
+                        chosen = number;
+        }
+        cpus[chosen].forked++;
+        return chosen;
+}
+
+/* Whether the task that wakes is drawn to the waker's CPU, as wake_affine decides. */
+static bool is_drawn(const struct cpu *here, const struct cpu *there)
+{
+        unsigned int busy_there = there->waits + (there->current != NULL);
+
+        if (!here->waits)
+                return true;
+        /* The scheduler's factor of 108 percent is for the task's old CPU. */
+        return !there->idle && here->waits * 100 < busy_there * 108;
+}
+
 /* Chooses as wake_affine and select_idle_sibling do for a synchronous wake-up. */
 static unsigned int choose_cpu(const struct task *task)
 {
-        const struct cpu *here = &cpus[sim.cpu];
         const struct cpu *there = &cpus[task->cpu];
-        unsigned int busy_there = there->waits + (there->current != NULL);
-        unsigned int near = task->cpu;
+        unsigned int near = is_drawn(&cpus[sim.cpu], there) ? sim.cpu : task->cpu;
         unsigned int idle;
 
-        if (there->idle)
+        if (there->idle && near / settings.cache_cpus == task->cpu / settings.cache_cpus)
                 return task->cpu;
-        /* The scheduler's factor of 108 percent is for the task's old CPU. */
-        if (!here->waits || here->waits * 100 < busy_there * 108)
-                near = sim.cpu;
         idle = find_idle(near);
         return idle != NONE ? idle : near;
 }
