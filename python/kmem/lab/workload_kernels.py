@@ -51,7 +51,6 @@ def scheduler(cpus: int) -> dict[str, int | str]:
     granule = 700_000 * min(cpus, 8).bit_length()
     return {
         "boot_cpus": cpus,
-        "cache_cpus": 1,
         "latency_ns": 2 * granule,
         "slice_ns": 2 * granule,
         "granule_ns": granule,
