@@ -45,6 +45,7 @@ struct settings {
         unsigned int bulk;     /* rings: objects a call */
         unsigned int skip;     /* percent of the messages that are not measured */
         unsigned int seed;
+        unsigned int window;     /* 1: the run ends with its measured part */
         unsigned int charged;    /* 1: the objects are charged to a memory group */
         unsigned int lives;      /* 1: a parent forks and reaps the tasks of messages */
         unsigned int runs;       /* with lives: how often it does so */
