@@ -9,6 +9,9 @@
  * dropped at once. The packet's own head is freed in the softirq that follows, and the data with
  * the last head.
  *
+ * The parent forks a group after the other, so writers begin one after another, by chance within half
+ * and one and a half of fork_ns; in step they would all want the locks of lists at once.
+ *
  * A packet socket hears every packet of its interface. It drops a packet that it has no room for
  * before the packet is cloned. So with several groups each packet goes twice to every reader that
  * has room, and readers always have something to do.
@@ -193,8 +196,10 @@ static void start(void)
                 machine_add(&readers[i].task, cpu);
                 machine_add(&writers[i].task, cpu);
         }
-        for (unsigned int i = 0; i < settings.groups; i++)
+        for (unsigned int i = 0; i < settings.groups; i++) {
+                machine_spend(settings.fork_ns / 2 + pick(settings.fork_ns));
                 machine_wake(&writers[i].task);
+        }
 }
 
 static uint64_t messages(void)
