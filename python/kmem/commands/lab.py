@@ -176,36 +176,54 @@ def sheaves(
 def cpu_partial(
     quick: Quick = False,
     seed: Seed = 1,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=100,
+            help="Run hackbench with N seeds, from --seed on; default: 3, with --quick 1",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
     __: Scheduler = None,
 ) -> None:
     """CPU partial lists limited by objects or by slabs, beside a mail's 132 rows of hackbench.
 
-    Simulates hackbench and netperf on five machines with modelled time; takes three minutes on
+    Simulates hackbench and netperf on five machines with modelled time; takes seven minutes on
     two idle CPUs. Equal seeds give equal JSON (docs/experiments.md).
     """
     from kmem.lab.cpu_partial import show_cpu_partial
 
-    show_cpu_partial(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+    show_cpu_partial(quick=quick, seed=seed, seeds=seeds, json_file=json_file, html_file=html_file)
 
 
 @app.command()
 def freeze(
     quick: Quick = False,
     seed: Seed = 1,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=100,
+            help="Run with N seeds, from --seed on; default: 10, with --quick 3",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
     __: Scheduler = None,
 ) -> None:
     """Eager or delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
 
-    Prints swaps, list locks and modelled time for messaging and for raw packets. Equal seeds give
-    equal JSON (docs/experiments.md).
+    Prints swaps, list locks and modelled time for messaging and for raw packets, with an interval
+    over the seeds. Equal seeds give equal JSON (docs/experiments.md).
     """
     from kmem.lab.freeze import show_freeze
 
-    show_freeze(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+    show_freeze(quick=quick, seed=seed, seeds=seeds, json_file=json_file, html_file=html_file)
 
 
 @app.command()

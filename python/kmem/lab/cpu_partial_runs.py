@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,7 @@ NETPERF: dict[str, dict[str, int | str]] = {
     "UDP-RR": {"message": "udp", "send_ns": 1300, "receive_ns": 900},
 }
 TRANSACTIONS, QUICK_TRANSACTIONS, NETPERF_RUNS = 20_000, 2_000, 8
+WITHIN_PERCENT = 2  # the mail, of machines without rows: "other machines - within 2%"
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def run_case(case: Case, loops: int, messages: int, seed: int, charged: bool) ->
         "filled": FILLED,
         "seed": seed,
         "charged": int(charged),
+        "window": 1,
     }
     options = (*KERNEL, f"cpu_partial_accounting={case.rule}")
     costs = case.machine.costs()
@@ -165,15 +168,16 @@ def change(before: float, after: float, whole: float) -> float:
     return round(100 * (before - after) / whole, 2)
 
 
-def hackbench_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
+def hackbench_rows(quick: bool, seeds: Sequence[int]) -> list[list[dict[str, Any]]]:
+    """The mail's rows, for each seed."""
     numbered = list(enumerate(read_mail("cpu_partial_hackbench")))
-    return rows_of(numbered[:: QUICK_ROWS if quick else 1], quick, seed)
+    return rows_of(numbered[:: QUICK_ROWS if quick else 1], quick, seeds)
 
 
 def rows_of(
-    numbered: Sequence[tuple[int, Mapping[str, str]]], quick: bool, seed: int
-) -> list[dict[str, Any]]:
-    """Of the mail's rows with these numbers."""
+    numbered: Sequence[tuple[int, Mapping[str, str]]], quick: bool, seeds: Sequence[int]
+) -> list[list[dict[str, Any]]]:
+    """Of the mail's rows with these numbers, for each seed."""
     printed = [row for _, row in numbered]
     loops, messages = (QUICK_LOOPS, QUICK_MESSAGES) if quick else (LOOPS, MESSAGES)
     cases: dict[tuple[object, ...], Case] = {}
@@ -181,42 +185,54 @@ def rows_of(
         for rule in RULES:
             case = Case(row["kind"], MACHINES[row["machine"]], int(row["groups"]), rule)
             cases[case.shape()] = case
+    wanted = [(case, seed) for case in cases.values() for seed in seeds]
     done = run_all(
         "hackbench",
-        list(cases.values()),
-        lambda case: run_case(case, loops, messages, seed, charged=False),
-        lambda case: max(loops * MESSAGES_OF_LOOP * case.groups, messages),
+        wanted,
+        lambda one: run_case(one[0], loops, messages, one[1], charged=False),
+        lambda one: max(loops * MESSAGES_OF_LOOP * one[0].groups, messages),
     )
-    results = dict(zip(cases, done, strict=True))
-    rows = []
-    for index, row in numbered:
-        machine, groups = MACHINES[row["machine"]], int(row["groups"])
-        before, after = (
-            results[Case(row["kind"], machine, groups, rule).shape()] for rule in RULES
-        )
-        rows.append(
-            {
-                "machine": machine.slug,
-                "kind": row["kind"],
-                "groups": groups,
-                "held_back": is_held_back(row, index),
-                "mail_seconds": [float(row["before_s"]), float(row["after_s"])],
-                "mail_percent": float(row["change_percent"]),
-                "allocator_percent": change(
-                    before["allocator_ns_per_message"],
-                    after["allocator_ns_per_message"],
-                    before["busy_ns_per_message"],
-                ),
-                "elapsed_percent": change(
-                    before["elapsed_ns_per_message"],
-                    after["elapsed_ns_per_message"],
-                    before["elapsed_ns_per_message"],
-                ),
-                "objects": before,
-                "slabs": after,
-            }
-        )
-    return rows
+    results = {(case.shape(), seed): run for (case, seed), run in zip(wanted, done, strict=True)}
+    return [
+        [
+            compared(index, row, [results[shape, seed] for shape in shapes_of(row)])
+            for index, row in numbered
+        ]
+        for seed in seeds
+    ]
+
+
+def shapes_of(row: Mapping[str, str]) -> list[tuple[object, ...]]:
+    """The runs of a row of the mail, before the patch and with it."""
+    machine = MACHINES[row["machine"]]
+    return [Case(row["kind"], machine, int(row["groups"]), rule).shape() for rule in RULES]
+
+
+def compared(
+    index: int, row: Mapping[str, str], results: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """A row of the mail beside its two runs."""
+    before, after = results
+    return {
+        "machine": row["machine"],
+        "kind": row["kind"],
+        "groups": int(row["groups"]),
+        "held_back": is_held_back(row, index),
+        "mail_seconds": [float(row["before_s"]), float(row["after_s"])],
+        "mail_percent": float(row["change_percent"]),
+        "allocator_percent": change(
+            before["allocator_ns_per_message"],
+            after["allocator_ns_per_message"],
+            before["busy_ns_per_message"],
+        ),
+        "elapsed_percent": change(
+            before["elapsed_ns_per_message"],
+            after["elapsed_ns_per_message"],
+            before["elapsed_ns_per_message"],
+        ),
+        "objects": before,
+        "slabs": after,
+    }
 
 
 def charged_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
@@ -242,42 +258,70 @@ def charged_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
     ]
 
 
+def mail_netperf(slug: str, test: str) -> dict[str, Any]:
+    """The mail's figures of a machine and a test; without a row their change is within 2%."""
+    for row in read_mail("cpu_partial_netperf"):
+        if (row["machine"], row["test"]) == (slug, test):
+            found: dict[str, Any] = {"percent": float(row["change_percent"])}
+            for rule, name in zip(RULES, ("before", "after"), strict=True):
+                stddev = row[f"stddev_{name}"]
+                found[rule] = (float(row[f"hmean_{name}"]), float(stddev) if stddev else None)
+            return found
+    return {"percent": None, **dict.fromkeys(RULES, (None, None))}
+
+
+def in_deviations(row: Mapping[str, Any]) -> float | None:
+    """The mail's change of a row, in standard deviations of the difference of two runs."""
+    before, after = (row[rule] for rule in RULES)
+    if before["mail_stddev"] is None or after["mail_stddev"] is None:
+        return None
+    deviation = math.hypot(before["mail_stddev"], after["mail_stddev"])
+    return round(float(abs(after["mail_hmean"] - before["mail_hmean"])) / deviation, 2)
+
+
 def netperf_rows(quick: bool, seed: int) -> list[dict[str, Any]]:
-    printed = read_mail("cpu_partial_netperf")
+    """Every machine and test; the mail has rows of three machines."""
     cases = [
-        (row["machine"], row["test"], rule, number)
-        for row in printed
+        (slug, test, rule, number)
+        for slug in MACHINES
+        for test in NETPERF
         for rule in RULES
         for number in range(2 if quick else NETPERF_RUNS)
     ]
     transactions = QUICK_TRANSACTIONS if quick else TRANSACTIONS
 
-    def one(case: tuple[str, str, str, int]) -> float:
+    def one(case: tuple[str, str, str, int]) -> dict[str, float]:
         slug, test, rule, number = case
         machine = MACHINES[slug]
         settings = {**machine.settings(), **NETPERF[test], "loops": transactions, "capacity": 1}
         settings["seed"] = seed * 1000 + number
         options = (*KERNEL, f"cpu_partial_accounting={rule}")
         document = run(Load("exchange", settings, options, costs=machine.costs()))
-        return float(document["measured_messages"] / document["measured_ns"] * 1e9)
+        return {
+            "rate": float(document["measured_messages"] / document["measured_ns"] * 1e9),
+            "list_locks": float(document["counts"]["list_locks"]),
+        }
 
-    rates = dict(zip(cases, run_all("netperf", cases, one, lambda _: 1), strict=True))
+    done = dict(zip(cases, run_all("netperf", cases, one, lambda _: 1), strict=True))
     rows: list[dict[str, Any]] = []
-    for row in printed:
-        figures: dict[str, Any] = {"machine": row["machine"], "test": row["test"]}
-        for rule, name in zip(RULES, ("before", "after"), strict=True):
-            ours = [
-                rates[case] for case in cases if case[:3] == (row["machine"], row["test"], rule)
-            ]
-            stddev = row[f"stddev_{name}"]
-            figures[rule] = {
-                "hmean": round(statistics.harmonic_mean(ours), 2),
-                "stddev": round(statistics.stdev(ours), 2),
-                "mail_hmean": float(row[f"hmean_{name}"]),
-                "mail_stddev": float(stddev) if stddev else None,
-            }
-        before, after = figures["objects"]["hmean"], figures["slabs"]["hmean"]
-        figures["percent"] = round(100 * (after - before) / before, 2)
-        figures["mail_percent"] = float(row["change_percent"])
-        rows.append(figures)
+    for slug in MACHINES:
+        for test in NETPERF:
+            mail = mail_netperf(slug, test)
+            row: dict[str, Any] = {"machine": slug, "test": test}
+            for rule in RULES:
+                ours = [done[case] for case in cases if case[:3] == (slug, test, rule)]
+                rates = [run["rate"] for run in ours]
+                row[rule] = {
+                    "hmean": round(statistics.harmonic_mean(rates), 2),
+                    "stddev": round(statistics.stdev(rates), 2),
+                    "list_locks": sum(run["list_locks"] for run in ours),
+                    "mail_hmean": mail[rule][0],
+                    "mail_stddev": mail[rule][1],
+                }
+            before, after = row["objects"]["hmean"], row["slabs"]["hmean"]
+            row["percent"] = round(100 * (after - before) / before, 2)
+            row["mail_percent"] = mail["percent"]
+            row["mail_within_percent"] = WITHIN_PERCENT if mail["percent"] is None else None
+            row["mail_deviations"] = in_deviations(row)
+            rows.append(row)
     return rows
