@@ -22,6 +22,7 @@ enum freeze { FREEZE_DELAYED, FREEZE_EAGER };
 enum order_rule { ORDER_RULE_6_12, ORDER_RULE_5_10 };
 enum numa { NUMA_AUTO, NUMA_OFF };
 enum sheaf_rule { SHEAVES_STOCKED, SHEAVES_7_0 };
+enum remote_frees { REMOTE_TO_SHEAF, REMOTE_TO_SLAB };
 enum free_pointer { FREE_POINTER_TABLE, FREE_POINTER_OBJECT };
 enum slob_compat { SLOB_COMPAT_NONE, SLOB_COMPAT_2_6_24 };
 
@@ -104,8 +105,8 @@ extern KMEM_HIDDEN struct options options;
 /* The greatest values of engine slab's tunables, set here or later. */
 enum { TUNABLE_LIMIT_MAX = 65535, TUNABLE_SHARED_MAX = 1024 };
 
-/* The most objects of a sheaf. */
-enum { SHEAF_CAPACITY_MAX = 1022 };
+/* The most objects of a sheaf, and sheaves of each kind in a barn. */
+enum { SHEAF_CAPACITY_MAX = 1022, BARN_MAX = 1000 };
 
 /* Options that may be set for all caches or for a single cache. */
 enum cache_option {
@@ -118,6 +119,9 @@ enum cache_option {
         OPTION_FREEZE,                 /* enum freeze */
         OPTION_CPU_SLABS,              /* 0 or 1: slub keeps a CPU slab and a CPU partial list */
         OPTION_SHEAF_RULE,             /* enum sheaf_rule */
+        OPTION_BARN_FULL,              /* full sheaves that a barn keeps */
+        OPTION_BARN_EMPTY,             /* empty sheaves that a barn keeps */
+        OPTION_REMOTE_FREES,           /* enum remote_frees; with SHEAVES_7_0 */
         OPTION_FREE_POINTER,           /* enum free_pointer */
         OPTION_STATS,                  /* 0 or 1 */
         OPTION_LIMIT,                  /* the tunables of engine slab (S6-51) */

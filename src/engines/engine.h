@@ -201,6 +201,7 @@ struct kmem_cache {
 
         bool sheaves_as_7_0; /* option sheaf_rule: the kernel's numbers and ways of sheaves and barns
                                 (S13) */
+        bool looks_at_nodes; /* option remote_frees: objects of other nodes pass the sheaves */
         bool counts_sheaves; /* its sheaves have statistics, so all its calls take slow paths */
 
         void *engine_data; /* the back end's own record, NULL at first */

@@ -78,7 +78,7 @@ void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf)
         struct barn *barn = barn_here(cache);
 
         if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity) &&
-            load_relaxed(&barn->empty_size) < BARN_EMPTY_MAX) {
+            load_relaxed(&barn->empty_size) < load_relaxed(&barn->empty_max)) {
                 lock_take(&barn->lock);
                 list_push(&barn->empty, &barn->empty_size, sheaf);
                 lock_drop(&barn->lock);

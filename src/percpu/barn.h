@@ -19,7 +19,8 @@ struct barn {
         uint32_t empty_size;
         uint32_t full_max;       /* with several slots (barn_full_max) */
         uint32_t full_max_alone; /* with a single slot */
-        uint32_t full_low;       /* the least full_size since barn_mark_low */
+        uint32_t empty_max;
+        uint32_t full_low; /* the least full_size since barn_mark_low */
 } __attribute__((aligned(64)));
 
 /* The barn of the CPU that the caller runs on. */

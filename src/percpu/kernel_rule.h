@@ -26,7 +26,7 @@ KMEM_HIDDEN uint32_t kernel_capacity(const struct kmem_cache *cache);
  */
 static inline bool looks_at_nodes(const struct kmem_cache *cache)
 {
-        return unlikely(cache->sheaves_as_7_0) && system_nodes() > 1 && cache->engine->node_of;
+        return unlikely(cache->looks_at_nodes) && system_nodes() > 1 && cache->engine->node_of;
 }
 
 /*

@@ -107,16 +107,21 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
         uint64_t full_max = min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
         uint64_t stock_max = min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
         uint64_t full_max_alone = min_of(full_max, 1ul);
+        uint64_t empty_max;
 
         if (cache->sheaves_as_7_0) {
                 full_max = full_max_alone = KERNEL_BARN_FULL_MAX;
                 stock_max = 0;
         }
+        full_max = options_for_cache_or(cache->name, OPTION_BARN_FULL, full_max);
+        full_max_alone = options_for_cache_or(cache->name, OPTION_BARN_FULL, full_max_alone);
+        empty_max = options_for_cache_or(cache->name, OPTION_BARN_EMPTY, BARN_EMPTY_MAX);
         store_relaxed(&cache->sheaf_capacity, capacity);
         store_relaxed(&cache->stock_max, (uint32_t)stock_max);
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 store_relaxed(&cache->barn[node].full_max, (uint32_t)full_max);
                 store_relaxed(&cache->barn[node].full_max_alone, (uint32_t)full_max_alone);
+                store_relaxed(&cache->barn[node].empty_max, (uint32_t)empty_max);
         }
 }
 
@@ -149,6 +154,9 @@ static void choose_sheaves(struct kmem_cache *cache)
                                                      SHEAVES_STOCKED) == SHEAVES_7_0;
         if (cache->sheaves_as_7_0)
                 store_relaxed(&kernel_rule_is_used, true);
+        cache->looks_at_nodes =
+                cache->sheaves_as_7_0 && options_for_cache_or(cache->name, OPTION_REMOTE_FREES,
+                                                              REMOTE_TO_SLAB) == REMOTE_TO_SLAB;
         cache->sheaf_capacity = has_sheaves ? first_capacity(cache) : 0;
         if (has_sheaves)
                 cache->sheaf_room = max_of(default_capacity(cache), cache->sheaf_capacity);

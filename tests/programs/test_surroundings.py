@@ -30,6 +30,7 @@ SMALL_STACK = (
     "engine=slob,slob_breaks=64:512",
     *("failslab=1000:1", "kernel=5.15", "kernel=7.2", "kernel=7.2,stats=1"),
     *("cpu_slabs=0", "cpu_slabs=0,sheaf_capacity=0", "sheaf_rule=7.0", "free_pointer=object"),
+    *("barn_full=0", "barn_empty=0", "kernel=7.2,remote_frees=sheaf,numa_fake=2"),
     *("record=@record", "engine=slob,slob_compat=2.6.24", "registry=on", "registry=off"),
     *("slabinfo=@slabinfo,slabinfo_pid=1", "attrs=@attrs,attrs_pid=1", "debug_abort=1"),
     *("engine=slab", "engine=slob", "sheaf_capacity=0", "min_partial=0", "cpu_partial=0"),

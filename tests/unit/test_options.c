@@ -21,10 +21,20 @@ static void child_show(void)
 {
         static const char *const caches[] = {"kmalloc-64", "kmalloc-128", "kmalloc.dotted", "other",
                                              "#hash"};
-        static const char *const names[] = {
-                "sheaf_capacity",       "min_partial", "cpu_partial", "cpu_partial_accounting",
-                "cpu_partial_defaults", "freeze",      "cpu_slabs",   "sheaf_rule",
-                "free_pointer",         "stats",       "debug"};
+        static const char *const names[] = {"sheaf_capacity",
+                                            "min_partial",
+                                            "cpu_partial",
+                                            "cpu_partial_accounting",
+                                            "cpu_partial_defaults",
+                                            "freeze",
+                                            "cpu_slabs",
+                                            "sheaf_rule",
+                                            "barn_full",
+                                            "barn_empty",
+                                            "remote_frees",
+                                            "free_pointer",
+                                            "stats",
+                                            "debug"};
         static const enum cache_option numbers[] = {
                 OPTION_SHEAF_CAPACITY,
                 OPTION_MIN_PARTIAL,
@@ -34,6 +44,9 @@ static void child_show(void)
                 OPTION_FREEZE,
                 OPTION_CPU_SLABS,
                 OPTION_SHEAF_RULE,
+                OPTION_BARN_FULL,
+                OPTION_BARN_EMPTY,
+                OPTION_REMOTE_FREES,
                 OPTION_FREE_POINTER,
                 OPTION_STATS,
                 OPTION_DEBUG,
@@ -265,6 +278,10 @@ static void kernels(void **state)
         shows("kernel=7.2", "other.sheaf_rule=1\n");
         shows("kernel=7.2", "other.free_pointer=1\n");
         shows("cpu_slabs=1,kernel=7.2", "other.cpu_slabs=1\n");
+        shows("barn_full=0,other.barn_full=40,barn_empty=1000", "other.barn_full=40\n");
+        shows("barn_full=0,other.barn_full=40,barn_empty=1000", "other.barn_empty=1000\n");
+        shows("remote_frees=sheaf,other.remote_frees=slab", "kmalloc-64.remote_frees=0\n");
+        shows("remote_frees=sheaf,other.remote_frees=slab", "other.remote_frees=1\n");
         shows("freeze=eager,kernel=6.8", "other.freeze=1\n");
         shows("kernel=6.8,freeze=eager", "other.freeze=1\n");
         shows("order_cpus=online,kernel=6.8", "order_cpus=1");

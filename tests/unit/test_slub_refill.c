@@ -241,6 +241,39 @@ static void child_barn_limits(void)
         end();
 }
 
+/* Options barn_full and barn_empty stand for the kernel's two limits. */
+static void child_barn_options(void)
+{
+        struct barn *barn;
+        void **objects;
+        unsigned int count;
+
+        stay_on_cpu();
+        cache = kmem_cache_create("sheaves", 256, 0, 0, NULL);
+        barn = barn_here(cache);
+        count = make_objects(&objects);
+        for (unsigned int i = 0; i < count; i++)
+                kmem_cache_free(cache, objects[i]);
+        check_equal(barn->full_size, 2);
+        check_equal(barn->empty_max, 1);
+        kfree(objects);
+        end();
+}
+
+/* Option remote_frees=sheaf: objects of another node are pushed as all others. */
+static void child_remote_to_sheaf(void)
+{
+        void *object;
+
+        stay_on_cpu();
+        cache = kmem_cache_create("remote", 64, 0, 0, NULL);
+        check(object = kmem_cache_alloc_node(cache, GFP_KERNEL, (int)(1 - system_current_node())));
+        kmem_cache_free(cache, object);
+        check(kmem_cache_alloc(cache, GFP_KERNEL) == object);
+        kmem_cache_free(cache, object);
+        end();
+}
+
 static uint32_t inuse(const void *object)
 {
         return state_unpack(load_relaxed(&slab_at(object)->state)).inuse;
@@ -373,6 +406,7 @@ static void sheaves(void **state)
         child_passes("barn_limits", WHOLE);
         child_passes("barn_limits", WHOLE ",stats=1");
         child_passes("barn_limits", WHOLE ",slots=locked");
+        child_passes("barn_options", WHOLE ",barn_full=2,barn_empty=1");
         child_passes("no_leak_trace", WHOLE);
 }
 
@@ -381,6 +415,7 @@ static void nodes(void **state)
         child_prints("remote", WHOLE ",numa_fake=2,bad_free=ignore",
                      "not the start of a block of this heap; ignored");
         child_passes("remote_samples", WHOLE ",numa_fake=2,profile_interval=256");
+        child_passes("remote_to_sheaf", WHOLE ",numa_fake=2,remote_frees=sheaf");
 }
 
 static void rcu_sheaves(void **state)
@@ -401,6 +436,8 @@ int main(int argc, char **argv)
                 {"emptied", child_emptied},
                 {"barn_limits", child_barn_limits},
                 {"remote", child_remote},
+                {"remote_to_sheaf", child_remote_to_sheaf},
+                {"barn_options", child_barn_options},
                 {"remote_samples", child_remote_samples},
                 {"rcu", child_rcu},
                 {"rcu_destroy", child_rcu_destroy},
