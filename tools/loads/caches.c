@@ -244,6 +244,14 @@ void object_prefetch(const void *object)
         __builtin_prefetch(page_at(page), 1);
 }
 
+bool object_is_distant(unsigned int kind, const void *object)
+{
+        const struct kmem_cache *cache = kinds[kind].cache;
+
+        return cache->engine->node_of &&
+               cache->engine->node_of(cache, object) != (int)sim_node_of(sim.cpu);
+}
+
 void *object_take(unsigned int kind)
 {
         uint64_t before = sim.counts.slow_paths;

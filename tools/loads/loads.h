@@ -10,6 +10,9 @@
  *   exchange.c  netperf TCP_RR and UDP_RR: a request, then an answer, in pairs of tasks
  *   packets.c   stress-ng rawpkt: packets through the loopback interface to packet sockets
  *   rings.c     rings of receive buffers, filled and freed in bulk
+ *   mesh.c      every CPU hands objects to others, a share of them to another node
+ *   forks.c     processes that fork, exec and exit
+ *   kept.c      the free objects that CPUs and nodes keep
  *   record.c    the events of a run, as a trace file
  *
  * Time is modelled. Each CPU has a clock, which advances by the costs of the events that the
@@ -33,7 +36,8 @@ enum {
 
 /* Values of NAME=VALUE arguments; main.c has their limits. */
 struct settings {
-        unsigned int possible;  /* CPUs that the machine could have */
+        unsigned int possible; /* CPUs that the machine could have */
+        unsigned int present; /* CPUs that are plugged in at boot; the others come with load_cpus */
         unsigned int boot_cpus; /* at boot; caches made `boot` see that many online */
         unsigned int load_cpus; /* during the load; the CPUs beyond boot_cpus come in between */
         unsigned int nodes;
@@ -43,7 +47,10 @@ struct settings {
         unsigned int capacity; /* messages that a socket, or a ring, holds */
         unsigned int filled;   /* messages: percent of its capacity that a socket begins with */
         unsigned int bulk;     /* rings: objects a call */
-        unsigned int skip;     /* percent of the messages that are not measured */
+        unsigned int pinned;   /* 1, rings: drivers and readers stand fast on CPUs of their own */
+        unsigned int
+                remote;    /* mesh, and rings that are pinned: percent that goes to another node */
+        unsigned int skip; /* percent of the messages that are not measured */
         unsigned int seed;
         unsigned int window;     /* 1: the run ends with its measured part */
         unsigned int charged;    /* 1: the objects are charged to a memory group */
@@ -122,6 +129,8 @@ void *object_take(unsigned int kind);
 void object_give(unsigned int kind, void *object);
 /* Fetches into the cache of the real machine what giving the object back will read. */
 void object_prefetch(const void *object);
+/* Whether the object's memory is of another node than the CPU that runs. */
+bool object_is_distant(unsigned int kind, const void *object);
 /* Takes or gives @count objects in a single call. */
 void objects_take_bulk(unsigned int kind, unsigned int count, void **objects);
 void objects_give_bulk(unsigned int kind, unsigned int count, void **objects);
@@ -134,7 +143,8 @@ struct object_counts {
         uint64_t remote_objects_node;
         uint64_t received_objects; /* given back by another CPU than took them */
         uint64_t received_objects_node;
-        uint64_t live_bytes; /* strides of the objects in use */
+        uint64_t distant_objects; /* mesh: taken by a CPU of another node than their memory's */
+        uint64_t live_bytes;      /* strides of the objects in use */
 };
 extern struct object_counts object_counts;
 
@@ -153,6 +163,7 @@ struct task {
         uint64_t woken_at; /* for the scheduler: clock of the CPU that woke it */
         uint16_t cpu;      /* where it runs, or ran last */
         bool sleeps;
+        bool pinned;     /* it runs on its CPU only */
         uint8_t phase;   /* of its work; for the load */
         uint32_t number; /* for the load */
         /* Does the work of a single object on the CPU that is set. */
@@ -216,10 +227,23 @@ extern const struct load messages_load;
 extern const struct load exchange_load;
 extern const struct load packets_load;
 extern const struct load rings_load;
+extern const struct load mesh_load;
+extern const struct load forks_load;
 
 /* main.c: counts messages that came through. */
 void load_count(unsigned int messages);
 uint64_t load_slab_kib(void);
+
+/* kept.c: bytes of free objects, added up over samples. */
+struct kept {
+        uint64_t cpu_sheaves; /* in main and spare sheaves */
+        uint64_t barns;
+        uint64_t partial; /* in slabs on the lists of nodes */
+        uint64_t arrays;  /* the sheaves themselves */
+};
+void kept_add(struct kept *kept);
+/* Prints the mean of @samples. */
+void kept_print(const struct kept *kept, uint64_t samples);
 
 /* record.c */
 void record_open(void);

@@ -177,7 +177,7 @@ static struct task *steal(const struct cpu *cpu)
 
                 if (other->node != cpu->node)
                         continue;
-                if (has_two_tasks(other))
+                if (has_two_tasks(other) && !(other->first && other->first->pinned))
                         return queue_take(other);
                 node_cpus--;
         }
@@ -268,7 +268,7 @@ void machine_wake(struct task *task)
         if (!task->sleeps)
                 return;
         machine_spend(settings.wake_ns);
-        number = choose_cpu(task);
+        number = task->pinned ? task->cpu : choose_cpu(task);
         cpu = &cpus[number];
         if (number != task->cpu)
                 move_task(task, cpu);

@@ -2,7 +2,7 @@
 /*
  *   loads LOAD CACHES [NAME=VALUE]...
  *
- * LOAD: messages, exchange, packets or rings. CACHES: the table of caches and objects (caches.c).
+ * LOAD: messages, exchange, packets, rings, mesh or forks. CACHES: the table of caches and objects (caches.c).
  * NAME is a field of struct settings, or an entry of the cost table: NAME=NS. Defaults are in
  * `parameters`.
  *
@@ -57,6 +57,7 @@ static const struct {
         unsigned int most;
 } parameters[] = {
         {"possible", &settings.possible, 1, SIM_CPUS_MAX},
+        {"present", &settings.present, 1, SIM_CPUS_MAX},
         {"boot_cpus", &settings.boot_cpus, 1, SIM_CPUS_MAX},
         {"load_cpus", &settings.load_cpus, 1, SIM_CPUS_MAX},
         {"nodes", &settings.nodes, 1, SIM_NODES_MAX},
@@ -66,6 +67,8 @@ static const struct {
         {"capacity", &settings.capacity, 1, 65536},
         {"filled", &settings.filled, 0, 100},
         {"bulk", &settings.bulk, 1, 1024},
+        {"pinned", &settings.pinned, 0, 1},
+        {"remote", &settings.remote, 0, 100},
         {"skip", &settings.skip, 0, 66}, /* one and a half times this percentage is left out */
         {"seed", &settings.seed, 0, 1000000},
         {"charged", &settings.charged, 0, 1},
@@ -124,7 +127,7 @@ static const char *const lock_names[SIM_LOCK_KINDS] = {
 };
 
 static const struct load *const loads[] = {&messages_load, &exchange_load, &packets_load,
-                                           &rings_load};
+                                           &rings_load,    &mesh_load,     &forks_load};
 static const struct load *load;
 
 /* Messages that came through, and the numbers of messages at which something is done. */
@@ -143,6 +146,7 @@ static struct {
         uint64_t slab_pages_most;
         uint64_t live_bytes;
         uint64_t charged_bytes;
+        struct kept kept;
         struct sim_counts counts;
         struct object_counts objects_before;
         struct object_counts objects;
@@ -248,12 +252,14 @@ static bool read_cost(const char *name, size_t length, const char *value)
 static void read_arguments(int argc, char **argv)
 {
         if (argc < 3)
-                refuse("usage: loads messages|exchange|packets|rings CACHES [NAME=VALUE]...", "");
+                refuse("usage: loads messages|exchange|packets|rings|mesh|forks CACHES "
+                       "[NAME=VALUE]...",
+                       "");
         for (size_t i = 0; i < array_size(loads); i++)
                 if (!strcmp(argv[1], loads[i]->name))
                         load = loads[i];
         if (!load)
-                refuse("expected messages, exchange, packets or rings, not ", argv[1]);
+                refuse("expected messages, exchange, packets, rings, mesh or forks, not ", argv[1]);
         for (int i = 3; i < argc; i++) {
                 const char *value = strchr(argv[i], '=');
                 size_t length = value ? (size_t)(value++ - argv[i]) : 0;
@@ -267,10 +273,14 @@ static void read_arguments(int argc, char **argv)
                 settings.load_cpus = settings.boot_cpus;
         if (!settings.possible)
                 settings.possible = settings.load_cpus;
+        if (!settings.present)
+                settings.present = settings.possible;
         if (!settings.cache_cpus)
                 settings.cache_cpus = (settings.load_cpus + settings.nodes - 1) / settings.nodes;
         if (settings.boot_cpus > settings.load_cpus || settings.load_cpus > settings.possible)
                 refuse("expected boot_cpus <= load_cpus <= possible", "");
+        if (settings.boot_cpus > settings.present || settings.present > settings.possible)
+                refuse("expected boot_cpus <= present <= possible", "");
         if (settings.runs > 1 && !settings.lives)
                 refuse("expected lives=1 with runs above 1", "");
         if (settings.window && (settings.lives || settings.trace))
@@ -304,6 +314,7 @@ static void take_sample(void)
         if (pages > progress.slab_pages_most)
                 progress.slab_pages_most = pages;
         progress.live_bytes += object_counts.live_bytes;
+        kept_add(&progress.kept);
         if (group && !kmem_group_stats(group, &stats))
                 progress.charged_bytes += stats.bytes;
         progress.next_sample += (progress.end - progress.begin) / SAMPLES + 1;
@@ -370,7 +381,7 @@ static void start_machine(void)
         char options[512];
         struct sim_machine machine = {
                 .cpus_online = 1,
-                .cpus_present = settings.possible,
+                .cpus_present = settings.present,
                 .cpus_possible = settings.possible,
                 .nodes = settings.nodes,
                 .memory_bytes = (uint64_t)256 << 30,
@@ -477,6 +488,10 @@ static void print_measured(void)
                (unsigned long)(progress.live_bytes / samples / 1024),
                (unsigned long)(progress.charged_bytes / samples / 1024));
         print_counts("counts", &progress.counts, &progress.objects_before, &progress.objects);
+        kept_print(&progress.kept, samples);
+        printf(" \"distant_objects\": %lu,\n",
+               (unsigned long)(progress.objects.distant_objects -
+                               progress.objects_before.distant_objects));
         printf(" \"received\": {\"objects\": %lu, \"objects_node\": %lu},\n",
                (unsigned long)(progress.objects.received_objects -
                                progress.objects_before.received_objects),
