@@ -38,6 +38,10 @@ KEPT = ROOT / "docs" / "figures"
 
 # The command of each file. A file without one is of traces that are not in the tree.
 COMMANDS: dict[str, list[str]] = {
+    **{
+        f"ask-{name}": ["lab", "ask", name]
+        for name in ("capacity", "rings", "nodes", "forks", "knee", "memory")
+    },
     "boots": ["lab", "boots"],
     "kernels": ["lab", "kernels"],
     "cpu-partial": ["lab", "cpu-partial"],

@@ -287,6 +287,32 @@ def kernels(
 
 
 @app.command()
+def ask(
+    question: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUESTION", help="capacity, rings, nodes, forks, knee or memory; see below."
+        ),
+    ],
+    quick: Quick = False,
+    seed: Seed = 1,
+    __: Scheduler = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Answer a question about sheaves with a table, a plot and a paragraph made from the figures.
+
+    capacity: how many objects a sheaf and how many sheaves a barn should hold, by CPUs. rings:
+    objects that one CPU allocates and another frees. nodes: from which share of remote frees on
+    bypassing the sheaves pays. forks: what fork and exec lose without CPU slabs. knee: where CPUs
+    begin to wait for lists and barns. memory: with pages of 64 KiB, and with CPUs plugged in.
+    """
+    from kmem.lab.ask import show_question
+
+    show_question(question, quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
+@app.command()
 def boots(json_file: JsonFile = None) -> None:
     """Replay recorded boots of Linux 6.1, 6.12 and 7.2 with option kernel.
 

@@ -12,6 +12,7 @@ from kmem.common.console import wide_console
 from kmem.common.errors import KmemError
 from kmem.common.files import write_json
 from kmem.common.tree import build
+from kmem.lab.ask import QUESTIONS
 from kmem.lab.bulk import bulk_report
 from kmem.lab.cpu_partial import cpu_partial_report
 from kmem.lab.freeze import freeze_report
@@ -19,6 +20,7 @@ from kmem.lab.kernels import KERNELS, kernels_report
 from kmem.lab.lists import lists_report
 from kmem.lab.orders import order_report
 from kmem.lab.page import write_page
+from kmem.lab.questions import question_report
 from kmem.lab.report import Report, print_report, say
 from kmem.lab.sheaves import sheaves_report
 from kmem.lab.slob import slob_report
@@ -33,6 +35,12 @@ EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
     "slob": lambda quick: slob_report(quick=quick),
     "sheaves": lambda quick: sheaves_report(quick=quick),
     "bulk": lambda quick: bulk_report(rounds=30 if quick else 60),
+    **{
+        f"ask-{name}": lambda quick, question=question: question_report(  # type: ignore[misc]
+            question, quick=quick, seed=1
+        )
+        for name, question in QUESTIONS.items()
+    },
 }
 
 

@@ -24,7 +24,7 @@ NO_CLOCK = ("moved_objects", "page_scans", "block_scans")
 class Load:
     """A run: the load, its machine, and the options of the library."""
 
-    name: str  # messages, exchange, packets, rings
+    name: str  # messages, exchange, packets, rings, mesh, forks
     settings: Mapping[str, int | str]  # fields of struct settings in tools/loads/loads.h
     options: Sequence[str] = ()
     tool: Path = TOOL
