@@ -337,7 +337,7 @@ def everything(
 ) -> None:
     """Run every experiment and write a single report.
 
-    Takes four minutes on two idle CPUs; only bulk times this machine.
+    Takes five minutes on two idle CPUs; only bulk times this machine.
     """
     from kmem.lab.everything import show_all
 
