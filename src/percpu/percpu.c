@@ -32,8 +32,17 @@
 
 /*
  * Bytes of free objects that a stock or a barn of a cache may hold, and the most sheaves of each.
+ * Objects above a page come from slabs of a few, so each way to the back end makes and ends slabs;
+ * their stocks may be larger.
  */
-enum { STOCK_BYTES = 256 << 10, BARN_BYTES = 64 << 10, STOCK_MAX = 4, BARN_FULL_MAX = 10 };
+enum {
+        STOCK_BYTES = 256 << 10,
+        STOCK_BYTES_ABOVE_PAGE = 512 << 10,
+        BARN_BYTES = 64 << 10,
+        STOCK_MAX = 4,
+        STOCK_MAX_ABOVE_PAGE = 16,
+        BARN_FULL_MAX = 10,
+};
 
 bool class_is_coarse(uint32_t size)
 {
@@ -43,9 +52,9 @@ bool class_is_coarse(uint32_t size)
 /*
  * A sheaf holds about 32 KiB of objects and, with its header of two words, fills a metadata block
  * of a power of two: 126 objects up to 256 bytes, 62 up to 512, 30 up to 1 KiB, 14 up to 2 KiB, 6
- * up to 32 KiB, then 2. With the kernel's numbers (S13-03), bursts of 32 objects above 256 bytes
- * miss. A class that stands for others (heap/classes.c) serves the requests of all of them, so its
- * sheaf may have twice the size.
+ * up to a page, 14 up to four pages, 6 up to 64 KiB. With the kernel's numbers (S13-03), bursts of
+ * 32 objects above 256 bytes miss. A class that stands for others (heap/classes.c) serves the
+ * requests of all of them, so its sheaf may have twice the size.
  */
 static uint32_t default_capacity(const struct kmem_cache *cache)
 {
@@ -56,7 +65,9 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
         /* A few objects of more than 64 KiB would be megabytes at rest. */
         if (cache->size > 64u << 10)
                 return 0;
-        return min_of(max_of(words, cache->size <= 32768 ? 8u : 4u), for_others ? 256u : 128u) - 2;
+        if (cache->size > PAGE_SIZE)
+                return cache->size <= 4 * PAGE_SIZE ? 14 : 6;
+        return min_of(max_of(words, 8u), for_others ? 256u : 128u) - 2;
 }
 
 /*
@@ -105,7 +116,10 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
         uint64_t bytes = max_of((uint64_t)capacity * cache->size, 1ul);
         uint64_t full_max = min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
-        uint64_t stock_max = min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
+        bool above_page = cache->size > PAGE_SIZE;
+        uint64_t stock_max =
+                above_page ? min_of(STOCK_BYTES_ABOVE_PAGE / bytes, (uint64_t)STOCK_MAX_ABOVE_PAGE)
+                           : min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
         uint64_t full_max_alone = min_of(full_max, 1ul);
         uint64_t empty_max;
 
