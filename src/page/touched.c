@@ -69,14 +69,31 @@ void touched_clear_locked(uint32_t first, size_t count)
         }
 }
 
+/* A bit for each two, set if either is. */
+static uint64_t pairs_of(uint64_t bits)
+{
+        bits = (bits | bits >> 1) & 0x5555555555555555;
+        bits = (bits | bits >> 1) & 0x3333333333333333;
+        bits = (bits | bits >> 2) & 0x0f0f0f0f0f0f0f0f;
+        bits = (bits | bits >> 4) & 0x00ff00ff00ff00ff;
+        bits = (bits | bits >> 8) & 0x0000ffff0000ffff;
+        return (bits | bits >> 16) & 0xffffffff;
+}
+
 void touched_copy_locked(uint32_t first, size_t count, struct touched_bits *bits)
 {
         const struct touched_word *word = &frontier.touched_bits[first / 64];
 
         zone_locked_check(zone_of(first));
         bits->shift = first % 64;
+        bits->halved = count > BITS_PAGES / 2;
         for (size_t i = 0; i * 64 < bits->shift + count; i++)
-                bits->word[i] = word[i].touched;
+                if (!bits->halved)
+                        bits->word[i] = word[i].touched;
+                else if (i % 2 == 0)
+                        bits->word[i / 2] = pairs_of(word[i].touched);
+                else
+                        bits->word[i / 2] |= pairs_of(word[i].touched) << 32;
 }
 
 uint32_t touched_first_locked(uint32_t first, size_t count)

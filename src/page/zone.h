@@ -157,18 +157,22 @@ KMEM_HIDDEN void begun_set_locked(uint32_t number);
  */
 KMEM_HIDDEN uint32_t begun_first_locked(uint32_t first, size_t count, size_t align);
 
-/* A copy of the bits of a block below 32 MiB. */
+/*
+ * A copy of the bits of a block below 32 MiB, for the stack. Above 16 MiB a bit stands for two pages:
+ * it is set if either was touched.
+ */
 enum { BITS_PAGES = 8192 };
 struct touched_bits {
-        uint64_t word[BITS_PAGES / 64 + 1]; /* from the word of the first page on */
-        unsigned int shift;                 /* bit of the first page in word[0] */
+        uint64_t word[BITS_PAGES / 2 / 64 + 1]; /* from the word of the first page on */
+        unsigned int shift;                     /* place of the first page among the bits' pages */
+        unsigned int halved;                    /* 1 if a bit stands for two pages, else 0 */
 };
 KMEM_HIDDEN void touched_copy_locked(uint32_t first, size_t count, struct touched_bits *bits);
 
 /* Whether the page @index behind the first was touched. */
 static inline bool touched_bit(const struct touched_bits *bits, size_t index)
 {
-        return bit_get(bits->word, index + bits->shift);
+        return bit_get(bits->word, (index + bits->shift) >> bits->halved);
 }
 
 /*

@@ -197,7 +197,7 @@ def test_child_with_less_address_space_than_it_has(
 
 @each_engine_quick
 def test_process_that_lowers_its_address_space(dropin: DropIn, build: Build) -> None:
-    program = build("lowered_limit", "lowered_limit.c", flags=THREADS)
+    program = build("lowered_limit", "lowered_limit.c", flags=(*THREADS, "-fno-builtin"))
     with_groups = dropin.under(dropin.setting.with_options("memory_limit=4G"))
     for each in (dropin, with_groups):
         finished = each.run([program], minimum=1000)

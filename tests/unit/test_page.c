@@ -277,6 +277,26 @@ static void test_zeroed(void **state)
         model_check_all();
 }
 
+/* Above 16 MiB two pages share a bit; where either was touched, both are cleared. */
+static void test_zeroed_in_pairs(void **state)
+{
+        enum { PAGES = 7000, TOUCHED = 501 };
+        struct page *page = pages_alloc_exact(PAGES, 1, NULL);
+
+        (void)state;
+        heap_keep_pages_small();
+        assert_true(pages_resize(page, PAGES, TOUCHED));
+        pages_purge_all(0);
+        memset(page_address(page), 0xff, (size_t)TOUCHED << PAGE_SHIFT);
+        pages_free(page, TOUCHED);
+        assert_ptr_equal(pages_alloc_zeroed(PAGES, 1), page);
+        assert_true(range_is_zero(page_address(page), (size_t)TOUCHED << PAGE_SHIFT));
+        assert_int_in_range(resident_pages(page_address(page), (size_t)PAGES << PAGE_SHIFT),
+                            TOUCHED, TOUCHED + 1);
+        model_take(page, PAGES, 1);
+        model_check_all();
+}
+
 static void test_resize(void **state)
 {
         struct page *page = pages_alloc_exact(100, 1, NULL);
@@ -1224,6 +1244,7 @@ int main(void)
                 cmocka_unit_test_setup(test_many_but_not_so_many, heap_start),
                 cmocka_unit_test_setup(test_exact_gives_back_the_tail, heap_start),
                 cmocka_unit_test_setup(test_zeroed, heap_start),
+                cmocka_unit_test_setup(test_zeroed_in_pairs, heap_start),
                 cmocka_unit_test_setup(test_resize, heap_start),
                 cmocka_unit_test_setup(test_blocks_fill_holes, heap_start),
                 cmocka_unit_test_setup(test_block_from_the_frontier, heap_start),
