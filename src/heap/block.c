@@ -54,6 +54,16 @@ static bool may_lie_outside(const void *object, bool refused, size_t size)
 }
 
 /* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
+static void *alloc_pages_of_class(size_t size, gfp_t flags)
+{
+        struct kmem_cache *cache = class_cache_paged(size);
+        bool refused = false;
+        void *object = cache ? object_alloc(cache, flags, &refused) : NULL;
+
+        return object || refused ? with_request(cache, object, size)
+                                 : accounted_large_alloc(size, PAGE_SIZE, flags);
+}
+
 static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
 {
         struct kmem_cache *cache;
@@ -61,7 +71,9 @@ static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
         void *object;
 
         if (size > class_bytes_max())
-                return accounted_large_alloc(size, PAGE_SIZE, flags);
+                return table == CLASS_MALLOC && !flags
+                               ? alloc_pages_of_class(size, flags)
+                               : accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache(table, size);
         if (unlikely(!cache))
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
@@ -295,7 +307,9 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
         bool with_room = table == CLASS_MALLOC && size > old && cache && !cache->engine->request;
         size_t wanted =
                 with_room && !is_recording() ? size_to_move_to(old, size, class_bytes_max()) : size;
-        void *moved = block_alloc(table, wanted, false, site);
+        void *moved = wanted > class_bytes_max()
+                              ? recorded(accounted_large_alloc(wanted, PAGE_SIZE, 0), wanted, site)
+                              : block_alloc(table, wanted, false, site);
 
         /* The failure may be NULL plus a header, if slob_compat=2.6.24; then nothing is copied. */
         if (!ZERO_OR_NULL_PTR(moved)) {

@@ -23,10 +23,12 @@
 enum {
         CLASSES_MAX = 96,
         COARSE_HEAP_BYTES = 4 << 20, /* with more malloc has all classes */
+        PAGED_MAX = 256 << 10,
 };
 
 static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
-static unsigned int class_count;
+static unsigned int class_count; /* of those in the tables; behind them are the classes of pages */
+static unsigned int paged_end;   /* class_count, or behind the classes of pages */
 static struct kmem_cache *class_caches[CLASSES_MAX];     /* release; written under cache_mutex */
 static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; release; written under
                                                             cache_mutex */
@@ -56,6 +58,22 @@ static void init_fine(void)
                         add_class(base + base / steps * step);
 }
 
+/*
+ * Classes of whole pages, for blocks above the tables that malloc gives out often: to 64 KiB every
+ * page, then four a doubling. malloc's slow path looks for them, frees take the fast path.
+ */
+static void init_paged(void)
+{
+        if (options.classes != CLASSES_KERNEL && CLASS_BYTES_MAX == 32768)
+                for (uint32_t size = CLASS_BYTES_MAX, step = (uint32_t)PAGE_SIZE;
+                     size < PAGED_MAX;) {
+                        if (size >= 65536)
+                                step = (1u << (fls(size) - 1)) / 4;
+                        size += step;
+                        class_sizes[paged_end++] = size;
+                }
+}
+
 /* The kernel's classes (S8-23). */
 static void init_kernel(void)
 {
@@ -73,6 +91,8 @@ void classes_init(void)
                 init_kernel();
         else
                 init_fine();
+        paged_end = class_count;
+        init_paged();
         coarse = options.classes == CLASSES_AUTO;
         /* With locked slots the limit only saves the class search; the fast path finds no slot. */
         fast.malloc_limit = class_bytes_max();
@@ -285,6 +305,19 @@ struct kmem_cache *class_cache(enum class_table table, size_t size)
         fill_table_locked(table, number);
         lock_drop(&cache_mutex);
         return cache;
+}
+
+struct kmem_cache *class_cache_paged(size_t size)
+{
+        unsigned int number = class_count;
+        struct kmem_cache *cache;
+
+        while (number < paged_end && class_sizes[number] < size)
+                number++;
+        if (number == paged_end)
+                return NULL;
+        cache = cache_of_class(number);
+        return cache && cache->engine->caching == CACHING_SHEAVES ? cache : NULL;
 }
 
 struct kmem_cache *class_cache_aligned(size_t size, size_t align)

@@ -113,6 +113,8 @@ KMEM_HIDDEN struct kmem_cache *class_cache_accounted(size_t size);
  */
 KMEM_HIDDEN struct kmem_cache *class_cache_aligned(size_t size, size_t align);
 KMEM_HIDDEN size_t class_bytes_max(void);
+/* The cache of whole pages for a larger size that malloc asks for, or NULL. */
+KMEM_HIDDEN struct kmem_cache *class_cache_paged(size_t size);
 /* Bytes of the object that a request of @size bytes gets, 0 if it has no class. */
 KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
 

@@ -33,14 +33,13 @@
 /*
  * Bytes of free objects that a stock or a barn of a cache may hold, and the most sheaves of each.
  * Objects above a page come from slabs of a few, so each way to the back end makes and ends slabs;
- * their stocks may be larger.
+ * their stocks have no limit but that of all of them together (stock.c).
  */
 enum {
         STOCK_BYTES = 256 << 10,
-        STOCK_BYTES_ABOVE_PAGE = 512 << 10,
         BARN_BYTES = 64 << 10,
         STOCK_MAX = 4,
-        STOCK_MAX_ABOVE_PAGE = 16,
+        STOCK_MAX_ABOVE_PAGE = 64,
         BARN_FULL_MAX = 10,
 };
 
@@ -62,9 +61,9 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
         uint32_t bytes = for_others ? 64u << 10 : 32u << 10;
         uint32_t words = 1u << (fls(bytes / cache->size | 1) - 1);
 
-        /* A few objects of more than 64 KiB would be megabytes at rest. */
+        /* A few objects of more than 64 KiB would be megabytes at rest, for which only malloc asks. */
         if (cache->size > 64u << 10)
-                return 0;
+                return !(cache->flags & SLAB_KMALLOC) ? 0 : cache->size <= 128u << 10 ? 4 : 2;
         if (cache->size > PAGE_SIZE)
                 return cache->size <= 4 * PAGE_SIZE ? 14 : 6;
         return min_of(max_of(words, 8u), for_others ? 256u : 128u) - 2;
@@ -116,13 +115,12 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
         uint64_t bytes = max_of((uint64_t)capacity * cache->size, 1ul);
         uint64_t full_max = min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
-        bool above_page = cache->size > PAGE_SIZE;
-        uint64_t stock_max =
-                above_page ? min_of(STOCK_BYTES_ABOVE_PAGE / bytes, (uint64_t)STOCK_MAX_ABOVE_PAGE)
-                           : min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
+        uint64_t stock_max = min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
         uint64_t full_max_alone = min_of(full_max, 1ul);
         uint64_t empty_max;
 
+        if (cache->size > PAGE_SIZE)
+                stock_max = STOCK_MAX_ABOVE_PAGE;
         if (cache->sheaves_as_7_0) {
                 full_max = full_max_alone = KERNEL_BARN_FULL_MAX;
                 stock_max = 0;

@@ -95,9 +95,10 @@ struct slot {
         struct slot_cache *records[CACHES_MAX]; /* slot_place() */
         struct lock lock; /* locked slots only: the thread that uses the pairs holds it */
         uint32_t id;
-        uint32_t stopped;     /* the stop mark of INV-4; written under drain_mutex */
-        uint64_t stock_bytes; /* of all stocks of the slot; atomic adds */
-        uint64_t reap_time;   /* ms, when its arrays are looked at next; written under
+        uint32_t stopped;                /* the stop mark of INV-4; written under drain_mutex */
+        uint64_t stock_bytes;            /* of stocks with objects of up to a page; atomic adds */
+        uint64_t stock_bytes_above_page; /* of the other stocks */
+        uint64_t reap_time;              /* ms, when its arrays are looked at next; written under
                                       cache_mutex, read without it */
         struct pair pairs[CACHES_MAX];
 };

@@ -13,9 +13,30 @@
 #include "percpu/percpu.h"
 #include "percpu/statistics.h"
 
+enum { STOCK_SHARE = 8 /* of the heap, for all slots together */ };
+
 static uint64_t full_bytes(const struct kmem_cache *cache, const struct sheaf *sheaf)
 {
         return (uint64_t)sheaf->capacity * cache->size;
+}
+
+/*
+ * The bytes of the slot's stocks that the cache's count among, and the most that these may be. Objects
+ * above a page have a count of their own: a burst of them soon has megabytes, and in a large heap
+ * that is little (STOCK_SHARE).
+ */
+static uint64_t *stocked_bytes(const struct kmem_cache *cache, struct slot *slot)
+{
+        return cache->size > PAGE_SIZE ? &slot->stock_bytes_above_page : &slot->stock_bytes;
+}
+
+static uint64_t stocked_most(const struct kmem_cache *cache)
+{
+        uint64_t slots = max_of(slots_made_count(), 1u);
+        uint64_t share = load_relaxed(&heap.accessible_bytes) / STOCK_SHARE / slots;
+        uint64_t most = options.slot_cache_max;
+
+        return cache->size > PAGE_SIZE && most ? max_of(most, share) : most;
 }
 
 struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record)
@@ -30,7 +51,7 @@ struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot, struct slo
         if (sheaf) {
                 record->stock = sheaf->next;
                 store_relaxed(&record->stock_size, record->stock_size - 1);
-                sub_relaxed(&slot->stock_bytes, full_bytes(cache, sheaf));
+                sub_relaxed(stocked_bytes(cache, slot), full_bytes(cache, sheaf));
                 sheaf->next = NULL;
         }
         lock_drop(&record->engine.lock);
@@ -46,13 +67,13 @@ bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *r
                 return false;
         lock_take(&record->engine.lock);
         room = record->stock_size < load_relaxed(&cache->stock_max) &&
-               load_relaxed(&slot->stock_bytes) + full_bytes(cache, sheaf) <=
-                       options.slot_cache_max;
+               load_relaxed(stocked_bytes(cache, slot)) + full_bytes(cache, sheaf) <=
+                       stocked_most(cache);
         if (room) {
                 sheaf->next = record->stock;
                 record->stock = sheaf;
                 store_relaxed(&record->stock_size, record->stock_size + 1);
-                add_relaxed(&slot->stock_bytes, full_bytes(cache, sheaf));
+                add_relaxed(stocked_bytes(cache, slot), full_bytes(cache, sheaf));
         }
         lock_drop(&record->engine.lock);
         return room;

@@ -212,13 +212,16 @@ static uint32_t capacity_of_7_0(uint32_t stride)
         return stride < 256 ? 60 : stride < 1024 ? 28 : stride < PAGE_SIZE ? 12 : 4;
 }
 
-/* Smaller for larger objects, a power of two with its header, and never megabytes at rest. */
+/*
+ * Smaller for larger objects, but anew above a page (decisions/0003), a power of two with its header,
+ * and never megabytes at rest.
+ */
 static void check_capacity(uint32_t capacity, uint32_t last, uint32_t size)
 {
         check(capacity <= last);
         check(!capacity || is_power_of_two(capacity + 2));
-        check((size_t)capacity * size <= 256 << 10);
-        check(capacity > 0 || size > 32768);
+        check((size_t)capacity * size <= 512 << 10);
+        check(capacity > 0 || size > 65536);
 }
 
 static void default_capacities(void **state)
@@ -229,6 +232,8 @@ static void default_capacities(void **state)
         skip_unless_engine(slub_engine); /* engine slab has S6-51 */
         for (uint32_t size = 8; size <= 100000; size += size / 8 * 8) {
                 begin("percpu", size);
+                if (size > PAGE_SIZE && size / 2 <= PAGE_SIZE)
+                        last = UINT32_MAX;
                 if (!options_for_cache("percpu", OPTION_SHEAF_CAPACITY, &set) &&
                     cache->engine->caching != CACHING_NONE) {
                         if (cache->sheaves_as_7_0)
