@@ -60,6 +60,14 @@ static void choose_engine(struct kmem_cache *cache, const char *name, slab_flags
                 cache->engine = &debug_engine;
 }
 
+bool cache_would_have_sheaves(const char *name, slab_flags_t flags)
+{
+        struct kmem_cache probe = {};
+
+        choose_engine(&probe, name, flags);
+        return probe.engine->caching == CACHING_SHEAVES;
+}
+
 static uint64_t births; /* under cache_mutex */
 
 /* The newest cache older than @birth, 0 for the newest of all; NULL at the end. */

@@ -39,6 +39,8 @@ static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; releas
  */
 static bool coarse;
 
+#define CLASS_FLAGS (SLAB_KMALLOC | SLAB_NO_MERGE)
+
 static void add_class(uint32_t size)
 {
         class_sizes[class_count++] = size;
@@ -225,7 +227,7 @@ static struct kmem_cache *make_cache_locked(unsigned int number, const char *kin
         char name[CACHE_NAME_BYTES];
 
         class_name(name, kind, size);
-        flags |= SLAB_KMALLOC | SLAB_NO_MERGE;
+        flags |= CLASS_FLAGS;
         return cache_make_locked(name, &args, size, flags, &cache) == 0 ? cache : NULL;
 }
 
@@ -310,14 +312,20 @@ struct kmem_cache *class_cache(enum class_table table, size_t size)
 struct kmem_cache *class_cache_paged(size_t size)
 {
         unsigned int number = class_count;
+
         struct kmem_cache *cache;
+        char name[CACHE_NAME_BYTES];
 
         while (number < paged_end && class_sizes[number] < size)
                 number++;
         if (number == paged_end)
                 return NULL;
-        cache = cache_of_class(number);
-        return cache && cache->engine->caching == CACHING_SHEAVES ? cache : NULL;
+        cache = load_acquire(&class_caches[number]);
+        if (likely(cache))
+                return cache;
+        class_name(name, "", class_sizes[number]);
+        /* Without sheaves a large block is faster. */
+        return cache_would_have_sheaves(name, CLASS_FLAGS) ? make_class(number) : NULL;
 }
 
 struct kmem_cache *class_cache_aligned(size_t size, size_t align)

@@ -90,6 +90,8 @@ KMEM_HIDDEN void alias_remove_all_locked(const struct kmem_cache *cache);
  * none.
  */
 KMEM_HIDDEN struct kmem_cache *cache_named_locked(const char *name);
+/* Whether a cache with this name and these flags would have sheaves: its engine and debugging say so. */
+KMEM_HIDDEN bool cache_would_have_sheaves(const char *name, slab_flags_t flags);
 /* The name of the cache's directory in sysfs: the unique id, or its own name (S4-45). */
 KMEM_HIDDEN void cache_place_locked(const struct kmem_cache *cache, char place[CACHE_NAME_BYTES]);
 

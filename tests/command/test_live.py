@@ -414,7 +414,7 @@ int main(void)
                 free(block[i]);
         write(STDOUT_FILENO, "\n", 1);
         for (int i = 0; i < 60000; i++) {
-                free(malloc(200000));
+                free(malloc(300000));
                 usleep(1000);
         }
         return 0;

@@ -69,6 +69,8 @@ RESULTS: dict[str, Any] = {
 CLASSES = sorted(
     {8, 192, *range(16, 128, 16)}
     | {base // 8 * step for base in (128 << n for n in range(8)) for step in range(8, 17)}
+    | {*range(36864, 65536, 4096)}
+    | {base // 4 * step for base in (65536, 131072) for step in range(4, 9)}
 )
 
 CONSTRUCTOR = ctypes.CFUNCTYPE(None, POINTER)

@@ -415,6 +415,7 @@ class Calls(RuleBasedStateMachine):
         if how in arguments:
             align = 16
         block = self.new_block(address, size, align)
+        block.large &= how == "calloc" or align > 16 or not self.rules.is_paged(size)
         assert self.call("malloc_usable_size", address)[0] == block.usable
         self.arrive(block, align, zero=how == "calloc", byte=byte)
         self.blocks.append(block)

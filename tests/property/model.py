@@ -86,6 +86,11 @@ class Rules:
             return align > PAGE or size >= PAGE - 8 or up(8, align) + size > PAGE
         return size > self.class_max or align > PAGE
 
+    def is_paged(self, size: int) -> bool:
+        """Whether malloc's block is an object of a class of pages (decision 0032)."""
+        sheaves = not (self.slob or self.slab or self.debug)
+        return sheaves and self.class_max == 32768 and 32768 < size <= 256 << 10
+
     def block_align(self, size: int, align: int) -> int:
         """The alignment of a block; kmalloc's if @align is 0."""
         if align:
