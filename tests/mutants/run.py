@@ -78,7 +78,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         [
             "-lcmocka",
             *(f"-Wl,--wrap={call}" for call in ("rcu_wait", "rcu_poll_seldom", "metadata_alloc")),
-            *(f"-Wl,--wrap={call}" for call in ("blocks_free", "lock_wait")),
+            *(f"-Wl,--wrap={call}" for call in ("blocks_free", "rcu_sheaf_end", "lock_wait")),
         ],
     ),
     "test_slab_tune": (
