@@ -37,6 +37,7 @@ struct kmem_inline_layout {
         size_t heap_bytes;    /* bytes of address space with objects; grows. 0: every free takes
                                  the slow path */
         size_t malloc_limit;  /* for the library only: malloc sizes up to here may hit a class */
+        size_t heap_units;    /* for the library only: heap_bytes in units of 16 bytes */
 };
 
 enum {

@@ -66,7 +66,7 @@ static KMEM_NOINLINE int alloc_many(struct kmem_cache *cache, gfp_t flags, size_
         unsigned int taken = 0;
 
         if (likely(count <= BULK_PIECE))
-                taken = rseq_pop_bulk(cache->pair_offset, objects, count);
+                taken = rseq_pop_bulk(cache->fast_offset, objects, count);
         if (unlikely(taken < count))
                 return alloc_bulk_rest(cache, flags, count, objects, taken);
         if (unlikely(flags & (__GFP_ZERO | __GFP_ACCOUNT))) {
@@ -83,7 +83,7 @@ KMEM_PUBLIC int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, siz
                                       void **objects)
 {
         if (count == 1 && likely(!(flags & (__GFP_ZERO | __GFP_ACCOUNT)))) {
-                void *object = percpu_alloc_fast(cache->pair_offset);
+                void *object = percpu_alloc_fast(cache->fast_offset);
 
                 if (unlikely(!object))
                         return alloc_bulk_rest(cache, flags, 1, objects, 0);
@@ -138,7 +138,7 @@ static KMEM_NOINLINE void free_same_cache(struct kmem_cache *cache, size_t count
         unsigned int pushed = 0;
 
         if (likely(count <= BULK_PIECE) && likely(load_folded(&fast.heap_bytes) != 0))
-                pushed = rseq_push_bulk(cache->pair_offset, objects, count);
+                pushed = rseq_push_bulk(cache->fast_offset, objects, count);
         if (unlikely(pushed < count))
                 free_bulk_rest(cache, count - pushed, objects + pushed);
 }

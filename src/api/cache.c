@@ -215,7 +215,7 @@ static KMEM_NOINLINE void *alloc_with_flags(struct kmem_cache *cache, void *obje
 
 KMEM_FAST_CALL void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
 {
-        void *object = percpu_alloc_fast(cache->pair_offset);
+        void *object = percpu_alloc_fast(cache->fast_offset);
 
         if (unlikely(!object))
                 return cache_alloc_slow(cache, flags);
@@ -243,6 +243,6 @@ KMEM_FAST_CALL void kmem_cache_free(struct kmem_cache *cache, void *object)
 {
         load_for_push();
         if (unlikely((uintptr_t)object - fast.heap_base >= load_folded(&fast.heap_bytes)) ||
-            unlikely(!percpu_free_fast(cache->pair_offset, object)))
+            unlikely(!percpu_free_fast(cache->fast_offset, object)))
                 cache_free_slow(cache, object);
 }

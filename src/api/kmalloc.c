@@ -70,7 +70,7 @@ KMEM_FAST_CALL void *kmalloc(size_t size, gfp_t flags)
         load_for_pop();
         if (likely(size - 1 < fast.malloc_limit)) {
                 uint32_t offset = front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT];
-                void *object = percpu_alloc_fast(offset);
+                void *object = percpu_alloc_class(offset);
 
                 if (likely(object)) {
                         if (unlikely(flags & (__GFP_ZERO | __GFP_ACCOUNT)))

@@ -124,7 +124,7 @@ KMEM_HIDDEN void owner_block_free_at(void *block, const char *call, const void *
 
 static KMEM_ALWAYS_INLINE void owner_block_free(void *block, const char *call)
 {
-        if (unlikely(!block_free_fast(block, load_folded(&fast.heap_bytes))))
+        if (unlikely(!malloc_free_fast(block, load_folded(&fast.heap_units))))
                 owner_block_free_slow(block, call);
 }
 

@@ -136,8 +136,11 @@ struct barn;
 struct slub_counters;
 
 struct kmem_cache {
-        uint32_t pair_offset;  /* index << PAIR_SHIFT; the page map's value */
-        uint32_t sheaf_offset; /* the pair with the sheaves: pair_offset, or in a closed cache the
+        uint32_t fast_offset;  /* the pair that calls with the cache use, inlined ones too:
+                                  pair_offset, or another pair if only the program may write to
+                                  free objects (percpu.c) */
+        uint32_t pair_offset;  /* index << PAIR_SHIFT; the page map's value, for frees by address */
+        uint32_t sheaf_offset; /* the pair with the sheaves: fast_offset, or in a closed cache the
                                   pair that only slow paths know; relaxed */
         uint32_t object_size;  /* bytes that the user asked for; grows with aliases */
         uint32_t usable_bytes; /* bytes of each object, as malloc_usable_size returns them; 0: ask
@@ -201,6 +204,7 @@ struct kmem_cache {
 
         bool sheaves_as_7_0; /* option sheaf_rule: the kernel's numbers and ways of sheaves and barns
                                 (S13) */
+        bool marks_freed; /* free objects are marked (percpu/freed.h): classes of kmalloc and malloc */
         bool looks_at_nodes; /* option remote_frees: objects of other nodes pass the sheaves */
         bool counts_sheaves; /* its sheaves have statistics, so all its calls take slow paths */
 
@@ -241,7 +245,7 @@ static inline uint32_t cache_index(const struct kmem_cache *cache)
  */
 static inline bool cache_is_closed(const struct kmem_cache *cache)
 {
-        return load_relaxed(&cache->sheaf_offset) != cache->pair_offset;
+        return load_relaxed(&cache->sheaf_offset) != cache->fast_offset;
 }
 
 /* A cache's slabs on a node. */
@@ -416,6 +420,11 @@ struct engine {
                             struct engine_report *report);
         /* Whether @address is the start of an object of this cache. */
         bool (*is_object)(const struct kmem_cache *cache, const void *address);
+        /*
+         * Whether an object, at whose start @object points, is free in its slab; exact for one that
+         * nobody takes meanwhile. NULL with CACHING_NONE.
+         */
+        bool (*is_free)(const struct kmem_cache *cache, const void *object);
         /*
          * Only where objects are checked, else NULL. request: the size that was asked for of an
          * object, if it is kept, else object_size. set_request: the holder of an object tells a new

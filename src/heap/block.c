@@ -42,9 +42,14 @@ static inline void *with_request(struct kmem_cache *cache, void *object, size_t 
 
 static void *object_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
 {
+        void *object;
+
         *refused = false;
-        return cache_is_closed(cache) ? accounted_alloc(cache, flags, NODE_ANY, refused)
-                                      : percpu_alloc(cache);
+        object = cache_is_closed(cache) ? accounted_alloc(cache, flags, NODE_ANY, refused)
+                                        : percpu_alloc(cache);
+        if (likely(object) && cache->marks_freed)
+                freed_clear(object);
+        return object;
 }
 
 /* Whether a request that no longer fits the reservation may find room outside it. */
@@ -236,8 +241,29 @@ static void open_fast_frees(void)
 {
         size_t bytes = load_relaxed(&heap.accessible_bytes);
 
-        if (load_folded(&fast.heap_bytes) != bytes)
-                store_relaxed(&fast.heap_bytes, bytes); /* relaxed: a hint. Partner: load_folded */
+        if (load_folded(&fast.heap_bytes) != bytes) {
+                /* Relaxed: hints. Partner: load_folded. */
+                store_relaxed(&fast.heap_bytes, bytes);
+                store_relaxed(&fast.heap_units, bytes >> UNIT_SHIFT);
+        }
+}
+
+/*
+ * Frees an object whose cache has no owners to be told. Returns NULL, or what is wrong with the
+ * free.
+ */
+static const char *object_free(struct kmem_cache *cache, void *object)
+{
+        static const char *const twice = "free already (double free)";
+        bool marks = cache->marks_freed && !cache_is_closed(cache);
+
+        if (cache->engine->caching != CACHING_NONE && !cache_is_object(cache, object))
+                return "inside an object, not at its start";
+        if (marks && unlikely(freed_is_marked(object)) && percpu_is_free(cache, object))
+                return twice;
+        if (marks)
+                freed_mark(object);
+        return percpu_free_slow(cache, object) ? NULL : twice;
 }
 
 void block_free_at(void *block, const char *call, const void *site)
@@ -271,8 +297,10 @@ void block_free_at(void *block, const char *call, const void *site)
                 wrong = cache->engine->free_bytes(block);
                 if (wrong)
                         report_bad_free(call, block, wrong);
-        } else if (!percpu_free_slow(cache, block)) {
-                report_bad_free(call, block, "free already (double free)");
+        } else {
+                wrong = object_free(cache, block);
+                if (wrong)
+                        report_bad_free(call, block, wrong);
         }
         errno = saved_errno;
 }

@@ -99,6 +99,7 @@ void classes_init(void)
         /* With locked slots the limit only saves the class search; the fast path finds no slot. */
         fast.malloc_limit = class_bytes_max();
         fast.heap_bytes = options.check == CHECK_SHEAF ? 0 : heap.accessible_bytes;
+        fast.heap_units = fast.heap_bytes >> UNIT_SHIFT;
 }
 
 size_t class_bytes_max(void)
@@ -228,7 +229,10 @@ static struct kmem_cache *make_cache_locked(unsigned int number, const char *kin
 
         class_name(name, kind, size);
         flags |= CLASS_FLAGS;
-        return cache_make_locked(name, &args, size, flags, &cache) == 0 ? cache : NULL;
+        if (cache_make_locked(name, &args, size, flags, &cache))
+                return NULL;
+        cache->marks_freed = cache->engine->caching != CACHING_NONE;
+        return cache;
 }
 
 static struct kmem_cache *make_class(unsigned int number)

@@ -99,7 +99,7 @@ KMEM_HIDDEN void cache_place_locked(const struct kmem_cache *cache, char place[C
 
 /* The two tables of classes: only kmalloc has classes below the 16 bytes of malloc's alignment. */
 enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
-enum { MALLOC_ALIGN = 16 };
+enum { MALLOC_ALIGN = 16, UNIT_SHIFT = 4 };
 
 KMEM_HIDDEN void classes_init(void);
 /*
@@ -175,7 +175,8 @@ KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wron
 
 /*
  * The fast half of every free by pointer; false if the slow half is needed. @bytes: fast.heap_bytes
- * or 0.
+ * or 0. The half of malloc's family takes @units: fast.heap_units or 0. There an address that no
+ * block of malloc's has, since it is no multiple of 16, turns into one beyond all units.
  */
 static KMEM_ALWAYS_INLINE bool block_free_fast(void *block, size_t bytes)
 {
@@ -183,8 +184,19 @@ static KMEM_ALWAYS_INLINE bool block_free_fast(void *block, size_t bytes)
 
         load_for_push();
         offset = (uintptr_t)block - fast.heap_base;
-        return likely(offset < bytes) &&
-               likely(percpu_free_fast(fast.map[offset >> PAGE_SHIFT], block));
+        return likely(offset < bytes) && likely(!freed_is_marked(block)) &&
+               likely(rseq_push_marked(fast.map[offset >> PAGE_SHIFT], block));
+}
+
+static KMEM_ALWAYS_INLINE bool malloc_free_fast(void *block, size_t units)
+{
+        uintptr_t unit;
+
+        load_for_push();
+        unit = (uintptr_t)block - fast.heap_base;
+        unit = unit >> UNIT_SHIFT | unit << (64 - UNIT_SHIFT);
+        return likely(unit < units) && likely(!freed_is_marked(block)) &&
+               likely(rseq_push_marked(fast.map[unit >> (PAGE_SHIFT - UNIT_SHIFT)], block));
 }
 
 #endif

@@ -173,7 +173,7 @@ static KMEM_ALWAYS_INLINE void *aligned_fast(size_t align, size_t size)
                 return NULL;
         entry = front()->malloc_class[(rounded - 1) >> CLASS_STEP_SHIFT];
         cache = caches_by_index[entry >> PAIR_SHIFT];
-        return likely(cache && cache->align >= align) ? percpu_alloc_fast(entry) : NULL;
+        return likely(cache && cache->align >= align) ? percpu_alloc_class(entry) : NULL;
 }
 
 static KMEM_NOINLINE void *aligned_slow(size_t align, size_t size, const void *site)

@@ -16,7 +16,7 @@ static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
         load_for_pop();
         if (unlikely(size - 1 >= limit))
                 return NULL;
-        return percpu_alloc_fast(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+        return percpu_alloc_class(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
 }
 
 /*

@@ -56,12 +56,12 @@ KMEM_HIDDEN void own_array_delete(void *object);
 
 /*
  * Limits for the fast paths of operators that call other operators, in place of fast.malloc_limit
- * and fast.heap_bytes. They are zero until the first slow path, and stay zero if an operator is
+ * and fast.heap_units. They are zero until the first slow path, and stay zero if an operator is
  * replaced.
  */
 static struct {
         size_t malloc_limit;
-        size_t heap_bytes;
+        size_t heap_units;
 } unless_replaced;
 
 /*
@@ -75,7 +75,7 @@ static bool one_is_replaced(void)
             operators_used.array_delete != own_array_delete)
                 return true;
         store_relaxed(&unless_replaced.malloc_limit, fast.malloc_limit);
-        store_relaxed(&unless_replaced.heap_bytes, load_folded(&fast.heap_bytes));
+        store_relaxed(&unless_replaced.heap_units, load_folded(&fast.heap_units));
         return false;
 }
 
@@ -181,7 +181,7 @@ OPERATOR_CALLED(void, plain_delete, "_ZdlPv", void *object)
 
 OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)
 {
-        if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
+        if (unlikely(!malloc_free_fast(object, unless_replaced.heap_units)))
                 delete_slow(object, operators_used.plain_delete);
 }
 
@@ -189,13 +189,13 @@ OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)
 OPERATOR(void, sized_delete, "_ZdlPvm", void *object, size_t size)
 {
         (void)size;
-        if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
+        if (unlikely(!malloc_free_fast(object, unless_replaced.heap_units)))
                 delete_slow(object, operators_used.plain_delete);
 }
 
 OPERATOR(void, array_sized_delete, "_ZdaPvm", void *object, size_t size)
 {
         (void)size;
-        if (unlikely(!block_free_fast(object, unless_replaced.heap_bytes)))
+        if (unlikely(!malloc_free_fast(object, unless_replaced.heap_units)))
                 delete_slow(object, operators_used.array_delete);
 }

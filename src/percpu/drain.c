@@ -352,7 +352,7 @@ void percpu_go_on(unsigned int slots)
 static bool close_locked(struct kmem_cache *cache, uint32_t hidden_index)
 {
         struct drain drain = {.cache = cache, .instead = &closed_pair};
-        uint32_t index = cache_index(cache);
+        uint32_t index = cache->fast_offset >> PAIR_SHIFT;
 
         /* Before the count: a slot made later begins closed, one made earlier is counted. */
         slots_close_index(index);

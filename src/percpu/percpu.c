@@ -87,26 +87,42 @@ static void give_indexes(struct kmem_cache *cache)
 {
         if (cache_is_closed(cache))
                 cache_index_give(cache->sheaf_offset >> PAIR_SHIFT);
+        if (cache->fast_offset != cache->pair_offset)
+                cache_index_give(cache->fast_offset >> PAIR_SHIFT);
         cache_index_give(cache_index(cache));
-        cache->sheaf_offset = cache->pair_offset = 0;
+        cache->sheaf_offset = cache->fast_offset = cache->pair_offset = 0;
 }
 
 /*
- * Takes the index that the page map knows, and a second index for the sheaves of a cache that
- * begins closed.
+ * Whether free objects keep what the program left in them: a constructor ran once, or readers may
+ * still look (S4-43, S8-10). The pair that the page map knows is cold for good, so frees by address, which
+ * mark the object (percpu/freed.h), take the slow path.
+ */
+static bool cache_keeps_objects(const struct kmem_cache *cache)
+{
+        return cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU;
+}
+
+/*
+ * Takes the index that the page map knows, another index for calls with a cache that keeps its
+ * objects, and another for the sheaves of a cache that begins closed. False if there are too few;
+ * give_indexes takes back what there was.
  */
 static bool take_indexes(struct kmem_cache *cache)
 {
+        bool keeps = cache_keeps_objects(cache) && cache->engine->caching != CACHING_NONE;
         uint32_t index = cache_index_take();
-        uint32_t hidden = index && begins_closed(cache) ? cache_index_take() : index;
+        uint32_t direct = index && keeps ? cache_index_take() : index;
+        uint32_t hidden = direct && begins_closed(cache) ? cache_index_take() : direct;
 
-        if (!hidden) {
-                cache_index_give(index);
-                return false;
-        }
         cache->pair_offset = index << PAIR_SHIFT;
-        cache->sheaf_offset = hidden << PAIR_SHIFT;
-        slots_publish_index(max_of(index, hidden));
+        cache->fast_offset = (direct ? direct : index) << PAIR_SHIFT;
+        cache->sheaf_offset = hidden ? hidden << PAIR_SHIFT : cache->fast_offset;
+        if (!hidden)
+                return false;
+        slots_publish_index(index);
+        slots_publish_index(direct);
+        slots_publish_index(hidden);
         return true;
 }
 
@@ -231,7 +247,7 @@ void percpu_retire(struct kmem_cache *cache)
         barns_free(cache->barn);
         store_release(&caches_by_index[index], NULL);
         if (cache_is_closed(cache))
-                slots_reopen_index(index);
+                slots_reopen_index(cache->fast_offset >> PAIR_SHIFT);
         give_indexes(cache);
 }
 
@@ -653,4 +669,13 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         barn_put_empty(cache, sheaf);
         objects_give(cache, record, &object, 1);
         return true;
+}
+
+bool percpu_is_free(struct kmem_cache *cache, const void *object)
+{
+        percpu_flush(cache, false);
+        /* Arrays that CPUs share are the back end's. */
+        if (cache->engine->caching == CACHING_ARRAY)
+                cache->engine->shrink(cache);
+        return cache_of(object) != cache || cache->engine->is_free(cache, object);
 }

@@ -45,6 +45,12 @@ KMEM_HIDDEN void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool 
  * it, which is a double free; then nothing happened.
  */
 KMEM_HIDDEN bool percpu_free_slow(struct kmem_cache *cache, void *object);
+/*
+ * Whether an object with the mark of free objects is free: empties the cache's sheaves, so that its
+ * slab knows. Without membarrier the sheaves of other slots stay, and an object there counts as in
+ * use.
+ */
+KMEM_HIDDEN bool percpu_is_free(struct kmem_cache *cache, const void *object);
 
 enum { BULK_PIECE = 1 << 20 };
 
@@ -122,6 +128,16 @@ KMEM_HIDDEN void percpu_fork_child(void);
 static KMEM_ALWAYS_INLINE void *percpu_alloc_fast(uint64_t pair_offset)
 {
         return rseq_pop(pair_offset);
+}
+
+/* percpu_alloc_fast from the pair of a size class, whose objects are marked while they are free. */
+static KMEM_ALWAYS_INLINE void *percpu_alloc_class(uint64_t pair_offset)
+{
+        void *object = percpu_alloc_fast(pair_offset);
+
+        if (likely(object))
+                freed_clear(object);
+        return object;
 }
 
 static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *object)

@@ -26,6 +26,7 @@
 
 #include "engines/caches.h"
 #include "kmem-sequence.h"
+#include "percpu/freed.h"
 
 enum {
         SLOTS_MAX = 8192,     /* concurrency ids or CPU numbers 0..8191 */
@@ -167,8 +168,8 @@ enum push_result {
 };
 
 /* Layout 1, which compiled programs rely on (kmem-sequence.h): a change makes it layout 2. */
-_Static_assert(offsetof(struct kmem_cache, pair_offset) == 0, "layout 1");
-_Static_assert(sizeof(((struct kmem_cache *)0)->pair_offset) == 4, "layout 1");
+_Static_assert(offsetof(struct kmem_cache, fast_offset) == 0, "layout 1");
+_Static_assert(sizeof(((struct kmem_cache *)0)->fast_offset) == 4, "layout 1");
 _Static_assert(offsetof(struct pair, main) == 0, "layout 1");
 _Static_assert(offsetof(struct sheaf, size) == KMEM_SHEAF_SIZE, "layout 1");
 _Static_assert(offsetof(struct sheaf, capacity) == KMEM_SHEAF_SIZE + 4, "layout 1");

@@ -2,6 +2,7 @@
 /*
  * The kmalloc family in both tables of size classes.
  */
+#define _GNU_SOURCE
 #include "engines.h"
 #include "random.h"
 #include "walker.h"
@@ -9,6 +10,8 @@
 #include "introspect/totals.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,9 +255,12 @@ static void sensitive(void **state)
 
                 memset(block, 0x42, usable);
                 kfree_sensitive(block);
-                /* Still accessible: it rests in a sheaf or slab, unless that is poisoned. */
-                if (usable <= class_bytes_max() && !options_given(OPTION_DEBUG))
-                        check(is_filled(block, 0, usable));
+                /*
+                 * Still accessible: it rests in a sheaf or slab, unless that is poisoned. The first
+                 * word is the mark of a free block.
+                 */
+                if (usable > 8 && usable <= class_bytes_max() && !options_given(OPTION_DEBUG))
+                        check(is_filled(block + 8, 0, usable - 8));
         }
 }
 
@@ -400,6 +406,115 @@ static void double_kfree(void **state)
                 child_prints("double_kfree", "bad_free=ignore", "kmem: kfree_bulk(0x");
 }
 
+enum { MANY = 3000, MANY_BYTES = 200 };
+
+static void *free_in_thread(void *block)
+{
+        kfree(block);
+        return NULL;
+}
+
+/* The second free of a block that rests in main or spare, below many others, or in another slot. */
+static void child_freed_below(void)
+{
+        void *blocks[6];
+
+        for (size_t i = 0; i < array_size(blocks); i++)
+                blocks[i] = kmalloc(MANY_BYTES, 0);
+        for (size_t i = 0; i < array_size(blocks); i++)
+                kfree(blocks[i]);
+        kfree(blocks[1]);
+}
+
+static void child_freed_among_many(void)
+{
+        static void *blocks[MANY];
+
+        for (unsigned int i = 0; i < MANY; i++)
+                blocks[i] = kmalloc(MANY_BYTES, 0);
+        /* One of eight keeps its slab in place. */
+        for (unsigned int i = 0; i < MANY; i++)
+                if (i % 8)
+                        kfree(blocks[i]);
+        /* Engine slab keeps the list of a slab in one of its free objects. */
+        for (unsigned int i = MANY / 2; i < MANY / 2 + 8; i++)
+                if (i % 8)
+                        kfree(blocks[i]);
+}
+
+static void child_freed_elsewhere(void)
+{
+        void *block = kmalloc(MANY_BYTES, 0);
+        cpu_set_t all, one;
+        pthread_t thread;
+
+        sched_getaffinity(0, sizeof(all), &all);
+        for (size_t cpu = 0, found = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
+                if (!CPU_ISSET(cpu, &all))
+                        continue;
+                CPU_ZERO(&one);
+                CPU_SET(cpu, &one);
+                sched_setaffinity(0, sizeof(one), &one);
+                found++;
+                if (found == 1) {
+                        pthread_create(&thread, NULL, free_in_thread, block);
+                        pthread_join(thread, NULL);
+                }
+        }
+        kfree(block);
+}
+
+/* The program's own data may be the mark. */
+static void child_own_mark(void)
+{
+        int64_t *block = kmalloc(MANY_BYTES, 0);
+
+        for (int i = 0; i < 3; i++)
+                kfree(kmalloc(MANY_BYTES, 0));
+        *block = FREED_MARK;
+        kfree(block);
+        block = kmalloc(MANY_BYTES, 0);
+        check(*block != FREED_MARK || options_given(OPTION_DEBUG) || is_slob());
+        kfree(block);
+        puts("went on");
+}
+
+static void second_frees(void **state)
+{
+        static const char *const names[] = {"freed_below", "freed_among_many", "freed_elsewhere"};
+
+        for (size_t i = 0; i < array_size(names); i++)
+                child_aborts(names[i], "bad_free=abort",
+                             is_slob() ? "kmem: kfree(0x" : "free already (double free)");
+        child_prints("own_mark", "bad_free=abort", "went on");
+}
+
+static void fill_word(void *object)
+{
+        *(int64_t *)object = 42;
+}
+
+/* What a constructor made is still there after kfree; so are objects that readers may look at. */
+static void kept_objects(void **state)
+{
+        struct kmem_cache *caches[] = {
+                kmem_cache_create("constructed", 64, 0, SLAB_NO_MERGE, fill_word),
+                kmem_cache_create("typesafe", 64, 0, SLAB_TYPESAFE_BY_RCU, NULL),
+        };
+
+        skip_on_slob("takes no objects of caches by kfree");
+        for (size_t i = 0; i < array_size(caches); i++) {
+                for (int round = 0; round < 100; round++) {
+                        int64_t *object = kmem_cache_alloc(caches[i], 0);
+
+                        *object = 42;
+                        kfree(object);
+                        check_equal(*(volatile int64_t *)object, 42);
+                }
+                kmem_cache_destroy(caches[i]);
+        }
+}
+
 static void works(size_t size, gfp_t flags)
 {
         void *blocks[20];
@@ -494,12 +609,14 @@ static void child_interior(void)
         percpu_flush(class_cache(CLASS_KMALLOC, 100), false);
 }
 
-/* A pointer inside an object is caught when it leaves the sheaf; with check=sheaf at the call. */
+/*
+ * A pointer inside an object is caught where the free takes the slow path, or else when it leaves
+ * the sheaf; with check=sheaf at the call.
+ */
 static void interior_pointer(void **state)
 {
         static struct child_result result;
-        const char *text = is_slob() ? "inside a block, not at its start"
-                                     : "inside an object (invalid object pointer)";
+        const char *text = is_slob() ? "inside a block, not at its start" : "inside an object";
 
         child_aborts("interior", "bad_free=abort", text);
         child_run("interior", "bad_free=abort,check=sheaf", &result);
@@ -584,6 +701,10 @@ int main(int argc, char **argv)
                 {"bad_pointers", child_bad_pointers},
                 {"bad_pointer_aborts", child_bad_pointer_aborts},
                 {"double_kfree", child_double_kfree},
+                {"freed_below", child_freed_below},
+                {"freed_among_many", child_freed_among_many},
+                {"freed_elsewhere", child_freed_elsewhere},
+                {"own_mark", child_own_mark},
                 {"no_index", child_no_index},
                 {"all_clear", child_all_clear},
                 {"interior", child_interior},
@@ -598,6 +719,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(free_anything),    cmocka_unit_test(both_tables),
                 cmocka_unit_test(bad_pointers),     cmocka_unit_test(bad_pointer_aborts),
                 cmocka_unit_test(double_kfree),     cmocka_unit_test(no_index),
+                cmocka_unit_test(second_frees),     cmocka_unit_test(kept_objects),
                 cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
                 cmocka_unit_test(few_to_a_slab),    cmocka_unit_test(all_clear),
                 cmocka_unit_test(walk_at_end),

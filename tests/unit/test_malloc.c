@@ -883,6 +883,20 @@ static void child_realloc_inside(void)
         printf("went on\n");
 }
 
+static void child_misaligned(void)
+{
+        char *block = malloc(hide(200));
+
+        for (int i = 0; i < 3; i++)
+                free(malloc(hide(200)));
+        free(block + 8);
+}
+
+static void misaligned_free(void **state)
+{
+        child_aborts("misaligned", "bad_free=abort", "kmem: free(0x");
+}
+
 static void misuse(void **state)
 {
         child_prints("realloc_inside", "bad_free=ignore", "): not the start of a block");
@@ -926,6 +940,7 @@ int main(int argc, char **argv)
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
                 {"usable_sizes", child_usable_sizes},
+                {"misaligned", child_misaligned},
                 {"double_free", child_double_free},
                 {"not_ours", child_not_ours},
                 {"realloc_not_ours", child_realloc_not_ours},
@@ -955,6 +970,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(stats),
                 cmocka_unit_test(classes),
                 cmocka_unit_test(random_calls),
+                cmocka_unit_test(misaligned_free),
                 cmocka_unit_test(misuse),
                 cmocka_unit_test(deepbind),
                 cmocka_unit_test(walk_at_end),

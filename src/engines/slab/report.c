@@ -70,6 +70,14 @@ static bool slab_is_object(const struct kmem_cache *cache, const void *address)
         return slab_index(cache, slab_of(cache, address), address) != NO_INDEX;
 }
 
+static bool slab_is_free(const struct kmem_cache *cache, const void *object)
+{
+        struct page *slab = slab_of(cache, object);
+        uint32_t index = slab_index(cache, slab, object);
+
+        return index != NO_INDEX && !slab_is_used(cache, slab, index);
+}
+
 static int slab_node_of(const struct kmem_cache *cache, const void *object)
 {
         return slab_of(cache, object)->node;
@@ -95,4 +103,5 @@ const struct engine slab_engine = {
         .report = slab_report,
         .report_slot = slab_report_slot,
         .is_object = slab_is_object,
+        .is_free = slab_is_free,
 };

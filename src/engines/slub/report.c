@@ -51,6 +51,14 @@ bool slub_is_object(const struct kmem_cache *cache, const void *address)
         return slub_index(cache, slab, slab_objects(slab), address) != INDEX_END;
 }
 
+static bool slub_is_free(const struct kmem_cache *cache, const void *object)
+{
+        const struct page *slab = slub_slab_of(cache, object);
+        uint32_t index = slub_index(cache, slab, slab_objects(slab), object);
+
+        return index != INDEX_END && slab_next(slab, slab_objects(slab), index) != INDEX_IN_USE;
+}
+
 int slub_node_of(const struct kmem_cache *cache, const void *object)
 {
         return slub_slab_of(cache, object)->node;
@@ -74,6 +82,7 @@ const struct engine slub_node_engine = {
         .report = slub_report,
         .report_slot = slub_report_slot,
         .is_object = slub_is_object,
+        .is_free = slub_is_free,
 };
 
 const struct engine slub_engine = {
@@ -95,4 +104,5 @@ const struct engine slub_engine = {
         .report = slub_report,
         .report_slot = slub_report_slot,
         .is_object = slub_is_object,
+        .is_free = slub_is_free,
 };

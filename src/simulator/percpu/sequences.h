@@ -40,6 +40,11 @@ static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void 
         return PUSH_DONE;
 }
 
+static KMEM_ALWAYS_INLINE bool rseq_push_marked(uint64_t pair_offset, void *object)
+{
+        return rseq_push(pair_offset, object) == PUSH_DONE;
+}
+
 static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
 {
         struct sheaf *main = sim_main_sheaf(pair_offset);
