@@ -101,7 +101,7 @@ def chosen_tests(kind: str, folder: Path) -> dict[str, str]:
 def targets(kind: str, folder: Path) -> list[str]:
     """The libraries, and the programs of the tests."""
     programs = set(chosen_tests(kind, folder).values())
-    return ["src/libkmem.so", "src/libkmem-malloc.so", *sorted(programs)]
+    return ["libraries", *sorted(programs)]
 
 
 def configure(folder: Path, compiler: str, arguments: Iterable[str]) -> str:

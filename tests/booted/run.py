@@ -202,7 +202,7 @@ def run_machine(machine: Machine, libc: str, short: bool, wrong: Path | None = N
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         files = {
             "lib/libcmocka.so.0": machine.libraries / "libcmocka.so.0",
-            "lib/libkmem.so": machine.build / "src" / "libkmem.so",
+            "lib/libkmem.so.0": machine.build / "src" / "libkmem.so",
             "lib/libkmem-malloc.so": wrong or machine.build / "src" / "libkmem-malloc.so",
         }
         tests = tests_of(machine.build, machine.compiler, Path(folder), files, short)
@@ -238,11 +238,10 @@ def build_mutant(mutant: dict[str, Any], folder: Path) -> Path:
         path.write_text(text.replace(edit["find"], edit["replace"]))
     tools = Path(sys.executable).parent
     made = folder / "made"
-    library = "src/libkmem-malloc.so"
     setup = [tools / "meson", "setup", made, folder / "tree"]
     subprocess.run(setup, stdout=subprocess.DEVNULL, check=True)
-    subprocess.run([tools / "ninja", "-C", made, "--quiet", library], check=True)
-    return made / library
+    subprocess.run([tools / "ninja", "-C", made, "--quiet", "libraries"], check=True)
+    return made / "src" / "libkmem-malloc.so"
 
 
 def is_caught(mutant: dict[str, Any], machine: Machine, libc: str) -> bool:

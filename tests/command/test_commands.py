@@ -49,7 +49,7 @@ def test_modules_of_the_current_directory_are_not_run(tmp_path: Path) -> None:
     done = subprocess.run(
         [ROOT / "kmem", "--version"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "kmem 0.1.0\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"kmem {VERSION}\n", "")
 
 
 def broken_modules(folder: Path) -> Path:
@@ -243,7 +243,7 @@ def test_names_may_be_any_bytes(tmp_path: Path) -> None:
 
 
 def test_version() -> None:
-    assert kmem("--version").stdout == "kmem 0.1.0\n"
+    assert kmem("--version").stdout == f"kmem {VERSION}\n"
 
 
 def test_unknown_command() -> None:

@@ -277,7 +277,7 @@ def test_other_layout_does_not_start(tmp_path: Path) -> None:
     )
     stub = tmp_path / "libkmem.so"
     subprocess.run(
-        ["gcc", "-shared", "-Wl,-soname,libkmem.so", tmp_path / "stub.c", "-o", stub], check=True
+        ["gcc", "-shared", "-Wl,-soname,libkmem.so.0", tmp_path / "stub.c", "-o", stub], check=True
     )
     command: list[str | Path] = ["gcc", "-I", renamed_headers(tmp_path), tmp_path / "main.c"]
     command += ["-o", tmp_path / "program", stub, f"-Wl,-rpath,{LIBRARIES}"]

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "src"
-OBJECTS = ("libkmem-core.a.p", "libkmem-bound.a.p", "libkmem-malloc.so.p")
+OBJECTS = ("libkmem-core.a.p", "libkmem-bound.a.p", "libkmem-malloc.so.*.p")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 DEFINED = "TDBRCVWi"  # the letters of nm for symbols that an object gives to others
 

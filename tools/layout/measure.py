@@ -66,7 +66,7 @@ def build(folder: Path) -> Path:
     )
     library = folder / "build" / "src" / "libkmem-malloc.so"
     names = {line.split()[0] for line in WORKLOADS}
-    targets = ["src/libkmem-malloc.so", *(f"bench/workloads/{name}" for name in sorted(names))]
+    targets = ["libraries", *(f"bench/workloads/{name}" for name in sorted(names))]
     subprocess.run(
         ["ninja", "-C", folder / "build", *targets], check=True, stdout=subprocess.DEVNULL
     )

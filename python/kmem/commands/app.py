@@ -18,10 +18,7 @@ app = typer.Typer(
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        import tomllib
-
-        document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-        typer.echo(f"kmem {document['project']['version']}")
+        typer.echo(f"kmem {(ROOT / 'VERSION').read_text(encoding='utf-8').strip()}")
         raise typer.Exit
 
 
