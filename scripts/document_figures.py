@@ -12,9 +12,10 @@ A comment behind figures in a document says where they come from:
 
     the change is -40.3%<!--freeze: rows[1].allocator_percent--> by the allocator's time
 
-The word in front of the colon is a file of docs/figures, and behind it stand expressions over the
-keys of that JSON file; d is all of it. A comment with several expressions stands behind as many
-figures. Figures keep their number of decimals, and a sign where they have one.
+The word in front of the colon is a file of docs/figures, or `suite` for the newest result of
+bench/results, and behind it stand expressions over the keys of that JSON file; d is all of it. A
+comment with several expressions stands behind as many figures. Figures keep their number of
+decimals, and a sign where they have one.
 
 Exit status of check: 0, or 1 if a figure differs.
 """
@@ -35,8 +36,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "figures"
+RESULTS = ROOT / "bench" / "results"
 
-# The command of each file. A file without one is of traces that are not in the tree.
+# The command of each file. A file without one is of traces that are not in the tree, or of a clock.
 COMMANDS: dict[str, list[str]] = {
     **{
         f"ask-{name}": ["lab", "ask", name]
@@ -109,9 +111,14 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+def newest_result() -> Path:
+    """The suite's result with the highest number."""
+    return max(RESULTS.glob("[0-9][0-9][0-9][0-9]-*.json"))
+
+
 @functools.cache
 def read_kept(name: str) -> Any:
-    file = KEPT / f"{name}.json"
+    file = newest_result() if name == "suite" else KEPT / f"{name}.json"
     if not file.exists():
         raise LookupError(f"there is no docs/figures/{name}.json")
     return boxed(json.loads(file.read_text()))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from kmem_command import KMEM, ROOT
 
+OPTIONS = ROOT / "docs" / "options.md"
 LIBRARY = ROOT / "build" / "src" / "libkmem-malloc.so"
 
 Result = subprocess.CompletedProcess[bytes]
@@ -501,10 +502,10 @@ def test_help() -> None:
     assert b"--slabinfo" in result.stdout
 
 
-def test_readme_has_every_option() -> None:
+def test_document_has_every_option() -> None:
     reported = shell("true", "--set", "colour=red").stderr.decode()
     names = reported.partition("there are: ")[2].partition("\n")[0].replace("[CACHE.]", "").split()
-    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \|", OPTIONS.read_text(), re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert len(names) > 40
     assert set(names) - documented == set()

@@ -29,8 +29,11 @@ def without_code(text: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """Those that a page has: headings in small letters without punctuation, blanks as hyphens."""
-    found: set[str] = set()
+    """Those that a page has: headings in small letters without punctuation, blanks as hyphens.
+
+    And those that it names itself, as the glossary does for its words.
+    """
+    found = set(re.findall(r'<a id="([\w-]+)"></a>', text))
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     for heading in re.findall(r"^#+\s+(.*?)\s*$", text, re.MULTILINE):
         words = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -80,8 +83,11 @@ def test_links_and_tables(file: Path) -> None:
 
 
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
-    (tmp_path / "there.md").write_text("# A heading, `with` code\n## Twice\n## Twice\n")
+    (tmp_path / "there.md").write_text(
+        '# A heading, `with` code\n## Twice\n## Twice\n<a id="own"></a>\n'
+    )
     text = "[a](there.md) [b](there.md#a-heading-with-code) [c](there.md#twice-1) `[d](none.md)`"
+    text += " [o](there.md#own)"
     assert broken_links(tmp_path / "new.md", text) == []
     assert broken_links(tmp_path / "new.md", "[a](there.md#twice-2) [b](none.md) `none.md`") == [
         "there.md#twice-2: no such heading",
@@ -146,7 +152,11 @@ def test_a_marker_that_leads_nowhere_is_named(tmp_path: Path, marker: str) -> No
 
 def test_every_kept_file_is_known() -> None:
     kept = {file.stem for file in document_figures.KEPT.glob("*.json")}
-    assert kept - set(document_figures.COMMANDS) == {"slob-elsewhere", "cpu-seconds"}
+    assert kept - set(document_figures.COMMANDS) == {
+        "slob-elsewhere",
+        "cpu-seconds",
+        "idle",
+    }
     assert set(document_figures.COMMANDS) <= kept
 
 
