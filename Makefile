@@ -3,10 +3,10 @@
 # Every target does its own set-up (Debian packages, .venv, Meson) and is quick
 # when that has been done. Meson does the building; see meson.build.
 #
-# Programs: build, install, demo. Checks: test (with lint, sanitizers and fuzz targets), test-all, lint (with
+# Programs: build, install, demo, release. Checks: test (with lint, sanitizers and fuzz targets), test-all, lint (with
 # clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench, format, clean.
 
-.PHONY: build install demo test test-all bench lint coverage format clean
+.PHONY: build install demo release test test-all bench lint coverage format clean
 .DEFAULT_GOAL := build
 
 # The user's variables are for other programs in Python than those that are run here.
@@ -27,6 +27,10 @@ install: build
 # Builds what it runs, a fifth of the whole.
 demo:
 	@./kmem demo
+
+# Files of a release in build-release, with checksums, and the tag (scripts/release). Refuses a tree that is not clean.
+release:
+	@scripts/release
 
 bench: build
 	@./kmem bench micro --json build/bench-micro.json
@@ -49,8 +53,8 @@ lint: build
 	.venv/bin/mypy
 	scripts/debian-packages clang-format clang-tidy shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-	shellcheck .ci/run kmem scripts/build scripts/build-aarch64 scripts/check-commits scripts/debian-packages \
-		scripts/progress scripts/recorded/init scripts/test scripts/venv
+	shellcheck .ci/run kmem scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits \
+		scripts/debian-packages scripts/progress scripts/recorded/init scripts/release scripts/test scripts/venv
 	.venv/bin/python scripts/tidy.py
 
 # Which lines the C tests of `make test` run, by folder: at most 10 minutes.
@@ -68,4 +72,4 @@ format:
 
 clean:
 	rm -rf build build-aarch64 build-aarch64-auto build-asan build-clang build-compilers build-booted \
-		build-coverage build-fuzz build-releases build-tsan
+		build-coverage build-fuzz build-release build-releases build-tsan
