@@ -3,10 +3,10 @@
 # Every target does its own set-up (Debian packages, .venv, Meson) and is quick
 # when that has been done. Meson does the building; see meson.build.
 #
-# Programs: build, install, demo, release. Checks: test (with lint, sanitizers and fuzz targets), test-all, lint (with
+# Programs: build, install, demo, release, docs. Checks: test (with lint, sanitizers and fuzz targets), test-all, lint (with
 # clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench, format, clean.
 
-.PHONY: build install demo release test test-all bench lint coverage format clean
+.PHONY: build install demo docs release test test-all bench lint coverage format clean
 .DEFAULT_GOAL := build
 
 # The user's variables are for other programs in Python than those that are run here.
@@ -27,6 +27,11 @@ install: build
 # Builds what it runs, a fifth of the whole.
 demo:
 	@./kmem demo
+
+# The documentation as pages that a browser reads without a server, build-site/html/index.html.
+docs: build
+	@scripts/venv docs
+	@.venv/bin/python scripts/documentation/build.py
 
 # Files of a release in build-release, with checksums, and the tag (scripts/release). Refuses a tree that is not clean.
 release:
@@ -72,4 +77,4 @@ format:
 
 clean:
 	rm -rf build build-aarch64 build-aarch64-auto build-asan build-clang build-compilers build-booted \
-		build-coverage build-fuzz build-release build-releases build-tsan
+		build-coverage build-fuzz build-release build-releases build-site build-tsan

@@ -47,7 +47,7 @@ def test_the_chart_follows_its_figures() -> None:
 
 
 def test_pictures_are_there_and_small() -> None:
-    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
+    pictures = re.findall(r'(?:!\[[^\]]+\]\(|<img src=")([^)"]+)[)"]', README)
     assert len(pictures) == 3
     for name in pictures:
         assert 0 < (ROOT / name).stat().st_size < PICTURE_MOST, name
