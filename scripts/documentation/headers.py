@@ -97,7 +97,8 @@ def page(source: str, title: str, name: str, rules: set[str]) -> str:
 def kernel_headers(root: Path, rules: set[str]) -> str:
     lines = ["# Kernel headers", ""]
     lines += [
-        "Code in the kernel's idiom includes these by `<linux/NAME>`. Each says",
+        "Code in the kernel's idiom includes these by `<linux/NAME>`",
+        "([tutorial](tutorials/kernel-code.md)). Each says",
         "what it has and where it differs. Made from `include/linux` at build time.",
         "",
     ]
