@@ -11,7 +11,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-HEADERS = {"kmem.h": "C: kmem.h", "kmem-inline.h": "C and C++: kmem-inline.h"}
+HEADERS = {
+    "kmem.h": "C: kmem.h",
+    "kmem.hpp": "C++: kmem.hpp",
+    "kmem-inline.h": "C and C++: kmem-inline.h",
+}
 COMMENT = re.compile(r"^/\*(.*?)\*/[ \t]*$", re.DOTALL | re.MULTILINE)
 PART = re.compile(r"-{3,} (.*?) -{3,}")
 HEAD = 4  # lines of a page in front of the first comment
@@ -30,10 +34,17 @@ def plain(comment: str) -> str:
     return "\n".join(lines).strip()
 
 
+def marked(line: str) -> str:
+    """A line whose names of code are code; an example, behind four blanks, stays as it is."""
+    if line.startswith("    "):
+        return line
+    line = re.sub(r"([<>])", r"\\\1", line)
+    return re.sub(r"(?<!`)\b(\w*_\w+|NULL|E[A-Z]{3,})\b(\(\))?(?!`)", r"`\1\2`", line)
+
+
 def prose(text: str, rules: set[str]) -> str:
     """A comment as Markdown: arguments are a list, rules are links, names of code are code."""
-    text = re.sub(r"([<>])", r"\\\1", text)
-    text = re.sub(r"(?<!`)\b(\w*_\w+|NULL|E[A-Z]{3,})\b(\(\))?(?!`)", r"`\1\2`", text)
+    text = "\n".join(map(marked, text.split("\n")))
     text = re.sub(r"^@", "- @", text, flags=re.MULTILINE)
     text = re.sub(r"@(\w+|`\w+`)", lambda name: f"**{name[1].strip('`')}**", text)
     # A list is a block of its own.
@@ -67,8 +78,21 @@ def for_readers(source: str) -> str:
     """Without what only a compiler reads."""
     cplusplus = r"^#ifdef __cplusplus\n.*?^#endif\n"
     source = re.sub(cplusplus, "", source, flags=re.DOTALL | re.MULTILINE)
-    guard = r"^#(?:ifndef|endif|if|else|include|pragma|define [A-Z_]+_H$).*\n"
+    guard = r"^#(?:ifndef|endif|if|else|include|pragma|define [A-Z_]+_H(?:PP)?$).*\n"
     return re.sub(guard, "", source, flags=re.MULTILINE)
+
+
+def in_comments_of_c(source: str) -> str:
+    """C++ without its namespaces of details, and with the form of comments that C has."""
+    details = r"^namespace detail \{\n.*?^\} // namespace detail\n"
+    source = re.sub(details, "", source, flags=re.DOTALL | re.MULTILINE)
+    source = re.sub(r"^(namespace kmem \{|\} // namespace kmem)\n", "", source, flags=re.MULTILINE)
+    return re.sub(
+        r"(?:^//.*\n)+",
+        lambda lines: f"/*\n{re.sub('^//', ' *', lines[0], flags=re.MULTILINE)} */\n",
+        source,
+        flags=re.MULTILINE,
+    )
 
 
 def declarations(code: str) -> str:
@@ -78,19 +102,25 @@ def declarations(code: str) -> str:
 def page(source: str, title: str, name: str, rules: set[str]) -> str:
     lines = [f"# {title}", "", f"Made from [{name}](../include/{name}.md) at build time.", ""]
     # The first comment is of the whole file.
+    language = "cpp" if name.endswith(".hpp") else "c"
+    if language == "cpp":
+        source = in_comments_of_c(source)
     for text, code in sections(for_readers(source)):
-        if text.startswith("SPDX"):
+        text = re.sub(r"SPDX.*\n?", "", text).strip("\n")
+        if not text:
             continue
         code = declarations(code)
         if part := PART.fullmatch(text):
             lines += [f"## {part[1]}", ""]
             text = ""
         elif len(lines) > HEAD and (words := heading(text, code)):
+            if words.endswith("_"):
+                continue  # a helper that no program calls
             lines += [f"### {words}", ""]
         if text:
             lines += [prose(text, rules), ""]
         if code:
-            lines += ["```c", code, "```", ""]
+            lines += [f"```{language}", code, "```", ""]
     return "\n".join(lines)
 
 
