@@ -27,6 +27,7 @@ from kmem.common.errors import KmemError
 from kmem.common.files import whole, why_not_written, write_json
 from kmem.common.spread import children_of_threads
 
+VERSION = (ROOT / "VERSION").read_text().strip()
 TIMED = ROOT / "build" / "bench" / "timed"
 MICRO = ROOT / "build" / "bench" / "micro"
 TRACE = ROOT / "python" / "kmem" / "traces" / "boot-6.1tiny-slub-64M.slt.zst"

@@ -79,7 +79,7 @@ def built_objects() -> list[tuple[str, Path]]:
         str(file.relative_to(ROOT / "src")).replace("/", "_"): str(file.relative_to(ROOT / "src"))
         for file in (ROOT / "src").rglob("*.c")
     }
-    files = [file for name in OBJECTS for file in (BUILD / name).glob("*.o")]
+    files = [file for name in OBJECTS for file in BUILD.glob(f"{name}/*.o")]
     return [(sources[file.stem], file) for file in files if file.stem in sources]
 
 
