@@ -217,7 +217,7 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
 def test_unknown_loads_are_named() -> None:
     done = subprocess.run([TOOL, "nothing", CACHES], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == "loads: expected messages, exchange, packets, rings, mesh or forks, not nothing\n"
+    assert done.stderr == (
+        "loads: expected messages, exchange, packets, rings, mesh, forks, pairs, bursts, "
+        "handed, random or births, not nothing\n"
     )

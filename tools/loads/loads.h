@@ -12,6 +12,7 @@
  *   rings.c     rings of receive buffers, filled and freed in bulk
  *   mesh.c      every CPU hands objects to others, a share of them to another node
  *   forks.c     processes that fork, exec and exit
+ *   patterns.c  pairs, bursts, hand-over and births with a task for each CPU
  *   kept.c      the free objects that CPUs and nodes keep
  *   record.c    the events of a run, as a trace file
  *
@@ -53,6 +54,7 @@ struct settings {
         unsigned int skip; /* percent of the messages that are not measured */
         unsigned int seed;
         unsigned int window;     /* 1: the run ends with its measured part */
+        unsigned int defaults;   /* 1: without option kernel the library's own policies hold */
         unsigned int charged;    /* 1: the objects are charged to a memory group */
         unsigned int lives;      /* 1: a parent forks and reaps the tasks of messages */
         unsigned int runs;       /* with lives: how often it does so */
@@ -229,6 +231,11 @@ extern const struct load packets_load;
 extern const struct load rings_load;
 extern const struct load mesh_load;
 extern const struct load forks_load;
+extern const struct load pairs_load;
+extern const struct load bursts_load;
+extern const struct load handed_load;
+extern const struct load random_load;
+extern const struct load births_load;
 
 /* main.c: counts messages that came through. */
 void load_count(unsigned int messages);

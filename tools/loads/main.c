@@ -2,7 +2,8 @@
 /*
  *   loads LOAD CACHES [NAME=VALUE]...
  *
- * LOAD: messages, exchange, packets, rings, mesh or forks. CACHES: the table of caches and objects (caches.c).
+ * LOAD: messages, exchange, packets, rings, mesh, forks, or one of patterns.c. CACHES: the table of caches and
+ * objects (caches.c).
  * NAME is a field of struct settings, or an entry of the cost table: NAME=NS. Defaults are in
  * `parameters`.
  *
@@ -71,6 +72,7 @@ static const struct {
         {"remote", &settings.remote, 0, 100},
         {"skip", &settings.skip, 0, 66}, /* one and a half times this percentage is left out */
         {"seed", &settings.seed, 0, 1000000},
+        {"defaults", &settings.defaults, 0, 1},
         {"charged", &settings.charged, 0, 1},
         {"window", &settings.window, 0, 1},
         {"send_ns", &settings.send_ns, 0, COST_MOST_NS},
@@ -126,8 +128,9 @@ static const char *const lock_names[SIM_LOCK_KINDS] = {
         [SIM_LOCK_METADATA] = "metadata", [SIM_LOCK_OTHER] = "other",
 };
 
-static const struct load *const loads[] = {&messages_load, &exchange_load, &packets_load,
-                                           &rings_load,    &mesh_load,     &forks_load};
+static const struct load *const loads[] = {
+        &messages_load, &exchange_load, &packets_load, &rings_load,  &mesh_load,  &forks_load,
+        &pairs_load,    &bursts_load,   &handed_load,  &random_load, &births_load};
 static const struct load *load;
 
 /* Messages that came through, and the numbers of messages at which something is done. */
@@ -252,14 +255,14 @@ static bool read_cost(const char *name, size_t length, const char *value)
 static void read_arguments(int argc, char **argv)
 {
         if (argc < 3)
-                refuse("usage: loads messages|exchange|packets|rings|mesh|forks CACHES "
-                       "[NAME=VALUE]...",
-                       "");
+                refuse("usage: loads LOAD CACHES [NAME=VALUE]...", "");
         for (size_t i = 0; i < array_size(loads); i++)
                 if (!strcmp(argv[1], loads[i]->name))
                         load = loads[i];
         if (!load)
-                refuse("expected messages, exchange, packets, rings, mesh or forks, not ", argv[1]);
+                refuse("expected messages, exchange, packets, rings, mesh, forks, pairs, bursts, "
+                       "handed, random or births, not ",
+                       argv[1]);
         for (int i = 3; i < argc; i++) {
                 const char *value = strchr(argv[i], '=');
                 size_t length = value ? (size_t)(value++ - argv[i]) : 0;
@@ -388,9 +391,10 @@ static void start_machine(void)
                 .options = options,
         };
 
-        /* Without option kernel: as kernels were until 6.17. */
+        /* Without option kernel or setting defaults: as kernels were until 6.17. */
         if (snprintf(options, sizeof(options), "%sslab_merge=0%s%s",
-                     strstr(settings.options, "kernel=") ? "" : "sheaf_capacity=0,",
+                     settings.defaults || strstr(settings.options, "kernel=") ? ""
+                                                                              : "sheaf_capacity=0,",
                      *settings.options ? "," : "", settings.options) >= (int)sizeof(options))
                 refuse("expected at most 470 characters of options, not ", settings.options);
         if (sim_start(&machine))

@@ -24,7 +24,7 @@ NO_CLOCK = ("moved_objects", "page_scans", "block_scans")
 class Load:
     """A run: the load, its machine, and the options of the library."""
 
-    name: str  # messages, exchange, packets, rings, mesh, forks
+    name: str  # of tools/loads: messages, rings, pairs and so on
     settings: Mapping[str, int | str]  # fields of struct settings in tools/loads/loads.h
     options: Sequence[str] = ()
     tool: Path = TOOL
