@@ -46,6 +46,7 @@ COMMANDS: dict[str, list[str]] = {
     },
     "boots": ["lab", "boots"],
     "kernels": ["lab", "kernels"],
+    "scale": ["lab", "scale"],
     "cpu-partial": ["lab", "cpu-partial"],
     "freeze": ["lab", "freeze"],
     "freeze-quick": ["lab", "freeze", "--quick"],

@@ -313,6 +313,25 @@ def ask(
 
 
 @app.command()
+def scale(
+    quick: Quick = False,
+    seed: Seed = 1,
+    __: Scheduler = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """An operation on 2 to 256 CPUs, of one node and of two, beside the machine of 2 CPUs.
+
+    Local pairs, bursts, hand-over and births under the library's own policies, kernel=6.12 and
+    kernel=7.2. Prints modelled time, lines of remote CPUs, and locks with the time that they are
+    held and waited for; a row that takes over 1.3 times as long names the parts that grew.
+    """
+    from kmem.lab.scale import show_scale
+
+    show_scale(quick=quick, seed=seed, json_file=json_file, html_file=html_file)
+
+
+@app.command()
 def boots(json_file: JsonFile = None) -> None:
     """Replay recorded boots of Linux 6.1, 6.12 and 7.2 with option kernel.
 

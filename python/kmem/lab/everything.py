@@ -22,6 +22,7 @@ from kmem.lab.orders import order_report
 from kmem.lab.page import write_page
 from kmem.lab.questions import question_report
 from kmem.lab.report import Report, print_report, say
+from kmem.lab.scale import scale_report
 from kmem.lab.sheaves import sheaves_report
 from kmem.lab.slob import slob_report
 
@@ -30,6 +31,7 @@ EXPERIMENTS: dict[str, Callable[[bool], Report]] = {
     "lists": lambda quick: lists_report(),
     "order": lambda quick: order_report(table_only=quick),
     "kernels": lambda quick: kernels_report(KERNELS, quick=quick),
+    "scale": lambda quick: scale_report(quick=quick),
     "cpu-partial": lambda quick: cpu_partial_report(quick=quick),
     "freeze": lambda quick: freeze_report(quick=quick),
     "slob": lambda quick: slob_report(quick=quick),
