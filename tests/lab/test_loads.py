@@ -33,7 +33,14 @@ SMALL: dict[str, tuple[str, dict[str, int | str]]] = {
     "one packet socket": ("packets", {"loops": 2000, "message": "packet"}),
     "packet sockets": ("packets", {"groups": 8, "loops": 500, "message": "packet"}),
     "rings": ("rings", {"groups": 4, "loops": 200, "message": "udp", "capacity": 64}),
+    "pairs": ("pairs", {"loops": 200}),
+    "bursts": ("bursts", {"loops": 400, "capacity": 64}),
+    "handed": ("handed", {"loops": 200, "capacity": 16}),
+    "random": ("random", {"loops": 200, "capacity": 16}),
+    "births": ("births", {"loops": 40, "task": "process"}),
 }
+# A CPU may be within a step when the last message comes through, and its time is counted whole.
+STEP_MOST_NS = 1000
 MESSAGES = {
     "messages": 3 * 5 * 5 * 40,
     "pipes": 3 * 5 * 5 * 40,
@@ -42,6 +49,11 @@ MESSAGES = {
     "one packet socket": 2000,
     "packet sockets": 4000,
     "rings": 4 * 200 * 16,
+    "pairs": 4 * 200,
+    "bursts": 4 * 400,
+    "handed": 4 * 200,
+    "random": 4 * 200,
+    "births": 4 * 40,
 }
 
 
@@ -62,7 +74,7 @@ def test_all_messages_come_through_and_nothing_stays(name: str) -> None:
     assert counts["remote_objects_node"] <= counts["remote_objects"]
     assert counts["list_waits"] <= counts["list_locks"]
     assert document["measured_ns"] <= document["busy_ns"] + 1 or document["load"] == "exchange"
-    assert document["busy_ns"] <= 4 * document["all_ns"]
+    assert document["busy_ns"] <= 4 * (document["all_ns"] + STEP_MOST_NS)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -77,7 +89,7 @@ def test_the_measured_part_is_within_the_run(name: str, skip: int) -> None:
         measured = document["measured_messages"]
         assert 0 < measured < document["messages"]
         assert 0 < document["measured_ns"] <= document["all_ns"]
-        assert 0 < document["busy_ns"] <= 4 * document["all_ns"]
+        assert 0 < document["busy_ns"] <= 4 * (document["all_ns"] + STEP_MOST_NS)
         if name == "rings":
             assert measured % document["bulk"] == 0
 
