@@ -72,6 +72,14 @@ def test_files_checksums_and_tag(clone: Path) -> None:
         assert f"without scripts/{part}" in done.stdout
 
 
+def test_sources_of_dist(clone: Path) -> None:
+    add_part(clone, "dist", 'echo sources >"$1/sources"')
+    commit(clone)
+    assert release(clone).returncode == 0
+    made = {path.name for path in (clone / "build-release").iterdir()}
+    assert made == {"sources", "SHA256SUMS"}
+
+
 def test_a_repeated_release_is_equal(clone: Path) -> None:
     sums = []
     for _ in range(2):
