@@ -34,6 +34,14 @@ def test_the_chart_is_of_the_newest_result() -> None:
     assert drawn == readme_pictures.chart(json.loads(newest.read_text()))
 
 
+def test_the_next_in_time_and_in_memory_are_named() -> None:
+    means = json.loads(document_figures.newest_result().read_text())["geomean"]
+    for figure in ("time", "memory"):
+        order = sorted(means[figure], key=means[figure].get)
+        assert order[0] == "libkmem"
+        assert re.search(rf"\b{order[1]}, next\s+in {figure}", README), order
+
+
 def test_the_chart_follows_its_figures() -> None:
     times = {"libkmem": 1.0, "other": 2.0, "another": 2.0}
     result = {"geomean": {"rows": 3, "time": times, "memory": {name: 1.5 for name in times}}}
