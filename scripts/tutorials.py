@@ -143,7 +143,7 @@ def follow(text: str, folder: Path) -> Iterator[tuple[Command, str]]:
             if isinstance(step, File):
                 place = Path(step.path.replace(FOLDER, str(folder)))
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(step.content)
+                place.write_text(step.content.replace(FOLDER, str(folder)))
                 continue
             try:
                 yield step, shell.run(step.line)

@@ -55,8 +55,16 @@ New file `/tmp/kmem-tutorial/two`:
 two
 ```
 
+New file `/tmp/kmem-tutorial/script`:
+
+```sh
+cat /tmp/kmem-tutorial/two
+```
+
 ```console
 $ cat /tmp/kmem-tutorial/two
+two
+$ sh /tmp/kmem-tutorial/script
 two
 $ export A=b
 $ echo "$A 1.5K" 27%; echo c
