@@ -5,6 +5,7 @@ otherwise. The figures themselves are not tested here; docs/experiments.md holds
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -53,8 +54,9 @@ def test_every_case_has_a_row(report: Report) -> None:
     assert len(found) == (
         len(scale.WORKLOADS) * len(scale.NODES) * len(scale.POLICIES) * len(scale.QUICK_CPUS)
     )
-    tables = [part for part in report.parts if not isinstance(part, str)]
+    *tables, verdicts = (part for part in report.parts if not isinstance(part, str))
     assert sum(table.row_count for table in tables) == len(rows)  # type: ignore[attr-defined]
+    assert verdicts.row_count == len({scale.key_of(row) for row in rows})  # type: ignore[attr-defined]
 
 
 def test_a_row_is_flat_or_has_a_reason(report: Report) -> None:
@@ -109,6 +111,31 @@ def test_another_seed_is_another_run() -> None:
 
 
 # ---- Verdicts --------------------------------------------------------------------------------
+
+
+def test_a_verdict_is_of_all_its_machines(report: Report) -> None:
+    for verdict in report.document["verdicts"]:
+        mine = [
+            row for row in report.document["rows"] if scale.key_of(row) == scale.key_of(verdict)
+        ]
+        assert verdict["least_ns"] == mine[0]["ns"]
+        assert verdict["most_of_2"] == max(row["of_2"] for row in mine)
+        assert (verdict["verdict"] == "flat") == all(row["flat"] for row in mine)
+        grown = [row for row in mine if not row["flat"]]
+        if grown:
+            from_cpus, reasons = verdict["verdict"].split(": ")
+            assert from_cpus == f"from {grown[0]['cpus']} CPUs"
+            assert reasons.split(", ") == list(grown[-1]["grew"])
+
+
+def test_the_document_has_every_verdict() -> None:
+    """Figures are held by their comments (tests/documents), and words here."""
+    kept = json.loads((ROOT / "docs" / "figures" / "scale.json").read_text())
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    section = re.sub(r"<!--.*?-->", "", text[text.index("\n## scale\n") :]).split("\n## ")[1]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:1] == "|"]
+    found = {(line[0], line[1], int(line[2])): line[-1] for line in lines[2:]}
+    assert found == {scale.key_of(one): one["verdict"] for one in kept["verdicts"]}
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,46 @@ def judge(rows: Sequence[dict[str, Any]]) -> None:
         row["grew"] = {} if row["flat"] else grown_parts(base["parts"], row["parts"])
 
 
+def verdicts_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each workload, policy and number of nodes: flat, or from which machine on, and by what on
+    the largest machine that is not."""
+    series: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        series.setdefault(key_of(row), []).append(row)
+    verdicts = []
+    for (workload, policy, nodes), mine in series.items():
+        grown = [row for row in mine if not row["flat"]]
+        verdict = "flat"
+        if grown:
+            verdict = f"from {grown[0]['cpus']} CPUs: {', '.join(grown[-1]['grew'])}"
+        verdicts.append(
+            {
+                "workload": workload,
+                "policy": policy,
+                "nodes": nodes,
+                "least_ns": mine[0]["ns"],
+                "most_of_2": max(row["of_2"] for row in mine),
+                "verdict": verdict,
+            }
+        )
+    return verdicts
+
+
+def as_verdict_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
+    output = shown.table("verdicts", ["workload", "policy", "nodes", "ns", "most, of 2", "verdict"])
+    output.columns[-1].justify = "left"
+    for one in verdicts:
+        output.add_row(
+            one["workload"],
+            one["policy"],
+            str(one["nodes"]),
+            f"{one['least_ns']:.1f}",
+            f"{one['most_of_2']:.2f}",
+            one["verdict"],
+        )
+    return output
+
+
 def as_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     workload, _, nodes = key_of(rows[0])
     output = shown.table(
@@ -269,6 +309,7 @@ def scale_report(*, quick: bool = False, seed: int = 1) -> Report:
         lambda case: case.cpus * case.workload.loops * case.workload.seeds,
     )
     judge(rows)
+    verdicts = verdicts_of(rows)
     text = summary(rows)
     parts: list[Any] = [
         as_table([r for r in rows if r["workload"] == workload.name and r["nodes"] == nodes])
@@ -284,9 +325,10 @@ def scale_report(*, quick: bool = False, seed: int = 1) -> Report:
             "flat": FLAT,
             "costs_ns": read_costs(),
             "rows": rows,
+            "verdicts": verdicts,
             "summary": text.splitlines(),
         },
-        [*parts, text],
+        [*parts, as_verdict_table(verdicts), text],
         list(NOTES),
         [Plot(f"time by CPUs, nodes: {n}", partial(draw, rows, n), 5) for n in NODES],
     )
