@@ -61,7 +61,8 @@ static bool may_lie_outside(const void *object, bool refused, size_t size)
 /* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
 static void *alloc_pages_of_class(size_t size, gfp_t flags)
 {
-        struct kmem_cache *cache = class_cache_paged(size);
+        /* A profile would miss them: such objects are too large for samples, large blocks are not. */
+        struct kmem_cache *cache = is_profiling() ? NULL : class_cache_paged(size);
         bool refused = false;
         void *object = cache ? object_alloc(cache, flags, &refused) : NULL;
 

@@ -297,6 +297,16 @@ static void large_blocks_child(void)
         check_equal(load_relaxed(&sample_large_blocks), 0);
 }
 
+/* Objects of classes of pages are too large for samples, so a profile gets large blocks instead. */
+static void paged_classes_child(void)
+{
+        for (unsigned int i = 0; i < 200; i++)
+                check(objects[i] = block_alloc(CLASS_MALLOC, 40000 + 1000 * i, false, NULL));
+        check(load_relaxed(&sample_large_blocks) > 190);
+        free_objects();
+        check_equal(load_relaxed(&sample_large_blocks), 0);
+}
+
 /* Whether the kernel keeps the mapping of an address free of huge pages; smaps(5), flag "nh". */
 static bool has_small_pages(uintptr_t address)
 {
@@ -537,6 +547,7 @@ static const struct child_case children[] = {
         {"closed", closed_child},
         {"large objects", large_objects_child},
         {"large blocks", large_blocks_child},
+        {"paged classes", paged_classes_child},
         {"small pages", small_pages_child},
         {"threads", threads_child},
         {"fork", fork_child},
@@ -595,6 +606,8 @@ static void test_large_objects(void **state)
 {
         child_passes("large objects", FINE);
         child_passes("large blocks", FINE);
+        child_passes("paged classes", FINE);
+        child_passes("paged classes", FINE ",slots=locked");
         child_passes("small pages", FINE);
 }
 
