@@ -4,6 +4,7 @@
 #include "introspect/slabinfo.h"
 
 #include "account/group.h"
+#include "machine/file.h"
 #include "machine/message.h"
 #include "lang/text.h"
 #include "introspect/totals.h"
@@ -145,7 +146,7 @@ static bool is_still_standard_error(int file)
 {
         struct stat now;
 
-        return fstat(file, &now) == 0 && now.st_dev == first_stderr.st_dev &&
+        return file_status(file, NULL, &now) == 0 && now.st_dev == first_stderr.st_dev &&
                now.st_ino == first_stderr.st_ino;
 }
 
@@ -156,10 +157,10 @@ int slabinfo_begin(const char *path, bool alone)
 
         if (is_standard_error(path)) {
                 early_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
-                return fstat(STDERR_FILENO, &first_stderr) == 0 ? 0 : errno;
+                return file_status(STDERR_FILENO, NULL, &first_stderr);
         }
         /* The reader of a pipe would take the end of this look for the end of the table. */
-        if (stat(path, &found) == 0 && S_ISFIFO(found.st_mode))
+        if (file_status(-1, path, &found) == 0 && S_ISFIFO(found.st_mode))
                 return 0;
         file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (alone ? O_TRUNC : 0), 0644);
         if (file < 0)

@@ -30,3 +30,11 @@ bool file_read(const char *path, char *text, size_t bytes)
         file_read_all(path, text, bytes, &used);
         return used != 0;
 }
+
+int file_status(int file, const char *path, struct stat *status)
+{
+        long result = path ? system_call6(SYS_newfstatat, AT_FDCWD, (long)path, (long)status, 0, 0, 0)
+                           : system_call(SYS_fstat, file, (long)status, 0);
+
+        return system_call_failed(result) ? (int)-result : 0;
+}

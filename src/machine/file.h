@@ -7,6 +7,8 @@
 
 #include "lang/compiler.h"
 
+#include <sys/stat.h>
+
 /*
  * Reads a file up to its end or @bytes, whichever is less, and stores the number of bytes in *used.
  * The text ends in a zero byte, which replaces the last byte if all of @bytes were used. False if
@@ -15,5 +17,11 @@
 KMEM_HIDDEN bool file_read_all(const char *path, char *text, size_t bytes, size_t *used);
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */
 KMEM_HIDDEN bool file_read(const char *path, char *text, size_t bytes);
+
+/*
+ * As stat(2), or with @path NULL as fstat(2) of an open file. Returns 0 or the error. libc's functions
+ * have other names before glibc 2.33.
+ */
+KMEM_HIDDEN int file_status(int file, const char *path, struct stat *status);
 
 #endif

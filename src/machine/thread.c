@@ -26,12 +26,13 @@ bool system_start_thread(void *(*run)(void *argument))
         bool started = false;
 
         sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
+        /* Of this thread alone, in all libcs for Linux. */
+        sigprocmask(SIG_SETMASK, &all, &old);
         if (pthread_attr_init(&attributes) == 0) {
                 pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
                 started = pthread_create(&thread, &attributes, run, NULL) == 0;
                 pthread_attr_destroy(&attributes);
         }
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        sigprocmask(SIG_SETMASK, &old, NULL);
         return started;
 }

@@ -44,6 +44,8 @@ KMEM_PUBLIC void *dlopen(const char *file, int mode)
 
         if (unlikely(!real))
                 real = find_dlopen();
+        if (unlikely(!real))
+                return NULL; /* a libc without dynamic linker, or an old one (older_libc.c) */
         return real(file, mode & ~RTLD_DEEPBIND);
 }
 

@@ -133,11 +133,11 @@ static void write_without_signals(void)
                 sigdelset(&ours, SIGXFSZ);
         if (sigismember(&pending, SIGPIPE))
                 sigdelset(&ours, SIGPIPE);
-        pthread_sigmask(SIG_BLOCK, &ours, &before);
+        sigprocmask(SIG_BLOCK, &ours, &before);
         write_reports();
         while (sigtimedwait(&ours, NULL, &at_once) > 0)
                 ;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 void at_exit_write(void)
