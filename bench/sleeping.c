@@ -36,6 +36,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* musl has none. */
+extern int malloc_trim(size_t keep) __attribute__((weak));
+
 enum { THREADS_MAX = 64 };
 
 struct block {
@@ -303,7 +306,7 @@ int main(int argc, char **argv)
         }
         freed = resident_bytes();
         used = cpu_us();
-        if (setup.trim)
+        if (setup.trim && malloc_trim)
                 malloc_trim(0);
         else
                 pause_ms(setup.wait);

@@ -7,6 +7,8 @@
 
 #include "lang/compiler.h"
 
+#include <limits.h> /* musl's has a PAGE_SIZE of its own, the system's */
+
 /*
  * PAGE in every formula is 4 KiB, with every page size of the system. Only the simulator is built
  * with others, up to 64 KiB.
@@ -14,6 +16,7 @@
 #ifndef PAGE_SHIFT
 #define PAGE_SHIFT 12u
 #endif
+#undef PAGE_SIZE
 #define PAGE_SIZE ((size_t)1 << PAGE_SHIFT)
 
 static inline size_t round_up(size_t value, size_t power_of_two)

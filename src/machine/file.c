@@ -33,8 +33,9 @@ bool file_read(const char *path, char *text, size_t bytes)
 
 int file_status(int file, const char *path, struct stat *status)
 {
-        long result = path ? system_call6(SYS_newfstatat, AT_FDCWD, (long)path, (long)status, 0, 0, 0)
-                           : system_call(SYS_fstat, file, (long)status, 0);
+        long result =
+                path ? system_call6(SYS_newfstatat, AT_FDCWD, (long)path, (long)status, 0, 0, 0)
+                     : system_call(SYS_fstat, file, (long)status, 0);
 
         return system_call_failed(result) ? (int)-result : 0;
 }

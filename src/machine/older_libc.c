@@ -10,7 +10,8 @@
  * libpthread is not: a program that gets it later, by dlopen, has no keys of ours, so records of its
  * ended threads in RCU stay (base/rcu.c).
  *
- * Before 2.35 libc has no _dl_find_object, for which the compiler's unwinder asks.
+ * Before 2.35 libc has no _dl_find_object, for which the compiler's unwinder asks. musl has none
+ * either, and Debian's compiler for musl has glibc's unwinder: all else here is for glibc.
  */
 #define _GNU_SOURCE
 #include "lang/compiler.h"
@@ -19,6 +20,8 @@
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
+
+#ifdef __GLIBC__
 
 #define WRAPPED(name)                                                                              \
         extern __typeof__(name) __real_##name __attribute__((weak));                               \
@@ -105,22 +108,33 @@ int __wrap_dlclose(void *library)
         return real ? real(library) : -1;
 }
 
+#endif
+
 /* ---- The unwinder ------------------------------------------------------------------------ */
 
-#ifdef DLFO_STRUCT_HAS_EH_DBASE
+/* As glibc's struct dl_find_object, which older headers do not have. */
+struct object {
+        unsigned long long flags;
+        void *begin;
+        void *end;
+        struct link_map *map; /* not for the unwinder */
+        void *frames;         /* segment PT_GNU_EH_FRAME */
+        unsigned long long reserved[7];
+};
 
-WRAPPED(_dl_find_object);
+extern int __real__dl_find_object(void *address, struct object *found) __attribute__((weak));
+KMEM_HIDDEN int __wrap__dl_find_object(void *address, struct object *found);
 
 struct search {
         uintptr_t address;
-        struct dl_find_object *found;
+        struct object *found;
 };
 
 /* 1 ends the search. */
 static int look_into(struct dl_phdr_info *info, size_t bytes, void *argument)
 {
         struct search *search = argument;
-        struct dl_find_object found = {0};
+        struct object found = {0};
         bool inside = false;
 
         for (unsigned int i = 0; i < info->dlpi_phnum; i++) {
@@ -128,22 +142,22 @@ static int look_into(struct dl_phdr_info *info, size_t bytes, void *argument)
                 uintptr_t start = info->dlpi_addr + segment->p_vaddr;
 
                 if (segment->p_type == PT_GNU_EH_FRAME)
-                        found.dlfo_eh_frame = (void *)start;
+                        found.frames = (void *)start;
                 if (segment->p_type != PT_LOAD)
                         continue;
                 inside |= search->address - start < segment->p_memsz;
-                if (!found.dlfo_map_start)
-                        found.dlfo_map_start = (void *)start;
-                found.dlfo_map_end = (void *)(start + segment->p_memsz);
+                if (!found.begin)
+                        found.begin = (void *)start;
+                found.end = (void *)(start + segment->p_memsz);
         }
-        if (!inside || !found.dlfo_eh_frame)
+        if (!inside || !found.frames)
                 return 0;
         *search->found = found;
         return 1;
 }
 
 /* By a walk over the libraries, under the dynamic linker's lock. */
-int __wrap__dl_find_object(void *address, struct dl_find_object *found)
+int __wrap__dl_find_object(void *address, struct object *found)
 {
         struct search search = {(uintptr_t)address, found};
 
@@ -151,5 +165,3 @@ int __wrap__dl_find_object(void *address, struct dl_find_object *found)
                 return __real__dl_find_object(address, found);
         return dl_iterate_phdr(look_into, &search) ? 0 : -1;
 }
-
-#endif

@@ -65,11 +65,18 @@ uint32_t system_process_id(void)
  */
 static uint32_t number_after_fork(void)
 {
+#ifdef __GLIBC__
         pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+        const int *owner = &lock.__data.__owner;
+#else
+        /* musl's: the kind of the lock, and its owner. */
+        pthread_mutex_t lock = {.__u.__i = {PTHREAD_MUTEX_RECURSIVE}};
+        const int *owner = &lock.__u.__i[1];
+#endif
         uint32_t number;
 
         pthread_mutex_lock(&lock);
-        number = (uint32_t)lock.__data.__owner;
+        number = (uint32_t)*owner;
         pthread_mutex_unlock(&lock);
         return number;
 }

@@ -13,9 +13,30 @@
 #include <string.h>
 
 /*
- * symbol+offset/size as the kernel prints it, [file]+offset where the function has no dynamic
- * symbol (addr2line takes that), or the address. Returns the length, cut to SYMBOL_BYTES - 1. It
- * asks the dynamic linker, which takes a lock that comes before all of ours: no lock may be held.
+ * What the dynamic linker knows of an address; sets *symbol where libc tells it. musl has no
+ * dladdr1, and so no sizes.
+ */
+static bool find_symbol(uintptr_t address, Dl_info *found, const ElfW(Sym) * *symbol)
+{
+#ifdef __GLIBC__
+        return dladdr1((void *)address, found, (void **)symbol, RTLD_DL_SYMENT) && found->dli_fname;
+#else
+        (void)symbol;
+        return dladdr((void *)address, found) && found->dli_fname;
+#endif
+}
+
+#ifdef __GLIBC__
+static const bool has_sizes = true;
+#else
+static const bool has_sizes;
+#endif
+
+/*
+ * symbol+offset/size as the kernel prints it, without the size where libc does not tell it,
+ * [file]+offset where the function has no dynamic symbol (addr2line takes that), or the address.
+ * Returns the length, cut to SYMBOL_BYTES - 1. It asks the dynamic linker, which takes a lock that
+ * comes before all of ours: no lock may be held.
  */
 static size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
 {
@@ -24,13 +45,15 @@ static size_t symbol_text(uintptr_t address, char text[SYMBOL_BYTES])
         Dl_info found;
         size_t length;
 
-        if (!dladdr1((void *)address, &found, (void **)&symbol, RTLD_DL_SYMENT) ||
-            !found.dli_fname) {
+        if (!find_symbol(address, &found, &symbol)) {
                 length = text_print(text, SYMBOL_BYTES, "0x%lx", (unsigned long)address);
         } else if (found.dli_sname && symbol) {
                 length = text_print(text, SYMBOL_BYTES, "%s+0x%lx/0x%lx", found.dli_sname,
                                     (unsigned long)(address - (uintptr_t)found.dli_saddr),
                                     (unsigned long)symbol->st_size);
+        } else if (found.dli_sname && !has_sizes) {
+                length = text_print(text, SYMBOL_BYTES, "%s+0x%lx", found.dli_sname,
+                                    (unsigned long)(address - (uintptr_t)found.dli_saddr));
         } else {
                 file = strrchr(found.dli_fname, '/');
                 length = text_print(text, SYMBOL_BYTES, "[%s]+0x%lx",

@@ -22,6 +22,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
+typedef __rlimit_resource_t resource_number;
+#else
+typedef int resource_number;
+#endif
+#ifndef RTLD_DEEPBIND
+#define RTLD_DEEPBIND 0 /* musl has no such thing */
+#endif
+
 typedef void *(*dlopen_function)(const char *, int);
 static dlopen_function real_dlopen;
 
@@ -113,11 +122,11 @@ static void fit_limit(size_t limit)
  * Whether the kernel will take the limit, and it is lower than now. The function reads @limit only
  * if the kernel could read it: the kernel does so before it refuses a resource that does not exist.
  */
-static bool is_lowering(const struct rlimit64 *limit)
+static bool is_lowering(const struct rlimit *limit)
 {
         int saved_errno = errno;
         bool readable = syscall(SYS_prlimit64, 0, -1, limit, NULL) != 0 && errno == EINVAL;
-        struct rlimit64 now;
+        struct rlimit now; /* of 64 bits in each libc */
 
         if (readable && syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &now) != 0)
                 readable = false;
@@ -140,34 +149,38 @@ static int limit_set(pid_t process, int resource, const void *limit, void *old)
 
         if (ours && (process == 0 || (uint32_t)process == system_process_id()) &&
             !system_entered_sandbox() && is_lowering(limit))
-                fit_limit(((const struct rlimit64 *)limit)->rlim_cur);
+                fit_limit(((const struct rlimit *)limit)->rlim_cur);
         result = (int)syscall(SYS_prlimit64, process, resource, limit, old);
         if (ours && result == 0)
                 fit_limit(system_address_space_limit());
         return result;
 }
 
-KMEM_PUBLIC int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+KMEM_PUBLIC int setrlimit(resource_number resource, const struct rlimit *limit)
 {
         return limit_set(0, (int)resource, limit, NULL);
 }
 
-KMEM_PUBLIC int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
+#ifdef __GLIBC__
+KMEM_PUBLIC int setrlimit64(resource_number resource, const struct rlimit64 *limit)
 {
         return limit_set(0, (int)resource, limit, NULL);
 }
+#endif
 
-KMEM_PUBLIC int prlimit(pid_t process, enum __rlimit_resource resource, const struct rlimit *limit,
+KMEM_PUBLIC int prlimit(pid_t process, resource_number resource, const struct rlimit *limit,
                         struct rlimit *old)
 {
         return limit_set(process, (int)resource, limit, old);
 }
 
-KMEM_PUBLIC int prlimit64(pid_t process, enum __rlimit_resource resource,
-                          const struct rlimit64 *limit, struct rlimit64 *old)
+#ifdef __GLIBC__
+KMEM_PUBLIC int prlimit64(pid_t process, resource_number resource, const struct rlimit64 *limit,
+                          struct rlimit64 *old)
 {
         return limit_set(process, (int)resource, limit, old);
 }
+#endif
 
 /*
  * The kernel refuses some namespaces to processes with more than one thread, or with threads that

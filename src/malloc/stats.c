@@ -15,6 +15,30 @@
 #include <string.h>
 #include <unistd.h>
 
+/* glibc's, for programs that were built with it; musl has none of these calls. */
+#ifndef __GLIBC__
+struct mallinfo {
+        int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+#define LACKS_MALLINFO2
+#elif !__GLIBC_PREREQ(2, 33)
+#define LACKS_MALLINFO2
+#endif
+#ifdef LACKS_MALLINFO2
+struct mallinfo2 {
+        size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks,
+                keepcost;
+};
+KMEM_PUBLIC struct mallinfo2 mallinfo2(void);
+#endif
+#ifndef __GLIBC__
+KMEM_PUBLIC int malloc_trim(size_t keep);
+KMEM_PUBLIC struct mallinfo mallinfo(void);
+KMEM_PUBLIC int malloc_info(int flags, FILE *stream);
+KMEM_PUBLIC void malloc_stats(void);
+KMEM_PUBLIC int mallopt(int parameter, int value);
+#endif
+
 enum {
         TRIM_REST = 4, /* a pause after each trim of that many times its duration */
         TRIM_REST_MAX_NS = 10000000,
@@ -254,13 +278,9 @@ KMEM_PUBLIC void malloc_stats(void)
  */
 KMEM_PUBLIC int mallopt(int parameter, int value)
 {
-        static const int known[] = {M_MXFAST,         M_NLBLKS,  M_GRAIN,          M_KEEP,
-                                    M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX,
-                                    M_CHECK_ACTION,   M_PERTURB, M_ARENA_TEST,     M_ARENA_MAX};
+        const int last = -8; /* M_ARENA_MAX */
+        const int first = 4; /* M_KEEP */
 
         (void)value;
-        for (size_t i = 0; i < array_size(known); i++)
-                if (known[i] == parameter)
-                        return 1;
-        return 0;
+        return parameter >= last && parameter <= first && parameter != 0;
 }

@@ -23,6 +23,8 @@
 #include "machine/system.h"
 #include "percpu/slot.h"
 
+#include <pthread.h>
+
 enum {
         RSEQ_UNREGISTER = 1,      /* of the system call */
         SLICES_ENABLED = 1u << 5, /* of the area's flags, in areas longer than 32 bytes */
@@ -101,6 +103,46 @@ static bool area_unregister(void)
 }
 
 /*
+ * musl's detached threads unmap their own storage before they end, and the kernel kills for an area
+ * that is not there. So an area ends with its thread's keys, and the thread, whose other destructors
+ * may come later, does not get it back. In glibc, storage goes after the kernel has seen the end.
+ */
+#ifdef __GLIBC__
+
+static bool ends_begin(void)
+{
+        return true;
+}
+
+static bool ends_note(void)
+{
+        return true;
+}
+
+#else
+
+static pthread_key_t end_key;
+
+static void thread_ends(void *unused)
+{
+        (void)unused;
+        thread.refused = true;
+        area_unregister();
+}
+
+static bool ends_begin(void)
+{
+        return pthread_key_create(&end_key, thread_ends) == 0;
+}
+
+static bool ends_note(void)
+{
+        return pthread_setspecific(end_key, &thread) == 0;
+}
+
+#endif
+
+/*
  * Registers the thread, but neither in a child of vfork, which runs on its parent's area, nor in a
  * signal handler that interrupted its parent's vfork: the child would find the area registered
  * (AREA-2).
@@ -110,7 +152,7 @@ static bool register_this_thread(void)
         if (thread.refused || thread.ours || thread.unregistered || load_relaxed(&turned) ||
             system_is_lent() || system_sandbox_was_told())
                 return false;
-        thread.refused = !area_register();
+        thread.refused = !ends_note() || !area_register();
         return !thread.refused;
 }
 
@@ -211,7 +253,7 @@ bool area_use(void)
                 if (load_relaxed(&area_at(__rseq_offset)->cpu_id) < 0)
                         return false;
         } else {
-                if (!register_this_thread())
+                if (!ends_begin() || !register_this_thread())
                         return false;
                 register_threads = true;
         }

@@ -16,6 +16,8 @@
 #include <link.h>
 #include <stdint.h>
 
+#ifdef __GLIBC__
+
 extern __typeof__(dlsym) dlsym __attribute__((weak));
 extern __typeof__(dladdr1) dladdr1 __attribute__((weak));
 
@@ -60,3 +62,13 @@ KMEM_PUBLIC void kmem_inline_keep_loaded(const void *address)
                 "unloaded (link it with -z nodelete)",
                 map->l_name);
 }
+
+#else
+
+/* musl unloads nothing. */
+KMEM_PUBLIC void kmem_inline_keep_loaded(const void *address)
+{
+        (void)address;
+}
+
+#endif

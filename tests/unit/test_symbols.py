@@ -46,7 +46,7 @@ def test_names_of_a_library(name: str) -> None:
 @pytest.mark.parametrize("name", ["libkmem", "libkmem-malloc"])
 def test_a_build_runs_on_older_releases_of_glibc(name: str) -> None:
     """No version of glibc newer than 2.28 is asked for (machine/older_libc.c)."""
-    command = ["readelf", "-W", "-V", BUILD / f"{name}.so"]
+    command = ["readelf", "-W", "-V", str(BUILD / f"{name}.so")]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     asked = listing.partition("Version needs section")[2]
     versions = re.findall(r"Name: GLIBC_([\d.]+)", asked)
@@ -54,7 +54,7 @@ def test_a_build_runs_on_older_releases_of_glibc(name: str) -> None:
         pytest.skip("this build's libc has no versions, as musl has none")
     assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 28)
     # What an older release does not have may be missing; the dynamic linker has its own function.
-    command = ["nm", "-D", "--undefined-only", BUILD / f"{name}.so"]
+    command = ["nm", "-D", "--undefined-only", str(BUILD / f"{name}.so")]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     strong = {line.split()[1] for line in listing.splitlines() if line.split()[0] == "U"}
     assert {each for each in strong if "@" not in each} <= {"__tls_get_addr"}
