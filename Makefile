@@ -77,4 +77,4 @@ format:
 
 clean:
 	rm -rf build build-aarch64 build-aarch64-auto build-asan build-clang build-compilers build-booted \
-		build-coverage build-fuzz build-musl build-release build-releases build-site build-tsan
+		build-coverage build-fuzz build-musl build-release build-releases build-riscv64 build-site build-tsan

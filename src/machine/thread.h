@@ -15,6 +15,10 @@ static inline void *thread_pointer(void)
         __asm__("movq %%fs:0, %0" : "=r"(pointer));
 #elif defined(__aarch64__)
         __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+#elif defined(__riscv)
+        __asm__("mv %0, tp" : "=r"(pointer));
+#else
+#error "where is the thread pointer?"
 #endif
         return pointer;
 }

@@ -74,6 +74,37 @@ __asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
         ".cfi_endproc\n"
         ".size vfork, .-vfork\n"
         ".popsection");
+#elif defined(__riscv)
+/* As on AArch64. */
+__asm__(".pushsection .text.vfork, \"ax\", @progbits\n"
+        ".globl vfork\n"
+        ".type vfork, @function\n"
+        "vfork:\n\t"
+        ".cfi_startproc\n\t"
+        "addi sp, sp, -16\n\t"
+        ".cfi_adjust_cfa_offset 16\n\t"
+        "sd ra, 8(sp)\n\t"
+        ".cfi_rel_offset ra, 8\n\t"
+        "call vfork_in_front\n\t"
+        "ld ra, 8(sp)\n\t"
+        "addi sp, sp, 16\n\t"
+        ".cfi_adjust_cfa_offset -16\n\t"
+        ".cfi_restore ra\n\t"
+        "mv t0, a0\n\t"
+        "li a0, 0x4111\n\t"
+        "li a1, 0\n\t"
+        "li a2, 0\n\t"
+        "li a3, 0\n\t"
+        "li a4, 0\n\t"
+        "li a7, 220\n\t"
+        "ecall\n\t"
+        "mv a1, t0\n\t"
+        "bnez a0, 1f\n\t"
+        "tail vfork_in_child\n"
+        "1:\ttail vfork_in_parent\n\t"
+        ".cfi_endproc\n"
+        ".size vfork, .-vfork\n"
+        ".popsection");
 #endif
 /* clang-format on */
 

@@ -240,8 +240,10 @@ static bool kernel_aborts(void)
                 "slots",
                 release);
         return false;
-#else
+#elif defined(__x86_64__)
         return true;
+#else
+        return false; /* there are no sequences (rseq_none.h) */
 #endif
 }
 

@@ -13,7 +13,7 @@
 #elif defined(__aarch64__)
 #include "percpu/rseq_aarch64.h"
 #else
-#error "no restartable sequences for this architecture"
+#include "percpu/rseq_none.h"
 #endif
 
 #endif
