@@ -3,10 +3,10 @@
 # Every target does its own set-up (Debian packages, .venv, Meson) and is quick
 # when that has been done. Meson does the building; see meson.build.
 #
-# Programs: build, install, demo, release, docs. Checks: test (with lint, sanitizers and fuzz targets), test-all, lint (with
-# clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench, format, clean.
+# Programs: build, install, uninstall, demo, release, docs. Checks: test (with lint, sanitizers and fuzz targets), test-all,
+# lint (with clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench, format, clean.
 
-.PHONY: build install demo docs release test test-all bench lint coverage format clean
+.PHONY: build install uninstall demo docs release test test-all bench lint coverage format clean
 .DEFAULT_GOAL := build
 
 # The user's variables are for other programs in Python than those that are run here.
@@ -15,14 +15,16 @@ unexport PYTHONHOME PYTHONPATH PYTHONPLATLIBDIR PYTHONSTARTUP PYTHONWARNINGS
 build:
 	@scripts/build
 
-# Headers, libraries and pkg-config files under $(DESTDIR)$(PREFIX). Meson would take a relative DESTDIR for
-# one in build/. Programs find libraries of /usr/local by the dynamic linker's cache only.
+# Libraries, the command, manual pages and completions under $(DESTDIR)$(PREFIX); docs/install.md lists them.
+# `make uninstall` with these values takes away all of it.
 PREFIX ?= /usr/local
 install: build
-	@.venv/bin/meson configure build -Dprefix="$(PREFIX)"
-	@DESTDIR="$(if $(DESTDIR),$$(realpath -m -- "$(DESTDIR)"))" PATH="$(CURDIR)/.venv/bin:$$PATH" \
-		meson install -C build --quiet
-	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig
+	@scripts/venv command
+	@.venv/bin/python scripts/install.py install "$(PREFIX)" "$(DESTDIR)"
+
+uninstall:
+	@scripts/venv command
+	@.venv/bin/python scripts/install.py uninstall "$(PREFIX)" "$(DESTDIR)"
 
 # Builds what it runs, a fifth of the whole.
 demo:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What pip asks to build the tree: it says that there is no package to install."""
+"""What pip asks to build the tree: it says how to get a package, which needs a compiled library."""
 
 from typing import NoReturn
 
 
 def refuse(*_: object, **__: object) -> NoReturn:
-    raise SystemExit("kmem: the command is not installed by pip; run ./kmem in its tree")
+    raise SystemExit(
+        "kmem: pip does not build libkmem; make wheel does, or run ./kmem in this tree"
+    )
 
 
 get_requires_for_build_wheel = get_requires_for_build_editable = refuse

@@ -48,9 +48,9 @@ def test_modules_of_the_current_directory_are_not_run(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise SystemExit('not ours')")
     (tmp_path / "kmem.py").write_text("raise SystemExit('not ours')")
     done = subprocess.run(
-        [ROOT / "kmem", "--version"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [ROOT / "kmem", "ps", "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"kmem {VERSION}\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def broken_modules(folder: Path) -> Path:

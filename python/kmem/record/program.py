@@ -15,7 +15,7 @@ from kmem.common.errors import BadUsage, KmemError, say
 from kmem.common.files import whole
 from kmem.common.processes import is_mapped
 from kmem.common.signals import end_as_by_ctrl_c
-from kmem.common.tree import BUILD, ROOT, build
+from kmem.common.tree import BUILD, LAUNCHER, build
 from kmem.record.folder import Nothing, making_a_trace, work_folder
 from kmem.record.running import run_with_its_signals
 from kmem.record.tool import check_out, run_tool, shown, source_of
@@ -92,7 +92,7 @@ def record_program(
             )
         # Of two equal options the last counts, so no other file gets the events.
         chosen = [argument for text in (*options, f"record={raw}") for argument in ("--set", text)]
-        status = run_with_its_signals([ROOT / "kmem", "run", *chosen, "--", *command])
+        status = run_with_its_signals([LAUNCHER, "run", *chosen, "--", *command])
         if status in (125, 126, 127) and not raw.exists():
             return status
         with making_a_trace():

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""install.py install|uninstall PREFIX DESTDIR: put libkmem below DESTDIR/PREFIX, or remove it.
+
+Everything is made in a temporary folder first, so that a failure there changes nothing. A list of
+the files, and of the folders that were made for them, is left in lib/kmem/installed; `uninstall`
+removes these and no others. A new version takes away what only the old version had. Files are
+replaced, never rewritten: running programs keep the library that they have mapped.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import completions
+import manual
+from installed import BUILD, KERNEL_PROGRAM, ROOT, SONAME, put, put_package, put_tree
+
+from kmem.common.errors import BadUsage, KmemError, say
+
+COMMAND = Path("lib/kmem")  # the launcher, the Python package and programs
+LIST = COMMAND / "installed"
+LINKS = (SONAME, "libkmem-malloc.so", "libkmem.a")  # what the command looks for
+COMPLETIONS = {
+    "bash": "share/bash-completion/completions/kmem",
+    "zsh": "share/zsh/site-functions/_kmem",
+    "fish": "share/fish/vendor_completions.d/kmem.fish",
+}
+
+
+@dataclass
+class Installed:
+    """Names below the prefix."""
+
+    files: set[str] = field(default_factory=set)
+    folders: set[str] = field(
+        default_factory=set
+    )  # made for the files; removed when they are empty
+
+    @staticmethod
+    def read(prefix: Path) -> "Installed":
+        found = Installed()
+        if (prefix / LIST).exists():
+            for line in (prefix / LIST).read_text(encoding="utf-8").splitlines():
+                kind, _, name = line.partition(" ")
+                (found.folders if kind == "folder" else found.files).add(name)
+        return found
+
+    def write(self, prefix: Path) -> None:
+        rows = [
+            *(f"file {name}" for name in self.files),
+            *(f"folder {name}" for name in self.folders),
+        ]
+        (prefix / LIST).write_text("".join(f"{row}\n" for row in sorted(rows)), encoding="utf-8")
+        (prefix / LIST).chmod(0o644)
+
+
+def configured_prefix(meson: Path) -> str:
+    done = subprocess.run(
+        [meson, "introspect", "--buildoptions", BUILD], capture_output=True, text=True, check=True
+    )
+    return next(row["value"] for row in json.loads(done.stdout) if row["name"] == "prefix")
+
+
+def stage_libraries(stage: Path, prefix: str) -> None:
+    """Libraries, headers, and the files of pkg-config and CMake, by Meson."""
+    meson = ROOT / ".venv" / "bin" / "meson"
+    # Meson calls Ninja by its name.
+    environment = os.environ | {"PATH": f"{meson.parent}:{os.environ.get('PATH', os.defpath)}"}
+    steps: list[list[str | Path]] = [["install", "-C", BUILD, "--quiet", "--destdir", stage]]
+    if configured_prefix(meson) != prefix:
+        steps.insert(0, ["configure", BUILD, f"-Dprefix={prefix}"])
+    for words in steps:
+        done = subprocess.run(
+            [meson, *words], env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise KmemError(f"meson {words[0]} failed: {(done.stdout + done.stderr).strip()}")
+
+
+def stage_command(prefix: Path) -> None:
+    put_tree(prefix / COMMAND, KERNEL_PROGRAM)
+    put_package(prefix / COMMAND / "python" / "kmem")
+    libraries = next(prefix.rglob("libkmem.so")).parent
+    sources = prefix / COMMAND / "build" / "src"
+    sources.mkdir(parents=True)
+    for name in LINKS:
+        (sources / name).symlink_to(os.path.relpath(libraries / name, sources))
+    (prefix / "bin").mkdir(exist_ok=True)
+    (prefix / "bin" / "kmem").symlink_to(Path("..") / COMMAND / "kmem")
+
+
+def stage_texts(prefix: Path) -> None:
+    """Manual pages, completions and documents."""
+    manual.main(prefix / "share" / "man")
+    with tempfile.TemporaryDirectory() as folder:
+        completions.main(Path(folder))
+        for shell, place in COMPLETIONS.items():
+            put(Path(folder) / shell, prefix / place)
+    documents = prefix / "share" / "doc" / "kmem"
+    for name in ("README.md", "LICENSE-APACHE", "LICENSE-MIT"):
+        put(ROOT / name, documents / name)
+    for file in sorted((ROOT / "docs").glob("*.md")):
+        put(file, documents / "docs" / file.name)
+
+
+def make_folders(prefix: Path, name: str) -> set[str]:
+    """The folder of a name below the prefix; returns the folders that were not there."""
+    made = set()
+    for folder in reversed(Path(name).parents):
+        path = prefix / folder
+        if not path.exists():
+            path.mkdir(parents=True)
+            path.chmod(0o755)
+            made.add(str(folder))
+    return made
+
+
+def place(source: Path, target: Path) -> None:
+    """In one step, so that no program ever sees a part of a file."""
+    fresh = target.with_name(f".{target.name}.new")
+    fresh.unlink(missing_ok=True)
+    shutil.copy2(source, fresh, follow_symlinks=False)
+    if not source.is_symlink():
+        fresh.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+    fresh.replace(target)
+
+
+def remove(prefix: Path, names: set[str]) -> None:
+    for name in names:
+        (prefix / name).unlink(missing_ok=True)
+
+
+def remove_folders(prefix: Path, names: set[str]) -> None:
+    """Those that are empty, inner folders first."""
+    for name in sorted(names, key=lambda name: -len(Path(name).parts)):
+        try:
+            (prefix / name).rmdir()
+        except OSError:  # somebody else's files are in it, or it is gone
+            continue
+
+
+def renew_cache(destination: str) -> None:
+    """The dynamic linker finds libraries of /usr/local by its cache only."""
+    if not destination and os.geteuid() == 0:
+        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+        if ldconfig := shutil.which("ldconfig", path=path):
+            subprocess.run([ldconfig], check=False)
+
+
+def install(prefix: Path, below: Path) -> None:
+    before = Installed.read(below)
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Path(folder) / prefix.relative_to("/")
+        with (ROOT / "meson.build").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as scripts/build
+            stage_libraries(Path(folder), str(prefix))
+        stage_command(stage)
+        stage_texts(stage)
+        paths = [path for path in sorted(stage.rglob("*")) if path.is_symlink() or path.is_file()]
+        now = Installed({str(LIST)}, set(before.folders))
+        for path in paths:
+            name = str(path.relative_to(stage))
+            now.folders |= make_folders(below, name)
+            place(path, below / name)
+            now.files.add(name)
+    remove(below, before.files - now.files)
+    now.write(below)
+
+
+def uninstall(below: Path) -> None:
+    found = Installed.read(below)
+    if not found.files:
+        raise KmemError(
+            f"uninstall: {below / LIST} is missing; expected PREFIX and DESTDIR of an installation"
+        )
+    # Python leaves compiled modules beside ours.
+    for folder in list((below / COMMAND / "python").rglob("__pycache__")):
+        shutil.rmtree(folder)
+    remove(below, found.files)
+    remove_folders(below, found.folders)
+
+
+def main(word: str, prefix: str, destination: str) -> int:
+    try:
+        if not Path(prefix).is_absolute():
+            raise BadUsage(f"PREFIX={prefix}: expected a path that begins with /")
+        place = Path(os.path.normpath(prefix))
+        # A relative DESTDIR counts from where make runs.
+        below = Path(destination).resolve() / place.relative_to("/") if destination else place
+        if word == "install":
+            install(place, below)
+        else:
+            uninstall(below)
+        renew_cache(destination)
+    except KmemError as error:
+        say(str(error))
+        return error.status
+    except OSError as error:
+        say(f"{word}: {error.filename}: {error.strerror}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
