@@ -3,10 +3,11 @@
 # Every target does its own set-up (Debian packages, .venv, Meson) and is quick
 # when that has been done. Meson does the building; see meson.build.
 #
-# Programs: build, install, uninstall, demo, release, docs. Checks: test (with lint, sanitizers and fuzz targets), test-all,
-# lint (with clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench, format, clean.
+# Programs: build, install, uninstall, wheel, deb, dist, demo, release, docs. Checks: test (with lint, sanitizers and fuzz
+# targets), test-all, lint (with clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench,
+# format, clean.
 
-.PHONY: build install uninstall demo docs release test test-all bench lint coverage format clean
+.PHONY: build install uninstall wheel demo docs release test test-all bench lint coverage format clean
 .DEFAULT_GOAL := build
 
 # The user's variables are for other programs in Python than those that are run here.
@@ -25,6 +26,11 @@ install: build
 uninstall:
 	@scripts/venv command
 	@.venv/bin/python scripts/install.py uninstall "$(PREFIX)" "$(DESTDIR)"
+
+# Both libraries and the command as a package for pip, in build/wheel.
+wheel: build
+	@scripts/venv wheel
+	@.venv/bin/python scripts/wheel.py
 
 # Builds what it runs, a fifth of the whole.
 demo:
