@@ -7,7 +7,7 @@
 # targets), test-all, lint (with clang-tidy and the messages of commits), coverage (lines run, by folder). Else: bench,
 # format, clean.
 
-.PHONY: build install uninstall wheel demo docs release test test-all bench lint coverage format clean
+.PHONY: build install uninstall wheel dist deb demo docs release test test-all bench lint coverage format clean
 .DEFAULT_GOAL := build
 
 # The user's variables are for other programs in Python than those that are run here.
@@ -31,6 +31,10 @@ uninstall:
 wheel: build
 	@scripts/venv wheel
 	@.venv/bin/python scripts/wheel.py
+
+# The last commit's sources in build/meson-dist, with checksum and Meson wrap (packaging/README.md).
+dist: build
+	@scripts/dist
 
 # Builds what it runs, a fifth of the whole.
 demo:
@@ -61,13 +65,13 @@ test-all:
 lint: build
 	scripts/check-commits
 	scripts/venv test
-	.venv/bin/ruff check python tests scripts tools
-	.venv/bin/ruff format --check python tests scripts tools
+	.venv/bin/ruff check packaging python tests scripts tools
+	.venv/bin/ruff format --check packaging python tests scripts tools
 	.venv/bin/mypy
 	scripts/debian-packages clang-format clang-tidy shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-	shellcheck .ci/run kmem scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits \
-		scripts/debian-packages scripts/progress scripts/recorded/init scripts/release scripts/test scripts/venv
+	shellcheck .ci/run kmem scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits scripts/debian-packages \
+		scripts/dist scripts/progress scripts/recorded/init scripts/release scripts/test scripts/venv
 	.venv/bin/python scripts/tidy.py
 
 # Which lines the C tests of `make test` run, by folder: at most 10 minutes.
@@ -78,8 +82,8 @@ coverage:
 
 format:
 	scripts/venv test
-	.venv/bin/ruff check --fix-only --quiet python tests scripts tools
-	.venv/bin/ruff format python tests scripts tools
+	.venv/bin/ruff check --fix-only --quiet packaging python tests scripts tools
+	.venv/bin/ruff format packaging python tests scripts tools
 	scripts/debian-packages clang-format
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
