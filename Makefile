@@ -36,6 +36,10 @@ wheel: build
 dist: build
 	@scripts/dist
 
+# Debian packages of the last commit in build-deb (packaging/README.md).
+deb: build
+	@scripts/deb
+
 # Builds what it runs, a fifth of the whole.
 demo:
 	@./kmem demo
@@ -70,8 +74,8 @@ lint: build
 	.venv/bin/mypy
 	scripts/debian-packages clang-format clang-tidy shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-	shellcheck .ci/run kmem scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits scripts/debian-packages \
-		scripts/dist scripts/progress scripts/recorded/init scripts/release scripts/test scripts/venv
+	shellcheck .ci/run kmem scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits scripts/deb \
+		scripts/debian-packages scripts/dist scripts/progress scripts/recorded/init scripts/release scripts/test scripts/venv
 	.venv/bin/python scripts/tidy.py
 
 # Which lines the C tests of `make test` run, by folder: at most 10 minutes.
@@ -89,4 +93,5 @@ format:
 
 clean:
 	rm -rf build build-aarch64 build-aarch64-auto build-asan build-clang build-compilers build-booted \
-		build-coverage build-fuzz build-musl build-release build-releases build-riscv64 build-site build-tsan
+		build-coverage build-deb build-fuzz build-musl build-release build-releases build-riscv64 build-site \
+		build-tsan
