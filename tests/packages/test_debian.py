@@ -13,7 +13,7 @@ from builds import ROOT, need_packages, run
 sys.path.insert(0, str(ROOT / "scripts"))
 from releases import mirror, run_in
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 # perl is in the smallest tree. Its table shows that malloc is the library's.
 SCRIPT = """set -e
@@ -64,7 +64,6 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tree)
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("tree", ["bookworm", "trixie", "sid"], indirect=True)
 def test_install(packages: list[Path], tree: Path, tmp_path: Path) -> None:
     place = tree / "root" / "packages"

@@ -110,6 +110,7 @@ def test_archive_by_words_for_the_linker(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_ripgrep(crates: Path, tmp_path: Path) -> None:
     """A program of crates.io on the library; its crates need a newer Rust than Debian's."""
     cargo_of_rustup = shutil.which("cargo")
