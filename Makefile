@@ -74,8 +74,9 @@ lint: build
 	.venv/bin/mypy
 	scripts/debian-packages clang-format clang-tidy shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-	shellcheck .ci/run kmem scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits scripts/deb \
-		scripts/debian-packages scripts/dist scripts/progress scripts/recorded/init scripts/release scripts/test scripts/venv
+	shellcheck .ci/run kmem packaging/rust/bundle scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits \
+		scripts/deb scripts/debian-packages scripts/dist scripts/progress scripts/recorded/init scripts/release \
+		scripts/test scripts/venv
 	.venv/bin/python scripts/tidy.py
 
 # Which lines the C tests of `make test` run, by folder: at most 10 minutes.

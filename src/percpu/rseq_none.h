@@ -21,6 +21,13 @@ static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void 
         return PUSH_FULL;
 }
 
+static KMEM_ALWAYS_INLINE bool rseq_push_marked(uint64_t pair_offset, void *object)
+{
+        (void)pair_offset;
+        (void)object;
+        return false;
+}
+
 static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
 {
         (void)pair_offset;
