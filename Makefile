@@ -28,9 +28,8 @@ uninstall:
 	@.venv/bin/python scripts/install.py uninstall "$(PREFIX)" "$(DESTDIR)"
 
 # Both libraries and the command as a package for pip, in build/wheel.
-wheel: build
-	@scripts/venv wheel
-	@.venv/bin/python scripts/wheel.py
+wheel:
+	@scripts/wheel
 
 # The last commit's sources in build/meson-dist, with checksum and Meson wrap (packaging/README.md).
 dist: build
@@ -76,7 +75,7 @@ lint: build
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 	shellcheck .ci/run kmem packaging/rust/bundle scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits \
 		scripts/deb scripts/debian-packages scripts/dist scripts/progress scripts/recorded/init scripts/release \
-		scripts/test scripts/venv
+		scripts/test scripts/venv scripts/wheel
 	.venv/bin/python scripts/tidy.py
 
 # Which lines the C tests of `make test` run, by folder: at most 10 minutes.
