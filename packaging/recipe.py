@@ -36,6 +36,9 @@ PARTS = {
 # code. Options of a build are Meson's alone, and so are probes, whose header a machine may lack.
 LEFT_OUT = ("-W", "-O", "-g", "-I", "-std=", "-fPIC", "-fdiagnostics-color")
 LEFT_OUT += ("-DKMEM_HAVE_SDT", "-DKMEM_DEBUG_CHECKS", "-DKMEM_SLOTS_LOCKED")
+# Meson's libraries run on glibcs older than the machine's. Other builds lack the stub for that.
+OLDER_LIBC = "machine/older_libc.c"
+LEFT_OUT_LINK = ("-Wl,--wrap=", "-Wl,--push-state", "-Wl,--pop-state", "-Wl,--end-group", "/")
 # In front of the words of src/meson.build stand Meson's own, which end here.
 LAST_OF_MESON = "-Wl,--no-whole-archive"
 
@@ -61,7 +64,8 @@ def link_words(words: list[str]) -> list[str]:
     source = str(ROOT / "src")
     last = len(words) - 1 - words[::-1].index(LAST_OF_MESON)
     own = [word for word in words if word.startswith("-L")] + words[last + 1 :]
-    return [word.replace(source, "{src}") for word in own]
+    own = [word.replace(source, "{src}") for word in own]
+    return [word for word in own if not word.startswith(LEFT_OUT_LINK)]
 
 
 def recipe() -> str:
@@ -73,7 +77,7 @@ def recipe() -> str:
         for group in target["target_sources"]:
             if "sources" in group:
                 files = [str(Path(name).relative_to(ROOT / "src")) for name in group["sources"]]
-                lines += [f"{part} source {name}" for name in sorted(files)]
+                lines += [f"{part} source {name}" for name in sorted(files) if name != OLDER_LIBC]
                 lines += [f"{part} flag {word}" for word in flags(group["parameters"])]
             elif target["type"] == "shared library":
                 lines += [f"{part} link {word}" for word in link_words(group["parameters"])]

@@ -82,28 +82,32 @@ static void *of_libdl(const char *name)
 /* With RTLD_NEXT: behind this library, in which the callers are as well. */
 void *__wrap_dlsym(void *restrict library, const char *restrict name)
 {
-        __typeof__(dlsym) *real = __real_dlsym ? __real_dlsym : of_libdl("dlsym");
+        __typeof__(dlsym) *real =
+                __real_dlsym ? __real_dlsym : (__typeof__(dlsym) *)of_libdl("dlsym");
 
         return real ? real(library, name) : NULL;
 }
 
 int __wrap_dladdr(const void *address, Dl_info *info)
 {
-        __typeof__(dladdr) *real = __real_dladdr ? __real_dladdr : of_libdl("dladdr");
+        __typeof__(dladdr) *real =
+                __real_dladdr ? __real_dladdr : (__typeof__(dladdr) *)of_libdl("dladdr");
 
         return real ? real(address, info) : 0;
 }
 
 int __wrap_dladdr1(const void *address, Dl_info *info, void **extra, int flags)
 {
-        __typeof__(dladdr1) *real = __real_dladdr1 ? __real_dladdr1 : of_libdl("dladdr1");
+        __typeof__(dladdr1) *real =
+                __real_dladdr1 ? __real_dladdr1 : (__typeof__(dladdr1) *)of_libdl("dladdr1");
 
         return real ? real(address, info, extra, flags) : 0;
 }
 
 int __wrap_dlclose(void *library)
 {
-        __typeof__(dlclose) *real = __real_dlclose ? __real_dlclose : of_libdl("dlclose");
+        __typeof__(dlclose) *real =
+                __real_dlclose ? __real_dlclose : (__typeof__(dlclose) *)of_libdl("dlclose");
 
         return real ? real(library) : -1;
 }

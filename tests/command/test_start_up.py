@@ -80,7 +80,8 @@ def test_functions_put_in_front_are_there() -> None:
 )
 def test_functions_behind_are_not_in_memory() -> None:
     """They are a mapping of their own, which a program that allocates and frees does not read."""
-    library = Path(__file__).resolve().parents[2] / "build" / "src" / "libkmem-malloc.so"
+    built = Path(__file__).resolve().parents[2] / "build" / "src"
+    library = (built / "libkmem-malloc.so").resolve()
     shown = subprocess.run(
         ["cat", "/proc/self/smaps"],
         capture_output=True,
