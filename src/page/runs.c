@@ -27,6 +27,7 @@ enum {
         BIN_STEPS = 4,  /* bins a doubling, from EXACT_PAGES on */
         EXACT_PAGES = 32,
         PLACE_PAGES = 256,
+        ROW_PAGES = 8, /* longest blocks of which several are taken in a row */
 };
 _Static_assert((int)BINS == EXACT_PAGES + (32 - 5) * BIN_STEPS, "every length has a bin");
 
@@ -305,6 +306,9 @@ uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32
         room = page_number(run) + (size_t)run->length - first;
         /* The rest of the run would be the shortest for the next block, too. */
         *blocks = count % align ? 1 : (unsigned int)min_of((size_t)*blocks, room / count);
+        /* Each begins where another began: behind the first is what that did not write (RUN-4). */
+        if (one_object && count > ROW_PAGES)
+                *blocks = 1;
         run_cut_locked(zone, run, first, *blocks * count);
         return first;
 }

@@ -24,7 +24,7 @@
 
 #include "machine/message.h"
 #include "base/metadata.h"
-#include "engines/engine.h"
+#include "engines/caches.h"
 #include "kmem.h"
 #include "engines/slub/counters.h"
 #include "engines/slub/state.h"
@@ -87,13 +87,16 @@ static inline void *slub_object(const struct kmem_cache *cache, const struct pag
 
 /*
  * The alignment of slabs, in pages. Objects are aligned to the largest power of two that divides
- * their stride, in slabs of every order.
+ * their stride, in slabs of every order; those of classes of pages to a page.
  */
 static inline size_t slab_align_pages(const struct kmem_cache *cache, unsigned int order)
 {
-        return cache->slab_pages
-                       ? max_of((size_t)(cache->size & -cache->size) >> PAGE_SHIFT, (size_t)1)
-                       : order_pages(order);
+        if (!cache->slab_pages)
+                return order_pages(order);
+        /* Classes of pages are asked for no alignment, and may begin where others began (RUN-4). */
+        if (cache->size > CLASS_BYTES_MAX)
+                return 1;
+        return max_of((size_t)(cache->size & -cache->size) >> PAGE_SHIFT, (size_t)1);
 }
 
 /* The slab that a page belongs to, of a cache with slabs of slab_pages. */
