@@ -180,7 +180,8 @@ kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint6
 /*
  * Pushes an object onto the slot's main sheaf. KMEM_PUSH_FULL if the sheaf is full or cold, or the
  * thread has no slot, or was aborted twice; KMEM_PUSH_ON_TOP if the object is the newest in the
- * sheaf already (a double free).
+ * sheaf already (a double free). @look says that; the library has another text there for frees by
+ * address (percpu/rseq_x86_64.h).
  * Reads: slot, main, size, capacity, object[size - 1]; for size 0 the last is the word of size and
  * capacity, which is no object's address. Writes object[size], which nobody reads before the
  * commit.
@@ -194,7 +195,11 @@ kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint6
         "movl %k[size], %c[count_at](%[work])"
 #define KMEM_COMMIT_IN_MEMORY "incl %c[count_at](%[work])"
 
-#define KMEM_SEQUENCE_PUSH(commit)                                                                 \
+#define KMEM_LOOK_ON_TOP                                                                           \
+        "cmpq %[object], %c[first]-8(%[work],%[size],8)\n\t"                                       \
+        "je %l[on_top]\n\t"
+
+#define KMEM_SEQUENCE_PUSH(look, commit)                                                           \
         uint64_t work;                                                                             \
         uint64_t size;                                                                             \
                                                                                                    \
@@ -203,8 +208,7 @@ kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint6
                               "movl %c[count_at](%[work]), %k[size]\n\t"                           \
                               "cmpl %c[count_at]+4(%[work]), %k[size]\n\t"                         \
                               "jae %l[slow]\n\t"                                                   \
-                              "cmpq %[object], %c[first]-8(%[work],%[size],8)\n\t"                 \
-                              "je %l[on_top]\n\t"                                                  \
+                              look                                                                 \
                               "movq %[object], %c[first](%[work],%[size],8)\n\t"                   \
                               commit KMEM_RSEQ_END                                                 \
                               : [work] "=&r"(work), [size] "=&r"(size)                             \
@@ -222,14 +226,14 @@ static inline __attribute__((always_inline)) enum kmem_push
 kmem_sequence_push(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint64_t pair_offset,
                    void *object)
 {
-        KMEM_SEQUENCE_PUSH(KMEM_COMMIT_BY_REGISTER)
+        KMEM_SEQUENCE_PUSH(KMEM_LOOK_ON_TOP, KMEM_COMMIT_BY_REGISTER)
 }
 
 static inline __attribute__((always_inline)) enum kmem_push
 kmem_sequence_push_short(const uint16_t *map, intptr_t rseq, intptr_t slot_field,
                          uint64_t pair_offset, void *object)
 {
-        KMEM_SEQUENCE_PUSH(KMEM_COMMIT_IN_MEMORY)
+        KMEM_SEQUENCE_PUSH(KMEM_LOOK_ON_TOP, KMEM_COMMIT_IN_MEMORY)
 }
 
 #else

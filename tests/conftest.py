@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What all tests have in common: the signals that programs find."""
+"""What all tests have in common: the signals that programs find, and Debian's chromium."""
 
 import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -15,3 +20,48 @@ def programs_find_signals_as_at_a_terminal() -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    from playwright.sync_api import sync_playwright
+
+    script = ROOT / "scripts" / "debian-packages"
+    done = subprocess.run([script, "chromium"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no chromium: {' '.join(done.stderr.split())[-200:]}")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", chromium_sandbox=False
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def new_page(browser) -> Iterator[Callable[..., object]]:
+    """Opens a page. Its errors, requests for other than ALLOWED, and with FAILURES those that fail,
+    fail the test.
+    """
+    wrong: list[str] = []
+    pages = []
+
+    def opened(
+        width: int, deadline_ms: int, allowed: tuple[str, ...], failures: bool = False
+    ) -> object:
+        page = browser.new_page(viewport={"width": width, "height": 1000})
+        page.set_default_timeout(deadline_ms)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        if failures:
+            page.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}"))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith(allowed) else wrong.append(request.url),
+        )
+        pages.append(page)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert not wrong

@@ -47,8 +47,7 @@ static void *object_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
         *refused = false;
         object = cache_is_closed(cache) ? accounted_alloc(cache, flags, NODE_ANY, refused)
                                         : percpu_alloc(cache);
-        if (likely(object) && cache->marks_freed)
-                freed_clear(object);
+        percpu_unmark(cache, object);
         return object;
 }
 
@@ -58,18 +57,17 @@ static bool may_lie_outside(const void *object, bool refused, size_t size)
         return unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES;
 }
 
-/* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
-static void *alloc_pages_of_class(size_t size, gfp_t flags)
+static void *alloc_pages_of_class(size_t size)
 {
         /* A profile would miss them: such objects are too large for samples, large blocks are not. */
         struct kmem_cache *cache = is_profiling() ? NULL : class_cache_paged(size);
         bool refused = false;
-        void *object = cache ? object_alloc(cache, flags, &refused) : NULL;
+        void *object = cache ? object_alloc(cache, 0, &refused) : NULL;
 
-        return object || refused ? with_request(cache, object, size)
-                                 : accounted_large_alloc(size, PAGE_SIZE, flags);
+        return object || refused ? object : accounted_large_alloc(size, PAGE_SIZE, 0);
 }
 
+/* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
 static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
 {
         struct kmem_cache *cache;
@@ -78,7 +76,7 @@ static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
 
         if (size > class_bytes_max())
                 return table == CLASS_MALLOC && !flags
-                               ? alloc_pages_of_class(size, flags)
+                               ? alloc_pages_of_class(size)
                                : accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache(table, size);
         if (unlikely(!cache))

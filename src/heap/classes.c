@@ -129,12 +129,9 @@ static bool malloc_has(unsigned int number)
                system_threads() == THREADS_ONE;
 }
 
-/* The least class of @size bytes whose stride is a multiple of @align; class_count if none. */
-static unsigned int class_number(enum class_table table, size_t size, size_t align)
+/* The least class of @size bytes from @low on; @high if there is none below. */
+static unsigned int class_between(unsigned int low, unsigned int high, size_t size)
 {
-        unsigned int low = 0;
-        unsigned int high = class_count;
-
         while (low < high) {
                 unsigned int middle = (low + high) / 2;
 
@@ -143,6 +140,14 @@ static unsigned int class_number(enum class_table table, size_t size, size_t ali
                 else
                         high = middle;
         }
+        return low;
+}
+
+/* The least class of @size bytes whose stride is a multiple of @align; class_count if none. */
+static unsigned int class_number(enum class_table table, size_t size, size_t align)
+{
+        unsigned int low = class_between(0, class_count, size);
+
         while (low < class_count &&
                (class_sizes[low] & (align - 1) || (table == CLASS_MALLOC && !malloc_has(low))))
                 low++;
@@ -315,13 +320,10 @@ struct kmem_cache *class_cache(enum class_table table, size_t size)
 
 struct kmem_cache *class_cache_paged(size_t size)
 {
-        unsigned int number = class_count;
-
+        unsigned int number = class_between(class_count, paged_end, size);
         struct kmem_cache *cache;
         char name[CACHE_NAME_BYTES];
 
-        while (number < paged_end && class_sizes[number] < size)
-                number++;
         if (number == paged_end)
                 return NULL;
         cache = load_acquire(&class_caches[number]);

@@ -23,7 +23,8 @@
 #include "lang/atomic.h"
 
 /* No address, no small number, not a number as a double; an instruction can hold it. */
-#define FREED_MARK ((int64_t)-0x2b5c3e19)
+#define FREED_MARK_NUMBER -0x2b5c3e19
+#define FREED_MARK ((int64_t)FREED_MARK_NUMBER)
 
 static inline bool freed_is_marked(const void *object)
 {

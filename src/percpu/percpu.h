@@ -140,6 +140,13 @@ static KMEM_ALWAYS_INLINE void *percpu_alloc_class(uint64_t pair_offset)
         return object;
 }
 
+/* What percpu_alloc_class does, for an object or NULL that another way of a cache has handed out. */
+static inline void percpu_unmark(const struct kmem_cache *cache, void *object)
+{
+        if (likely(object) && cache->marks_freed)
+                freed_clear(object);
+}
+
 static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *object)
 {
         return rseq_push(pair_offset, object) == PUSH_DONE;

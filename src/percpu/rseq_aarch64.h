@@ -85,73 +85,54 @@ slow:
         return NULL;
 }
 
+/* @look comes behind the test for room, and may name the operands that follow it. */
+#define SEQUENCE_PUSH(look, ...)                                                                   \
+        uint64_t work;                                                                             \
+        uint64_t size;                                                                             \
+        uint64_t place;                                                                            \
+                                                                                                   \
+        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT                                            \
+                              "ldr %[work], [%[work], %[pair]]\n\t"                                \
+                              "ldp %w[size], %w[place], [%[work], #%c[count_at]]\n\t"              \
+                              "cmp %w[size], %w[place]\n\t"                                        \
+                              "b.hs %l[slow]\n\t"                                                  \
+                              "add %[place], %[work], %[size], lsl #3\n\t"                         \
+                              look                                                                 \
+                              "str %[object], [%[place], #%c[first]]\n\t"                          \
+                              "ldr %w[size], [%[work], #%c[count_at]]\n\t"                         \
+                              "add %w[size], %w[size], #1\n\t"                                     \
+                              "add %[work], %[work], #%c[count_at]\n\t"                            \
+                              "stlr %w[size], [%[work]]" RSEQ_END                                  \
+                              : [work] "=&r"(work), [size] "=&r"(size), [place] "=&r"(place)       \
+                              : __VA_ARGS__ [object] "r"(object), [pair] "r"(pair_offset),           \
+                                [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),  \
+                                [field] "r"(rseq_address(fast.slot_field)),                        \
+                                [first] "i"(offsetof(struct sheaf, object)),                       \
+                                [count_at] "i"(offsetof(struct sheaf, size))                       \
+                              : "memory", "cc"                                                     \
+                              : slow, on_top);                                                     \
+        return PUSH_DONE;                                                                          \
+slow:                                                                                              \
+        return PUSH_FULL;                                                                          \
+on_top:                                                                                            \
+        return PUSH_ON_TOP;
+
 static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void *object)
 {
-        uint64_t work;
-        uint64_t size;
-        uint64_t place;
-
-        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
-                              "ldr %[work], [%[work], %[pair]]\n\t"
-                              "ldp %w[size], %w[place], [%[work], #%c[count_at]]\n\t"
-                              "cmp %w[size], %w[place]\n\t"
-                              "b.hs %l[slow]\n\t"
-                              "add %[place], %[work], %[size], lsl #3\n\t"
-                              "ldr %[size], [%[place], #%c[first]-8]\n\t"
-                              "cmp %[size], %[object]\n\t"
-                              "b.eq %l[on_top]\n\t"
-                              "str %[object], [%[place], #%c[first]]\n\t"
-                              "ldr %w[size], [%[work], #%c[count_at]]\n\t"
-                              "add %w[size], %w[size], #1\n\t"
-                              "add %[work], %[work], #%c[count_at]\n\t"
-                              "stlr %w[size], [%[work]]" RSEQ_END
-                              : [work] "=&r"(work), [size] "=&r"(size), [place] "=&r"(place)
-                              : [object] "r"(object),
-                                [pair] "r"(pair_offset),
-                                [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
-                                [field] "r"(rseq_address(fast.slot_field)),
-                                [first] "i"(offsetof(struct sheaf, object)),
-                                [count_at] "i"(offsetof(struct sheaf, size))
-                              : "memory", "cc"
-                              : slow, on_top);
-        return PUSH_DONE;
-slow:
-        return PUSH_FULL;
-on_top:
-        return PUSH_ON_TOP;
+        SEQUENCE_PUSH("ldr %[size], [%[place], #%c[first]-8]\n\t"
+                      "cmp %[size], %[object]\n\t"
+                      "b.eq %l[on_top]\n\t", )
 }
 
 /* rseq_push that marks the object in place of the look at the newest one (rseq_x86_64.h). */
+static KMEM_ALWAYS_INLINE enum push_result push_marked(uint64_t pair_offset, void *object)
+{
+        SEQUENCE_PUSH("str %[mark], [%[object]]\n\t", [mark] "r"(FREED_MARK), )
+}
+
 static KMEM_ALWAYS_INLINE bool rseq_push_marked(uint64_t pair_offset, void *object)
 {
-        uint64_t work;
-        uint64_t size;
-        uint64_t place;
-
-        __asm__ volatile goto(RSEQ_BEGIN RSEQ_LOAD_SLOT
-                              "ldr %[work], [%[work], %[pair]]\n\t"
-                              "ldp %w[size], %w[place], [%[work], #%c[count_at]]\n\t"
-                              "cmp %w[size], %w[place]\n\t"
-                              "b.hs %l[slow]\n\t"
-                              "str %[mark], [%[object]]\n\t"
-                              "add %[place], %[work], %[size], lsl #3\n\t"
-                              "str %[object], [%[place], #%c[first]]\n\t"
-                              "ldr %w[size], [%[work], #%c[count_at]]\n\t"
-                              "add %w[size], %w[size], #1\n\t"
-                              "add %[work], %[work], #%c[count_at]\n\t"
-                              "stlr %w[size], [%[work]]" RSEQ_END
-                              : [work] "=&r"(work), [size] "=&r"(size), [place] "=&r"(place)
-                              : [object] "r"(object), [mark] "r"(FREED_MARK),
-                                [pair] "r"(pair_offset),
-                                [slots] "r"(front()->slots), [rseq] "r"(rseq_address(fast.rseq)),
-                                [field] "r"(rseq_address(fast.slot_field)),
-                                [first] "i"(offsetof(struct sheaf, object)),
-                                [count_at] "i"(offsetof(struct sheaf, size))
-                              : "memory", "cc"
-                              : slow);
-        return true;
-slow:
-        return false;
+        return push_marked(pair_offset, object) == PUSH_DONE;
 }
 
 /*

@@ -25,34 +25,23 @@ static KMEM_ALWAYS_INLINE enum push_result rseq_push(uint64_t pair_offset, void 
 }
 
 /*
- * rseq_push that marks the object (percpu/freed.h) in place of the look at the newest object. The caller
- * has seen that there is no mark.
- * Reads: slot, main, size, capacity. Writes the mark, into an object that is still the caller's, and
- * object[size].  Commits, and runs against, as push; aborted before the commit, the mark may be
- * there, and nothing else has changed.
+ * rseq_push that marks the object (percpu/freed.h) in place of the look at the newest object. The
+ * caller has seen that there is no mark. Writes the mark too, into an object that is still the
+ * caller's: aborted before the commit, the mark may be there, and nothing else has changed.
  */
+#define MARK_FREED "movq $" KMEM_TEXT(FREED_MARK_NUMBER) ", (%[object])\n\t"
+
+static KMEM_ALWAYS_INLINE enum kmem_push push_marked(const uint16_t *map, intptr_t rseq,
+                                                     intptr_t slot_field, uint64_t pair_offset,
+                                                     void *object)
+{
+        KMEM_SEQUENCE_PUSH(MARK_FREED, KMEM_COMMIT_IN_MEMORY)
+}
+
 static KMEM_ALWAYS_INLINE bool rseq_push_marked(uint64_t pair_offset, void *object)
 {
-        uint64_t work;
-        uint64_t size;
-
-        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
-                              "movq (%[work],%[offset]), %[work]\n\t"
-                              "movl %c[count_at](%[work]), %k[size]\n\t"
-                              "cmpl %c[count_at]+4(%[work]), %k[size]\n\t"
-                              "jae %l[slow]\n\t"
-                              "movq %[mark], (%[object])\n\t"
-                              "movq %[object], %c[first](%[work],%[size],8)\n\t"
-                              KMEM_COMMIT_IN_MEMORY KMEM_RSEQ_END
-                              : [work] "=&r"(work), [size] "=&r"(size)
-                              : [object] "r"(object), [offset] "r"(pair_offset),
-                                [mark] "i"(FREED_MARK),
-                                RSEQ_OPERANDS
-                              : "memory", "cc"
-                              : slow);
-        return true;
-slow:
-        return false;
+        return push_marked(fast.map, fast.rseq, fast.slot_field, pair_offset, object) ==
+               KMEM_PUSH_DONE;
 }
 
 /*

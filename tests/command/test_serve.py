@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kmem_command import KMEM, ROOT
+from kmem_command import KMEM
 from prometheus_client.parser import text_string_to_metric_families
 from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
 
@@ -421,40 +421,9 @@ def test_labels_are_bounded() -> None:
 # ---- the page, in Debian's chromium ----------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    script = ROOT / "scripts" / "debian-packages"
-    done = subprocess.run([script, "chromium"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"no chromium: {' '.join(done.stderr.split())[-200:]}")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", chromium_sandbox=False
-        )
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(browser) -> Iterator[object]:
-    """A page whose errors, and requests to others, fail the test."""
-    page = browser.new_page(viewport={"width": 1200, "height": 1000})
-    page.set_default_timeout(DEADLINE * 1000)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith(("http://127.0.0.1:", "data:"))
-            else wrong.append(request.url)
-        ),
-    )
-    yield page
-    page.close()
-    assert not wrong
+def page(new_page) -> object:
+    return new_page(1200, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
 
 
 def test_page_shows_live_figures(server: Server, program: Program, page) -> None:

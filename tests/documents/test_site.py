@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -153,41 +152,9 @@ def test_every_function_and_command_is_in_the_reference(site: Path) -> None:
 # ---- In Debian's chromium -----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    script = ROOT / "scripts" / "debian-packages"
-    done = subprocess.run([script, "chromium"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"no chromium: {' '.join(done.stderr.split())[-200:]}")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", chromium_sandbox=False
-        )
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(browser) -> Iterator[object]:
-    """A page whose errors, and requests to others, fail the test."""
-    page = browser.new_page(viewport={"width": 1300, "height": 1000})
-    page.set_default_timeout(DEADLINE)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}"))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith(("file:", "data:", "blob:"))
-            else wrong.append(request.url)
-        ),
-    )
-    yield page
-    page.close()
-    assert not wrong
+def page(new_page) -> object:
+    return new_page(1300, DEADLINE, ("file:", "data:", "blob:"), failures=True)
 
 
 def test_pages_in_a_browser(site: Path, page) -> None:

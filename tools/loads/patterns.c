@@ -94,34 +94,40 @@ static bool is_over(void)
 
 /* ---- Patterns of single objects ---------------------------------------------------------- */
 
+/*
+ * Gives the oldest object of @from, or puts a new one into @to. Where that cannot be done, time passes.
+ */
+static enum task_result give_or_put(bool gives, struct place *from, struct place *to)
+{
+        if (is_over())
+                return TASK_ENDS;
+        if (gives ? !from->count : to->count == settings.capacity) {
+                idle();
+                return TASK_GOES_ON;
+        }
+        machine_spend(settings.send_ns);
+        if (gives)
+                give_oldest(from);
+        else
+                put(to, object_take(kind()));
+        return TASK_GOES_ON;
+}
+
 static enum task_result pairs_step(struct task *task)
 {
         struct place *place = &places[task->number];
 
-        if (is_over())
-                return TASK_ENDS;
-        machine_spend(settings.send_ns);
-        if (place->count)
-                give_oldest(place);
-        else
-                put(place, object_take(kind()));
-        return TASK_GOES_ON;
+        return give_or_put(place->count, place, place);
 }
 
 static enum task_result bursts_step(struct task *task)
 {
         struct place *place = &places[task->number];
+        enum task_result result = give_or_put(place->gives, place, place);
 
-        if (is_over())
-                return TASK_ENDS;
-        machine_spend(settings.send_ns);
-        if (place->gives)
-                give_oldest(place);
-        else
-                put(place, object_take(kind()));
         if (!place->count || place->count == settings.capacity)
                 place->gives = place->count;
-        return TASK_GOES_ON;
+        return result;
 }
 
 static enum task_result handed_step(struct task *task)
@@ -130,18 +136,7 @@ static enum task_result handed_step(struct task *task)
         bool gives = task->number >= half;
         struct place *ring = &places[gives ? task->number : task->number + half];
 
-        if (is_over())
-                return TASK_ENDS;
-        if (ring->count == (gives ? 0 : settings.capacity)) {
-                idle();
-                return TASK_GOES_ON;
-        }
-        machine_spend(settings.send_ns);
-        if (gives)
-                give_oldest(ring);
-        else
-                put(ring, object_take(kind()));
-        return TASK_GOES_ON;
+        return give_or_put(gives, ring, ring);
 }
 
 static enum task_result random_step(struct task *task)
@@ -149,19 +144,8 @@ static enum task_result random_step(struct task *task)
         struct place *place = &places[task->number];
         struct place *other = &places[other_cpu(task->number)];
 
-        if (is_over())
-                return TASK_ENDS;
         place->gives = !place->gives;
-        if (place->gives ? !place->count : other->count == settings.capacity) {
-                idle();
-                return TASK_GOES_ON;
-        }
-        machine_spend(settings.send_ns);
-        if (place->gives)
-                give_oldest(place);
-        else
-                put(other, object_take(kind()));
-        return TASK_GOES_ON;
+        return give_or_put(place->gives, place, other);
 }
 
 /* ---- Births ------------------------------------------------------------------------------ */
