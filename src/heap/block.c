@@ -57,14 +57,33 @@ static bool may_lie_outside(const void *object, bool refused, size_t size)
         return unlikely(!object) && !refused && size >= MAPPED_ALONE_BYTES;
 }
 
-static void *alloc_pages_of_class(size_t size)
+/*
+ * An object of a class of pages to be cleared, which writes all of its pages; NULL where it would have
+ * pages that were never touched, as a large block leaves these alone.
+ */
+static void *pages_to_clear(struct kmem_cache *cache, size_t size, bool *refused)
 {
-        /* A profile would miss them: such objects are too large for samples, large blocks are not. */
-        struct kmem_cache *cache = is_profiling() ? NULL : class_cache_paged(size);
-        bool refused = false;
-        void *object = cache ? object_alloc(cache, 0, &refused) : NULL;
+        void *object = percpu_alloc_resting(cache);
 
-        return object || refused ? object : accounted_large_alloc(size, PAGE_SIZE, 0);
+        percpu_unmark(cache, object);
+        if (!object && pages_free_touched() >= pages_for(size))
+                object = object_alloc(cache, 0, refused);
+        return object ? memset(object, 0, size) : NULL;
+}
+
+static void *alloc_pages_of_class(size_t size, gfp_t flags)
+{
+        struct kmem_cache *cache = NULL;
+        bool refused = false;
+        void *object = NULL;
+
+        /* A profile would miss them: such objects are too large for samples, large blocks are not. */
+        if (!(flags & ~__GFP_ZERO) && !is_profiling())
+                cache = class_cache_paged(size);
+        if (cache)
+                object = flags & __GFP_ZERO ? pages_to_clear(cache, size, &refused)
+                                            : object_alloc(cache, 0, &refused);
+        return object || refused ? object : accounted_large_alloc(size, PAGE_SIZE, flags);
 }
 
 /* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
@@ -75,9 +94,8 @@ static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
         void *object;
 
         if (size > class_bytes_max())
-                return table == CLASS_MALLOC && !flags
-                               ? alloc_pages_of_class(size)
-                               : accounted_large_alloc(size, PAGE_SIZE, flags);
+                return table == CLASS_MALLOC ? alloc_pages_of_class(size, flags)
+                                             : accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache(table, size);
         if (unlikely(!cache))
                 return accounted_large_alloc(size, PAGE_SIZE, flags);

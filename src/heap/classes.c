@@ -32,6 +32,7 @@ static unsigned int paged_end;   /* class_count, or behind the classes of pages 
 static struct kmem_cache *class_caches[CLASSES_MAX];     /* release; written under cache_mutex */
 static struct kmem_cache *accounted_caches[CLASSES_MAX]; /* kmalloc-cg-N; release; written under
                                                             cache_mutex */
+static bool refused_pages[CLASSES_MAX]; /* a large block is faster; relaxed, only ever set */
 
 /*
  * Whether malloc has only the coarse classes, as with several threads; under cache_mutex, read
@@ -329,9 +330,13 @@ struct kmem_cache *class_cache_paged(size_t size)
         cache = load_acquire(&class_caches[number]);
         if (likely(cache))
                 return cache;
+        if (load_relaxed(&refused_pages[number]))
+                return NULL;
         class_name(name, "", class_sizes[number]);
-        /* Without sheaves a large block is faster. */
-        return cache_would_have_sheaves(name, CLASS_FLAGS) ? make_class(number) : NULL;
+        if (cache_would_have_sheaves(name, CLASS_FLAGS))
+                return make_class(number);
+        store_relaxed(&refused_pages[number], true);
+        return NULL;
 }
 
 struct kmem_cache *class_cache_aligned(size_t size, size_t align)

@@ -211,6 +211,11 @@ KMEM_HIDDEN struct page *pages_alloc_many(size_t pages, size_t align_pages, int 
 KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
 /* As pages_alloc_exact, but the block reads as zero: only pages touched before are cleared. */
 KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
+/*
+ * Free pages of all nodes that were touched since they were last given back; a page that changes
+ * meanwhile may be counted or not.
+ */
+KMEM_HIDDEN size_t pages_free_touched(void);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
 /* Gives back a whole block of pages_alloc_exact or pages_alloc_zeroed. */

@@ -232,8 +232,7 @@ size_t pages_purge_idle(void)
         return bytes;
 }
 
-/* Pages that may be purged, in all zones; a page that changes meanwhile may be counted or not. */
-static size_t free_touched_pages(void)
+size_t pages_free_touched(void)
 {
         size_t pages = 0;
 
@@ -248,7 +247,7 @@ static size_t zone_purge_all_locked(struct zone *zone, size_t keep, uint64_t now
         size_t purged = 0;
         size_t touched;
 
-        while ((touched = free_touched_pages()) > keep) {
+        while ((touched = pages_free_touched()) > keep) {
                 struct page *run = run_due_locked(zone, least_pages(), now);
                 /* A system page is purged whole, however few of its pages were touched. */
                 size_t most = keep ? touched - keep : round_up(touched, least_pages());

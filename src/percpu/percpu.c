@@ -513,6 +513,11 @@ static void *counted(struct kmem_cache *cache, void *object)
         return object;
 }
 
+void *percpu_alloc_resting(struct kmem_cache *cache)
+{
+        return cache_is_closed(cache) ? NULL : counted(cache, pop_again(cache));
+}
+
 /*
  * A single object straight from the back end: for caches without sheaves and threads without a
  * slot.

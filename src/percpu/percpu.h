@@ -34,6 +34,8 @@ KMEM_HIDDEN int percpu_close(struct kmem_cache *cache);
 
 /* The slow half of allocation; NULL only without memory. */
 KMEM_HIDDEN void *percpu_alloc_slow(struct kmem_cache *cache);
+/* An object of the calling CPU's main sheaf; NULL if it has none, or if the cache is closed. */
+KMEM_HIDDEN void *percpu_alloc_resting(struct kmem_cache *cache);
 /*
  * An object of node @node, which is below system_nodes(). If that node has none, the object comes
  * from another node, or the call fails if it wants @only that node. The engine knows nodes. NULL

@@ -55,6 +55,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["-lcmocka", "-Wl,--wrap=metadata_alloc", "-Wl,--wrap=system_sleep_ns"],
     ),
     "test_bulk_chains": (["unit/test_bulk_chains.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_malloc": (["unit/test_malloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_mempool": (
         ["unit/test_mempool.c", "unit/child.c", *WALKERS],
@@ -120,7 +121,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in ZONE_WRAPS)],
     ),
 }
-WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")} - {"test_group"}
+WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")} - {
+    "test_group",
+    "test_malloc",
+}
 
 
 LEFT_OUT = {"lab", "urcu", "simulator", "unwind.c", "older_libc.c", "newer_names.c"}

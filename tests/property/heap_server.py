@@ -162,6 +162,12 @@ class Worker:
             return -1
         return int(text.value)
 
+    def large_taken(self) -> int:
+        """Large and huge blocks handed out since the start, the last field of kmem_stats."""
+        stats = (ctypes.c_uint64 * 24)(24 * 8)
+        assert not self.library.kmem_stats_get(stats)
+        return stats[23]
+
     def tune(self, cache: str, attribute: str, value: int) -> tuple[int, int]:
         """kmem_attr_write; its result, and errno."""
         ctypes.set_errno(0)

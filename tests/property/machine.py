@@ -410,12 +410,16 @@ class Calls(RuleBasedStateMachine):
     )
     def malloc(self, size: int, align: int, how: str, byte: int) -> None:
         arguments = {"malloc": (size,), "calloc": (1, size), "realloc": (0, size)}
-        address, _ = self.call(how, *arguments.get(how, (align, size)))
-        assert address
         if how in arguments:
             align = 16
+        paged = align == 16 and self.rules.is_paged(size)
+        taken = self.ask(("large_taken",))[0] if paged else 0
+        address, _ = self.call(how, *arguments.get(how, (align, size)))
+        assert address
         block = self.new_block(address, size, align)
-        block.large &= how == "calloc" or align > 16 or not self.rules.is_paged(size)
+        if paged:
+            block.large = self.ask(("large_taken",))[0] > taken
+            assert how == "calloc" or not block.large
         assert self.call("malloc_usable_size", address)[0] == block.usable
         self.arrive(block, align, zero=how == "calloc", byte=byte)
         self.blocks.append(block)
