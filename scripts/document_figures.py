@@ -50,6 +50,16 @@ COMMANDS: dict[str, list[str]] = {
     "cpu-partial": ["lab", "cpu-partial"],
     "freeze": ["lab", "freeze"],
     "freeze-quick": ["lab", "freeze", "--quick"],
+    **{
+        f"explain-{name}": ["explain", f"tests/explain/reports/{report}.txt", *options]
+        for name, report, options in (
+            ("swapping", "over-eager-swapping", []),
+            ("memoryless", "memoryless-node", []),
+            ("memoryless-patched", "memoryless-node-patched", []),
+            ("large-pages", "power-64k-hackbench", ["--cpus", "64", "--online", "16"]),
+            ("large-pages-boot", "power-64k-boot", ["--cpus", "64", "--online", "16"]),
+        )
+    },
     "order": ["lab", "order"],
     "order-long": ["lab", "order", "--loops", "200"],
     "sheaves": ["lab", "sheaves"],
@@ -232,7 +242,7 @@ def run(name: str) -> tuple[str, float]:
         result = Path(folder) / "result.json"
         command = [str(ROOT / "kmem"), *TIMED[name], "--json", str(result)]
         before = cpu_seconds()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         return as_kept(json.loads(result.read_text())), round(cpu_seconds() - before, 1)
 
 

@@ -163,13 +163,20 @@ def test_every_kept_file_is_known() -> None:
 
 
 QUICK = ("boots", "freeze-quick", "workloads", "slob")
+
+
+def is_quick(name: str) -> bool:
+    """Whether `make test` runs a command anew; tables of reports take a second."""
+    return name in QUICK or name.startswith("explain-")
+
+
 SLOW = pytest.mark.timeout(3600)  # cpu-partial takes five minutes of CPU time
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.full, SLOW])
+        pytest.param(name, marks=[] if is_quick(name) else [pytest.mark.full, SLOW])
         for name in document_figures.COMMANDS
     ],
 )

@@ -12,6 +12,7 @@ import html
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,14 @@ FOLDER = Path(__file__).parent
 
 # Matplotlib's paper and ink.
 COLOURS = {"#ffffff": "var(--paper)", "#000000": "currentColor"}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A part of a report that only the page shows: SVG with the colours of page.css."""
+
+    title: str
+    svg: str
 
 
 def plain_logarithmic(axes: Axes) -> None:
@@ -121,6 +130,9 @@ def as_table(table: Table) -> str:
 def as_part(part: Any) -> str:
     if isinstance(part, Table):
         return as_table(part)
+    if isinstance(part, Drawing):
+        caption = f"<figcaption>{html.escape(part.title)}</figcaption>"
+        return f'<figure role="group" tabindex="0">{part.svg}{caption}</figure>\n'
     return f'<p class="text">{html.escape(str(part))}</p>\n' if str(part) else ""
 
 

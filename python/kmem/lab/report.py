@@ -16,7 +16,7 @@ from kmem.common.console import wide_console
 from kmem.common.errors import KmemError
 from kmem.common.files import write_json
 from kmem.common.tree import build
-from kmem.lab.page import write_page
+from kmem.lab.page import Drawing, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ class Report:
     name: str  # of the command
     title: str
     document: dict[str, Any]  # content of the file for --json
-    parts: list[RenderableType] = field(default_factory=list)  # tables and lines, in order
+    parts: list[RenderableType | Drawing] = field(default_factory=list)  # in order
     notes: list[str] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     failure: str = ""  # if not empty, the command's error, after everything is written and printed
@@ -68,7 +68,7 @@ def print_report(report: Report, console: Console) -> None:
     for part in report.parts:
         if isinstance(part, str):
             say(console, part)
-        else:
+        elif not isinstance(part, Drawing):
             console.print(part)
     for note in report.notes:
         say(console, note)

@@ -60,14 +60,21 @@ class CacheLine:
         return found
 
 
-def parse_cache_line(line: str, page_bytes: int = 4096) -> CacheLine:
+def match_cache_line(line: str) -> CacheLine | None:
+    """The figures of a line, whether or not they contradict each other."""
     match = CACHE_LINE.fullmatch(line)
     if match is None:
-        raise SlabinfoError(f"not a line of a slab table: {line!r}")
+        return None
     fields = match.groupdict()
-    cache = CacheLine(
+    return CacheLine(
         name=fields.pop("name"), **{field: int(text) for field, text in fields.items()}
     )
+
+
+def parse_cache_line(line: str, page_bytes: int = 4096) -> CacheLine:
+    cache = match_cache_line(line)
+    if cache is None:
+        raise SlabinfoError(f"not a line of a slab table: {line!r}")
     if contradictions := cache.contradictions(page_bytes):
         raise SlabinfoError(f"{'; '.join(contradictions)}: {line!r}")
     return cache

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A line without what logs, mails and trackers put around it."""
+
+import re
+
+# Of a log: priority, time, host, program. Each may be there once, in this order.
+STAMPS = (
+    r"<\d{1,3}>",
+    r"[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \S{1,80} (?:kernel|\S{1,40}): ?",  # syslog
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,24} \S{1,80} kernel: ?",  # journal
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,24} ",
+    r"\w{2,10}: +\w{2,10}: \[[^\]]{1,40}\]: ?",  # kern: info: [2025-01-01T10:00:00.1Z]:
+    r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4}\] ?",  # dmesg -T
+    r"\[ *\d{1,10}\.\d{1,9}\](?:\[ *[CT]\d{1,10}\])? ?",  # dmesg
+)
+STAMP = re.compile("".join(f"(?:{stamp})?" for stamp in STAMPS), re.ASCII)
+QUOTE = re.compile(r"(?:[>|] ?)+")
+ESCAPE = re.compile(r"\x1b\[[\d;]{0,20}[A-Za-z]")
+ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
+BEFORE = ("**", "`", "*")
+BEHIND = ("**", "`", "<==", "<--", "*")
+
+
+def clean(line: str) -> str:
+    """The fields of a line, with single spaces between them."""
+    text = ESCAPE.sub("", line)
+    if "&" in text:
+        for entity, letter in ENTITIES.items():
+            text = text.replace(entity, letter)
+    text = QUOTE.sub("", text.lstrip(), count=1) if text.lstrip()[:1] in (">", "|") else text
+    text = STAMP.sub("", text.replace("|", " ").strip(), count=1).strip()
+    for mark in BEFORE:
+        text = text.removeprefix(mark)
+    for mark in BEHIND:
+        text = text.removesuffix(mark)
+    return " ".join(text.split())

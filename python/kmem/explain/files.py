@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The files of `kmem explain`: text, a folder as /sys/kernel/slab, a tar of it, packed or not."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kmem.common.errors import KmemError
+from kmem.explain.items import Attribute
+from kmem.explain.reader import Collector, share_memory
+from kmem.explain.table import Reading
+from kmem.traces.attribute_tree import PARSERS
+
+MOST_BYTES = 256 << 20  # of a file
+MOST_ATTRIBUTE_BYTES = 1 << 20
+TEXTS = ("slabinfo", "meminfo", "slab")  # files of /proc that a tar may have beside attributes
+EXPECTED = (
+    "expected a slab table, as of /proc/slabinfo, slabtop, crash's kmem -s or /sys/kernel/slab"
+)
+DAMAGED = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
+
+
+def read_text(collector: Collector, content: bytes) -> None:
+    lines = content.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    collector.take_lines([line.rstrip("\r") for line in lines])
+
+
+def take_attribute(collector: Collector, place: str, cache: str, name: str, content: bytes) -> None:
+    """An attribute in a file of its own; faults name that file."""
+    collector.file = place
+    text = content[:MOST_ATTRIBUTE_BYTES].decode("utf-8", "replace").strip()
+    collector.take_attribute(1, Attribute(cache, name, text))
+
+
+def read_folder(collector: Collector, folder: Path) -> None:
+    for place in sorted(folder.iterdir()):
+        if place.is_symlink() or not place.is_dir():
+            continue
+        for file in sorted(place.iterdir()):
+            # A file that only root may read, or only write, is left out.
+            if file.name in PARSERS and file.is_file():
+                try:
+                    content = file.read_bytes()
+                except OSError:
+                    continue
+                take_attribute(collector, str(file), place.name, file.name, content)
+    collector.file = str(folder)
+
+
+def read_tar(collector: Collector, file: Path, content: bytes) -> None:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        for member in archive:
+            path = Path(member.name)
+            opened = archive.extractfile(member) if member.isreg() else None
+            if opened is None or member.size > MOST_BYTES:
+                continue
+            if path.name in PARSERS and len(path.parts) > 1:
+                place = f"{file}:{member.name}"
+                take_attribute(collector, place, path.parts[-2], path.name, opened.read())
+            elif path.name in TEXTS:
+                collector.file = f"{file}:{member.name}"
+                read_text(collector, opened.read())
+    collector.file = str(file)
+
+
+def unpacked(content: bytes) -> bytes:
+    """What gzip, bzip2 or xz packed; other bytes as they are."""
+    most, stream = MOST_BYTES + 1, io.BytesIO(content)
+    result = content
+    if content.startswith(b"\x1f\x8b"):
+        with gzip.GzipFile(fileobj=stream) as gzip_file:
+            result = gzip_file.read(most)
+    elif content.startswith(b"BZh"):
+        with bz2.BZ2File(stream) as bz2_file:
+            result = bz2_file.read(most)
+    elif content.startswith(b"\xfd7zXZ\x00"):
+        with lzma.LZMAFile(stream) as lzma_file:
+            result = lzma_file.read(most)
+    if len(result) == most:
+        raise ValueError(f"more than {MOST_BYTES >> 20} MiB in it")
+    return result
+
+
+def read_content(collector: Collector, file: Path, content: bytes) -> None:
+    try:
+        content = unpacked(content)
+        if content[257:262] == b"ustar":
+            read_tar(collector, file, content)
+        else:
+            read_text(collector, content)
+    except DAMAGED as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        collector.unread(0, f"a packed file that cannot be read to its end: {reason[:200]}")
+
+
+def load(file: Path) -> bytes:
+    try:
+        if file == Path("-"):
+            return sys.stdin.buffer.read(MOST_BYTES + 1)
+        with file.open("rb") as opened:
+            return opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise KmemError(f"explain: {file}: {error.strerror}") from None
+
+
+def read_file(collector: Collector, file: Path) -> Iterator[dict[str, int]]:
+    """Yields /proc/meminfo if the file has nothing else."""
+    before = len(collector.reading.tables)
+    collector.begin_file(str(file))
+    if file.is_dir():
+        try:
+            read_folder(collector, file)
+        except OSError as error:
+            raise KmemError(f"explain: {file}: {error.strerror}") from None
+    else:
+        content = load(file)
+        if len(content) > MOST_BYTES:
+            raise KmemError(f"explain: {file}: expected at most {MOST_BYTES >> 20} MiB")
+        read_content(collector, file, content)
+    collector.end_file()
+    if len(collector.reading.tables) > before:
+        return
+    if not collector.memories:
+        raise KmemError(f"explain: {file}: {nothing_found(collector)}")
+    yield from collector.memories
+
+
+def nothing_found(collector: Collector) -> str:
+    """The first line that nobody could read, or that there is none."""
+    faults = [fault for fault in collector.reading.unread if fault.file == collector.file]
+    if not faults:
+        return f"nothing in it; {EXPECTED}"
+    return f"line {faults[0].line}: {faults[0].reason}; {EXPECTED}"
+
+
+def read_files(files: Sequence[Path]) -> Reading:
+    reading = Reading()
+    collector = Collector(reading)
+    memories = [memory for file in files for memory in read_file(collector, file)]
+    if not reading.tables:
+        raise KmemError(f"explain: {files[0]}: /proc/meminfo alone; {EXPECTED}")
+    share_memory(reading, iter(memories))
+    return reading

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Lines that kernels print: /proc/slabinfo and meminfo, out-of-memory reports, sysfs."""
+
+from __future__ import annotations
+
+import re
+
+from kmem.common.attribute_table import ATTRIBUTES
+from kmem.explain.items import (
+    Attribute,
+    Bad,
+    Head,
+    Item,
+    Memory,
+    Passed,
+    Totals,
+    is_number,
+    wanted,
+)
+from kmem.explain.table import Cache
+from kmem.traces.slabinfo import match_cache_line
+
+SLABINFO = "/proc/slabinfo"
+SLABINFO_1 = "/proc/slabinfo 1.1"
+OUT_OF_MEMORY = "unreclaimable slabs of an out-of-memory report"
+SYSFS = "/sys/kernel/slab"
+
+VERSION = re.compile(r"slabinfo - version: (\d)\.(\d)(?: \((?:statistics|SMP)\))*", re.ASCII)
+COLUMNS = (
+    *("active_objs", "num_objs", "objsize", "objperslab", "pagesperslab"),
+    *("limit", "batchcount", "sharedfactor", "active_slabs", "num_slabs", "sharedavail"),
+)
+# The line with the names of the columns, of which mails make several; and statistics on lines of
+# their own.
+COLUMN_NAMES = (
+    *("# name <", "#name <", "<pagesperslab>", "<objsize>", "slabdata <", "<active_slabs>"),
+    *(": tunables <", ": slabdata <", ": globalstat", ": cpustat"),
+)
+COLUMNS_1 = ("active", "objects", "objsize", "active slabs", "slabs", "pages of a slab")
+
+
+def slabinfo_head(text: str) -> Item | None:
+    if match := VERSION.fullmatch(text):
+        return Head(SLABINFO_1 if match[1] == "1" else SLABINFO)
+    return Passed() if text.startswith(COLUMN_NAMES) else None
+
+
+def full_line(text: str) -> Cache | None:
+    """A line of version 2; what statistics add is left out."""
+    parts = text.split(" : ")
+    line = match_cache_line(" : ".join(parts[:3]))
+    if line is None or any(not part.startswith(("globalstat", "cpustat")) for part in parts[3:]):
+        return None
+    return Cache(
+        line.name,
+        objects=line.objects,
+        active=line.active_objects,
+        stride_bytes=line.object_size,
+        per_slab=line.objects_per_slab,
+        pages_per_slab=line.pages_per_slab,
+        slabs=line.slabs,
+        slab_allocator=line.limit > 0,
+    )
+
+
+def slabinfo_line(text: str) -> Item | None:
+    if cache := full_line(text):
+        return cache
+    if " : tunables" not in text and " : slabdata" not in text:
+        return None
+    fields = text.replace(" :", "").split()
+    numbers = [field for field in fields[1:] if field not in ("tunables", "slabdata")]
+    return Bad(f"a line of /proc/slabinfo with {wanted(numbers, COLUMNS)}")
+
+
+def short_line(text: str) -> Item | None:
+    """The first six columns of version 2, as people cut them off."""
+    name, *numbers = text.split()
+    if len(numbers) != 5 or not all(map(is_number, numbers)):
+        return None
+    active, objects, stride, per_slab, pages = map(int, numbers)
+    fits = stride >= 8 and pages in ORDERS and 0 < per_slab * stride <= pages * LARGEST_PAGE
+    if not fits or active > objects:
+        return None
+    return Cache(
+        name,
+        objects=objects,
+        active=active,
+        stride_bytes=stride,
+        per_slab=per_slab,
+        pages_per_slab=pages,
+    )
+
+
+ORDERS = [1 << order for order in range(11)]
+LARGEST_PAGE = 65536
+
+
+def old_line(text: str) -> Item | None:
+    """Version 1.1: NAME ACTIVE OBJECTS SIZE ACTIVE_SLABS SLABS PAGES, and more with SMP."""
+    main, *more = text.split(" : ")
+    name, *numbers = main.split()
+    if len(numbers) != 6 or not all(map(is_number, [*numbers, *" ".join(more).split()])):
+        return None
+    active, objects, stride, active_slabs, slabs, pages = map(int, numbers)
+    if active > objects or active_slabs > slabs or pages not in ORDERS or not stride:
+        return None
+    return Cache(
+        name,
+        objects=objects,
+        active=active,
+        stride_bytes=stride,
+        per_slab=objects // slabs if slabs else None,
+        pages_per_slab=pages,
+        slabs=slabs,
+        slab_allocator=True,
+    )
+
+
+def old_lines_fault(text: str) -> Item | None:
+    """Only below a head of version 1.1."""
+    numbers = text.split(" : ")[0].split()[1:]
+    digits = sum(map(is_number, numbers))
+    if digits < 3:
+        return None
+    return Bad(f"a line of /proc/slabinfo 1.1 with {wanted(numbers, COLUMNS_1)}")
+
+
+SIZES = re.compile(r"(\S+) (\d{1,16})KB (\d{1,16})KB", re.ASCII)
+PAGES = re.compile(r"(?:.* )?slab_reclaimable:(\d{1,16}) slab_unreclaimable:(\d{1,16})", re.ASCII)
+
+
+def out_of_memory_line(text: str) -> Item | None:
+    if text == "Unreclaimable slab info:":
+        return Head(OUT_OF_MEMORY)
+    if text == "Name Used Total":
+        return Passed()
+    if match := PAGES.fullmatch(text):
+        return Totals({"reclaimable_pages": int(match[1]), "unreclaimable_pages": int(match[2])})
+    match = SIZES.fullmatch(text)
+    if match is None:
+        return None
+    return Cache(
+        match[1],
+        used_bytes=int(match[2]) << 10,
+        total_bytes=int(match[3]) << 10,
+        reclaimable=False,
+    )
+
+
+KIB = re.compile(r"([A-Z]\w{1,40}(?:\(\w{1,20}\))?): (\d{1,16}) kB", re.ASCII)
+COUNT = re.compile(r"HugePages_\w+: \d{1,16}", re.ASCII)
+
+
+def meminfo_line(text: str) -> Item | None:
+    if match := KIB.fullmatch(text):
+        return Memory(match[1], int(match[2]))
+    return Passed() if COUNT.fullmatch(text) else None
+
+
+# grep . */* in /sys/kernel/slab; a name that several caches share begins with a colon.
+FILE = re.compile(r"(?:\./|/?sys/kernel/slab/)?(:?[^/: ]{1,80})/([a-z_]{1,40}):(.*)", re.ASCII)
+
+
+def sysfs_line(text: str) -> Item | None:
+    match = FILE.fullmatch(text)
+    if match is None or match[2] not in ATTRIBUTES:
+        return None
+    return Attribute(match[1], match[2], match[3].strip())

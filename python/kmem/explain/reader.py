@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Reads slab tables: recognises the form of each line, and puts the lines together to tables.
+
+A table ends where a head of its form, its totals or its first cache comes again: then the text has
+several moments. What no form has is kept as unread, with its line and a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from kmem.explain import kernel_forms as kernel
+from kmem.explain import tool_forms as tool
+from kmem.explain.clean import clean
+from kmem.explain.items import Attribute, Bad, Head, Item, Memory, Passed, Skips, Totals
+from kmem.explain.table import Cache, Reading, Table, Unread
+from kmem.traces.attribute_tree import (
+    AttributeFormatError,
+    NodeCounts,
+    Value,
+    parse_attribute,
+)
+
+LONGEST_LINE = 4000  # letters
+LINES_OF_A_ROW = 5  # into which mails fold a line of /proc/slabinfo
+NO_FORM = "no line of a slab table"
+CUT_OUT = "lines were cut out here"
+RULER = frozenset("-=_+ ")
+
+Recogniser = Callable[[str], Item | None]
+# The narrow forms first: a line that several read belongs to the first.
+RECOGNISERS: tuple[tuple[str, Recogniser], ...] = (
+    ("", kernel.slabinfo_head),
+    (kernel.SLABINFO, kernel.slabinfo_line),
+    (tool.SLABTOP, tool.slabtop_line),
+    (kernel.OUT_OF_MEMORY, kernel.out_of_memory_line),
+    (tool.SHARES, tool.shares_line),
+    (tool.SLABINFO_TOOL, tool.slabinfo_tool_line),
+    (tool.ZFS, tool.zfs_line),
+    (tool.DRGN, tool.drgn_line),
+    ("", kernel.meminfo_line),
+    (kernel.SYSFS, kernel.sysfs_line),
+    (tool.CRASH, tool.crash_line),
+    (kernel.SLABINFO_1, kernel.old_line),
+    (kernel.SLABINFO, kernel.short_line),
+)
+
+
+def recognise(text: str, form: str) -> tuple[str, Item] | None:
+    """A line's form and content; `form` is that of the lines before."""
+    for name, recogniser in RECOGNISERS:
+        item = recogniser(text)
+        if item is not None:
+            return name, item
+    if form == kernel.SLABINFO_1 and (item := kernel.old_lines_fault(text)):
+        return form, item
+    return None
+
+
+def unfolded(lines: Sequence[str], position: int) -> tuple[Cache, int] | None:
+    """A line of /proc/slabinfo that a mail folded, and its number of lines."""
+    fields = lines[position].split()
+    if len(fields) < 4 or not fields[1].isdigit() or not fields[2].isdigit():
+        return None
+    text = lines[position]
+    for count in range(2, LINES_OF_A_ROW + 1):
+        if position + count > len(lines):
+            return None
+        text = f"{text} {lines[position + count - 1]}"
+        if cache := kernel.full_line(text):
+            return cache, count
+    return None
+
+
+def counted(value: Value) -> int | None:
+    """Of a total with its parts by node, the total."""
+    if isinstance(value, NodeCounts):
+        return value.total
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def cache_of_attributes(name: str, values: dict[str, Value], file: str, line: int) -> Cache:
+    order = counted(values.get("order"))
+    letters = {"sanity_checks": "F", "red_zone": "Z", "poison": "P", "store_user": "U"}
+    reclaimable = values.get("reclaim_account")
+    return Cache(
+        name,
+        objects=counted(values.get("total_objects")),
+        active=counted(values.get("objects")),
+        stride_bytes=counted(values.get("slab_size")),
+        object_bytes=counted(values.get("object_size")),
+        per_slab=counted(values.get("objs_per_slab")),
+        pages_per_slab=1 << order if order is not None and order <= 10 else None,
+        slabs=counted(values.get("slabs")),
+        partial_slabs=counted(values.get("partial")),
+        cpu_slabs=counted(values.get("cpu_slabs")),
+        reclaimable=reclaimable if isinstance(reclaimable, bool) else None,
+        debug="".join(letter for flag, letter in letters.items() if values.get(flag)),
+        cpu_partial=counted(values.get("cpu_partial")),
+        file=file,
+        line=line,
+    )
+
+
+class Collector:
+    """Takes the lines of files, and makes tables of them."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.file = ""
+        self.first_table = 0
+        self.table: Table | None = None
+        self.totals: dict[str, float] = {}
+        self.memories: list[dict[str, int]] = []
+        self.attributes: dict[str, dict[str, Value]] = {}
+        self.attribute_lines: dict[str, int] = {}
+        self.skips = False
+
+    def begin_file(self, file: str) -> None:
+        self.file = file
+        self.first_table = len(self.reading.tables)
+        self.table, self.totals, self.memories, self.skips = None, {}, [], False
+
+    def end_file(self) -> None:
+        self.end_attributes()
+        tables = [table for table in self.reading.tables[self.first_table :] if table.caches]
+        self.reading.tables[self.first_table :] = tables
+        for number, table in enumerate(tables):
+            if len(self.memories) == len(tables):
+                table.memory = self.memories[number]
+            elif self.memories:
+                table.memory = self.memories[0]
+
+    def end_attributes(self) -> None:
+        """The attributes so far are a moment's."""
+        if not self.attributes:
+            return
+        table = Table(kernel.SYSFS, self.file, min(self.attribute_lines.values()), whole=True)
+        table.caches = [
+            cache_of_attributes(name, values, self.file, self.attribute_lines[name])
+            for name, values in self.attributes.items()
+        ]
+        self.reading.tables.append(table)
+        self.attributes, self.attribute_lines = {}, {}
+
+    def begin_table(self, form: str, line: int, *, whole: bool) -> Table:
+        self.table = Table(form, self.file, line, printed=self.totals, whole=whole)
+        self.totals, self.skips = {}, False
+        self.reading.tables.append(self.table)
+        return self.table
+
+    def unread(self, line: int, reason: str) -> None:
+        self.reading.unread.append(Unread(self.file, line, reason))
+
+    def take_attribute(self, line: int, attribute: Attribute) -> None:
+        try:
+            value = parse_attribute(attribute.name, attribute.text + "\n")
+        except AttributeFormatError:
+            self.unread(line, f"attribute {attribute.name}: cannot read {attribute.text[:40]!r}")
+            return
+        if attribute.name in self.attributes.get(attribute.cache, {}):
+            self.end_attributes()
+        self.attributes.setdefault(attribute.cache, {})[attribute.name] = value
+        self.attribute_lines.setdefault(attribute.cache, line)
+
+    def take_cache(self, form: str, line: int, cache: Cache) -> None:
+        if self.skips:
+            return
+        table = self.table
+        again = table is not None and table.caches and table.caches[0].name == cache.name
+        if table is None or table.form != form or again or (self.totals and table.caches):
+            table = self.begin_table(form, line, whole=bool(self.totals))
+        table.caches.append(replace(cache, file=self.file, line=line))
+
+    def take_head(self, line: int, head: Head) -> None:
+        if self.table is None or self.table.form != head.form or self.table.caches:
+            self.begin_table(head.form, line, whole=True)
+        self.skips = False
+
+    def take_totals(self, totals: Totals) -> None:
+        if self.table is not None and not self.table.caches:
+            self.table.printed.update(totals.values)
+        else:
+            self.totals = {**self.totals, **totals.values}
+
+    def take_memory(self, memory: Memory) -> None:
+        if not self.memories or memory.name in self.memories[-1]:
+            self.memories.append({})
+        self.memories[-1][memory.name] = memory.kib
+
+    def take(self, form: str, line: int, item: Item) -> None:
+        match item:
+            case Cache():
+                self.take_cache(form, line, item)
+            case Head():
+                self.take_head(line, item)
+            case Totals():
+                self.take_totals(item)
+            case Memory():
+                self.take_memory(item)
+            case Attribute():
+                self.take_attribute(line, item)
+            case Skips():
+                self.skips = True
+            case Bad():
+                self.unread(line, item.reason)
+            case Passed():
+                pass
+
+    def take_lines(self, lines: Sequence[str], first: int = 1) -> None:
+        cleaned = [clean(line) if len(line) <= LONGEST_LINE else line for line in lines]
+        position = 0
+        while position < len(lines):
+            text, line = cleaned[position], first + position
+            position += 1
+            if not text or RULER.issuperset(text) or is_comment(text):
+                continue
+            if reason := no_text(lines[position - 1]):
+                self.unread(line, reason)
+                continue
+            found = recognise(text, self.table.form if self.table else "")
+            if (found is None or isinstance(found[1], Bad | Cache)) and (
+                folded := folded_row(found, cleaned, position - 1)
+            ):
+                cache, count = folded
+                self.take_cache(kernel.SLABINFO, line, cache)
+                position += count - 1
+            elif found is None:
+                self.unread(line, CUT_OUT if text.strip(". ") == "" else NO_FORM)
+            else:
+                self.take(found[0], line, found[1])
+
+
+def folded_row(
+    found: tuple[str, Item] | None, lines: Sequence[str], position: int
+) -> tuple[Cache, int] | None:
+    """A row that goes on in the next lines; a whole line of version 2 does not."""
+    if found is not None and isinstance(found[1], Cache) and found[1].slabs is not None:
+        return None
+    return unfolded(lines, position)
+
+
+def is_comment(text: str) -> bool:
+    """A comment, as libkmem's own tables end with, or the prompt of root."""
+    return text.startswith("#") and not text.startswith("# name <")
+
+
+def no_text(line: str) -> str:
+    """Why a line cannot be of a table, before its fields are looked at."""
+    if len(line) > LONGEST_LINE:
+        return f"{len(line)} letters; expected at most {LONGEST_LINE}"
+    if "\ufffd" in line or "\0" in line:
+        return "bytes that are no text in UTF-8"
+    return ""
+
+
+def share_memory(reading: Reading, memories: Iterator[dict[str, int]]) -> None:
+    """A /proc/meminfo in a file of its own belongs to the tables that have none."""
+    for memory in memories:
+        for table in reading.tables:
+            table.memory = table.memory or memory

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Lines in the forms in which people paste them, and what around them is no table."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from kmem.common.errors import KmemError
+from kmem.explain.clean import clean
+from kmem.explain.files import read_files
+from kmem.explain.kernel_forms import SLABINFO, SYSFS
+from kmem.explain.table import Cache, Reading, Table
+from kmem.explain.tool_forms import CRASH, SLABINFO_TOOL
+
+ROW = "kmalloc-64 100 128 64 64 1 : tunables 0 0 0 : slabdata 2 2 0"
+
+
+def read(folder: Path, *texts: str) -> Reading:
+    files = []
+    for number, text in enumerate(texts):
+        files.append(folder / f"{number}.txt")
+        files[-1].write_text(text, encoding="utf-8")
+    return read_files(files)
+
+
+def only(folder: Path, text: str) -> Table:
+    reading = read(folder, text)
+    (table,) = reading.tables
+    assert reading.unread == []
+    return table
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "> > ",
+        "[  178.502533] ",
+        "[12345.678901][    T1] ",
+        "Nov  3 10:00:01 host kernel: [  178.502533] ",
+        "2024-11-03T10:00:01.123456+00:00 host kernel: ",
+        "2024-11-03 10:00:01 ",
+        "kern:    info: [2025-05-18T15:40:20.675652542Z]: ",
+        "[Sun Nov  3 10:00:01 2024] ",
+        "<6>[  178.502533] ",
+        "**",
+        "`",
+        "| ",
+        "\x1b[1m",
+        "\t",
+    ],
+)
+@pytest.mark.parametrize("behind", ["", "  ", "**", "` ", " |", " <==", "\x1b[0m", "\r"])
+def test_what_is_around_a_line(before: str, behind: str, tmp_path: Path) -> None:
+    table = only(tmp_path, f"{before}{ROW}{behind}\n")
+    assert [(cache.name, cache.objects, cache.slabs) for cache in table.caches] == [
+        ("kmalloc-64", 128, 2)
+    ]
+
+
+def test_names_keep_their_letters() -> None:
+    for name in (":t-0000104", ":A-0000192", "size-64(DMA)", "page->ptl", "ip_vs_conn", "a&b"):
+        assert clean(f"{name} 1 2") == f"{name} 1 2"
+
+
+def test_a_folded_line(tmp_path: Path) -> None:
+    words = ROW.split()
+    for parts in ((6, 11), (4, 8, 12), (7,), (14,)):
+        cuts = [0, *parts, len(words)]
+        lines = [" ".join(words[a:b]) for a, b in itertools.pairwise(cuts)]
+        table = only(tmp_path, "\n".join(lines))
+        assert (table.caches[0].name, table.caches[0].per_slab) == ("kmalloc-64", 64)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            ROW.replace(" 128 ", " 12x ", 1),
+            "a line of /proc/slabinfo with num_objs '12x': expected a number of at most 19 digits",
+        ),
+        (
+            ROW.rsplit(" ", 1)[0],
+            "a line of /proc/slabinfo with 10 numbers; expected 11",
+        ),
+        (
+            ROW.replace("128", "9" * 20),
+            f"a line of /proc/slabinfo with num_objs '{'9' * 20}': expected a number of at most"
+            " 19 digits",
+        ),
+        ("words of a mail", "no line of a slab table"),
+        ("...", "lines were cut out here"),
+        ("kmalloc-64 \ufffd", "bytes that are no text in UTF-8"),
+        ("x" * 5000, "5000 letters; expected at most 4000"),
+        (
+            "10 10 100% 1.00K 1 32 32Q kmalloc-1024",
+            "a line of slabtop; expected OBJS ACTIVE USE SIZE SLABS OBJ/SLAB CACHE-SIZE NAME",
+        ),
+        (
+            "ffff888100001400 512 5x 64 1 32k kmalloc-512",
+            "a line of kmem -s with ALLOCATED '5x'; expected a number or ?",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_read(line: str, reason: str, tmp_path: Path) -> None:
+    reading = read(tmp_path, f"{ROW}\n{line}\n")
+    assert [(fault.line, fault.reason) for fault in reading.unread] == [(2, reason)]
+    assert len(reading.tables[0].caches) == 1
+
+
+def test_a_line_of_version_1_that_cannot_be_read(tmp_path: Path) -> None:
+    text = "slabinfo - version: 1.1\ninode_cache 5 8 512 1 1 1\ndentry_cache 5 8 x 1 1 1\n"
+    reading = read(tmp_path, text)
+    assert [fault.reason for fault in reading.unread] == [
+        "a line of /proc/slabinfo 1.1 with objsize 'x': expected a number of at most 19 digits"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "nothing in it"),
+        ("\n\n", "nothing in it"),
+        ("hello\n", "line 1: no line of a slab table"),
+        ("MemTotal: 5 kB\n", "/proc/meminfo alone"),
+    ],
+)
+def test_a_file_without_a_table(text: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(KmemError, match="explain: ") as error:
+        read(tmp_path, text)
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(KmemError, match=r"nothing\.txt: No such file or directory"):
+        read_files([tmp_path / "nothing.txt"])
+
+
+def test_moments_of_a_file(tmp_path: Path) -> None:
+    """A head, or the first cache again, begins the next moment."""
+    head = "slabinfo - version: 2.1\n"
+    other = ROW.replace("kmalloc-64", "dentry")
+    for text in (f"{head}{ROW}\n{other}\n" * 3, f"{ROW}\n{other}\n" * 3, f"{ROW}\n" * 3):
+        reading = read(tmp_path, text)
+        assert len(reading.tables) == 3
+        assert len({len(table.caches) for table in reading.tables}) == 1
+
+
+def test_meminfo_of_each_moment(tmp_path: Path) -> None:
+    text = f"Slab: 10 kB\nslabinfo - version: 2.1\n{ROW}\n"
+    reading = read(tmp_path, text + text.replace("10", "20"))
+    assert [table.memory["Slab"] for table in reading.tables] == [10, 20]
+
+
+def test_meminfo_in_a_file_of_its_own(tmp_path: Path) -> None:
+    reading = read(tmp_path, f"{ROW}\n", "MemTotal: 9 kB\nSlab: 8 kB\nHugePages_Total: 0\n")
+    assert reading.tables[0].memory == {"MemTotal": 9, "Slab": 8}
+    assert reading.unread == []
+
+
+def test_two_forms_in_a_file(tmp_path: Path) -> None:
+    crash = "ffff888100001400 512 5 64 1 32k kmalloc-512"
+    forms = [table.form for table in read(tmp_path, f"{ROW}\n{crash}\n").tables]
+    assert forms == [SLABINFO, CRASH]
+
+
+def test_losses_are_no_caches(tmp_path: Path) -> None:
+    row = "dentry 100 192 20480 5/0/0 21 0 0 93 a"
+    text = f"Slabcache Totals\nSlabs sorted by size (1)\n{row}\nSlabs sorted by loss (1)\n{row}\n"
+    table = only(tmp_path, text)
+    assert (table.form, len(table.caches)) == (SLABINFO_TOOL, 1)
+
+
+def test_pasted_sysfs(tmp_path: Path) -> None:
+    """`grep . */*`, with and without its folder; a count has its nodes behind it."""
+    lines = ["order:1", "objs_per_slab:32", "slab_size:256", "objects:60 N0=40 N1=20"]
+    lines += ["total_objects:64 N0=32 N1=32", "slabs:2 N0=1 N1=1", "reclaim_account:0", "ctor:"]
+    for folder in ("", "./", "/sys/kernel/slab/"):
+        table = only(tmp_path, "\n".join(f"{folder}kmalloc-256/{line}" for line in lines[:-1]))
+        assert table.form == SYSFS
+        assert table.caches == [
+            Cache(
+                "kmalloc-256",
+                objects=64,
+                active=60,
+                stride_bytes=256,
+                per_slab=32,
+                pages_per_slab=2,
+                slabs=2,
+                reclaimable=False,
+                file=str(tmp_path / "0.txt"),
+                line=1,
+            )
+        ]
+    reading = read(tmp_path, f"kmalloc-256/{lines[0]}\nkmalloc-256/slabs:many\n")
+    assert [fault.reason for fault in reading.unread] == ["attribute slabs: cannot read 'many'"]
