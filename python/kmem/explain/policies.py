@@ -18,7 +18,7 @@ from kmem.lab.orders import Slab
 
 # The steps of a cache's stride: below 256 bytes, below 1024, below a page, and from a page on.
 STEPS = (256, 1024)
-SEED_OBJECTS = (30, 13, 6, 2)  # until 5.15 (S2-02)
+SEED_OBJECTS = (30, 13, 6, 2)  # until 5.15 (S2.3)
 LATER_OBJECTS = (120, 52, 24, 6)  # from 5.16 on (S2.3)
 SHEAF_OBJECTS = (60, 26, 12, 4)  # least, from 7.0 on (S13-03)
 SHEAF_HEADER_WORDS = 4
