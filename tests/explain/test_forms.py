@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ def only(folder: Path, text: str) -> Table:
         "<6>[  178.502533] ",
         "**",
         "`",
+        "/proc/slabinfo:",
+        "monday/slabinfo.txt:17:",
         "| ",
         "\x1b[1m",
         "\t",
@@ -198,3 +201,44 @@ def test_pasted_sysfs(tmp_path: Path) -> None:
         ]
     reading = read(tmp_path, f"kmalloc-256/{lines[0]}\nkmalloc-256/slabs:many\n")
     assert [fault.reason for fault in reading.unread] == ["attribute slabs: cannot read 'many'"]
+
+
+def test_a_cache_with_several_names_counts_once(tmp_path: Path) -> None:
+    """In a folder the names are links; `grep . */*` follows them."""
+    values = {"slabs": "3", "order": "0", "slab_size": "64", "objs_per_slab": "64"}
+    folder = tmp_path / "slab"
+    for name in (":0000064", "dentry"):
+        (folder / name).mkdir(parents=True)
+        for attribute, text in values.items():
+            (folder / name / attribute).write_text(f"{text if name[0] == ':' else '5'}\n")
+    for alias in ("anon_vma", "kmalloc-64"):
+        (folder / alias).symlink_to(":0000064")
+    expected = [("dentry", 5), ("kmalloc-64", 3)]
+    (table,) = read_files([folder]).tables
+    assert sorted((cache.name, cache.slabs) for cache in table.caches) == expected
+    lines = [
+        f"{place.name}/{file.name}:{file.read_text().strip()}"
+        for place in sorted(folder.iterdir())
+        for file in sorted(place.iterdir())
+    ]
+    found = only(tmp_path, "\n".join(lines)).caches
+    assert sorted((cache.name, cache.slabs) for cache in found) == expected
+    packed = tmp_path / "slab.tar.xz"
+    with tarfile.open(packed, "w:xz") as archive:
+        archive.add(folder, "slab")
+    (table,) = read_files([packed]).tables
+    assert sorted((cache.name, cache.slabs) for cache in table.caches) == expected
+
+
+def test_a_folder_of_a_machine(tmp_path: Path) -> None:
+    """As sosreport keeps it."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "sys/kernel/slab/dentry").mkdir(parents=True)
+    (tmp_path / "sys/kernel/slab/dentry/slabs").write_text("3\n")
+    (tmp_path / "proc/slabinfo").write_text(f"{ROW}\n")
+    (tmp_path / "proc/meminfo").write_text("Slab: 9 kB\n")
+    reading = read_files([tmp_path])
+    assert {(table.form, table.memory["Slab"]) for table in reading.tables} == {
+        (SLABINFO, 9),
+        (SYSFS, 9),
+    }

@@ -14,6 +14,8 @@ STAMPS = (
     r"\[ *\d{1,10}\.\d{1,9}\](?:\[ *[CT]\d{1,10}\])? ?",  # dmesg
 )
 STAMP = re.compile("".join(f"(?:{stamp})?" for stamp in STAMPS), re.ASCII)
+# grep with several files names the file, and with -n the line.
+GREP = re.compile(r"[\w./-]{0,200}slabinfo[\w.-]{0,80}:(?:\d{1,9}:)?(?=\S)", re.ASCII)
 QUOTE = re.compile(r"(?:[>|] ?)+")
 ESCAPE = re.compile(r"\x1b\[[\d;]{0,20}[A-Za-z]")
 ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
@@ -29,6 +31,7 @@ def clean(line: str) -> str:
             text = text.replace(entity, letter)
     text = QUOTE.sub("", text.lstrip(), count=1) if text.lstrip()[:1] in (">", "|") else text
     text = STAMP.sub("", text.replace("|", " ").strip(), count=1).strip()
+    text = GREP.sub("", text, count=1) if "slabinfo" in text and GREP.match(text) else text
     for mark in BEFORE:
         text = text.removeprefix(mark)
     for mark in BEHIND:

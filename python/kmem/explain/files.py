@@ -40,10 +40,28 @@ def take_attribute(collector: Collector, place: str, cache: str, name: str, cont
     collector.take_attribute(1, Attribute(cache, name, text))
 
 
-def read_folder(collector: Collector, folder: Path) -> None:
+def best_name(name: str, aliases: Sequence[str]) -> str:
+    """Of a cache that names share, whose own begins with a colon: kmalloc's name, or the first."""
+    kmalloc = [alias for alias in aliases if alias.startswith("kmalloc")]
+    return next(iter([*kmalloc, *aliases]), name) if name.startswith(":") else name
+
+
+def aliases_of(folder: Path) -> dict[str, list[str]]:
+    """Links to caches, by the name of the cache."""
+    found: dict[str, list[str]] = {}
+    for place in sorted(folder.iterdir()):
+        if place.is_symlink():
+            found.setdefault(place.readlink().name, []).append(place.name)
+    return found
+
+
+def read_caches(collector: Collector, folder: Path) -> None:
+    """A folder for each cache, with a file for each attribute."""
+    aliases = aliases_of(folder)
     for place in sorted(folder.iterdir()):
         if place.is_symlink() or not place.is_dir():
             continue
+        name = best_name(place.name, aliases.get(place.name, []))
         for file in sorted(place.iterdir()):
             # A file that only root may read, or only write, is left out.
             if file.name in PARSERS and file.is_file():
@@ -51,22 +69,39 @@ def read_folder(collector: Collector, folder: Path) -> None:
                     content = file.read_bytes()
                 except OSError:
                     continue
-                take_attribute(collector, str(file), place.name, file.name, content)
+                take_attribute(collector, str(file), name, file.name, content)
+
+
+def read_folder(collector: Collector, folder: Path) -> None:
+    """/sys/kernel/slab, or a folder that has it and files of /proc, as of sosreport."""
+    inner = folder / "sys" / "kernel" / "slab"
+    read_caches(collector, inner if inner.is_dir() else folder)
+    for name in ("slabinfo", "meminfo", "spl/kmem/slab"):
+        file = folder / "proc" / name
+        if file.is_file():
+            collector.file = str(file)
+            read_text(collector, load(file))
     collector.file = str(folder)
 
 
 def read_tar(collector: Collector, file: Path, content: bytes) -> None:
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        for member in archive:
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+        members = archive.getmembers()
+        aliases: dict[str, list[str]] = {}
+        for member in members:
+            if member.issym():
+                aliases.setdefault(Path(member.linkname).name, []).append(Path(member.name).name)
+        for member in members:
             path = Path(member.name)
             opened = archive.extractfile(member) if member.isreg() else None
-            if opened is None or member.size > MOST_BYTES:
+            if opened is None:
                 continue
+            place = f"{file}:{member.name}"
             if path.name in PARSERS and len(path.parts) > 1:
-                place = f"{file}:{member.name}"
-                take_attribute(collector, place, path.parts[-2], path.name, opened.read())
+                name = best_name(path.parts[-2], aliases.get(path.parts[-2], []))
+                take_attribute(collector, place, name, path.name, opened.read())
             elif path.name in TEXTS:
-                collector.file = f"{file}:{member.name}"
+                collector.file = place
                 read_text(collector, opened.read())
     collector.file = str(file)
 

@@ -103,6 +103,25 @@ def cache_of_attributes(name: str, values: dict[str, Value], file: str, line: in
     )
 
 
+def without_aliases(caches: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
+    """Each cache once: `grep . */*` shows a cache that names share under all of them.
+
+    The cache's own name begins with a colon. It gets a name of kmalloc, or else its first.
+    """
+    found = dict(caches)
+    for name, values in caches.items():
+        if not name.startswith(":"):
+            continue
+        names = [other for other in caches if other[0] != ":" and caches[other] == values]
+        if not names:
+            continue
+        best = next((other for other in names if other.startswith("kmalloc")), names[0])
+        for other in (name, *names):
+            if other != best:
+                found.pop(other, None)
+    return found
+
+
 class Collector:
     """Takes the lines of files, and makes tables of them."""
 
@@ -139,7 +158,7 @@ class Collector:
         table = Table(kernel.SYSFS, self.file, min(self.attribute_lines.values()), whole=True)
         table.caches = [
             cache_of_attributes(name, values, self.file, self.attribute_lines[name])
-            for name, values in self.attributes.items()
+            for name, values in without_aliases(self.attributes).items()
         ]
         self.reading.tables.append(table)
         self.attributes, self.attribute_lines = {}, {}
