@@ -11,7 +11,6 @@
 #include "machine/syscall.h"
 #include "machine/system.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -76,11 +75,11 @@ static void storage_begin(struct bare_thread *thread)
 bool bare_thread_start(struct bare_thread *thread, int (*run)(void *argument), void *argument,
                        const intptr_t *offsets, unsigned int count)
 {
-        const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
-                          CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+        const long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+                           CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
+                           CLONE_CHILD_CLEARTID;
         const uint64_t all = ~(uint64_t)0;
         struct extent extent = storage_extent(offsets, count);
-        int saved_errno = errno;
         uint64_t old;
         bool started;
 
@@ -92,9 +91,8 @@ bool bare_thread_start(struct bare_thread *thread, int (*run)(void *argument), v
         /* The new thread inherits the mask. Without it, it could run the program's handlers. */
         if (system_call_failed(signals_set(&all, &old)))
                 return false;
-        started = clone(run, thread->pointer - extent.below, flags, argument, &thread->id,
-                        thread->pointer, &thread->id) > 0;
+        started = thread_clone(run, argument, thread->pointer - extent.below, flags,
+                               thread->pointer, &thread->id) > 0;
         signals_set(&old, NULL);
-        errno = saved_errno;
         return started;
 }

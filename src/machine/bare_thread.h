@@ -27,4 +27,8 @@ struct bare_thread {
 KMEM_HIDDEN bool bare_thread_start(struct bare_thread *thread, int (*run)(void *argument),
                                    void *argument, const intptr_t *offsets, unsigned int count);
 
+/* Its step: the system call, which sets *id, and clears it at the end. Below 0: -errno. */
+KMEM_HIDDEN long thread_clone(int (*run)(void *argument), void *argument, void *stack, long flags,
+                              void *storage, uint32_t *id);
+
 #endif

@@ -96,7 +96,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_reclaim.c", "unit/child.c", *WALKERS],
         [
             "-lcmocka",
-            "-Wl,--wrap=clone",
+            "-Wl,--wrap=thread_clone",
             *(f"-Wl,--wrap=system_{call}" for call in ("time_ms", "reserve", "page_bytes")),
         ],
     ),

@@ -667,29 +667,22 @@ static void fork_in_handler(int number)
         check(forked >= 0);
 }
 
-int __real_clone(int (*run)(void *), void *stack, int flags, void *argument, ...);
-int __wrap_clone(int (*run)(void *), void *stack, int flags, void *argument, ...);
+long __real_thread_clone(int (*run)(void *), void *argument, void *stack, long flags, void *storage,
+                         uint32_t *id);
+long __wrap_thread_clone(int (*run)(void *), void *argument, void *stack, long flags, void *storage,
+                         uint32_t *id);
 
 /* A signal arrives while the library starts its thread, and is handled as soon as it is let in. */
-int __wrap_clone(int (*run)(void *), void *stack, int flags, void *argument, ...)
+long __wrap_thread_clone(int (*run)(void *), void *argument, void *stack, long flags, void *storage,
+                         uint32_t *id)
 {
-        va_list more;
-        pid_t *parent_id;
-        void *storage;
-        pid_t *child_id;
-        int id;
+        long started = __real_thread_clone(run, argument, stack, flags, storage, id);
 
-        va_start(more, argument);
-        parent_id = va_arg(more, pid_t *);
-        storage = va_arg(more, void *);
-        child_id = va_arg(more, pid_t *);
-        va_end(more);
-        id = __real_clone(run, stack, flags, argument, parent_id, storage, child_id);
         if (signal_at_clone) {
                 signal_at_clone = false;
                 check(tgkill(getpid(), gettid(), SIGUSR1) == 0);
         }
-        return id;
+        return started;
 }
 
 /*
