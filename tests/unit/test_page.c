@@ -1122,6 +1122,35 @@ static void test_address_space_limit(void **state)
         run_in_child(child_address_space_limit);
 }
 
+/*
+ * As on AArch64 with addresses of 39 bits, which are 512 GiB: others hold all but a hole of 400 GiB
+ * and remains. The reservation, which wants at least a TiB, halves until there is room for it.
+ */
+static int child_small_address_space(void)
+{
+        const size_t hole_bytes = (size_t)400 << 30;
+        void *hole = system_reserve(hole_bytes);
+
+        child_check(hole);
+        for (size_t bytes = (size_t)1 << 46; bytes >= (size_t)64 << 30; bytes /= 2)
+                while (system_reserve(bytes))
+                        ;
+        system_unmap(hole, hole_bytes);
+        child_check(heap_renew(0));
+        child_check(heap.reserved_bytes == (size_t)256 << 30);
+        child_check(pages_alloc(ORDER_MAX, NODE_ANY, NULL));
+        return 0;
+}
+
+static void test_small_address_space(void **state)
+{
+        (void)state;
+        skip_if_sanitized();
+        if (emulated())
+                skip_because("the emulator and valgrind keep track of each page that is reserved");
+        run_in_child(child_small_address_space);
+}
+
 static bool is_mapped(const void *address)
 {
         uintptr_t start = round_down((uintptr_t)address, system_page_bytes());
@@ -1274,6 +1303,7 @@ int main(void)
                 cmocka_unit_test_setup(test_no_figures_without_a_registry, heap_start),
                 cmocka_unit_test_setup(test_purging_never_refuses, heap_start),
                 cmocka_unit_test_setup(test_address_space_limit, heap_start),
+                cmocka_unit_test_setup(test_small_address_space, heap_start),
                 cmocka_unit_test_setup(test_fit_limit, heap_start),
                 cmocka_unit_test_setup(test_refused_start, heap_start),
                 cmocka_unit_test_setup(test_data_limit, heap_start),
