@@ -93,5 +93,5 @@ format:
 
 clean:
 	rm -rf build build-aarch64 build-aarch64-auto build-asan build-clang build-compilers build-booted \
-		build-coverage build-deb build-fuzz build-musl build-release build-releases build-riscv64 build-site \
+		build-coverage build-deb build-fuzz build-ports build-release build-releases build-site \
 		build-tsan

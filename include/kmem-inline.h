@@ -10,9 +10,9 @@
  * an empty sheaf that is never filled, so inlined code needs no other test to leave such caches to
  * the library. Statistics, messages and checks do not differ from those of the calls.
  *
- * On other machines than x86-64, and with compilers before gcc 11 and clang 11, both functions are
- * the calls. They are the calls, too, if KMEM_INLINE_CALLS is defined before this header is
- * included. The text is for the AT&T dialect: not with -masm=intel.
+ * On other machines than x86-64 and AArch64, and with compilers before gcc 11 and clang 11, both
+ * functions are the calls. They are the calls, too, if KMEM_INLINE_CALLS is defined before this
+ * header is included. The text for x86-64 is of the AT&T dialect: not with -masm=intel.
  *
  * Shared libraries: code with restartable sequences must stay in memory, because the kernel reads
  * the descriptor of a thread's last sequence at a later interrupt and ends the process if it is
@@ -91,12 +91,10 @@ struct kmem_view {
  * the loaded value. It may not load the value before there is a cache, when all is zero: so the
  * layout's address has the cache as an operand.
  */
-#define KMEM_LOAD_(value, instruction, from, offset)                                               \
-        __asm__(instruction " %c[at](%[base]), %[to]"                                              \
-                : [to] "=r"(value)                                                                 \
-                : [base] "r"(from), [at] "i"(offset))
 #define KMEM_LOAD_LAYOUT_(member)                                                                  \
-        KMEM_LOAD_(view.member, "movq", layout, offsetof(struct kmem_inline_layout, member))
+        __asm__(KMEM_TEXT_LOAD                                                                     \
+                : [to] "=r"(view.member)                                                           \
+                : [base] "r"(layout), [at] "i"(offsetof(struct kmem_inline_layout, member)))
 #endif
 
 /*
@@ -119,9 +117,7 @@ static inline __attribute__((always_inline)) struct kmem_view kmem_view_of(struc
                 const struct kmem_inline_layout *layout;
 
                 /* By the table of addresses: an executable must not have a copy of the object. */
-                __asm__("movq kmem_inline_layout_1@GOTPCREL(%%rip), %[to]"
-                        : [to] "=r"(layout)
-                        : "r"(cache));
+                __asm__(KMEM_TEXT_LAYOUT : [to] "=r"(layout) : "r"(cache));
                 KMEM_LOAD_LAYOUT_(map);
                 KMEM_LOAD_LAYOUT_(rseq);
                 KMEM_LOAD_LAYOUT_(slot_field);

@@ -60,11 +60,28 @@ enum kmem_push {
  */
 #define KMEM_OUTPUTS_STORED __asm__ volatile("")
 
+#define KMEM_TEXT_(value) #value
+#define KMEM_TEXT(value) KMEM_TEXT_(value)
+
 /* asm goto with outputs exists from gcc 11 and clang 11 on. */
-#if defined(__x86_64__) && !defined(__ILP32__) && defined(__linux__) &&                            \
+#if defined(__linux__) && !defined(__ILP32__) &&                                                   \
+        (defined(__x86_64__) || defined(__AARCH64EL__)) &&                                         \
         ((defined(__clang__) && __clang_major__ >= 11) ||                                          \
          (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 11))
 #define KMEM_HAS_SEQUENCES 1
+#else
+#define KMEM_HAS_SEQUENCES 0
+#endif
+
+/* clang-format on */
+
+#if KMEM_HAS_SEQUENCES && defined(__AARCH64EL__)
+
+#include "kmem-sequence-aarch64.h"
+
+#elif KMEM_HAS_SEQUENCES
+
+/* clang-format off */
 
 /*
  * Each sequence stores the address of its descriptor into the thread's rseq area, then runs. If the
@@ -82,9 +99,6 @@ enum kmem_push {
 
 /* The word before an abort address, by which the kernel recognises the address. */
 #define KMEM_RSEQ_SIGNATURE 0x53053053
-
-#define KMEM_TEXT_(value) #value
-#define KMEM_TEXT(value) KMEM_TEXT_(value)
 
 /*
  * Label 1 is the start, 2 the end, 3 the store, 4 the abort address, 5 the descriptor: version 0,
@@ -236,9 +250,11 @@ kmem_sequence_push_short(const uint16_t *map, intptr_t rseq, intptr_t slot_field
         KMEM_SEQUENCE_PUSH(KMEM_LOOK_ON_TOP, KMEM_COMMIT_IN_MEMORY)
 }
 
-#else
-#define KMEM_HAS_SEQUENCES 0
-#endif
+/* For kmem-inline.h: a word of the layout or of a cache, and the layout's address. */
+#define KMEM_TEXT_LOAD "movq %c[at](%[base]), %[to]"
+#define KMEM_TEXT_LAYOUT "movq kmem_inline_layout_1@GOTPCREL(%%rip), %[to]"
 
 /* clang-format on */
+#endif
+
 #endif
