@@ -38,27 +38,95 @@ static KMEM_ALWAYS_INLINE bool rseq_push_marked(uint64_t pair_offset, void *obje
                KMEM_PUSH_DONE;
 }
 
-/*
- * AArch64 has no sequence for several objects, so these loops pop or push one object at a time,
- * each in a sequence of its own. A stranger ends a push.
- */
+/* Copies @taken (1 or more) pointers, and does @check with each. */
+#define COPY_POINTERS(source, target, check)                                                       \
+        "mov %[index], #0\n"                                                                       \
+        "6:\tldr %[copied], [" source ", %[index], lsl #3]\n\t"                                    \
+        "str %[copied], [" target ", %[index], lsl #3]\n\t"                                        \
+        check                                                                                      \
+        "add %[index], %[index], #1\n\t"                                                           \
+        "cmp %[index], %[taken]\n\t"                                                               \
+        "b.lo 6b\n\t"
+
 static inline unsigned int rseq_pop_bulk(uint64_t pair_offset, void **objects, uint64_t count)
 {
-        unsigned int taken = 0;
+        uint64_t thread;
+        uint64_t area;
+        uint64_t work;
+        uint64_t size;
+        uint64_t taken;
+        uint64_t source;
+        uint64_t index;
+        uint64_t copied;
 
-        while (taken < count && (objects[taken] = rseq_pop(pair_offset)))
-                taken++;
-        return taken;
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
+                              "ldr %[work], [%[work], %[offset]]\n\t"
+                              "ldr %w[size], [%[work], #%c[count_at]]\n\t"
+                              "cbz %w[size], %l[slow]\n\t"
+                              "cmp %[size], %[count]\n\t"
+                              "csel %[taken], %[size], %[count], ls\n\t"
+                              "sub %[size], %[size], %[taken]\n\t"
+                              "add %[source], %[work], #%c[first]\n\t"
+                              "add %[source], %[source], %[size], lsl #3\n\t"
+                              COPY_POINTERS("%[source]", "%[objects]", "")
+                              "str %w[size], [%[work], #%c[count_at]]" KMEM_RSEQ_END
+                              : [size] "=&r"(size), [taken] "=&r"(taken), [source] "=&r"(source),
+                                [index] "=&r"(index), [copied] "=&r"(copied), KMEM_RSEQ_OUTPUTS
+                              : [objects] "r"(objects), [count] "r"(count),
+                                [offset] "r"(pair_offset),
+                                KMEM_RSEQ_OPERANDS(fast.map, fast.rseq, fast.slot_field)
+                              : "memory", "cc"
+                              : slow);
+        KMEM_OUTPUTS_STORED;
+        return (unsigned int)taken;
+slow:
+        KMEM_OUTPUTS_STORED;
+        return 0;
 }
 
 static inline unsigned int rseq_push_bulk(uint64_t pair_offset, void **objects, uint64_t count)
 {
-        unsigned int taken = 0;
+        uint64_t thread;
+        uint64_t area;
+        uint64_t work;
+        uint64_t size;
+        uint64_t taken;
+        uint64_t target;
+        uint64_t index;
+        uint64_t copied;
+        uint64_t distances; /* the bits of all distances from the heap's base */
 
-        while (taken < count && !(((uintptr_t)objects[taken] - heap.base) & heap.outside) &&
-               rseq_push(pair_offset, objects[taken]) == PUSH_DONE)
-                taken++;
-        return taken;
+        __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT
+                              "ldr %[work], [%[work], %[offset]]\n\t"
+                              "ldp %w[size], %w[taken], [%[work], #%c[count_at]]\n\t"
+                              "subs %w[taken], %w[taken], %w[size]\n\t"
+                              "b.ls %l[slow]\n\t"
+                              "cmp %[taken], %[count]\n\t"
+                              "csel %[taken], %[taken], %[count], ls\n\t"
+                              "add %[target], %[work], #%c[first]\n\t"
+                              "add %[target], %[target], %[size], lsl #3\n\t"
+                              "add %[size], %[size], %[taken]\n\t"
+                              "mov %[distances], #0\n\t"
+                              COPY_POINTERS("%[objects]", "%[target]",
+                                            "sub %[copied], %[copied], %[base]\n\t"
+                                            "orr %[distances], %[distances], %[copied]\n\t")
+                              "tst %[distances], %[outside]\n\t"
+                              "b.ne %l[slow]\n\t"
+                              "add %[work], %[work], #%c[count_at]\n\t"
+                              "stlr %w[size], [%[work]]" KMEM_RSEQ_END
+                              : [size] "=&r"(size), [taken] "=&r"(taken), [target] "=&r"(target),
+                                [index] "=&r"(index), [copied] "=&r"(copied),
+                                [distances] "=&r"(distances), KMEM_RSEQ_OUTPUTS
+                              : [objects] "r"(objects), [count] "r"(count), [base] "r"(heap.base),
+                                [outside] "r"(heap.outside), [offset] "r"(pair_offset),
+                                KMEM_RSEQ_OPERANDS(fast.map, fast.rseq, fast.slot_field)
+                              : "memory", "cc"
+                              : slow);
+        KMEM_OUTPUTS_STORED;
+        return (unsigned int)taken;
+slow:
+        KMEM_OUTPUTS_STORED;
+        return 0;
 }
 
 /*

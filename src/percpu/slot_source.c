@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <linux/membarrier.h>
-#include <elf.h>
 
 #ifndef AT_RSEQ_FEATURE_SIZE
 #define AT_RSEQ_FEATURE_SIZE 27
@@ -38,22 +37,10 @@ static bool membarrier_register(void)
         return system_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) == 0;
 }
 
-/* Whether interrupts and other CPUs see a 16-byte store to aligned memory as a whole. */
-static bool pair_store_is_whole(void)
-{
-#if defined(__aarch64__)
-        const unsigned long hwcap_uscat = 1ul << 25; /* FEAT_LSE2 */
-
-        return system_auxv(AT_HWCAP) & hwcap_uscat;
-#else
-        return true;
-#endif
-}
-
 /* False if the kernel refuses. */
 static bool rseq_init(void)
 {
-        if (!pair_store_is_whole() || !area_use())
+        if (!area_use())
                 return false;
         /*
          * glibc 2.36 says size 20, but registers the 32 bytes that the kernel fills. So the

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -751,6 +752,11 @@ static void single_steps(void **state)
 {
         if (emulated())
                 skip_because("the steps would be the emulator's");
+#if defined(__aarch64__)
+        /* Each step takes the reservation away that an atomic access made of two instructions needs. */
+        if (!(getauxval(AT_HWCAP) & HWCAP_ATOMICS))
+                skip_because("no atomic access comes to its end by steps without FEAT_LSE");
+#endif
         child_passes("single_steps", "");
 }
 
