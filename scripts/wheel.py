@@ -3,7 +3,7 @@
 
 The wheel has the Python package, and in kmem/tree the launcher, both libraries and the programs
 that the commands start. It depends on no package; each command's packages are an extra. auditwheel
-names the oldest platform that has what the programs need, and puts libzstd beside them.
+names the oldest platform that has what the programs need.
 """
 
 import base64
@@ -86,7 +86,7 @@ def stage(folder: Path, tag: str) -> None:
         (information / name).write_text(text, encoding="utf-8")
     for name in ("LICENSE-APACHE", "LICENSE-MIT"):
         put(ROOT / name, information / "licenses" / name)
-    if ZSTD_LICENCE.exists():  # auditwheel adds the library where a program needs it
+    if ZSTD_LICENCE.exists():  # programs have it inside, or auditwheel adds it
         put(ZSTD_LICENCE, information / "licenses" / "LICENSE-libzstd")
 
 

@@ -8,51 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from users import CMAKE, IN_C, IN_CPP, OF_CMAKE
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "/usr/local"
 VERSION = (ROOT / "VERSION").read_text().strip()
 PACKAGES = ("cmake", "fish", "g++", "man-db", "pkg-config", "zsh")
-
-IN_C = """
-#include <kmem.h>
-#include <stdlib.h>
-int main(void)
-{
-        struct kmem_cache *cache = kmem_cache_create("session", 24, 0, 0, NULL);
-        void *object = kmem_cache_alloc(cache, GFP_KERNEL);
-        void *block = malloc(100);
-        int bad = !object || !block;
-
-#ifdef OURS
-        bad |= ksize(block) < 100;
-#endif
-        free(block);
-        kmem_cache_free(cache, object);
-        kmem_cache_destroy(cache);
-        return bad;
-}
-"""
-IN_CPP = """
-#include <kmem.hpp>
-int main() { kmem::object_cache<long> longs("long"); auto one = longs.make(7); return *one != 7; }
-"""
-CMAKE = """
-cmake_minimum_required(VERSION 3.20)
-project(user C CXX)
-find_package(kmem 0.1 REQUIRED)
-add_executable(caches program.c)
-target_link_libraries(caches PRIVATE kmem::kmem)
-add_executable(drop-in program.c)
-target_compile_definitions(drop-in PRIVATE OURS)
-target_link_libraries(drop-in PRIVATE kmem::malloc)
-add_executable(static program.c)
-target_compile_definitions(static PRIVATE OURS)
-target_link_libraries(static PRIVATE kmem::kmem-static)
-add_executable(objects program.cpp)
-set_property(TARGET objects PROPERTY CXX_STANDARD 17)
-target_link_libraries(objects PRIVATE kmem::kmem)
-"""
 
 
 def make(
@@ -135,7 +96,7 @@ def test_by_cmake(prefix: Path, tmp_path: Path) -> None:
     words = ["cmake", "-S", ".", "-B", "out", f"-DCMAKE_PREFIX_PATH={prefix}"]
     done_well(without_tree([*words], tmp_path))
     done_well(without_tree(["cmake", "--build", "out"], tmp_path))
-    for program in ("caches", "drop-in", "static", "objects"):
+    for program in OF_CMAKE:
         done_well(without_tree([tmp_path / "out" / program], tmp_path))
     # A later version, and one with other interfaces, are not found.
     for wanted in ("0.2", "1", "0.1.99"):
