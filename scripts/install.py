@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""install.py install|uninstall PREFIX DESTDIR: put libkmem below DESTDIR/PREFIX, or remove it.
+"""install.py install|uninstall|command PREFIX DESTDIR: put libkmem below DESTDIR/PREFIX.
 
 Everything is made in a temporary folder first, so that a failure there changes nothing. A list of
 the files, and of the folders that were made for them, is left in lib/kmem/installed; `uninstall`
 removes these and no others. A new version takes away what only the old version had. Files are
 replaced, never rewritten: running programs keep the library that they have mapped.
+
+`command` is for packagers: it adds the command and all texts to the libraries that `meson install`
+has put there, without a list, and leaves debugging information to the packager's tools.
 """
 
 import fcntl
@@ -25,7 +28,12 @@ from kmem.common.errors import BadUsage, KmemError, say
 
 COMMAND = Path("lib/kmem")  # the launcher, the Python package and programs
 LIST = COMMAND / "installed"
-LINKS = (SONAME, "libkmem-malloc.so", "libkmem.a")  # what the command looks for
+# What the command looks for, and the names under which the libraries have it.
+LINKS = {
+    SONAME: SONAME,
+    "libkmem-malloc.so": SONAME.replace("libkmem", "libkmem-malloc"),
+    "libkmem.a": "libkmem.a",
+}
 COMPLETIONS = {
     "bash": "share/bash-completion/completions/kmem",
     "zsh": "share/zsh/site-functions/_kmem",
@@ -83,14 +91,14 @@ def stage_libraries(stage: Path, prefix: str) -> None:
             raise KmemError(f"meson {words[0]} failed: {(done.stdout + done.stderr).strip()}")
 
 
-def stage_command(prefix: Path) -> None:
-    put_tree(prefix / COMMAND, KERNEL_PROGRAM)
+def stage_command(prefix: Path, *, stripped: bool = True) -> None:
+    put_tree(prefix / COMMAND, KERNEL_PROGRAM, stripped=stripped)
     put_package(prefix / COMMAND / "python" / "kmem")
     libraries = next(prefix.rglob("libkmem.so")).parent
     sources = prefix / COMMAND / "build" / "src"
     sources.mkdir(parents=True)
-    for name in LINKS:
-        (sources / name).symlink_to(os.path.relpath(libraries / name, sources))
+    for name, library in LINKS.items():
+        (sources / name).symlink_to(os.path.relpath(libraries / library, sources))
     (prefix / "bin").mkdir(exist_ok=True)
     (prefix / "bin" / "kmem").symlink_to(Path("..") / COMMAND / "kmem")
 
@@ -193,7 +201,10 @@ def main(word: str, prefix: str, destination: str) -> int:
         place = Path(os.path.normpath(prefix))
         # A relative DESTDIR counts from where make runs.
         below = Path(destination).resolve() / place.relative_to("/") if destination else place
-        if word == "install":
+        if word == "command":
+            stage_command(below, stripped=False)
+            stage_texts(below)
+        elif word == "install":
             install(place, below)
         else:
             uninstall(below)

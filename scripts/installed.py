@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The files of an installed kmem command, for `make install` and `make wheel`."""
+"""The files of an installed kmem command, for `make install`, `make wheel` and `make deb`.
+
+As a program it prints the names of the programs in build/ that commands start, for Ninja.
+"""
 
 import shutil
 import subprocess
@@ -57,10 +60,14 @@ def put_package(target: Path) -> None:
             put(file, target / file.relative_to(ROOT / "python" / "kmem"))
 
 
-def put_tree(target: Path, *more: str) -> None:
+def put_tree(target: Path, *more: str, stripped: bool = True) -> None:
     """The launcher, the programs and what both read, laid out as the tree; no libraries."""
     for name in ("kmem", "VERSION", "pyproject.toml"):
         put(ROOT / name, target / name)
     for program in (*PROGRAMS, *more):
         if (BUILD / program).exists():
-            put_stripped(BUILD / program, target / "build" / program)
+            (put_stripped if stripped else put)(BUILD / program, target / "build" / program)
+
+
+if __name__ == "__main__":
+    print(*PROGRAMS, KERNEL_PROGRAM)

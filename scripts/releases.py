@@ -92,22 +92,28 @@ def run_in(tree: Path, script: str, log: Path) -> int:
         ).returncode
 
 
-def make(release: str, folder: Path) -> str:
-    """A release's tree with what a build needs; returns why that failed, or nothing."""
+def make(release: str, folder: Path, packages: str = PACKAGES, base: Path | None = None) -> str:
+    """A release's tree with these packages; returns why that failed, or nothing.
+
+    It begins as a copy of the tree @base, if one is named.
+    """
     tree = folder / release
     log = folder / f"{release}.log"
     if not (tree / "etc" / "apt").exists() or not (folder / f"{release}.base").exists():
+        command = ["debootstrap", "--variant=minbase", release, str(tree), mirror()]
+        if base:
+            shutil.rmtree(tree, ignore_errors=True)
+            command = ["cp", "-a", str(base), str(tree)]
         with log.open("a") as output:
-            command = ["debootstrap", "--variant=minbase", release, str(tree), mirror()]
             if subprocess.run(command, stdout=output, stderr=output, check=False).returncode != 0:
-                return f"debootstrap failed, see {log}"
+                return f"{command[0]} failed, see {log}"
         (folder / f"{release}.base").touch()
     for name in ("resolv.conf", "hosts"):
         (tree / "etc" / name).write_text(Path("/etc", name).read_text())
     # A mirror that stands still is good enough: its release file may have expired.
     still = 'Acquire::Check-Valid-Until "false";\n'
     (tree / "etc" / "apt" / "apt.conf.d" / "99still").write_text(still)
-    wanted = " ".join(PACKAGES.split())
+    wanted = " ".join(packages.split())
     made = folder / f"{release}.packages"
     if not made.exists() or made.read_text() != wanted:
         # No service is started there (policy-rc.d).

@@ -10,7 +10,8 @@ def main() -> None:
         import os
 
         from kmem.common.errors import KmemError, say
-        from kmem.common.tree import IN_TREE, LAUNCHER, install_advice, need_tree
+        from kmem.common.extras import extra_of
+        from kmem.common.tree import IN_TREE, LAUNCHER, need_extra, need_tree
 
         command = "".join(sys.argv[1:2])
         if command in ("run", "--version"):
@@ -18,20 +19,14 @@ def main() -> None:
         try:
             if command in ("bench", "demo"):
                 need_tree(command)
+            if not IN_TREE:  # ./kmem has installed them
+                need_extra(extra_of(sys.argv[1:]))
             from kmem.commands.start import start
 
             status = start()
         except KmemError as error:
             say(str(error))
             status = error.status
-        except ModuleNotFoundError as error:
-            # ./kmem has installed them, so in the tree this is an error of ours.
-            if IN_TREE or (error.name or "").partition(".")[0] == "kmem":
-                raise
-            from kmem.common.extras import extra_of
-
-            say(install_advice(extra_of(sys.argv[1:])))
-            status = 1
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import typer
 from packaging.requirements import Requirement
 
 from kmem.commands.app import app
-from kmem.common.extras import extra_of
+from kmem.common.extras import extra_of, unfit
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -230,6 +231,23 @@ def packages_of(extra: str) -> dict[str, Distribution]:
                 if needed.marker is None or any(map(needed.marker.evaluate, chosen)):
                     waiting.append(needed)
     return found
+
+
+def test_packages_that_do_not_do_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation asks for the versions of the tree's tests, or newer ones."""
+
+    def version(name: str) -> str:
+        return "0.7.0" if name == "typer" else "99.1rc2"
+
+    pyproject = ROOT / "pyproject.toml"
+    expected = dict(one.split("==") for one in extras()["command"])["typer"]
+    monkeypatch.setattr(metadata, "version", version)
+    told = f"Python packages are too old (typer 0.7.0, expected {expected} or newer)"
+    assert unfit("command", pyproject) == told
+    monkeypatch.setattr(metadata, "version", lambda name: "99")
+    assert unfit("tune", pyproject) == ""
+    monkeypatch.undo()
+    assert unfit("command", pyproject) == ""  # of the tree's .venv
 
 
 @pytest.mark.parametrize("extra", extras())

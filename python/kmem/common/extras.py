@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Python packages that a command needs, by the extras of pyproject.toml, and how to get them."""
 
+import re
 import tomllib
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 # Others need `command`. The launcher has this list too, for the tree (tests/install compares).
@@ -43,12 +45,32 @@ def packages_of(extra: str, pyproject: Path) -> list[str]:
     return packages
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with."""
+    begin = re.split(r"[^\d.]", version, maxsplit=1)[0]
+    return tuple(int(number) for number in begin.split(".") if number)
+
+
+def unfit(extra: str, pyproject: Path) -> str:
+    """What keeps the packages of an extra from being used: missing, or older than tested."""
+    missing, old = [], []
+    for package in packages_of(extra, pyproject):
+        name, _, expected = package.partition("==")
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        if numbers(found) < numbers(expected):
+            old.append(f"{name} {found}, expected {expected} or newer")
+    if old:
+        return f"Python packages are too old ({'; '.join(old)})"
+    return "Python packages are missing" if missing else ""
+
+
 def advice(extra: str, pyproject: Path | None) -> str:
-    """A line for users: in words for pip's package, or with the file where there is none."""
+    """How to get an extra: in words for pip's package, or with the file where there is none."""
     if pyproject is None:
-        return f"Python packages are missing; install them with: pip install 'kmem[{extra}]'"
+        return f"pip install 'kmem[{extra}]'"
     packages = " ".join(packages_of(extra, pyproject))
-    return (
-        "Python packages are missing; install them with:"
-        f' python3 -m venv "{FOLDER}" && "{FOLDER}/bin/pip" install {packages}'
-    )
+    return f'python3 -m venv "{FOLDER}" && "{FOLDER}/bin/pip" install {packages}'

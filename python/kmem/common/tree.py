@@ -7,11 +7,10 @@ folder inside the package.
 """
 
 import subprocess
-from importlib import metadata
 from pathlib import Path
 
 from kmem.common.errors import KmemError
-from kmem.common.extras import advice, packages_of
+from kmem.common.extras import advice, unfit
 
 PACKAGE = Path(__file__).resolve().parents[1]
 IN_WHEEL = (PACKAGE / "tree").exists()
@@ -49,19 +48,13 @@ def need_packages(*names: str) -> None:
         raise KmemError("Debian packages are missing, see above")
 
 
-def install_advice(extra: str) -> str:
-    """How to get the packages of an extra, where the command is installed."""
-    return advice(extra, None if IN_WHEEL else ROOT / "pyproject.toml")
-
-
 def need_extra(extra: str) -> None:
     """In the tree: install the packages of an extra. Else: refuse if they are not there."""
     if IN_TREE:
         if subprocess.run([ROOT / "scripts" / "venv", extra], check=False).returncode != 0:
             raise KmemError(f"the Python packages of kmem[{extra}] cannot be installed, see above")
         return
-    for package in packages_of(extra, ROOT / "pyproject.toml"):
-        try:
-            metadata.version(package.partition("==")[0])
-        except metadata.PackageNotFoundError:
-            raise KmemError(install_advice(extra)) from None
+    pyproject = ROOT / "pyproject.toml"
+    if reason := unfit(extra, pyproject):
+        how = advice(extra, None if IN_WHEEL else pyproject)
+        raise KmemError(f"{reason}; install them with: {how}")
