@@ -145,7 +145,7 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 return NULL;
         }
         if (old == 0) {
-                owner_report_bad_free("krealloc", block, "not the start of a block of this heap");
+                owner_report_bad_free("krealloc", block, "not the start of a block in use");
                 errno = EINVAL;
                 return NULL;
         }

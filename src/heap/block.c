@@ -178,6 +178,16 @@ void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
         return recorded(alloc_accounted(size, flags), size, site);
 }
 
+/*
+ * Whether an object, at whose start the pointer points, was freed and has not been handed out since,
+ * as far as marks tell (percpu/freed.h).
+ */
+static bool is_freed(struct kmem_cache *cache, const void *object)
+{
+        return unlikely(freed_is_marked(object)) && cache->marks_freed && !cache_is_closed(cache) &&
+               percpu_is_free(cache, object);
+}
+
 size_t block_bytes(const void *block)
 {
         struct kmem_cache *cache;
@@ -191,7 +201,7 @@ size_t block_bytes(const void *block)
                 return cache->engine->block_bytes(block);
         if (cache_is_checked(cache) && !handed_is_marked(block))
                 return 0;
-        return cache_is_object(cache, block) ? cache->object_size : 0;
+        return cache_is_object(cache, block) && !is_freed(cache, block) ? cache->object_size : 0;
 }
 
 void block_set_request(void *block, size_t size)
@@ -276,7 +286,7 @@ static const char *object_free(struct kmem_cache *cache, void *object)
 
         if (cache->engine->caching != CACHING_NONE && !cache_is_object(cache, object))
                 return "inside an object, not at its start";
-        if (marks && unlikely(freed_is_marked(object)) && percpu_is_free(cache, object))
+        if (is_freed(cache, object))
                 return twice;
         if (marks)
                 freed_mark(object);

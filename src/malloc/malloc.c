@@ -101,7 +101,8 @@ static KMEM_ALWAYS_INLINE void *realloc_object(void *block, size_t size)
         if (unlikely(!cache || is_recording()))
                 return NULL;
         old = cache->usable_bytes;
-        if (unlikely(!old || size < old / 2 || !size || !cache_is_object(cache, block)))
+        if (unlikely(!old || size < old / 2 || !size || !cache_is_object(cache, block) ||
+                     freed_is_marked(block)))
                 return NULL;
         if (size <= old)
                 return block;
@@ -126,7 +127,7 @@ static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *si
         if (unlikely(old == 0) && owner_belongs_to_libc(block) && __libc_realloc)
                 return __libc_realloc(block, size);
         if (unlikely(old == 0)) {
-                owner_report_bad_free("realloc", block, "not the start of a block of this heap");
+                owner_report_bad_free("realloc", block, "not the start of a block in use");
                 errno = EINVAL;
                 return NULL;
         }
@@ -267,8 +268,8 @@ KMEM_PUBLIC void *pvalloc(size_t size)
 }
 
 /*
- * 0 for NULL, and if no block starts at the address. The whole object is usable, also for programs
- * built with _FORTIFY_SOURCE=3: nothing of the library lies in it.
+ * 0 for NULL, for a freed block, and for an address that is no multiple of 16. The whole object is
+ * usable, also for programs built with _FORTIFY_SOURCE=3: nothing of the library lies in it.
  */
 KMEM_PUBLIC size_t malloc_usable_size(void *block)
 {
@@ -278,7 +279,8 @@ KMEM_PUBLIC size_t malloc_usable_size(void *block)
          * The function does not check that a block starts there: that would read the slab, and some
          * programs ask at each free.
          */
-        if (likely(cache && cache->usable_bytes))
+        if (likely(cache && cache->usable_bytes) &&
+            likely((uintptr_t)block % MALLOC_ALIGN_BYTES == 0 && !freed_is_marked(block)))
                 return cache->usable_bytes;
         return block ? owner_block_usable_bytes(block) : 0;
 }

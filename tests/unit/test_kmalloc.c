@@ -464,6 +464,35 @@ static void child_freed_elsewhere(void)
         kfree(block);
 }
 
+/* krealloc and ksize of blocks that were freed: as of addresses that are no blocks. */
+static void child_resized_freed(void)
+{
+        void *blocks[6];
+
+        for (size_t i = 0; i < array_size(blocks); i++)
+                blocks[i] = kmalloc(MANY_BYTES, 0);
+        for (size_t i = 0; i < array_size(blocks); i += 2)
+                kfree(blocks[i]);
+        for (size_t i = 0; i < array_size(blocks); i += 2) {
+                errno = 0;
+                check(krealloc(blocks[i], 4 * MANY_BYTES, 0) == NULL);
+                check_equal(errno, EINVAL);
+                check(krealloc(blocks[i], MANY_BYTES / 4, 0) == NULL);
+                check_equal(ksize(blocks[i]), 0);
+        }
+        for (size_t i = 1; i < array_size(blocks); i += 2)
+                kfree(krealloc(blocks[i], 4 * MANY_BYTES, 0));
+        puts("went on");
+}
+
+static void resized_freed(void **state)
+{
+        if (options_given(OPTION_DEBUG))
+                skip();
+        child_prints("resized_freed", "bad_free=ignore", "kmem: krealloc(0x");
+        child_prints("resized_freed", "bad_free=ignore", "went on");
+}
+
 /* The program's own data may be the mark. */
 static void child_own_mark(void)
 {
@@ -472,6 +501,7 @@ static void child_own_mark(void)
         for (int i = 0; i < 3; i++)
                 kfree(kmalloc(MANY_BYTES, 0));
         *block = FREED_MARK;
+        check(ksize(block) >= MANY_BYTES);
         kfree(block);
         block = kmalloc(MANY_BYTES, 0);
         check(*block != FREED_MARK || options_given(OPTION_DEBUG) || is_slob());
@@ -705,6 +735,7 @@ int main(int argc, char **argv)
                 {"freed_among_many", child_freed_among_many},
                 {"freed_elsewhere", child_freed_elsewhere},
                 {"own_mark", child_own_mark},
+                {"resized_freed", child_resized_freed},
                 {"no_index", child_no_index},
                 {"all_clear", child_all_clear},
                 {"interior", child_interior},
@@ -722,7 +753,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(second_frees),     cmocka_unit_test(kept_objects),
                 cmocka_unit_test(interior_pointer), cmocka_unit_test(exhausted),
                 cmocka_unit_test(few_to_a_slab),    cmocka_unit_test(all_clear),
-                cmocka_unit_test(walk_at_end),
+                cmocka_unit_test(resized_freed),    cmocka_unit_test(walk_at_end),
         };
 
         child_main(argc, argv, children, array_size(children));

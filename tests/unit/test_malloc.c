@@ -904,6 +904,27 @@ static void child_realloc_inside(void)
         printf("went on\n");
 }
 
+/* Whether the block could stay in place, grow or shrink. */
+static void child_realloc_freed(void)
+{
+        static const size_t sizes[] = {1, 100, 200, 3000};
+        char *block = malloc(hide(200));
+        char *neighbour = malloc(hide(200));
+
+        for (unsigned int i = 0; i < array_size(sizes); i++) {
+                void *freed = malloc(hide(200));
+
+                free(freed);
+                errno = 0;
+                check_equal(malloc_usable_size((void *)hide((uintptr_t)freed)), 0);
+                check(realloc((void *)hide((uintptr_t)freed), hide(sizes[i])) == NULL);
+                check_equal(errno, EINVAL);
+        }
+        free(block);
+        free(neighbour);
+        printf("went on\n");
+}
+
 static void child_misaligned(void)
 {
         char *block = malloc(hide(200));
@@ -923,6 +944,8 @@ static void misuse(void **state)
         child_prints("realloc_inside", "bad_free=ignore", "): not the start of a block");
         child_prints("realloc_inside", "bad_free=ignore", "went on");
         child_aborts("realloc_inside", "bad_free=abort", "kmem: realloc(0x");
+        child_prints("realloc_freed", "bad_free=ignore", "): not the start of a block in use");
+        child_prints("realloc_freed", "bad_free=ignore", "went on");
         child_aborts("double_free", "bad_free=abort", "kmem: free(0x");
         child_aborts("double_free", "bad_free=abort", "free already (double free)");
         child_aborts("not_ours", "bad_free=abort", "kmem: free(0x7654321000): not the start");
@@ -966,6 +989,7 @@ int main(int argc, char **argv)
                 {"not_ours", child_not_ours},
                 {"realloc_not_ours", child_realloc_not_ours},
                 {"realloc_inside", child_realloc_inside},
+                {"realloc_freed", child_realloc_freed},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(is_ours),
