@@ -14,7 +14,8 @@
  *  PAGE-2  The descriptor of a block's first page tells the kind of the block. Descriptors of the
  *          other pages of a block never say PAGE_SLAB or PAGE_LARGE, so an address is the start of
  *          a large block if and only if its own descriptor says PAGE_LARGE.
- *  PAGE-3  A page map entry is non-zero exactly while the page belongs to a slab.
+ *  PAGE-3  A page map entry is non-zero only while the page belongs to a slab, and is so in each page
+ *          in which an object starts.
  *  PAGE-4  A free page with a clear touched bit reads as zero.
  */
 #ifndef KMEM_PAGE_PAGE_H

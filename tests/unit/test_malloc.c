@@ -925,6 +925,18 @@ static void child_realloc_freed(void)
         printf("went on\n");
 }
 
+/* Pages of an only object behind its first page are in no slab's map. */
+static void child_free_inside_pages(void)
+{
+        char *block = malloc(hide(100000));
+
+        free(block + 5 * PAGE_SIZE);
+        check_equal(malloc_usable_size((void *)hide((uintptr_t)block + PAGE_SIZE)), 0);
+        check(malloc_usable_size(block) >= 100000);
+        free(block);
+        printf("went on\n");
+}
+
 static void child_misaligned(void)
 {
         char *block = malloc(hide(200));
@@ -946,6 +958,8 @@ static void misuse(void **state)
         child_aborts("realloc_inside", "bad_free=abort", "kmem: realloc(0x");
         child_prints("realloc_freed", "bad_free=ignore", "): not the start of a block in use");
         child_prints("realloc_freed", "bad_free=ignore", "went on");
+        child_prints("free_inside_pages", "bad_free=ignore", "): not the start of a block");
+        child_prints("free_inside_pages", "bad_free=ignore", "went on");
         child_aborts("double_free", "bad_free=abort", "kmem: free(0x");
         child_aborts("double_free", "bad_free=abort", "free already (double free)");
         child_aborts("not_ours", "bad_free=abort", "kmem: free(0x7654321000): not the start");
@@ -990,6 +1004,7 @@ int main(int argc, char **argv)
                 {"realloc_not_ours", child_realloc_not_ours},
                 {"realloc_inside", child_realloc_inside},
                 {"realloc_freed", child_realloc_freed},
+                {"free_inside_pages", child_free_inside_pages},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(is_ours),

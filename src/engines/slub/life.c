@@ -22,12 +22,22 @@ static bool table_is_inside(const struct kmem_cache *cache, uint32_t objects)
         return cache->slab_pages > 1 && slub_table_bytes(objects) <= sizeof(void *);
 }
 
+/*
+ * The pages of a slab that the page map knows. Behind the first page of an only object nothing
+ * starts, so a free of an address there finds no cache, and is noticed at the call.
+ */
+static size_t mapped_pages(const struct kmem_cache *cache, uint32_t objects, size_t pages)
+{
+        return objects == 1 && !cache->red_left_pad ? 1 : pages;
+}
+
 /* Pages become a slab, which free finds by the page map from then on. */
 static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int order,
                       uint32_t objects, void *table, slab_prepare *prepare)
 {
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
         size_t pages = pages_of_slab(cache, order);
+        size_t mapped = mapped_pages(cache, objects, pages);
 
         if (!table) {
                 table = &slab[1].table;
@@ -41,11 +51,11 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
                 slab->order = ORDER_EXACT;
         if (prepare)
                 prepare(cache, slab, objects);
-        for (uint32_t page = 1; page < cache->slab_pages; page++)
+        for (uint32_t page = 1; cache->slab_pages && page < mapped; page++)
                 store_relaxed(&slab[page].state, (uint64_t)page);
         /* Release: pairs with the acquires in slab_of, slab_of_page and debug/give.c. */
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
-        page_map_set(slab, pages, (uint16_t)cache->pair_offset);
+        page_map_set(slab, mapped, (uint16_t)cache->pair_offset);
         PROBE4(slab_alloc, cache->name, page_address(slab), objects, pages << PAGE_SHIFT);
 }
 
