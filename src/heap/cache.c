@@ -45,16 +45,15 @@ static const struct engine *chosen_engine(const char *name, slab_flags_t flags)
 }
 
 /*
- * Sets engine and flags, with the flags that option debug adds. Only engine slub has debugging
- * (S4-41, S8-05); a debug cache gets the debug back end.
+ * Sets engine and flags, with the flags that option debug adds. A debug cache gets the debug back
+ * end, whatever engine is chosen; flags that the program gives have an effect in engine slub only
+ * (S4-41, S8-05).
  */
 static void choose_engine(struct kmem_cache *cache, const char *name, slab_flags_t flags)
 {
         cache->engine = chosen_engine(name, flags);
-        if (cache->engine != &slub_engine) {
-                cache->flags = flags & ~debug_flags_all;
-                return;
-        }
+        if (cache->engine != &slub_engine)
+                flags &= ~debug_flags_all;
         cache->flags = debug_flags(name, flags);
         if (cache->flags & debug_flags_all)
                 cache->engine = &debug_engine;

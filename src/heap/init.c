@@ -9,6 +9,7 @@
 #include "account/group.h"
 #include "machine/message.h"
 #include "base/options.h"
+#include "page/guarded.h"
 #include "record/record.h"
 
 uint32_t heap_state;
@@ -28,6 +29,7 @@ static void prepare_locked(void)
         system_init();
         system_watch_sandbox();
         options_init();
+        guarded_init();
         system_nodes_init(options.numa == NUMA_AUTO, (unsigned int)options.numa_fake);
         if (options.record[0])
                 record_start();

@@ -369,6 +369,12 @@ void system_make_pages_huge(void *start, size_t bytes)
                 system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_HUGEPAGE);
 }
 
+void system_close(void *start, size_t bytes)
+{
+        /* In a single step: no other thread's mapping may come between. */
+        map_private((uintptr_t)start, round_to_system(bytes), PROT_NONE, MAP_NORESERVE | MAP_FIXED);
+}
+
 static bool make_accessible(void *start, size_t bytes)
 {
         return !system_call_failed(

@@ -222,6 +222,8 @@ KMEM_HIDDEN void system_dump_reservation(void);
 KMEM_HIDDEN void system_keep_pages_small(void *start, size_t bytes);
 /* Asks for huge pages where the system makes them on request only ("madvise"). */
 KMEM_HIDDEN void system_make_pages_huge(void *start, size_t bytes);
+/* Takes the access to our memory away and gives its pages back; its addresses stay taken. */
+KMEM_HIDDEN void system_close(void *start, size_t bytes);
 /* Makes part of a reservation readable and writable; false if refused. */
 KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
 /*

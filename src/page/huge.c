@@ -16,6 +16,7 @@
 #include "machine/probe.h"
 #include "registry/registry.h"
 #include "machine/system.h"
+#include "page/guarded.h"
 #include "page/huge_kept.h"
 #include "page/huge_table.h"
 
@@ -56,7 +57,8 @@ static size_t victims_unmap(const struct huge_victims *victims)
 
         for (unsigned int i = 0; i < victims->count; i++) {
                 PROBE3(pages_purge, victims->mapping[i].start, victims->mapping[i].bytes, true);
-                system_unmap(victims->mapping[i].start, victims->mapping[i].bytes);
+                system_unmap(victims->mapping[i].start,
+                             victims->mapping[i].bytes + guarded_behind());
                 bytes += victims->mapping[i].bytes;
         }
         return bytes;
@@ -81,19 +83,20 @@ static void kept_make_room_locked(size_t bytes, struct huge_victims *victims)
 static void *map_aligned(size_t bytes, size_t align)
 {
         size_t slack = align > system_page_bytes() ? align - system_page_bytes() : 0;
+        size_t all = bytes + guarded_behind();
         uintptr_t start, aligned;
 
-        if (bytes + slack < bytes)
+        if (all + slack < bytes)
                 return NULL;
-        start = (uintptr_t)system_map(bytes + slack);
-        if (!start || slack == 0)
-                return (void *)start;
+        start = (uintptr_t)guarded_reserve(all + slack);
+        if (!start)
+                return NULL;
         aligned = round_up(start, align);
         if (aligned != start)
                 system_unmap((void *)start, aligned - start);
         if (aligned - start != slack)
-                system_unmap((void *)(aligned + bytes), slack - (aligned - start));
-        return (void *)aligned;
+                system_unmap((void *)(aligned + all), slack - (aligned - start));
+        return guarded_open((void *)aligned, bytes) ? (void *)aligned : NULL;
 }
 
 /* A kept mapping made a block again, or NULL. */
@@ -172,7 +175,7 @@ size_t huge_size(const void *address)
                 return 0;
         lock_take(&huge_lock);
         block = huge_table_find_locked(address);
-        bytes = block ? block->bytes : 0;
+        bytes = !block ? 0 : block->request ? block->request : block->bytes;
         lock_drop(&huge_lock);
         return bytes;
 }
@@ -208,6 +211,20 @@ void *huge_owner(const void *address, size_t *charge)
         return owner;
 }
 
+/* A freed mapping is kept, or if it is guarded, closed, and the one before it goes. */
+static void give_locked(void *start, size_t bytes, uint64_t now, struct huge_victims *victims)
+{
+        if (!large_guarded) {
+                huge_kept_add_locked(start, bytes, now, victims);
+                return;
+        }
+        start = guarded_close_locked(start, &bytes);
+        if (start) {
+                victims->mapping[victims->count].start = start;
+                victims->mapping[victims->count++].bytes = bytes;
+        }
+}
+
 bool huge_free(void *address)
 {
         struct huge_victims victims = {.count = 0};
@@ -223,10 +240,11 @@ bool huge_free(void *address)
                 size_t bytes = block->bytes;
 
                 PROBE2(large_free, address, bytes);
+                guarded_check_locked(block);
                 huge_table_remove_locked(block);
                 add_owned(&live_bytes, -bytes);
                 huge_kept_expire_locked(now, &victims);
-                huge_kept_add_locked(address, bytes, now, &victims);
+                give_locked(address, bytes, now, &victims);
         }
         huge_drop_changed();
         victims_unmap(&victims);
@@ -287,7 +305,8 @@ void *huge_resize(void *address, size_t bytes)
         void *start;
         bool again;
 
-        if (huge_table_length() == 0)
+        /* A guarded block moves, so that stale pointers to it are noticed. */
+        if (huge_table_length() == 0 || large_guarded)
                 return NULL;
         bytes = round_up(max_of(bytes, (size_t)1), system_page_bytes());
         do
@@ -316,6 +335,17 @@ void huge_count(struct large_counts *counts)
         counts->huge_kept_bytes = huge_kept_bytes();
         counts->huge_peak_blocks = load_relaxed(&peak_blocks);
         counts->huge_peak_bytes = load_relaxed(&peak_bytes);
+}
+
+void huge_note_request(const void *address, size_t request)
+{
+        struct huge_block *block;
+
+        lock_take(&huge_lock);
+        block = huge_table_find_locked(address);
+        if (block)
+                guarded_note_locked(block, request);
+        lock_drop(&huge_lock);
 }
 
 void huge_show(void)

@@ -20,6 +20,9 @@ KMEM_HIDDEN void *huge_owner(const void *address, size_t *charge);
 /* In place or by remapping; NULL if that is refused, or if the heap is a better place now. */
 KMEM_HIDDEN void *huge_resize(void *address, size_t bytes);
 
+/* Lays the red zone of a guarded block that was asked for with @request bytes (page/guarded.h). */
+KMEM_HIDDEN void huge_note_request(const void *address, size_t request);
+
 /* When a kept mapping will be due, in ms; UINT64_MAX for none. No lock needed. */
 KMEM_HIDDEN uint64_t huge_kept_due(void);
 /* Gives back the kept mappings that are due, UINT64_MAX for all. Returns their bytes. */

@@ -79,6 +79,14 @@ struct huge_block *huge_table_find_locked(const void *start)
         return NULL;
 }
 
+void huge_table_each_locked(void (*act)(const struct huge_block *block))
+{
+        debug_check(lock_is_held(&huge_lock));
+        for (size_t i = 0; i < capacity; i++)
+                if (entries[i].start != 0)
+                        act(&entries[i]);
+}
+
 void huge_table_remove_locked(struct huge_block *block)
 {
         size_t hole = (size_t)(block - entries);

@@ -12,6 +12,7 @@ struct huge_block {
         size_t bytes;    /* mapped from start on, whole system pages */
         void *owner;     /* the owner it is charged to, or NULL */
         size_t charge;   /* bytes of that */
+        size_t request;  /* bytes asked for, of a guarded block; 0 of others (page/guarded.h) */
 };
 
 /* Makes room for a further block; false without memory. */
@@ -21,6 +22,7 @@ KMEM_HIDDEN struct huge_block *huge_table_add_locked(void *start, size_t bytes);
 KMEM_HIDDEN struct huge_block *huge_table_find_locked(const void *start);
 /* Moves other entries: pointers into the table end here. */
 KMEM_HIDDEN void huge_table_remove_locked(struct huge_block *block);
+KMEM_HIDDEN void huge_table_each_locked(void (*act)(const struct huge_block *block));
 /* Blocks in the table; may be read without the lock as a hint. */
 KMEM_HIDDEN size_t huge_table_length(void);
 

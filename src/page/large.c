@@ -12,6 +12,7 @@
 #include "page/large.h"
 
 #include "machine/probe.h"
+#include "page/guarded.h"
 #include "page/huge.h"
 #include "page/kept.h"
 #include "page/reclaim.h"
@@ -49,16 +50,19 @@ static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
 void *large_alloc(size_t bytes, size_t align, bool zero)
 {
         size_t align_pages = max_of(align >> PAGE_SHIFT, (size_t)1);
+        size_t request = max_of(bytes, (size_t)1);
         void *block = NULL;
 
         if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX)
                 return NULL;
         bytes = round_up(max_of(bytes, (size_t)1), PAGE_SIZE);
-        if (bytes < HUGE_BYTES && align_pages <= CHUNK_PAGES)
+        if (bytes < HUGE_BYTES && align_pages <= CHUNK_PAGES && likely(!large_guarded))
                 block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
         if (!block)
                 block = huge_alloc(bytes, align, zero);
-        if (!block && align_pages <= CHUNK_PAGES && pages_limit_was_lowered())
+        if (unlikely(large_guarded) && block)
+                huge_note_request(block, request);
+        if (!block && align_pages <= CHUNK_PAGES && (pages_limit_was_lowered() || large_guarded))
                 block = heap_alloc(bytes >> PAGE_SHIFT, align_pages, zero);
         if (!block)
                 return NULL;

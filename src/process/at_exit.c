@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Writes the reports of options slabinfo and attrs when the process ends, and closes its registry
- * file.
+ * When the process ends: checks what option debug asks to check, writes the reports of options
+ * slabinfo and attrs, and closes the process's registry file.
  */
 #define _GNU_SOURCE
 #include "process/at_exit.h"
@@ -12,6 +12,7 @@
 #include "lang/text.h"
 #include "introspect/slabinfo.h"
 #include "introspect/tree.h"
+#include "page/guarded.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -152,6 +153,25 @@ void at_exit_write(void)
         errno = saved_errno;
 }
 
+/* What letter F checks at each call, everywhere, and the red zones of large blocks. */
+static void check_all(void)
+{
+        struct kmem_cache *cache;
+        uint64_t birth = 0;
+
+        if (!(options_given(OPTION_DEBUG) & (DEBUG_CHECKS | DEBUG_RED_ZONE)) ||
+            !system_is_own_process())
+                return;
+        lock_take(&cache_mutex);
+        while ((cache = cache_before_locked(birth))) {
+                birth = cache->birth;
+                if (cache->engine->validate && cache->flags & SLAB_CONSISTENCY_CHECKS)
+                        cache->engine->validate(cache);
+        }
+        lock_drop(&cache_mutex);
+        guarded_check_all();
+}
+
 __attribute__((destructor)) static void at_exit(void)
 {
         /*
@@ -160,6 +180,7 @@ __attribute__((destructor)) static void at_exit(void)
          */
         if (load_acquire(&heap_state) != HEAP_READY)
                 return;
+        check_all();
         at_exit_write();
         registry_close();
 }

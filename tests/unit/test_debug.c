@@ -15,11 +15,13 @@
 #include "percpu/percpu.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define F SLAB_CONSISTENCY_CHECKS
 #define Z SLAB_RED_ZONE
@@ -202,6 +204,15 @@ static void child_failslab(void)
         check(cache->failslab && cache->engine != &debug_engine);
 }
 
+/* The least that a handler may do; the text is looked for. */
+static void exit_of_signal(int number)
+{
+        (void)number;
+        if (write(STDERR_FILENO, "fault\n", 6) == 6)
+                _exit(0);
+        _exit(1);
+}
+
 static void child_other_engines(void)
 {
         struct kmem_cache *cache = kmem_cache_create("plain", 64, 0, F | Z | P | U, NULL);
@@ -212,6 +223,110 @@ static void child_other_engines(void)
         kmem_cache_destroy(cache);
 }
 
+/* The option brings its own back end, whatever engine the cache would have. */
+static void child_debug_of_other_engines(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("plain", 64, 0, P, NULL);
+        void *object = kmem_cache_alloc(cache, 0);
+
+        check(cache->engine == &debug_engine);
+        check_equal(cache->flags & (F | Z | P | U | T), F | Z);
+        kmem_cache_free(cache, object);
+        kmem_cache_destroy(cache);
+        object = kmalloc(100, 0);
+        check_equal(cache_of(object)->flags & (F | Z | P | U | T), F | Z);
+        kfree(object);
+}
+
+enum { LARGE_REQUEST = 100000 };
+
+/* The compiler knows nothing of the block, and keeps the write. */
+static void write_beyond(void *block, size_t offset)
+{
+        __asm__ volatile("" : "+r"(block));
+        ((volatile char *)block)[offset] = 1;
+}
+
+/* A guarded block has the bytes that were asked for, zeroes where they are wanted, and moves. */
+static void child_large_guarded(void)
+{
+        char *block = kzalloc(LARGE_REQUEST, 0);
+        char *moved;
+
+        check(!heap_contains(block));
+        check_equal(ksize(block), LARGE_REQUEST);
+        for (size_t i = 0; i < LARGE_REQUEST; i++)
+                check(block[i] == 0);
+        memset(block, 7, LARGE_REQUEST);
+        moved = krealloc(block, 2 * LARGE_REQUEST, 0);
+        check(moved && moved != block && moved[LARGE_REQUEST - 1] == 7);
+        check_equal(ksize(moved), 2 * LARGE_REQUEST);
+        check_equal(ksize(block), 0);
+        kfree(moved);
+        /* The addresses of the block that was freed last are not handed out. */
+        block = kmalloc(2 * LARGE_REQUEST, 0);
+        check(block && block != moved);
+        kfree(block);
+}
+
+static void child_large_red_zone(void)
+{
+        char *block = kmalloc(LARGE_REQUEST, 0);
+
+        write_beyond(block, LARGE_REQUEST);
+        kfree(block);
+}
+
+/* In use until the end of the process. */
+static void child_large_at_exit(void)
+{
+        write_beyond(kmalloc(LARGE_REQUEST, 0), LARGE_REQUEST + 5);
+}
+
+static void child_large_guard(void)
+{
+        char *block = kmalloc(LARGE_REQUEST, 0);
+
+        signal(SIGSEGV, exit_of_signal);
+        write_beyond(block, round_up(LARGE_REQUEST, PAGE_SIZE));
+}
+
+static void child_large_freed(void)
+{
+        char *block = kmalloc(LARGE_REQUEST, 0);
+
+        kfree(block);
+        signal(SIGSEGV, exit_of_signal);
+        write_beyond(block, 0);
+}
+
+static void large_blocks(void **state)
+{
+        child_passes("large_guarded", "debug=FZ");
+        child_passes("large_guarded", "large.debug=Z");
+        child_passes("large_guarded", "large.debug=Z,engine=slob");
+        child_aborts("large_red_zone", "debug=Z,debug_abort=1", "[Right Redzone overwritten]");
+        child_prints("large_red_zone", "debug=Z", "of 100000 bytes: [Right Redzone overwritten]");
+        child_prints("large_at_exit", "debug=Z", "of 100000 bytes: [Right Redzone overwritten]");
+        child_prints("large_guard", "debug=Z", "fault");
+        child_prints("large_freed", "debug=Z", "fault");
+        child_passes("large_red_zone", "debug=FZ,large.debug=-");
+}
+
+/* An object that is harmed and never freed is looked at when the process ends. */
+static void child_harmed_at_exit(void)
+{
+        char *object = kmem_cache_alloc(kmem_cache_create("plain", 100, 0, 0, NULL), 0);
+
+        write_beyond(object, 101);
+}
+
+static void checks_at_exit(void **state)
+{
+        child_prints("harmed_at_exit", "debug=FZ", "BUG plain (Not tainted): Object corrupt");
+        child_aborts("harmed_at_exit", "debug=FZ,debug_abort=1", "[Right Redzone overwritten]");
+}
+
 static void flags(void **state)
 {
         child_passes("flags", "debug=ZP,na*.debug=zFU,named.debug=fu,quiet.debug=FZ-,all.debug=,"
@@ -219,8 +334,10 @@ static void flags(void **state)
         child_passes("no_leak_trace", "debug=FU");
         child_passes("keep_order", "debug=FZPU,named.debug=ZO");
         child_passes("failslab", "debug=A");
-        child_passes("other_engines", "debug=FZPU,engine=slab");
-        child_passes("other_engines", "debug=FZPU,engine=slob");
+        child_passes("other_engines", "debug=FZPU,plain.debug=-,engine=slab");
+        child_passes("other_engines", "debug=FZPU,plain.debug=-,engine=slob");
+        child_passes("debug_of_other_engines", "debug=FZ,engine=slab");
+        child_passes("debug_of_other_engines", "debug=FZ,engine=slob");
         child_prints("flags",
                      "debug=ZP,na*.debug=zFU,named.debug=fu,quiet.debug=FZ-,all.debug=,"
                      "traced.debug=T,debug=FX",
@@ -1035,6 +1152,13 @@ int main(int argc, char **argv)
                 {"keep_order", child_keep_order},
                 {"failslab", child_failslab},
                 {"other_engines", child_other_engines},
+                {"debug_of_other_engines", child_debug_of_other_engines},
+                {"large_guarded", child_large_guarded},
+                {"large_red_zone", child_large_red_zone},
+                {"large_at_exit", child_large_at_exit},
+                {"large_guard", child_large_guard},
+                {"large_freed", child_large_freed},
+                {"harmed_at_exit", child_harmed_at_exit},
                 {"merging", child_merging},
                 {"merged_report", child_merged_report},
                 {"left_red_zone", child_left_red_zone},
@@ -1067,6 +1191,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(layouts),
                 cmocka_unit_test(chosen_free_pointer),
                 cmocka_unit_test(flags),
+                cmocka_unit_test(large_blocks),
+                cmocka_unit_test(checks_at_exit),
                 cmocka_unit_test(merging),
                 cmocka_unit_test(self_clobber_zone),
                 cmocka_unit_test(self_next_pointer),
