@@ -422,7 +422,7 @@ struct engine {
         bool (*is_object)(const struct kmem_cache *cache, const void *address);
         /*
          * Whether an object, at whose start @object points, is free in its slab; exact for one that
-         * nobody takes meanwhile. NULL with CACHING_NONE.
+         * nobody takes meanwhile. NULL in engine slob.
          */
         bool (*is_free)(const struct kmem_cache *cache, const void *object);
         /*

@@ -180,10 +180,12 @@ void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
 
 /*
  * Whether an object, at whose start the pointer points, was freed and has not been handed out since,
- * as far as marks tell (percpu/freed.h).
+ * as far as marks tell (percpu/freed.h). Objects of debug caches are always in their slabs.
  */
 static bool is_freed(struct kmem_cache *cache, const void *object)
 {
+        if (unlikely(cache->engine->caching == CACHING_NONE))
+                return cache->engine->is_free && cache->engine->is_free(cache, object);
         return unlikely(freed_is_marked(object)) && cache->marks_freed && !cache_is_closed(cache) &&
                percpu_is_free(cache, object);
 }
@@ -286,7 +288,7 @@ static const char *object_free(struct kmem_cache *cache, void *object)
 
         if (cache->engine->caching != CACHING_NONE && !cache_is_object(cache, object))
                 return "inside an object, not at its start";
-        if (is_freed(cache, object))
+        if (marks && is_freed(cache, object))
                 return twice;
         if (marks)
                 freed_mark(object);

@@ -72,6 +72,7 @@ const struct engine debug_engine = {
         .report = slub_report,
         .report_slot = slub_report_slot,
         .is_object = slub_is_object,
+        .is_free = slub_is_free,
         .request = debug_request,
         .set_request = debug_set_request,
         .report_stranger = debug_report_stranger,

@@ -51,7 +51,7 @@ bool slub_is_object(const struct kmem_cache *cache, const void *address)
         return slub_index(cache, slab, slab_objects(slab), address) != INDEX_END;
 }
 
-static bool slub_is_free(const struct kmem_cache *cache, const void *object)
+bool slub_is_free(const struct kmem_cache *cache, const void *object)
 {
         const struct page *slab = slub_slab_of(cache, object);
         uint32_t index = slub_index(cache, slab, slab_objects(slab), object);

@@ -379,6 +379,7 @@ KMEM_HIDDEN void slub_report(struct kmem_cache *cache, struct engine_report *rep
 KMEM_HIDDEN void slub_report_slot(struct kmem_cache *cache, struct engine_slot *slot,
                                   struct engine_report *report);
 KMEM_HIDDEN bool slub_is_object(const struct kmem_cache *cache, const void *address);
+KMEM_HIDDEN bool slub_is_free(const struct kmem_cache *cache, const void *object);
 KMEM_HIDDEN int slub_node_of(const struct kmem_cache *cache, const void *object);
 
 #endif
