@@ -4,6 +4,7 @@
  */
 #include "api/owner.h"
 
+#include "engines/hardened/hardened.h"
 #include "heap/accounted.h"
 #include "machine/message.h"
 #include "record/record.h"
@@ -190,6 +191,8 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
         /* For the last possible sizes the rounding to whole pages would exceed the limit. */
         if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;
+        if (hardened_is_on())
+                return hardened_round(size);
         if (size > class_bytes_max())
                 return round_up(size, PAGE_SIZE);
         cache = class_cache(CLASS_KMALLOC, size);

@@ -78,6 +78,19 @@ KMEM_NOINLINE void owner_block_free_slow(void *block, const char *call)
         owner_block_free_at(block, call, CALL_SITE);
 }
 
+KMEM_NOINLINE void owner_block_free_sized(void *block, size_t size, const char *call)
+{
+        if (heap_is_foreign())
+                owner_block_free_at(block, call, CALL_SITE);
+        else
+                block_free_sized(block, size, call, CALL_SITE);
+}
+
+bool owner_block_is_empty(const void *block)
+{
+        return !heap_is_foreign() && block_is_empty(block);
+}
+
 KMEM_NOINLINE void owner_block_kfree_slow(void *block, const char *call)
 {
         if (!ZERO_OR_NULL_PTR(block))

@@ -119,6 +119,10 @@ KMEM_HIDDEN void owner_report_bad_free(const char *call, void *block, const char
 KMEM_HIDDEN void owner_block_free_slow(void *block, const char *call);
 /* The slow half of kfree's family, to which no address up to ZERO_SIZE_PTR is a block (S8-40). */
 KMEM_HIDDEN void owner_block_kfree_slow(void *block, const char *call);
+/* owner_block_free_slow with the size that the caller knows; another library's heap does not look at it. */
+KMEM_HIDDEN void owner_block_free_sized(void *block, size_t size, const char *call);
+/* Whether a block of size 0, which has no usable byte, starts there. Only protect=hardened has some. */
+KMEM_HIDDEN bool owner_block_is_empty(const void *block);
 /* For a caller that knows where the program called. */
 KMEM_HIDDEN void owner_block_free_at(void *block, const char *call, const void *site);
 

@@ -75,6 +75,7 @@ static const struct setting settings[] = {
         {"memory_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(memory_limit)},
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
+        {"protect", KIND_CHOICE, "none hardened", 0, 0, PLACE(protect)},
         {"bulk_null", KIND_CHOICE, "skip refuse", 0, 0, PLACE(bulk_null)},
         {"slob_breaks", KIND_SIZES, NULL, 1, PAGE_SIZE - 1, PLACE(slob_breaks)},
         {"failslab", KIND_FAULTS, NULL, 0, 0, PLACE(failslab)},
@@ -473,6 +474,33 @@ static void parse_entry_or_file(char *entry)
         parse_parts(text, "\n", parse_line);
 }
 
+/*
+ * Options that protect=hardened takes the sense from. Its blocks pass no sheaves, so there are no samples; they have no
+ * owners; and a fault that was found ends the process.
+ */
+static void agree_on_protection(void)
+{
+        static const char *const no_effect =
+                "option %s: no effect with protect=hardened, whose blocks %s";
+
+        if (options.protect != PROTECT_HARDENED)
+                return;
+        options.check = CHECK_SHEAF;
+        if (options.profile_interval)
+                message(no_effect, "profile_interval", "are not sampled");
+        if (options.memory_limit)
+                message(no_effect, "memory_limit", "are in no memory group");
+        if (options.classes != CLASSES_AUTO)
+                message(no_effect, "classes", "have classes of their own");
+        if (options.bad_free == BAD_FREE_IGNORE)
+                message("option bad_free=ignore: with protect=hardened a bad free ends the "
+                        "process");
+        options.profile_interval = 0;
+        options.memory_limit = 0;
+        if (options.bad_free == BAD_FREE_IGNORE)
+                options.bad_free = BAD_FREE_ABORT;
+}
+
 void options_init(void)
 {
         static KMEM_SPARSE char text[TEXT_BYTES];
@@ -484,6 +512,7 @@ void options_init(void)
         of_kernel = true;
         strcpy(text, kernel_options(options.kernel));
         parse_parts(text, ",", parse_entry);
+        agree_on_protection();
 }
 
 static enum option_source match(const char *pattern, const char *name)

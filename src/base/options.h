@@ -14,6 +14,7 @@ enum bad_free { BAD_FREE_ABORT, BAD_FREE_IGNORE, BAD_FREE_LIBC };
 enum slot_source { SLOTS_AUTO, SLOTS_RSEQ, SLOTS_LOCKED };
 enum registry_mode { REGISTRY_AUTO, REGISTRY_ON, REGISTRY_OFF };
 enum free_check { CHECK_DRAIN, CHECK_SHEAF };
+enum protect { PROTECT_NONE, PROTECT_HARDENED };
 enum bulk_null { BULK_NULL_SKIP, BULK_NULL_REFUSE };
 enum size_classes { CLASSES_AUTO, CLASSES_FINE, CLASSES_KERNEL };
 enum cpu_partial_accounting { ACCOUNT_SLABS, ACCOUNT_OBJECTS };
@@ -85,6 +86,7 @@ struct options {
         uint64_t memory_limit;     /* bytes that the process may have in use, 0: no limit */
         uint64_t bad_free;         /* enum bad_free */
         uint64_t check;            /* enum free_check */
+        uint64_t protect;          /* enum protect */
         uint64_t bulk_null;        /* enum bulk_null (S5-07) */
         uint64_t registry;         /* enum registry_mode: whether other processes can see the
                                       figures */

@@ -5,6 +5,7 @@
  */
 #include "heap/heap.h"
 
+#include "engines/hardened/hardened.h"
 #include "heap/accounted.h"
 #include "machine/message.h"
 #include "base/options.h"
@@ -118,8 +119,29 @@ static void *recorded(void *block, size_t size, const void *site)
         return block;
 }
 
+/* The operators of C++ are the only calls of two words. */
+static enum block_form block_form_of(const char *call)
+{
+        return strncmp(call, "operator ", 9) == 0 ? FORM_NEW : FORM_MALLOC;
+}
+
+/* A hardened block, which reads as zero in any case. */
+static void *alloc_hardened(enum class_table table, size_t size, size_t align, const void *site)
+{
+        enum block_form form = table == CLASS_NEW ? FORM_NEW : FORM_MALLOC;
+
+        figures_poll();
+        return recorded(hardened_alloc(size, align, form), size, site);
+}
+
 void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
 {
+        if (hardened_is_on())
+                return alloc_hardened(table, size, 1, site);
+        /* Size 0 gives a distinct object that can be freed, as programs expect of malloc. */
+        size = max_of(size, (size_t)1);
+        if (table == CLASS_NEW)
+                table = CLASS_MALLOC;
         return recorded(alloc_by_size(table, size, zero ? __GFP_ZERO : 0), size, site);
 }
 
@@ -147,6 +169,8 @@ static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
 
 void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site)
 {
+        if (hardened_is_on())
+                return alloc_hardened(CLASS_MALLOC, size, align, site);
         return recorded(alloc_aligned(size, align, flags), size, site);
 }
 
@@ -175,6 +199,8 @@ static void *alloc_accounted(size_t size, gfp_t flags)
 
 void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
 {
+        if (hardened_is_on())
+                return alloc_hardened(CLASS_KMALLOC, size, 1, site);
         return recorded(alloc_accounted(size, flags), size, site);
 }
 
@@ -193,7 +219,10 @@ static bool is_freed(struct kmem_cache *cache, const void *object)
 size_t block_bytes(const void *block)
 {
         struct kmem_cache *cache;
+        bool known;
 
+        if (hardened_is_on() && !heap_contains(block))
+                return hardened_bytes(block, &known);
         if (in_sample_region(block))
                 return sample_bytes(block);
         cache = cache_of(block);
@@ -204,6 +233,14 @@ size_t block_bytes(const void *block)
         if (cache_is_checked(cache) && !handed_is_marked(block))
                 return 0;
         return cache_is_object(cache, block) && !is_freed(cache, block) ? cache->object_size : 0;
+}
+
+bool block_is_empty(const void *block)
+{
+        bool known;
+
+        return hardened_is_on() && !heap_contains(block) && hardened_bytes(block, &known) == 0 &&
+               known;
 }
 
 void block_set_request(void *block, size_t size)
@@ -295,6 +332,31 @@ static const char *object_free(struct kmem_cache *cache, void *object)
         return percpu_free_slow(cache, object) ? NULL : twice;
 }
 
+/*
+ * Takes a hardened block back; objects of named caches, which lie in the heap, are left to the caller. @size: SIZE_MAX
+ * if the call does not tell it. False: it is an object of the heap.
+ */
+static bool free_hardened(void *block, size_t size, const char *call, const void *site)
+{
+        int saved_errno = errno;
+
+        if (heap_contains(block))
+                return false;
+        figures_poll();
+        if (is_recording())
+                record_free(block, site);
+        if (!hardened_free(block, size, block_form_of(call), call))
+                report_bad_free(call, block, "not the start of a block of this heap");
+        errno = saved_errno;
+        return true;
+}
+
+void block_free_sized(void *block, size_t size, const char *call, const void *site)
+{
+        if (!block || !hardened_is_on() || !free_hardened(block, size, call, site))
+                block_free_at(block, call, site);
+}
+
 void block_free_at(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
@@ -302,6 +364,8 @@ void block_free_at(void *block, const char *call, const void *site)
         const char *wrong;
 
         if (!block)
+                return;
+        if (hardened_is_on() && free_hardened(block, SIZE_MAX, call, site))
                 return;
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
@@ -376,11 +440,26 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
         return moved;
 }
 
+/* Recordings have a resize as a free and an allocation. */
+static void *resize_hardened(void *block, size_t size, const void *site)
+{
+        struct record_event *event = is_recording() ? record_draw() : NULL;
+        void *resized = hardened_resize(block, size, "realloc");
+
+        if (event && resized)
+                record_free_at(event, block, site);
+        else if (event)
+                record_void_at(event);
+        return resized ? recorded(resized, size, site) : NULL;
+}
+
 void *block_resize(enum class_table table, void *block, size_t old, size_t size, const void *site)
 {
         struct kmem_cache *cache = cache_of(block);
         void *moved;
 
+        if (hardened_is_on() && !cache)
+                return resize_hardened(block, size, site);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
                 if (size <= old && (size >= old / 2 || class_bytes(table, size) == old)) {
@@ -406,6 +485,8 @@ void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, 
 {
         void *moved = NULL;
 
+        if (hardened_is_on() && !cache_of(block))
+                return resize_hardened(block, size, site);
         if (!cache_of(block) && size > class_bytes_max())
                 moved = resize_large(block, size, site);
         if (moved)

@@ -16,6 +16,7 @@
 #include "heap/heap.h"
 
 #include "base/options.h"
+#include "engines/hardened/hardened.h"
 #include "lang/text.h"
 
 #include <string.h>
@@ -97,8 +98,11 @@ void classes_init(void)
         paged_end = class_count;
         init_paged();
         coarse = options.classes == CLASSES_AUTO;
-        /* With locked slots the limit only saves the class search; the fast path finds no slot. */
-        fast.malloc_limit = class_bytes_max();
+        /*
+         * With locked slots the limit only saves the class search; the fast path finds no slot. Hardened blocks
+         * never take the fast path.
+         */
+        fast.malloc_limit = hardened_is_on() ? 0 : class_bytes_max();
         fast.heap_bytes = options.check == CHECK_SHEAF ? 0 : heap.accessible_bytes;
         fast.heap_units = fast.heap_bytes >> UNIT_SHIFT;
 }

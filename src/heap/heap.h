@@ -97,8 +97,11 @@ KMEM_HIDDEN void cache_place_locked(const struct kmem_cache *cache, char place[C
 
 /* classes.c: size classes, their caches made when first needed */
 
-/* The two tables of classes: only kmalloc has classes below the 16 bytes of malloc's alignment. */
-enum class_table { CLASS_MALLOC, CLASS_KMALLOC };
+/*
+ * The two tables of classes: only kmalloc has classes below the 16 bytes of malloc's alignment. CLASS_NEW is
+ * malloc's table for operator new, whose blocks protect=hardened tells from others; block_alloc alone takes it.
+ */
+enum class_table { CLASS_MALLOC, CLASS_KMALLOC, CLASS_NEW };
 enum { MALLOC_ALIGN = 16, UNIT_SHIFT = 4 };
 
 KMEM_HIDDEN void classes_init(void);
@@ -122,7 +125,7 @@ KMEM_HIDDEN size_t class_bytes(enum class_table table, size_t size);
 
 /* block.c: blocks by pointer, whatever serves them. @site is the program's call, for recordings. */
 
-/* Memory for @size bytes (not 0) from a class or as a large block; NULL without memory. */
+/* Memory for @size bytes from a class or as a large block; NULL without memory. */
 KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero, const void *site);
 /* A block aligned to @align, a power of two; flags: __GFP_ACCOUNT. NULL without memory. */
 KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site);
@@ -131,8 +134,10 @@ KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, co
  * comes from kmalloc-cg-N (S11-07).
  */
 KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags, const void *site);
-/* Usable bytes; 0 if no block starts there. */
+/* Usable bytes; 0 if no block starts there, or a hardened block of size 0. */
 KMEM_HIDDEN size_t block_bytes(const void *block);
+/* Whether a hardened block of size 0 starts there. */
+KMEM_HIDDEN bool block_is_empty(const void *block);
 /*
  * Usable bytes for a caller that may write to all of them: a debug cache then gives up its check of
  * the size that was asked for (S8-27).
@@ -147,6 +152,8 @@ KMEM_HIDDEN void block_set_request(void *block, size_t size);
  * reports, @site is the program's call. Keeps errno. NULL is no block, and nothing happens.
  */
 KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
+/* As block_free_at; @size is the size that the block has by the caller, which protect=hardened checks. */
+KMEM_HIDDEN void block_free_sized(void *block, size_t size, const char *call, const void *site);
 /*
  * The size that realloc asks for if an object of @old bytes is too small for @size bytes and moves.
  * A program that appends in small steps would have its block copied in each class up to the

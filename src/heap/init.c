@@ -7,6 +7,7 @@
 #include "heap/owner.h"
 
 #include "account/group.h"
+#include "engines/hardened/hardened.h"
 #include "machine/message.h"
 #include "base/options.h"
 #include "page/guarded.h"
@@ -46,7 +47,7 @@ bool heap_start(void)
         lock_take(&heap_start_lock);
         if (heap_state == HEAP_NEW) {
                 prepare_locked();
-                if (pages_init()) {
+                if (pages_init() && (options.protect == PROTECT_NONE || hardened_start())) {
                         registry_init();
                         slots_init();
                         if (options.memory_limit)

@@ -20,6 +20,8 @@
  */
 #include "heap/reclaim.h"
 
+#include "engines/hardened/hardened.h"
+
 #include "heap/heap.h"
 #include "heap/rcu.h"
 #include "machine/message.h"
@@ -68,6 +70,8 @@ size_t heap_trim(size_t keep)
         percpu_follow_cpus_seldom();
         bytes = caches_trim_locked();
         lock_drop(&cache_mutex);
+        if (hardened_is_on())
+                bytes += hardened_trim();
         return bytes + pages_purge_all(keep);
 }
 

@@ -13,6 +13,17 @@ void cache_total(struct kmem_cache *cache, struct cache_totals *totals)
         totals->inuse = away - min_of(totals->resting, away);
 }
 
+/* Large hardened blocks count as objects, too: they are in none of the figures of pages. */
+static void add_hardened(struct heap_totals *totals)
+{
+        hardened_count(&totals->hardened);
+        totals->objects_inuse += totals->hardened.blocks;
+        totals->objects_taken += totals->hardened.taken;
+        totals->bytes_inuse += totals->hardened.bytes;
+        totals->bytes_free += totals->hardened.slab_bytes -
+                              min_of(totals->hardened.bytes, totals->hardened.slab_bytes);
+}
+
 void heap_total(struct heap_totals *totals)
 {
         struct list *node;
@@ -40,6 +51,8 @@ void heap_total(struct heap_totals *totals)
         lock_drop(&cache_mutex);
         pages_count(&totals->pages);
         large_count(&totals->large);
+        if (hardened_is_on())
+                add_hardened(totals);
         totals->object_bytes_inuse = totals->bytes_inuse;
         totals->bytes_inuse += totals->large.bytes + totals->large.huge_bytes;
 }

@@ -7,6 +7,7 @@
 #ifndef KMEM_INTROSPECT_TOTALS_H
 #define KMEM_INTROSPECT_TOTALS_H
 
+#include "engines/hardened/hardened.h"
 #include "heap/heap.h"
 #include "page/large.h"
 
@@ -20,6 +21,7 @@ struct cache_totals {
 struct heap_totals {
         struct page_counts pages;
         struct large_counts large;
+        struct hardened_counts hardened; /* with protect=hardened; a part of the figures below */
         uint64_t objects_inuse;
         uint64_t objects_free;       /* in slabs and sheaves */
         uint64_t resting;            /* the part of objects_free in sheaves */

@@ -10,10 +10,12 @@
 #include "lang/bits.h"
 #include "lang/number.h"
 #include "machine/file.h"
+#include "machine/random.h"
 #include "machine/syscall.h"
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -25,6 +27,15 @@
 #define PR_RSEQ_SLICE_EXTENSION 79
 #define PR_RSEQ_SLICE_EXTENSION_SET 2
 #define PR_RSEQ_SLICE_EXT_ENABLE 1
+#endif
+
+/* Of Linux 6.13, and 5.7. */
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
 #endif
 
 bool system_rseq(void *area, size_t bytes, int flags, uint32_t signature)
@@ -392,6 +403,61 @@ bool system_commit(void *start, size_t bytes)
         if (!system_sandbox_was_told())
                 system_call(SYS_madvise, (long)start, (long)bytes, MADV_DODUMP);
         return lock_as_told(start, bytes);
+}
+
+bool system_guard(void *start, size_t bytes)
+{
+        return !system_call_failed(
+                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_INSTALL));
+}
+
+bool system_unguard(void *start, size_t bytes)
+{
+        return !system_call_failed(
+                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_REMOVE));
+}
+
+bool system_close(void *start, size_t bytes)
+{
+        return !system_call_failed(
+                system_call(SYS_mprotect, (long)start, (long)round_to_system(bytes), PROT_NONE));
+}
+
+bool system_retire(void *start, size_t bytes)
+{
+        return map_private((uintptr_t)start, round_to_system(bytes), PROT_NONE,
+                           MAP_NORESERVE | MAP_FIXED) != NULL;
+}
+
+bool system_move(void *from, size_t bytes, void *to)
+{
+        return !system_call_failed(system_call6(SYS_mremap, (long)from, (long)bytes, (long)bytes,
+                                                MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+                                                (long)to, 0));
+}
+
+bool system_make_writable(void *start, size_t bytes, bool writable)
+{
+        return !system_call_failed(system_call(SYS_mprotect, (long)start, (long)bytes,
+                                               writable ? PROT_READ | PROT_WRITE : PROT_READ));
+}
+
+/* The bytes that the kernel gave the process at its start (AT_RANDOM), as a key of a weak sequence. */
+static void random_at_start(unsigned char *to, size_t bytes)
+{
+        const unsigned char *given = (const unsigned char *)system_auxv(AT_RANDOM);
+        uint64_t state = system_time_ms() ^ (uintptr_t)to;
+
+        for (size_t i = 0; i < bytes; i++)
+                to[i] = (unsigned char)((given ? given[i % 16] : 0) ^ random_next(&state));
+}
+
+void system_random(void *to, size_t bytes)
+{
+        long got = system_call(SYS_getrandom, (long)to, (long)bytes, 0);
+
+        if (got != (long)bytes)
+                random_at_start(to, bytes);
 }
 
 bool system_purge(void *start, size_t bytes)

@@ -220,6 +220,22 @@ KMEM_HIDDEN void system_dump_reservation(void);
  * it can (transparent_hugepage/enabled is "always"), each touch would take 2 MiB.
  */
 KMEM_HIDDEN void system_keep_pages_small(void *start, size_t bytes);
+/*
+ * Guards in a mapping: the pages are given back, and every access traps until they are removed; the number of
+ * mappings stays. False if the system has none (before Linux 6.13) or refuses.
+ */
+KMEM_HIDDEN bool system_guard(void *start, size_t bytes);
+KMEM_HIDDEN bool system_unguard(void *start, size_t bytes);
+/* Takes access to the range away; false if refused. */
+KMEM_HIDDEN bool system_close(void *start, size_t bytes);
+/* Puts address space without access in the place of mappings, whose pages go; false if refused. */
+KMEM_HIDDEN bool system_retire(void *start, size_t bytes);
+/* Moves pages to another mapping of ours; the old range then reads as zero. False if refused. */
+KMEM_HIDDEN bool system_move(void *from, size_t bytes, void *to);
+/* Memory of the library itself becomes writable, or read-only; false if refused. */
+KMEM_HIDDEN bool system_make_writable(void *start, size_t bytes, bool writable);
+/* Random bytes of the kernel's, up to 256. */
+KMEM_HIDDEN void system_random(void *to, size_t bytes);
 /* Asks for huge pages where the system makes them on request only ("madvise"). */
 KMEM_HIDDEN void system_make_pages_huge(void *start, size_t bytes);
 /* Takes the access to our memory away and gives its pages back; its addresses stay taken. */

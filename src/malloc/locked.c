@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
+#include "engines/hardened/hardened.h"
 #include "heap/reclaim.h"
 #include "registry/registry.h"
 #include "machine/system.h"
@@ -49,6 +50,8 @@ static void unlock_reservations(void)
         if (!heap_await(heap_page_locks_free))
                 return;
         pages_unlock();
+        if (hardened_is_on())
+                hardened_unlock();
         registry_unlock();
 }
 

@@ -31,20 +31,25 @@ static KMEM_COLD void *out_of_memory(void)
         return NULL;
 }
 
-/* Size 0 gives a distinct object that can be freed, as programs expect of malloc. */
-static KMEM_ALWAYS_INLINE void *malloc_general(size_t size, bool zero, const void *site)
+static KMEM_ALWAYS_INLINE void *malloc_general(enum class_table table, size_t size, bool zero,
+                                               const void *site)
 {
         void *block;
 
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
-        block = owner_block_alloc(CLASS_MALLOC, size ? size : 1, zero, site);
+        block = owner_block_alloc(table, size, zero, site);
         return likely(block) ? block : out_of_memory();
 }
 
 KMEM_NOINLINE void *malloc_slow_at(size_t size, const void *site)
 {
-        return malloc_general(size, false, site);
+        return malloc_general(CLASS_MALLOC, size, false, site);
+}
+
+KMEM_NOINLINE void *new_slow_at(size_t size, const void *site)
+{
+        return malloc_general(CLASS_NEW, size, false, site);
 }
 
 KMEM_NOINLINE void *malloc_slow(size_t size)
@@ -81,7 +86,7 @@ KMEM_FAST_CALL void *calloc(size_t count, size_t size)
         object = malloc_fast(bytes, fast.malloc_limit);
         if (likely(object))
                 return memset(object, 0, bytes);
-        return malloc_general(bytes, true, CALL_SITE);
+        return malloc_general(CLASS_MALLOC, bytes, true, CALL_SITE);
 }
 
 static KMEM_NOINLINE void *move_object(void *moved, void *block, size_t bytes)
@@ -124,6 +129,8 @@ static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *si
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
         old = owner_block_bytes(block);
+        if (unlikely(old == 0) && owner_block_is_empty(block))
+                return owner_block_resize(CLASS_MALLOC, block, 0, size, site);
         if (unlikely(old == 0) && owner_belongs_to_libc(block) && __libc_realloc)
                 return __libc_realloc(block, size);
         if (unlikely(old == 0)) {
@@ -290,13 +297,14 @@ KMEM_PUBLIC void cfree(void *block)
         owner_block_free(block, "cfree");
 }
 
-/* C23. The size is not needed: the page map knows the cache. */
+/* C23. The page map knows the cache; protect=hardened alone looks at the size. */
 KMEM_PUBLIC void free_sized(void *block, size_t size)
 {
-        (void)size;
-        owner_block_free(block, "free_sized");
+        if (unlikely(!malloc_free_fast(block, load_folded(&fast.heap_units))))
+                owner_block_free_sized(block, size, "free_sized");
 }
 
+/* A class may be larger for an alignment, so the size is not looked at. */
 KMEM_PUBLIC void free_aligned_sized(void *block, size_t align, size_t size)
 {
         (void)align;

@@ -25,6 +25,8 @@ static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
  */
 KMEM_HIDDEN void *malloc_slow(size_t size);
 KMEM_HIDDEN void *malloc_slow_at(size_t size, const void *site);
+/* malloc_slow_at for operator new. */
+KMEM_HIDDEN void *new_slow_at(size_t size, const void *site);
 /* The C++ operators that other operators call. */
 struct operators {
         void *(*plain_new)(size_t size);

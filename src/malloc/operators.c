@@ -135,7 +135,7 @@ static void *new_at(size_t size, const void *site)
 {
         void *object;
 
-        while (!(object = malloc_slow_at(size, site)))
+        while (!(object = new_slow_at(size, site)))
                 if (!handler_called(site))
                         return throw_bad_alloc(size, site);
         return object;
@@ -185,17 +185,24 @@ OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)
                 delete_slow(object, operators_used.plain_delete);
 }
 
-/* The size is not needed: the page map knows the cache. */
+/* As delete_slow; protect=hardened looks at the size. */
+static KMEM_NOINLINE void sized_delete_slow(void *object, size_t size, void (*called)(void *object))
+{
+        if (one_is_replaced())
+                called(object);
+        else
+                owner_block_free_sized(object, size, "operator delete");
+}
+
+/* The page map knows the cache, so the fast path does not need the size. */
 OPERATOR(void, sized_delete, "_ZdlPvm", void *object, size_t size)
 {
-        (void)size;
         if (unlikely(!malloc_free_fast(object, unless_replaced.heap_units)))
-                delete_slow(object, operators_used.plain_delete);
+                sized_delete_slow(object, size, operators_used.plain_delete);
 }
 
 OPERATOR(void, array_sized_delete, "_ZdaPvm", void *object, size_t size)
 {
-        (void)size;
         if (unlikely(!malloc_free_fast(object, unless_replaced.heap_units)))
-                delete_slow(object, operators_used.array_delete);
+                sized_delete_slow(object, size, operators_used.array_delete);
 }

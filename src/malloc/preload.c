@@ -4,6 +4,7 @@
 #undef _FILE_OFFSET_BITS /* with it setrlimit is but another name of setrlimit64 */
 #include "malloc/malloc.h"
 
+#include "engines/hardened/hardened.h"
 #include "heap/reclaim.h"
 #include "registry/registry.h"
 #include "machine/system.h"
@@ -114,8 +115,11 @@ KMEM_PUBLIC int prctl(int option, ...)
 
 static void fit_limit(size_t limit)
 {
-        if (heap_await(heap_page_locks_free))
-                pages_fit_limit(limit);
+        if (!heap_await(heap_page_locks_free))
+                return;
+        pages_fit_limit(hardened_is_on() ? limit / 2 : limit);
+        if (hardened_is_on())
+                hardened_fit(limit / 4);
 }
 
 /*
@@ -215,6 +219,7 @@ static void finish(void)
 {
         if (at_exit_is_wanted() && heap_await(heap_locks_free))
                 at_exit_write();
+        at_exit_sweep();
         registry_close();
 }
 

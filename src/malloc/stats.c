@@ -202,6 +202,18 @@ static void print_sizes(FILE *stream)
         }
 }
 
+/* Blocks of size classes and large blocks, and the freed blocks that wait. */
+static void print_hardened(FILE *stream, const struct hardened_counts *counts)
+{
+        fprintf(stream,
+                "  <protect level=\"hardened\" inuse=\"%lu\" bytes=\"%lu\" large=\"%lu\" "
+                "slabs=\"%lu\" waiting=\"%lu\" waitingmax=\"%lu\" closed=\"%lu\"/>\n",
+                (unsigned long)counts->blocks, (unsigned long)counts->bytes,
+                (unsigned long)counts->large_bytes, (unsigned long)counts->slab_bytes,
+                (unsigned long)counts->waiting_bytes, (unsigned long)counts->waiting_bytes_max,
+                (unsigned long)counts->closed_bytes);
+}
+
 /*
  * Writes XML like glibc's, with a <size> for each cache, and bytes in use besides glibc's figures.
  * The figures are mallinfo2's; the maximum from the system is the size that the heap has grown to.
@@ -231,6 +243,8 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
                    totals.pages.accessible_pages * PAGE_SIZE);
         fprintf(stream, "<malloc version=\"1\" allocator=\"libkmem\">\n<heap nr=\"0\">\n<sizes>\n");
         print_sizes(stream);
+        if (totals.hardened.waiting_bytes_max)
+                print_hardened(stream, &totals.hardened);
         fprintf(stream,
                 "</sizes>\n<total type=\"inuse\" size=\"%zu\"/>\n"
                 "<total type=\"fast\" count=\"0\" size=\"0\"/>\n"

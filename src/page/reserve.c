@@ -119,7 +119,9 @@ static size_t wanted_heap_bytes(void)
                 return whole_chunks((size_t)min_of(options.reserve, (uint64_t)HEAP_BYTES_MAX));
         while (bytes < HEAP_BYTES_MAX && bytes / 4 < memory)
                 bytes *= 2;
-        return fit_limit(bytes, system_address_space_limit());
+        /* Hardened blocks have a reservation of their own. */
+        return fit_limit(bytes, options.protect == PROTECT_NONE ? system_address_space_limit()
+                                                                : system_address_space_limit() / 2);
 }
 
 /*

@@ -5,6 +5,7 @@
  */
 #include "percpu/figures.h"
 
+#include "engines/hardened/hardened.h"
 #include "percpu/area.h"
 #include "percpu/percpu.h"
 #include "profile/sample.h"
@@ -161,6 +162,8 @@ static void start(void)
                 store_relaxed(&registry->profile_slices, load_relaxed(&profile_slices));
                 store_relaxed(&registry->profile_lease_ms, (uint64_t)PROFILE_LEASE_MS);
                 pages_show();
+                if (hardened_is_on())
+                        hardened_show();
                 for (uint32_t index = 1; index < slots_index_end(); index++)
                         if (caches_by_index[index])
                                 start_cache(caches_by_index[index]);

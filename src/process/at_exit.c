@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "process/at_exit.h"
 
+#include "engines/hardened/hardened.h"
 #include "heap/heap.h"
 #include "machine/message.h"
 #include "base/options.h"
@@ -172,6 +173,15 @@ static void check_all(void)
         guarded_check_all();
 }
 
+void at_exit_sweep(void)
+{
+        static uint32_t done;
+
+        if (load_acquire(&heap_state) == HEAP_READY && hardened_is_on() &&
+            system_is_own_process() && add_relaxed(&done, 1) == 1)
+                hardened_sweep();
+}
+
 __attribute__((destructor)) static void at_exit(void)
 {
         /*
@@ -182,5 +192,6 @@ __attribute__((destructor)) static void at_exit(void)
                 return;
         check_all();
         at_exit_write();
+        at_exit_sweep();
         registry_close();
 }

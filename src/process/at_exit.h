@@ -14,5 +14,7 @@ KMEM_HIDDEN void at_exit_init(void);
 KMEM_HIDDEN bool at_exit_is_wanted(void);
 /* Writes the reports, once; called when the process ends. */
 KMEM_HIDDEN void at_exit_write(void);
+/* The last checks of protect=hardened, once. */
+KMEM_HIDDEN void at_exit_sweep(void);
 
 #endif

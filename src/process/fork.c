@@ -17,6 +17,7 @@
 #include "heap/reclaim.h"
 
 #include "account/group.h"
+#include "engines/hardened/hardened.h"
 #include "base/metadata.h"
 #include "base/rcu.h"
 #include "page/deferred.h"
@@ -105,6 +106,7 @@ static void prepare(void)
         take(&release_lock);
         take(&deferred_lock);
         rcu_fork_take(take);
+        hardened_each_lock(take);
         take(&huge_lock);
         take(&purge_lock);
         pages_each_lock(take);
@@ -130,6 +132,7 @@ static void release_all(void (*release)(struct lock *lock))
         pages_each_lock(release);
         release(&purge_lock);
         release(&huge_lock);
+        hardened_each_lock(release);
         rcu_fork_release(release);
         release(&deferred_lock);
         release(&release_lock);
@@ -165,6 +168,7 @@ static void child(void)
                 percpu_fork_child();
                 call_rcu_fork_child();
                 release_all(reset);
+                hardened_fork_child();
         }
         if (own.forks == 0 && &_IO_list_resetlock)
                 _IO_list_resetlock();

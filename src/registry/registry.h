@@ -75,6 +75,15 @@ struct registry_kept {
         uint64_t zero[7];
 };
 
+/* With option protect=hardened, in bytes; level 0: without it. */
+struct registry_hardened {
+        uint64_t level;
+        uint64_t slab_bytes;    /* slabs with memory */
+        uint64_t large_bytes;   /* large blocks */
+        uint64_t waiting_bytes; /* freed objects that wait */
+        uint64_t closed_bytes;  /* addresses of freed large blocks that wait, without memory */
+};
+
 struct registry_head {
         char magic[8];
         uint32_t version;
@@ -101,6 +110,7 @@ struct registry_head {
         uint64_t huge_blocks;
         uint64_t huge_bytes;
         uint64_t huge_kept_bytes; /* freed mappings kept for reuse */
+        struct registry_hardened hardened;
         struct registry_kept kept[REGISTRY_KEPT];
         uint64_t zones; /* number of zones that follow */
         struct registry_zone zone[REGISTRY_ZONES];

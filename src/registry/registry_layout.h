@@ -14,6 +14,11 @@
                         text                                                                       \
         }
 #define HEAD_FIELD(field) FIELD(PART_HEAD, registry_head, field, 0)
+#define HARDENED_FIELD(field)                                                                      \
+        {                                                                                          \
+                "hardened_" #field, PART_HEAD, offsetof(struct registry_head, hardened.field),     \
+                        sizeof(uint64_t), 1, 0                                                     \
+        }
 #define REQUEST_FIELD(field) FIELD(PART_REQUEST, registry_request, field, 0)
 #define SLOT_FIELD(field) FIELD(PART_SLOT, registry_slot, field, 0)
 #define STACK_FIELD(field) FIELD(PART_STACK, registry_stack, field, 0)
@@ -45,6 +50,11 @@ static const struct registry_field registry_fields[] = {
         HEAD_FIELD(huge_blocks),
         HEAD_FIELD(huge_bytes),
         HEAD_FIELD(huge_kept_bytes),
+        HARDENED_FIELD(level),
+        HARDENED_FIELD(slab_bytes),
+        HARDENED_FIELD(large_bytes),
+        HARDENED_FIELD(waiting_bytes),
+        HARDENED_FIELD(closed_bytes),
         {"kept", PART_HEAD, offsetof(struct registry_head, kept), sizeof(struct registry_kept),
          REGISTRY_KEPT, 0},
         HEAD_FIELD(zones),

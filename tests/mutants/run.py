@@ -56,6 +56,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "test_bulk_chains": (["unit/test_bulk_chains.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_malloc": (["unit/test_malloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_hardened": (["unit/test_hardened.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_kmalloc": (["unit/test_kmalloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_mempool": (
         ["unit/test_mempool.c", "unit/child.c", *WALKERS],
@@ -124,6 +125,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
 WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")} - {
     "test_group",
     "test_malloc",
+    "test_hardened",
 }
 
 

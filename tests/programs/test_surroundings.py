@@ -26,7 +26,7 @@ SMALL_STACK = (
     *("numa_fake=8", "node_limit=256M", "slot_cache_max=0", "reserve=256M", "purge_delay=0"),
     *("reclaim_thread=on,purge_delay=0", "reclaim_thread=off", "huge_cache_max=0"),
     *("thp=always", "thp=never"),
-    *("memory_limit=4G", "bad_free=ignore", "check=sheaf", "bulk_null=refuse"),
+    *("memory_limit=4G", "bad_free=ignore", "check=sheaf", "protect=hardened", "bulk_null=refuse"),
     "engine=slob,slob_breaks=64:512",
     *("failslab=1000:1", "kernel=5.15", "kernel=7.2", "kernel=7.2,stats=1"),
     *("cpu_slabs=0", "cpu_slabs=0,sheaf_capacity=0", "sheaf_rule=7.0", "free_pointer=object"),

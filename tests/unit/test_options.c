@@ -335,6 +335,7 @@ static void unknown_names(void **state)
                 "huge_cache_max",
                 "bad_free",
                 "check",
+                "protect",
                 "bulk_null",
                 "slabinfo",
                 "slabinfo_pid",

@@ -84,6 +84,17 @@ def show_processes(*, as_json: bool) -> None:
         typer.echo("{pid:>7} {caches:>6} {slab_kib:>9} {release:<8} {command}".format(**row))
 
 
+def read_protection(registry: Registry) -> dict[str, int | str] | None:
+    """The level of option protect and what it keeps; None without it, or from an older library."""
+    head = registry.parts["head"]
+    if "hardened_level" not in head or not registry.number("head", "hardened_level"):
+        return None
+    sizes = ("slab_bytes", "large_bytes", "waiting_bytes", "closed_bytes")
+    return {"level": "hardened"} | {
+        name: registry.number("head", f"hardened_{name}") for name in sizes
+    }
+
+
 def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
     with open_process(process) as registry:
         caches = (
@@ -91,13 +102,25 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
         )
         rows = [table_row(cache) for cache in caches]
         missing = registry.number("head", "missing")
+        protection = read_protection(registry)
     if as_json:
-        document = {"pid": process, "caches": rows, "records_missing": missing}
+        document = {
+            "pid": process,
+            "caches": rows,
+            "records_missing": missing,
+            "protect": protection,
+        }
         typer.echo(json.dumps(document, indent=1))
         return
     typer.echo(VERSION_LINE)
     typer.echo(HEADER_LINE)
     for row in rows:
         typer.echo(table_line(row))
+    if protection:
+        typer.echo(
+            "# protect={level}: {slab_bytes} bytes in slabs and {large_bytes} in large blocks;"
+            " {waiting_bytes} bytes of freed blocks wait, and {closed_bytes} without"
+            " memory".format(**protection)
+        )
     if missing:
         typer.echo(f"# records that found no room in the registry: {missing}")

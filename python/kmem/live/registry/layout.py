@@ -57,6 +57,10 @@ TOGETHER = (
         " huge_kept_bytes",
         "zone": "used_pages free_pages free_touched_pages purged_pages large_blocks large_pages",
     },
+    {
+        "head": "hardened_level hardened_slab_bytes hardened_large_bytes hardened_waiting_bytes"
+        " hardened_closed_bytes",
+    },
     {"cache": "pages_per_slab"},
     {"cache": "refreshed"},
     {"slot": "slot"},

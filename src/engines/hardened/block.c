@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Objects are handed out, freed, kept waiting, and resized. Every fault is reported after the pool's lock is dropped,
+ * since the end of the process may run the program's handler of SIGABRT.
+ */
+#include "engines/hardened/hardened.h"
+#include "engines/hardened/large.h"
+
+#include "lang/bits.h"
+#include "machine/system.h"
+
+#include <string.h>
+
+static const char *const title_free = "Object already free";
+static const char *const twice = "free already (double free)";
+
+struct fault {
+        const char *title; /* NULL: none */
+        const char *text;
+        uint32_t bad_offset;
+};
+
+/* The arena of the calling thread, and 1; 0: none chosen yet. Initial-exec: access must never allocate. */
+static __thread uint32_t own_arena __attribute__((tls_model("initial-exec")));
+static uint32_t arenas_chosen; /* cumulative */
+
+static KMEM_NOINLINE uint32_t choose_arena(void)
+{
+        own_arena = (add_relaxed(&arenas_chosen, 1) - 1) % hardened.arenas + 1;
+        return own_arena - 1;
+}
+
+static uint32_t arena_here(void)
+{
+        return likely(own_arena) ? own_arena - 1 : choose_arena();
+}
+
+bool hardened_has_threads(void)
+{
+        return system_threads() != THREADS_ONE;
+}
+
+/* The first byte that is not zero, or UINT32_MAX. Objects are multiples of 16 bytes, and aligned to that. */
+uint32_t hardened_first_used(const char *object, uint32_t bytes)
+{
+        const uint64_t *word = (const uint64_t *)(const void *)object;
+        uint64_t any = 0;
+
+        for (uint32_t i = 0; i < bytes / 8; i += 2)
+                any |= word[i] | word[i + 1];
+        if (likely(!any))
+                return UINT32_MAX;
+        for (uint32_t at = 0; at < bytes; at++)
+                if (object[at])
+                        return at;
+        return UINT32_MAX;
+}
+
+static inline char *canary_of(char *object, const struct hardened_class *class)
+{
+        return object + class->size - CANARY_BYTES;
+}
+
+/* The first harmed byte of a canary, as offset in its object, or UINT32_MAX. */
+static inline uint32_t harmed_canary(const struct slab_record *record,
+                                     const struct hardened_class *class, char *object)
+{
+        const char *place = canary_of(object, class);
+        uint64_t found;
+
+        if (unlikely(!record->number))
+                return UINT32_MAX;
+        memcpy(&found, place, sizeof(found));
+        if (likely(found == record->canary))
+                return UINT32_MAX;
+        return class->size - CANARY_BYTES + (uint32_t)__builtin_ctzll(found ^ record->canary) / 8;
+}
+
+/* The next object that can be handed out, from a drawn object on; there is one. */
+static uint32_t draw_object(struct pool *pool, struct slab_record *record,
+                            const struct hardened_class *class)
+{
+        uint32_t start = pool_random(pool, class->objects);
+        uint32_t word = start / 64;
+        uint64_t free = ~record_away(record)[word] & ~(uint64_t)0 << start % 64;
+
+        while (!free) {
+                word = word + 1 < class->words ? word + 1 : 0;
+                free = ~record_away(record)[word];
+        }
+        return word * 64 + (uint32_t)__builtin_ctzll(free);
+}
+
+static struct slab_record *next_slab_locked(struct pool *pool, uint32_t arena, uint32_t class)
+{
+        struct slab_record *record = slab_get_locked(pool, arena, class);
+
+        if (!record)
+                return NULL;
+        if (pool->current)
+                pool->current->place = SLAB_LOOSE;
+        record->place = SLAB_CURRENT;
+        pool->current = record;
+        return record;
+}
+
+static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
+{
+        const struct hardened_class *class = &hardened.classes[number];
+        struct pool *pool = pool_of(arena, number);
+        bool locked = pool_take(pool);
+        struct slab_record *record = pool->current;
+        uint32_t index, bad = UINT32_MAX;
+        uint64_t canary;
+        char *object;
+        bool used;
+
+        if (unlikely(!record || !record->free))
+                record = next_slab_locked(pool, arena, number);
+        if (unlikely(!record)) {
+                pool_drop(pool, locked);
+                return NULL;
+        }
+        index = draw_object(pool, record, class);
+        used = bit_get(record_waiting(record, class), index);
+        bit_set(record_away(record), index);
+        bit_clear(record_waiting(record, class), index);
+        if (form == FORM_NEW)
+                bit_set(record_new(record, class), index);
+        record->free--;
+        add_owned(&pool->taken, 1);
+        object = record->start + (size_t)index * class->size;
+        canary = record->canary;
+        pool_drop(pool, locked);
+        if (unlikely(!number))
+                return object;
+        /* A fresh object of a page or more would get memory that the program may never touch. */
+        if (used || class->size < PAGE_SIZE)
+                bad = hardened_first_used(object, class->size);
+        if (unlikely(bad != UINT32_MAX))
+                hardened_report("malloc", object, "Object written after free",
+                                "it was written to after it was freed", bad);
+        memcpy(canary_of(object, class), &canary, sizeof(canary));
+        return object;
+}
+
+void *hardened_alloc(size_t size, size_t align, enum block_form form)
+{
+        uint32_t number = hardened_class_for(size, align);
+        void *object = NULL;
+
+        if (likely(number < HARDENED_CLASSES))
+                object = object_take(arena_here(), number, form);
+        /* Without address space for the class a block may still find room elsewhere. */
+        return likely(object) ? object : hardened_large_alloc(max_of(size, (size_t)1), align, form);
+}
+
+/* The object has waited: it can be handed out from now on. */
+static void end_wait_locked(struct pool *pool, char *object)
+{
+        struct hardened_place place = hardened_place_of(object);
+        struct slab_record *record = place.record;
+
+        bit_clear(record_away(record), place.index);
+        record->free++;
+        if (record->place == SLAB_CURRENT)
+                return;
+        if (record->place == SLAB_LOOSE) {
+                record->place = SLAB_PARTIAL;
+                list_add_tail(&record->list, &pool->partial);
+        }
+        if (record->free == place.class->objects) {
+                list_remove(&record->list);
+                slab_put_empty_locked(pool, record);
+        }
+}
+
+/* HARD-6: takes the place of an object that was drawn, which takes that of the oldest. */
+static void wait_locked(struct pool *pool, const struct hardened_class *class, char *object)
+{
+        char **drawn = &pool->drawn[pool_random(pool, class->drawn)];
+        char *leaves = *drawn;
+
+        *drawn = object;
+        if (leaves && class->aged) {
+                char **aged = &pool->aged[pool->next_aged];
+                char *oldest = *aged;
+
+                *aged = leaves;
+                pool->next_aged = pool->next_aged + 1 < class->aged ? pool->next_aged + 1 : 0;
+                leaves = oldest;
+        }
+        if (likely(leaves)) {
+                end_wait_locked(pool, leaves);
+                return;
+        }
+        add_owned(&pool->waiting, 1);
+        if (class != &hardened.classes[0]) {
+                add_relaxed(&hardened_figures.waiting_bytes, (uint64_t) class->size);
+                hardened_show();
+        }
+}
+
+const char *hardened_wrong_form(enum block_form form)
+{
+        return form == FORM_MALLOC ? "from operator new, and must be freed by operator delete"
+                                   : "not from operator new, so operator delete cannot free it";
+}
+
+static struct fault fault_of_state(struct slab_record *record, const struct hardened_class *class,
+                                   uint32_t index)
+{
+        struct fault fault = {.bad_offset = UINT32_MAX};
+        bool away = bit_get(record_away(record), index);
+        bool waiting = bit_get(record_waiting(record, class), index);
+
+        if (away && !waiting)
+                return fault;
+        fault.title = waiting ? title_free : "Invalid object pointer";
+        fault.text = waiting ? twice : "it was never handed out";
+        return fault;
+}
+
+static struct fault fault_of_canary(const struct slab_record *record,
+                                    const struct hardened_class *class, char *object)
+{
+        struct fault fault = {.bad_offset = harmed_canary(record, class, object)};
+
+        if (unlikely(fault.bad_offset != UINT32_MAX)) {
+                fault.title = "Canary overwritten";
+                fault.text = "written to behind its end";
+        }
+        return fault;
+}
+
+/* The fault of a free, by the order in which it would mislead least. */
+static struct fault fault_of_free(struct slab_record *record, const struct hardened_class *class,
+                                  uint32_t index, size_t size, enum block_form form)
+{
+        struct fault fault = fault_of_state(record, class, index);
+        enum block_form own;
+
+        if (unlikely(fault.title))
+                return fault;
+        fault = fault_of_canary(record, class, record->start + (size_t)index * class->size);
+        if (unlikely(fault.title))
+                return fault;
+        own = bit_get(record_new(record, class), index) ? FORM_NEW : FORM_MALLOC;
+        if (unlikely(own != form)) {
+                fault.title = "Wrong form of free";
+                fault.text = hardened_wrong_form(form);
+        } else if (unlikely(size != SIZE_MAX &&
+                            hardened_class_for(size, 1) != class_number_of(class))) {
+                fault.title = "Wrong size of free";
+                fault.text = "freed with the size of another class";
+        }
+        return fault;
+}
+
+/* The place of an object, at whose start the block must point. */
+static struct hardened_place start_of(const void *block, const char *call)
+{
+        struct hardened_place place = hardened_place_of(block);
+
+        if (unlikely(place.offset != 0 || !load_acquire(&place.record->start)))
+                hardened_report(call, block, "Invalid object pointer",
+                                place.record && place.offset && place.offset != UINT32_MAX
+                                        ? "inside an object, not at its start"
+                                        : "not the start of a block of this heap",
+                                UINT32_MAX);
+        return place;
+}
+
+static void object_free(void *block, size_t size, enum block_form form, const char *call)
+{
+        struct hardened_place place = start_of(block, call);
+        struct slab_record *record = place.record;
+        struct pool *pool = pool_of(record->arena, record->number);
+        bool locked = pool_take(pool);
+        struct fault fault = fault_of_free(record, place.class, place.index, size, form);
+
+        if (unlikely(fault.title)) {
+                pool_drop(pool, locked);
+                hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
+        }
+        if (likely(record->number))
+                memset(block, 0, place.class->size);
+        bit_set(record_waiting(record, place.class), place.index);
+        bit_clear(record_new(record, place.class), place.index);
+        add_owned(&pool->given, 1);
+        wait_locked(pool, place.class, block);
+        pool_drop(pool, locked);
+}
+
+bool hardened_free(void *block, size_t size, enum block_form form, const char *call)
+{
+        if (unlikely(!hardened_contains(block)))
+                return hardened_large_free(block, size, form, call);
+        object_free(block, size, form, call);
+        return true;
+}
+
+size_t hardened_bytes(const void *block, bool *known)
+{
+        struct hardened_place place;
+
+        if (!hardened_contains(block))
+                return hardened_large_bytes(block, known);
+        place = hardened_place_of(block);
+        *known = place.offset == 0 && load_acquire(&place.record->start) &&
+                 !fault_of_state(place.record, place.class, place.index).title;
+        return *known && place.record->number ? place.class->size - CANARY_BYTES : 0;
+}
+
+/* Checks an object that is to be resized, and stays out. */
+static struct hardened_place check_object(void *block, const char *call)
+{
+        struct hardened_place place = start_of(block, call);
+        struct pool *pool = pool_of(place.record->arena, place.record->number);
+        bool locked = pool_take(pool);
+        struct fault fault = fault_of_state(place.record, place.class, place.index);
+
+        if (!fault.title)
+                fault = fault_of_canary(place.record, place.class, block);
+        if (!fault.title && bit_get(record_new(place.record, place.class), place.index)) {
+                fault.title = "Wrong form of free";
+                fault.text = "from operator new, and cannot be resized";
+        }
+        pool_drop(pool, locked);
+        if (unlikely(fault.title))
+                hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
+        return place;
+}
+
+void *hardened_resize(void *block, size_t size, const char *call)
+{
+        struct hardened_place place;
+        size_t old;
+        void *moved;
+
+        if (!hardened_contains(block))
+                return hardened_large_resize(block, size, call);
+        place = check_object(block, call);
+        if (hardened_class_for(size, 1) == place.record->number)
+                return block;
+        moved = hardened_alloc(size, 1, FORM_MALLOC);
+        if (!moved)
+                return NULL;
+        old = place.record->number ? place.class->size - CANARY_BYTES : 0;
+        memcpy(moved, block, min_of(old, size));
+        object_free(block, SIZE_MAX, FORM_MALLOC, call);
+        return moved;
+}

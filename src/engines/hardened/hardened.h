@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Option protect=hardened: the blocks of malloc and kmalloc come from this back end, which makes the faults of
+ * programs hard to exploit and reports those that it can see. Named caches stay with their engines, with
+ * check=sheaf.
+ *
+ * A block is an object of a size class, or a large block (large.h). Objects lie in slabs, slabs in chunks of a
+ * reservation of their own; all that is known of them lies elsewhere, in records.
+ *
+ * Invariants:
+ *  HARD-1  A chunk belongs to a class from its first use on, for ever. So no address of the reservation is ever
+ *          used by two classes, not even after its memory went back to the system.
+ *  HARD-2  Between two slabs is a guard page, and a chunk begins with one. Guards cannot be read or written,
+ *          except where the system has no guards in mappings and the process has too many mappings (slab.c).
+ *  HARD-3  The state of an object is in its slab's record, two bits, and nowhere in the object: fresh, out,
+ *          waiting, or free after use. Only an object that is out can be freed; so every other free is wrong,
+ *          and is reported, whatever the program wrote to the object.
+ *  HARD-4  An object that is free after use or waiting reads as zero, also where its canary is. The check is made when
+ *          it is handed out again and when it is swept, and finds what was written after the free.
+ *  HARD-5  An object that is out ends with its slab's canary. The check is made when it is freed, resized or swept.
+ *  HARD-6  A freed object waits, and its address is not handed out, until it was drawn at random and then has grown
+ *          old; bytes that wait are bounded for each pool (class.c).
+ *  HARD-7  The blocks of size 0 are objects of a class without memory: every access traps.
+ *
+ * A pool is the slabs of a class and an arena, under the pool's lock. Threads choose an arena when they first
+ * allocate; a free goes to the pool of the object's slab. In a process with a single thread nobody takes the locks.
+ * Locks: pool lock > large lock > grow lock; nothing of the library is taken inside them.
+ */
+#ifndef KMEM_ENGINES_HARDENED_HARDENED_H
+#define KMEM_ENGINES_HARDENED_HARDENED_H
+
+#include <machine/lock.h>
+
+#include "engines/hardened/random.h"
+#include "lang/list.h"
+
+enum {
+        HARDENED_CLASSES = 60,      /* class 0 is that of size 0 */
+        HARDENED_ARENAS_MAX = 8,    /* pools of a class */
+        HARDENED_WAITING_MAX = 128, /* objects in each part of a pool's quarantine */
+        HARDENED_WORDS_MAX = 4,     /* 64 objects each */
+        CANARY_BYTES = 8,
+};
+
+/* Form of the call that handed a block out, and must take it back. */
+enum block_form { FORM_MALLOC, FORM_NEW };
+
+struct hardened_class {
+        uint32_t size;       /* bytes of an object, with the canary */
+        uint32_t objects;    /* in a slab */
+        uint32_t slab_bytes; /* whole system pages */
+        uint32_t stride;     /* from slab to slab, with the guard */
+        uint32_t slabs;      /* in a chunk */
+        uint32_t words;      /* of bits in a record */
+        uint32_t record_bytes;
+        uint32_t drawn; /* objects that wait to be drawn, in each pool */
+        uint32_t aged;  /* and then to grow old */
+        uint64_t stride_reciprocal, size_reciprocal;
+};
+
+/* Constant once the back end is up, but for hardened_change: the page is read-only then. */
+struct hardened_table {
+        uintptr_t base; /* of the chunks */
+        size_t bytes;   /* of all chunks; 0: the option is not given */
+        uint32_t chunk_shift;
+        uint32_t arenas;
+        uint32_t window_chunks; /* classes draw their chunks from that many at a time */
+        uint32_t
+                *chunks; /* of each chunk: ordinal of its records << 8 | class + 1; 0: not in use */
+        char *records;   /* of the chunks in use, by ordinal */
+        size_t chunk_records_bytes;
+        struct pool *pools; /* by arena and class */
+        uintptr_t large_window;
+        bool has_guards; /* the system has guards that are no mappings */
+        uint32_t key[RANDOM_KEY_WORDS];
+        struct hardened_class classes[HARDENED_CLASSES];
+} __attribute__((aligned(4096)));
+_Static_assert(sizeof(struct hardened_table) == 4096, "a page");
+extern KMEM_HIDDEN struct hardened_table hardened;
+
+/* What is known of a slab; the fields but start, canary, arena and number change under its pool's lock. */
+struct slab_record {
+        struct list list; /* of the pool: partial, empty or released; free otherwise */
+        char *start;      /* NULL: the slab was never used */
+        uint64_t canary;  /* secret */
+        uint16_t free;    /* objects that can be handed out */
+        uint8_t arena;
+        uint8_t number;  /* of its class */
+        uint8_t place;   /* enum slab_place */
+        uint8_t guarded; /* the guard behind it is there */
+        uint8_t closed;  /* SLAB_RELEASED: it cannot be read */
+        uint64_t bits[]; /* words of `away`, then of `waiting`, then of `is_new` */
+};
+
+/* away | waiting: fresh 00, out 10, waiting 11, free after use 01; bits beyond the last object are 11. */
+static inline uint64_t *record_away(struct slab_record *record)
+{
+        return record->bits;
+}
+
+static inline uint64_t *record_waiting(struct slab_record *record,
+                                       const struct hardened_class *class)
+{
+        return record->bits + class->words;
+}
+
+/* Set while the object is out by an operator new. */
+static inline uint64_t *record_new(struct slab_record *record, const struct hardened_class *class)
+{
+        return record->bits + 2 * class->words;
+}
+
+enum slab_place { SLAB_LOOSE, SLAB_CURRENT, SLAB_PARTIAL, SLAB_EMPTY, SLAB_RELEASED };
+
+struct pool {
+        struct lock lock;
+        uint32_t waiting;            /* objects in drawn and aged */
+        uint32_t next_aged;          /* the oldest */
+        uint32_t empties;            /* slabs in `empty` */
+        struct slab_record *current; /* objects are taken from it */
+        struct list partial;         /* slabs with objects to hand out; NULLs until first used */
+        struct list empty;           /* without an object out or waiting, oldest first */
+        struct list released;        /* and without memory, unreadable if the system has guards */
+        uint64_t taken, given;       /* objects, cumulative; given are out no more */
+        uint64_t slabs;              /* with memory */
+        struct random_stream random;
+        char *drawn[HARDENED_WAITING_MAX]; /* NULL: none yet */
+        char *aged[HARDENED_WAITING_MAX];
+} __attribute__((aligned(CACHE_LINE)));
+
+/* The place of an address in the reservation. */
+struct hardened_place {
+        struct slab_record *record; /* NULL: no slab of any class has been there */
+        const struct hardened_class *class;
+        uint32_t index;  /* of the object, if offset is 0 */
+        uint32_t offset; /* in the object; UINT32_MAX: outside of all objects, in a guard */
+};
+
+static inline bool hardened_is_on(void)
+{
+        return unlikely(load_relaxed(&hardened.bytes) != 0);
+}
+
+static inline bool hardened_contains(const void *address)
+{
+        return (uintptr_t)address - hardened.base < hardened.bytes;
+}
+
+static inline struct pool *pool_of(uint32_t arena, uint32_t class)
+{
+        return &hardened.pools[arena * HARDENED_CLASSES + class];
+}
+
+static inline uint32_t class_number_of(const struct hardened_class *class)
+{
+        return (uint32_t)(class - hardened.classes);
+}
+
+static inline uint32_t pool_random(struct pool *pool, uint32_t end)
+{
+        return stream_below(&pool->random, hardened.key, end);
+}
+
+/* class.c */
+
+/* Reserves the address space and chooses all sizes; false without memory. Single-threaded. */
+KMEM_HIDDEN bool hardened_start(void);
+/*
+ * The least class whose objects have room for @size bytes, the canary, and the alignment; HARDENED_CLASSES if
+ * the block is large.
+ */
+KMEM_HIDDEN uint32_t hardened_class_for(size_t size, size_t align);
+/* Usable bytes of the block that a request of @size gets. */
+KMEM_HIDDEN size_t hardened_round(size_t size);
+KMEM_HIDDEN struct hardened_place hardened_place_of(const void *address);
+/* In the only thread of a child of fork: random numbers differ from the parent's from now on. */
+KMEM_HIDDEN void hardened_fork_child(void);
+/* Makes the page of the table writable, or read-only again; false if the system refuses. */
+KMEM_HIDDEN bool hardened_change(bool writable);
+/* All address space that is kept for objects and their records. */
+KMEM_HIDDEN size_t hardened_reserved_bytes(void);
+
+/* slab.c */
+
+/* Chunks from here on were never in use. */
+KMEM_HIDDEN uint32_t hardened_chunks_end(void);
+/* Gives up address space beyond @bytes that is not in use. */
+KMEM_HIDDEN void hardened_fit(size_t bytes);
+/* After mlockall: only memory in use counts as locked. */
+KMEM_HIDDEN void hardened_unlock(void);
+
+/* The others under the pool's lock. */
+
+/* A slab with free objects that is on no list; NULL without memory. */
+KMEM_HIDDEN struct slab_record *slab_get_locked(struct pool *pool, uint32_t arena, uint32_t class);
+/* Takes an empty slab, which is on no list. */
+KMEM_HIDDEN void slab_put_empty_locked(struct pool *pool, struct slab_record *record);
+/* Gives back the memory of all empty slabs; returns bytes. */
+KMEM_HIDDEN size_t slabs_release_locked(struct pool *pool);
+extern KMEM_HIDDEN struct lock hardened_grow_lock;
+
+/* block.c: blocks by pointer */
+
+/* @align: a power of two. All bytes are zero. NULL without memory. */
+KMEM_HIDDEN void *hardened_alloc(size_t size, size_t align, enum block_form form);
+/* The size is not known: SIZE_MAX. False if the address is not of this back end, and nothing happened. */
+KMEM_HIDDEN bool hardened_free(void *block, size_t size, enum block_form form, const char *call);
+/* Usable bytes, 0 for blocks of size 0; false in *known if no block starts there. */
+KMEM_HIDDEN size_t hardened_bytes(const void *block, bool *known);
+/*
+ * NULL without memory; the block stays then. @size is not 0, and the block is known. Bytes behind the old size
+ * are zero if the block moved.
+ */
+KMEM_HIDDEN void *hardened_resize(void *block, size_t size, const char *call);
+/* The fault of a free of that form, of a block of the other form. */
+KMEM_HIDDEN const char *hardened_wrong_form(enum block_form form);
+/* The first byte that is not zero, or UINT32_MAX, of memory that is aligned to 16 bytes, as its length is. */
+KMEM_HIDDEN uint32_t hardened_first_used(const char *object, uint32_t bytes);
+
+/* sweep.c */
+
+/* Checks all that waits, and the canaries of all objects that are out. Pools in use are left out. */
+KMEM_HIDDEN void hardened_sweep(void);
+KMEM_HIDDEN size_t hardened_trim(void);
+KMEM_HIDDEN void hardened_each_lock(void (*act)(struct lock *lock));
+
+struct hardened_counts {
+        uint64_t blocks, bytes;             /* handed out and not freed; bytes with canaries */
+        uint64_t taken;                     /* cumulative */
+        uint64_t waiting, waiting_bytes;    /* readable quarantine */
+        uint64_t large_blocks, large_bytes; /* a part of blocks and bytes */
+        uint64_t closed_bytes;      /* addresses of large blocks in the unreadable quarantine */
+        uint64_t slab_bytes;        /* slabs with memory */
+        uint64_t waiting_bytes_max; /* the bound for all pools that there may be */
+};
+KMEM_HIDDEN void hardened_count(struct hardened_counts *counts);
+/*
+ * Figures that other processes see. They change when slabs and large blocks come and go, and while a quarantine
+ * fills, so seldom that all pools may share them; atomic adds.
+ */
+struct hardened_figures {
+        uint64_t slab_bytes, large_bytes, waiting_bytes, closed_bytes;
+};
+extern KMEM_HIDDEN struct hardened_figures hardened_figures;
+/* Shows them, after a change. */
+KMEM_HIDDEN void hardened_show(void);
+
+/* report.c */
+
+/*
+ * Writes "kmem: CALL(ADDRESS): FAULT", details of the place, and ends the process.
+ * @bad_offset: of the first harmed byte in the object, or UINT32_MAX.
+ */
+KMEM_HIDDEN void hardened_report(const char *call, const void *address, const char *title,
+                                 const char *fault, uint32_t bad_offset)
+        __attribute__((noreturn, cold));
+
+/* Whether the process has, or had, more than a thread. The answer holds while a pool is locked. */
+KMEM_HIDDEN bool hardened_has_threads(void);
+
+static inline bool pool_take(struct pool *pool)
+{
+        bool locks = hardened_has_threads();
+
+        if (locks)
+                lock_take(&pool->lock);
+        return locks;
+}
+
+static inline void pool_drop(struct pool *pool, bool locked)
+{
+        if (locked)
+                lock_drop(&pool->lock);
+}
+
+#endif

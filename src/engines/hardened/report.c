@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Reports: a line as of every wrong free, then the form of a debug cache's reports, then the end of the process. There
+ * is no walk of the stack, and no content of blocks but the harmed byte: a report may be read by strangers.
+ */
+#include "engines/hardened/hardened.h"
+
+#include "base/options.h"
+#include "lang/bits.h"
+#include "lang/text.h"
+#include "machine/message.h"
+#include "machine/system.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { REPORT_BYTES = 1024 };
+
+static const char *state_of(struct slab_record *record, const struct hardened_class *class,
+                            uint32_t index)
+{
+        static const char *const states[] = {"fresh", "out", "free", "waiting"};
+        bool away = bit_get(record_away(record), index);
+        bool waiting = bit_get(record_waiting(record, class), index);
+
+        return states[away | waiting << 1];
+}
+
+static void add_place(struct text *text, const void *address, uint32_t bad_offset)
+{
+        struct hardened_place place = hardened_place_of(address);
+        uint32_t bytes;
+
+        if (!place.record || !place.record->start)
+                return;
+        bytes = place.class->size - (place.record->number ? CANARY_BYTES : 0);
+        text_add(text, "Slab %p objects=%u free=%u bytes=%u arena=%u\n", place.record->start,
+                 place.class->objects, place.record->free, place.class->size, place.record->arena);
+        if (place.index >= place.class->objects)
+                return;
+        text_add(text, "Object %p @offset=%u bytes=%u state=%s form=%s\n",
+                 place.record->start + (size_t)place.index * place.class->size,
+                 place.index * place.class->size, bytes,
+                 state_of(place.record, place.class, place.index),
+                 bit_get(record_new(place.record, place.class), place.index) ? "new" : "malloc");
+        if (bad_offset != UINT32_MAX)
+                text_add(text, "First harmed byte @offset=%u, %s the block\n", bad_offset,
+                         bad_offset < bytes ? "in" : "behind");
+}
+
+void hardened_report(const char *call, const void *address, const char *title, const char *fault,
+                     uint32_t bad_offset)
+{
+        char name[SYSTEM_NAME_BYTES];
+        char room[REPORT_BYTES];
+        struct text text;
+
+        message("%s(%p): %s", call, address, fault);
+        text_begin(&text, room, sizeof(room));
+        text_add(&text, "======================================================================="
+                        "======\n");
+        text_add(&text, "BUG hardened (Not tainted): %s\n", title);
+        text_add(&text, "-----------------------------------------------------------------------"
+                        "------\n\n");
+        if (hardened_contains(address))
+                add_place(&text, address, bad_offset);
+        system_thread_name(name);
+        for (char *at = name; *at; at++)
+                if ((unsigned char)*at < ' ' || *at == 127)
+                        *at = '?';
+        text_add(&text, "CPU: %u PID: %u Comm: %s\n", system_current_cpu(), system_thread_id(),
+                 name);
+        message_write(STDERR_FILENO, text.start, text.used);
+        abort();
+}

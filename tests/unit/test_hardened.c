@@ -1,0 +1,969 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Option protect=hardened (engines/hardened/hardened.h). Each case that must end the process runs in a child, and each
+ * case names the invariant that it holds to account.
+ */
+#define _GNU_SOURCE
+#include "child.h"
+
+#include "api/owner.h"
+#include "engines/hardened/large.h"
+#include "lang/bits.h"
+#include "machine/system.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void free_sized(void *block, size_t size);
+
+enum { MANY = 3000, LARGE = 300000 };
+
+static const char *const options_used = "protect=hardened";
+static const char *const options_of_mappings = "protect=hardened,slots=locked";
+static volatile char *blocks[MANY];
+
+static char *take(size_t size)
+{
+        char *block = malloc(size);
+
+        check(block != NULL);
+        return hide_address(block);
+}
+
+/* Frees by an address that the compiler does not follow. */
+static void drop(void *block)
+{
+        free(hide_address(block));
+}
+
+static struct hardened_place place_of(const void *block)
+{
+        check(hardened_contains(block));
+        return hardened_place_of(block);
+}
+
+/* As on a system before Linux 6.13. */
+static void without_guards(void)
+{
+        drop(take(1));
+        check(hardened_change(true));
+        hardened.has_guards = false;
+        check(hardened_change(false));
+}
+
+/* Enough further blocks to drive one out of the quarantine. */
+static void churn(size_t size)
+{
+        for (unsigned int i = 0; i < 20 * HARDENED_WAITING_MAX; i++)
+                drop(take(size));
+}
+
+/* ---- wrong frees (HARD-3) ---- */
+
+static void child_twice(void)
+{
+        char *block = take(50);
+
+        drop(block);
+        drop(block);
+}
+
+/* Other blocks of the size have been handed out and freed since. */
+static void child_twice_later(void)
+{
+        char *block = take(50);
+
+        drop(block);
+        churn(50);
+        drop(block);
+}
+
+/* The program has written where an allocator may keep a link or a mark. */
+static void child_twice_written(void)
+{
+        char *block = take(50);
+
+        drop(block);
+        memset(block, 0x41, 50);
+        drop(block);
+}
+
+static void child_inside(void)
+{
+        drop(take(100) + 16);
+}
+
+static void child_misaligned(void)
+{
+        drop(take(100) + 1);
+}
+
+static void child_fresh(void)
+{
+        char *block = take(100);
+        struct hardened_place place = place_of(block);
+
+        for (uint32_t i = 0; i < place.class->objects; i++)
+                if (!bit_get(record_away(place.record), i))
+                        drop(place.record->start + (size_t)i * place.class->size);
+}
+
+static void child_guard(void)
+{
+        struct hardened_place place = place_of(take(100));
+
+        drop(place.record->start + place.class->slab_bytes);
+}
+
+static void child_stack(void)
+{
+        char block[64] __attribute__((aligned(16))) = {0};
+
+        drop(block);
+}
+
+static void child_untouched(void)
+{
+        drop(take(100));
+        drop((char *)hardened.base + hardened.bytes - 4096);
+}
+
+static void child_large_inside(void)
+{
+        drop(take(LARGE) + 4096);
+}
+
+static void child_large_twice(void)
+{
+        char *block = take(LARGE);
+
+        drop(block);
+        drop(block);
+}
+
+static void child_realloc_freed(void)
+{
+        char *block = take(100);
+
+        drop(block);
+        block = realloc(hide_address(block), 5000);
+        check(block != NULL);
+}
+
+static void wrong_frees(void **state)
+{
+        static const char *const double_free = "free already (double free)";
+        static const char *const start = "not the start of a block of this heap";
+
+        child_aborts("twice", options_used, double_free);
+        child_aborts("twice_later", options_used, double_free);
+        child_aborts("twice_written", options_used, double_free);
+        child_aborts("inside", options_used, "inside an object, not at its start");
+        child_aborts("misaligned", options_used, "inside an object, not at its start");
+        child_aborts("fresh", options_used, "it was never handed out");
+        child_aborts("guard", options_used, start);
+        child_aborts("stack", options_used, start);
+        child_aborts("untouched", options_used, start);
+        child_aborts("large_inside", options_used, start);
+        child_aborts("large_twice", options_used, double_free);
+        child_aborts("realloc_freed", options_used, "realloc");
+}
+
+/* ---- forms and sizes ---- */
+
+static void child_new_free(void)
+{
+        drop(block_alloc(CLASS_NEW, 40, false, NULL));
+}
+
+static void child_malloc_delete(void)
+{
+        block_free_at(take(40), "operator delete", NULL);
+}
+
+static void child_large_new_free(void)
+{
+        drop(block_alloc(CLASS_NEW, LARGE, false, NULL));
+}
+
+static void child_new_realloc(void)
+{
+        char *block = realloc(block_alloc(CLASS_NEW, 40, false, NULL), 400);
+
+        check(block != NULL);
+}
+
+static void child_wrong_size(void)
+{
+        free_sized(hide_address(take(40)), 100);
+}
+
+static void child_wrong_delete_size(void)
+{
+        block_free_sized(block_alloc(CLASS_NEW, 40, false, NULL), 100, "operator delete", NULL);
+}
+
+static void child_large_wrong_size(void)
+{
+        free_sized(hide_address(take(LARGE)), LARGE + 1);
+}
+
+static void child_right_forms(void)
+{
+        drop(take(1));
+        block_free_at(block_alloc(CLASS_NEW, 40, false, NULL), "operator delete", NULL);
+        block_free_sized(block_alloc(CLASS_NEW, 40, false, NULL), 40, "operator delete", NULL);
+        block_free_sized(block_alloc(CLASS_NEW, LARGE, false, NULL), LARGE, "operator delete",
+                         NULL);
+        free_sized(take(40), 40);
+        free_sized(take(LARGE), LARGE);
+        free_sized(realloc(take(400), 200), 200);
+        free_sized(realloc(take(LARGE), LARGE - 100000), LARGE - 100000);
+        kfree(take(40));
+        drop(kmalloc(40, GFP_KERNEL));
+}
+
+static void forms_and_sizes(void **state)
+{
+        child_aborts("new_free", options_used, "from operator new");
+        child_aborts("malloc_delete", options_used, "not from operator new");
+        child_aborts("large_new_free", options_used, "from operator new");
+        child_aborts("new_realloc", options_used, "from operator new, and cannot be resized");
+        child_aborts("wrong_size", options_used, "freed with the size of another class");
+        child_aborts("wrong_delete_size", options_used, "freed with the size of another class");
+        child_aborts("large_wrong_size", options_used, "freed with another size");
+        child_passes("right_forms", options_used);
+}
+
+/* ---- writes (HARD-4, HARD-5, LARGE-1) ---- */
+
+static void write_behind(volatile char *block, size_t at)
+{
+        block[at] = (char)(block[at] ^ 0x55);
+}
+
+static void child_behind_freed(void)
+{
+        char *block = take(40);
+
+        write_behind(block, malloc_usable_size(block));
+        drop(block);
+}
+
+/* The zero at the end of a string that is a byte too long. */
+static void child_behind_by_zero(void)
+{
+        char *block = take(40);
+
+        block[malloc_usable_size(block)] = 0;
+        drop(block);
+}
+
+static void child_behind_resized(void)
+{
+        char *block = take(40);
+
+        write_behind(block, malloc_usable_size(block) + 7);
+        block = realloc(hide_address(block), 41);
+        check(block != NULL);
+}
+
+static void child_behind_at_exit(void)
+{
+        char *block = take(40);
+
+        write_behind(block, malloc_usable_size(block));
+        exit(0);
+}
+
+static void child_behind_large(void)
+{
+        char *block = take(LARGE);
+
+        write_behind(block, LARGE);
+        drop(block);
+}
+
+static void child_behind_large_at_exit(void)
+{
+        char *block = take(LARGE);
+
+        write_behind(block, LARGE + 1);
+        exit(0);
+}
+
+static void child_after_free(void)
+{
+        char *block = take(40);
+
+        drop(block);
+        write_behind(block, 7);
+        churn(40);
+}
+
+/* Where the canary was. */
+static void child_after_free_end(void)
+{
+        char *block = take(40);
+
+        drop(block);
+        write_behind(block, 47);
+        churn(40);
+}
+
+static void child_after_free_page(void)
+{
+        char *block = take(8000);
+
+        drop(block);
+        write_behind(block, 5000);
+        churn(8000);
+}
+
+static void child_after_free_at_exit(void)
+{
+        char *block = take(40);
+
+        drop(block);
+        write_behind(block, 0);
+        exit(0);
+}
+
+/* An object that was driven from the first part of the quarantine to the second. */
+static void child_after_free_aged_at_exit(void)
+{
+        struct hardened_place place;
+        struct pool *pool;
+        char *block = NULL;
+
+        churn(1000);
+        place = place_of(take(1000));
+        pool = pool_of(place.record->arena, place.record->number);
+        for (uint32_t i = 0; i < place.class->aged; i++)
+                block = pool->aged[i] ? pool->aged[i] : block;
+        check(block != NULL);
+        write_behind(block, 0);
+        exit(0);
+}
+
+static void writes(void **state)
+{
+        static const char *const behind = "written to behind its end";
+        static const char *const after = "it was written to after it was freed";
+
+        child_aborts("behind_freed", options_used, behind);
+        child_aborts("behind_by_zero", options_used, behind);
+        child_aborts("behind_resized", options_used, behind);
+        child_aborts("behind_at_exit", options_used, behind);
+        child_aborts("behind_large", options_used, behind);
+        child_aborts("behind_large_at_exit", options_used, behind);
+        child_aborts("after_free", options_used, after);
+        child_aborts("after_free_end", options_used, after);
+        child_aborts("after_free_page", options_used, after);
+        child_aborts("after_free_at_exit", options_used, after);
+        child_aborts("after_free_aged_at_exit", options_used, after);
+}
+
+/* ---- memory that traps ---- */
+
+static void trapped(int signal)
+{
+        (void)signal;
+        _exit(3);
+}
+
+static char read_byte(const volatile char *address)
+{
+        return *address;
+}
+
+/* In a child of fork, so that many addresses can be tried. */
+static bool traps(const volatile char *address)
+{
+        pid_t child = fork();
+        int status;
+
+        if (child == 0) {
+                signal(SIGSEGV, trapped);
+                signal(SIGBUS, trapped);
+                read_byte(address);
+                _exit(0);
+        }
+        check(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+        return WEXITSTATUS(status) == 3;
+}
+
+static bool traps_on_write(volatile char *address)
+{
+        pid_t child = fork();
+        int status;
+
+        if (child == 0) {
+                signal(SIGSEGV, trapped);
+                *address = 1;
+                _exit(0);
+        }
+        check(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+        return WEXITSTATUS(status) == 3;
+}
+
+/* HARD-2 */
+static void check_guards(void)
+{
+        static const size_t sizes[] = {10, 100, 1000, 10000, 100000};
+
+        for (size_t i = 0; i < array_size(sizes); i++)
+                for (unsigned int more = 0; more < 20; more++) {
+                        struct hardened_place place = place_of(take(sizes[i]));
+
+                        check(traps(place.record->start - 1));
+                        check(traps(place.record->start + place.class->slab_bytes));
+                        check(!traps(place.record->start + place.class->slab_bytes - 1));
+                }
+}
+
+static void child_guards(void)
+{
+        check_guards();
+}
+
+static void child_guards_of_mappings(void)
+{
+        without_guards();
+        check_guards();
+}
+
+/* HARD-7 */
+static void child_nothing(void)
+{
+        char *first = malloc(0);
+        char *second = malloc(0);
+        char *resized;
+
+        check(first && second && first != second);
+        check_equal(malloc_usable_size(first), 0);
+        check(traps(first) && traps_on_write(second));
+        resized = realloc(hide_address(first), 10);
+        check(resized && malloc_usable_size(resized) >= 10);
+        drop(resized);
+        drop(second);
+        for (unsigned int i = 0; i < MANY; i++)
+                blocks[i] = malloc(0);
+        for (unsigned int i = 0; i < MANY; i++)
+                drop((void *)blocks[i]);
+}
+
+static void child_nothing_twice(void)
+{
+        char *block = malloc(0);
+
+        drop(block);
+        drop(block);
+}
+
+static void child_large(void)
+{
+        char *block = take(LARGE);
+
+        check(traps(block - 1));
+        check(traps(block + round_up(LARGE, system_page_bytes())));
+        check(!traps(block) && !traps(block + LARGE - 1));
+        memset(block, 1, LARGE);
+        drop(block);
+        check(traps(block) && traps_on_write(block + LARGE - 1));
+}
+
+/* A slab without objects whose memory went back. */
+static void child_released(void)
+{
+        struct hardened_place place;
+
+        for (unsigned int i = 0; i < MANY; i++)
+                memset((char *)(blocks[i] = take(500)), 1, 500);
+        place = place_of((char *)blocks[0]);
+        for (unsigned int i = 0; i < MANY; i++)
+                drop((void *)blocks[i]);
+        malloc_trim(0);
+        if (!hardened.has_guards) {
+                printf("the system has no guards in mappings (before Linux 6.13)\n");
+                exit(0);
+        }
+        for (unsigned int i = 0; i < MANY; i++) {
+                place = place_of((char *)blocks[i]);
+                if (place.record->place == SLAB_RELEASED) {
+                        check(traps(blocks[i]));
+                        break;
+                }
+                check(i < MANY - 1);
+        }
+        for (unsigned int i = 0; i < MANY; i++)
+                memset((char *)(blocks[i] = take(500)), 1, 500);
+}
+
+static void child_tables(void)
+{
+        struct hardened_place place = place_of(take(10));
+
+        if (system_page_bytes() <= sizeof(hardened))
+                check(traps_on_write((char *)&hardened));
+        /* No access leads from the records to the objects, nor from the tables to the records. */
+        check(traps(hardened.records - 1));
+        check(traps((char *)hardened.pools - 1));
+        check(traps((char *)hardened.chunks - 1));
+        check((char *)place.record < (char *)hardened.base);
+}
+
+static void traps_where_it_should(void **state)
+{
+        child_passes("guards", options_used);
+        child_passes("guards_of_mappings", options_of_mappings);
+        child_passes("nothing", options_used);
+        child_aborts("nothing_twice", options_used, "free already (double free)");
+        child_passes("large", options_used);
+        child_passes("released", options_used);
+        child_passes("tables", options_used);
+}
+
+/* ---- addresses (HARD-1, HARD-6) ---- */
+
+static const size_t class_sizes_tried[] = {8,    24,   40,   100,   200,  500,
+                                           1000, 2000, 5000, 20000, 90000};
+
+/* The class of each page that blocks were ever on; pages are few. */
+static struct {
+        uintptr_t page;
+        uint32_t number;
+} pages[1 << 16];
+
+static void note_page(uintptr_t page, uint32_t number)
+{
+        size_t i = (page * 0x9e3779b97f4a7c15u) >> 48;
+
+        while (pages[i].page && pages[i].page != page)
+                i = (i + 1) % array_size(pages);
+        if (!pages[i].page) {
+                pages[i].page = page;
+                pages[i].number = number;
+        }
+        check_equal(pages[i].number, number);
+}
+
+static void child_own_addresses(void)
+{
+        uint64_t random = 1;
+
+        for (unsigned int round = 0; round < 30; round++) {
+                for (unsigned int i = 0; i < 1000; i++) {
+                        size_t size = class_sizes_tried[random_step(&random) %
+                                                        array_size(class_sizes_tried)];
+                        char *block = take(size);
+                        uint32_t number = place_of(block).record->number;
+
+                        blocks[i] = block;
+                        check_equal(number, hardened_class_for(size, 1));
+                        note_page((uintptr_t)block >> 12, number);
+                        note_page(((uintptr_t)block + size - 1) >> 12, number);
+                }
+                for (unsigned int i = 0; i < 1000; i++)
+                        drop((void *)blocks[i]);
+                malloc_trim(0);
+        }
+}
+
+/* Freed blocks are not handed out again for a while, which is not the same each time. */
+static void child_quarantine(void)
+{
+        unsigned int least = UINT32_MAX;
+        unsigned int most = 0;
+        struct hardened_counts counts;
+
+        churn(40);
+        for (unsigned int round = 0; round < 200; round++) {
+                char *block = take(40);
+                unsigned int steps = 0;
+                char *next;
+
+                drop(block);
+                do {
+                        next = take(40);
+                        drop(next);
+                } while (next != block && ++steps < 100000);
+                least = min_of(least, steps);
+                most = max_of(most, steps);
+        }
+        /* It was drawn, and then was older than the other half of the quarantine. */
+        check(least >= HARDENED_WAITING_MAX);
+        check(most > 2 * least);
+        hardened_count(&counts);
+        check(counts.waiting_bytes <= counts.waiting_bytes_max);
+        check(counts.waiting_bytes_max <= (uint64_t)hardened.arenas << 22);
+        check_equal(counts.waiting >= 2 * HARDENED_WAITING_MAX, 1);
+}
+
+/* Blocks that are handed out in turn seldom lie side by side, and each process has another order. */
+static void child_order(void)
+{
+        unsigned int neighbours = 0;
+        uint64_t sum = 0;
+
+        for (unsigned int i = 0; i < MANY; i++) {
+                blocks[i] = take(40);
+                sum = sum * 31 + (((uintptr_t)blocks[i] - hardened.base) >> 4);
+                neighbours += i && blocks[i] - blocks[i - 1] == 48;
+        }
+        check(neighbours < MANY / 10);
+        printf("order %lx\n", (unsigned long)sum);
+        fflush(stdout);
+}
+
+static void child_large_order(void)
+{
+        unsigned int near = 0;
+
+        for (unsigned int i = 0; i < 50; i++) {
+                blocks[i] = take(LARGE);
+                near += i && llabs(blocks[i] - blocks[i - 1]) < 64 * LARGE;
+        }
+        check(near < 5);
+}
+
+static void child_fork_order(void)
+{
+        int ends[2];
+        char *of_child;
+        unsigned int same = 0;
+        char *theirs[256];
+
+        drop(take(40));
+        check(pipe(ends) == 0);
+        if (fork() == 0) {
+                for (unsigned int i = 0; i < 256; i++)
+                        theirs[i] = take(40);
+                check(write(ends[1], theirs, sizeof(theirs)) == sizeof(theirs));
+                _exit(0);
+        }
+        check(read(ends[0], theirs, sizeof(theirs)) == sizeof(theirs));
+        for (unsigned int i = 0; i < 256; i++) {
+                of_child = theirs[i];
+                same += of_child == take(40);
+        }
+        check(same < 64);
+}
+
+static void addresses(void **state)
+{
+        static struct child_result first, second;
+
+        child_passes("own_addresses", options_used);
+        child_passes("quarantine", options_used);
+        child_run("order", options_used, &first);
+        child_run("order", options_used, &second);
+        assert_int_equal(first.status, 0);
+        assert_int_equal(second.status, 0);
+        assert_string_not_equal(strstr(first.output, "order "), strstr(second.output, "order "));
+        child_passes("large_order", options_used);
+        child_passes("fork_order", options_used);
+}
+
+/* ---- contents, sizes and alignment ---- */
+
+static void check_zero(const char *block, size_t bytes)
+{
+        for (size_t i = 0; i < bytes; i++)
+                check_equal(block[i], 0);
+}
+
+/* HARD-4: what the program had in a block is gone when it is freed. */
+static void child_zeroes(void)
+{
+        char *block = take(100);
+        struct hardened_place place = place_of(block);
+
+        memset(block, 0x41, 100);
+        drop(block);
+        check_zero(block, place.class->size);
+        for (unsigned int i = 0; i < MANY; i++) {
+                size_t size = class_sizes_tried[i % array_size(class_sizes_tried)];
+
+                block = take(size);
+                check_zero(block, size);
+                memset(block, 0x41, malloc_usable_size(block));
+                drop(block);
+        }
+}
+
+static void child_sizes(void)
+{
+        for (size_t size = 1; size < 300000; size += size < 2000 ? 1 : 997) {
+                char *block = take(size);
+
+                check(malloc_usable_size(block) >= size);
+                check_equal(malloc_usable_size(block), hardened_round(size));
+                check_equal((uintptr_t)block % 16, 0);
+                memset(block, 0x41, malloc_usable_size(block));
+                drop(block);
+        }
+        for (size_t align = 16; align <= (1 << 20); align *= 2)
+                for (size_t size = 0; size < 20000; size += 77) {
+                        void *block = memalign(align, size);
+
+                        check(block && (uintptr_t)block % align == 0);
+                        drop(block);
+                }
+}
+
+static void child_resizes(void)
+{
+        uint64_t random = 1;
+        char *block = take(1);
+        size_t old = 1;
+
+        block[0] = 0;
+        for (unsigned int i = 0; i < 5000; i++) {
+                size_t size = 1 + random_step(&random) % (i % 10 ? 3000 : 400000);
+
+                block = realloc(block, size);
+                check(block != NULL);
+                for (size_t at = 0; at < min_of(old, size); at += 61)
+                        check_equal((unsigned char)block[at], (i + at) % 251);
+                for (size_t at = 0; at < size; at++)
+                        block[at] = (char)((i + 1 + at) % 251);
+                old = size;
+        }
+        drop(block);
+}
+
+static void child_named_caches(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("named", 100, 0, 0, NULL);
+        void *objects[10];
+
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, 10, objects), 10);
+        for (unsigned int i = 0; i < 5; i++)
+                kmem_cache_free(cache, objects[i]);
+        kmem_cache_free_bulk(cache, 5, objects + 5);
+        check_equal(kmem_cache_shrink(cache), 0);
+        kmem_cache_destroy(cache);
+        for (unsigned int i = 0; i < 10; i++)
+                objects[i] = kmalloc(100 << i, GFP_KERNEL);
+        kfree_bulk(10, objects);
+        kvfree(kvmalloc(10, GFP_KERNEL));
+        check(ksize(objects[0] = kzalloc(50, GFP_KERNEL)) >= 50);
+        objects[0] = krealloc(objects[0], 500, GFP_KERNEL);
+        check(objects[0] != NULL);
+        kfree_sensitive(objects[0]);
+        check_equal(kmalloc_size_roundup(100), hardened_round(100));
+}
+
+static void child_named_twice(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("named", 100, 0, 0, NULL);
+        void *object = kmem_cache_alloc(cache, GFP_KERNEL);
+
+        kmem_cache_free(cache, object);
+        kmem_cache_free(cache, object);
+}
+
+static void contents(void **state)
+{
+        child_passes("zeroes", options_used);
+        child_passes("sizes", options_used);
+        child_passes("resizes", options_used);
+        child_passes("named_caches", options_used);
+        child_aborts("named_twice", options_used, "free already (double free)");
+}
+
+/* ---- threads and processes ---- */
+
+static void *volatile exchange[256];
+
+static void *churn_shared(void *seed)
+{
+        uint64_t random = (uintptr_t)seed;
+
+        for (unsigned int i = 0; i < 60000; i++) {
+                size_t size = 1 + random_step(&random) % (i % 100 ? 700 : 200000);
+                char *block = take(size);
+                char *old;
+
+                check_zero(block, min_of(size, (size_t)64));
+                memset(block, 0x41, size);
+                old = __atomic_exchange_n(&exchange[random_step(&random) % array_size(exchange)],
+                                          block, __ATOMIC_ACQ_REL);
+                if (old)
+                        check_equal(*old, 0x41);
+                drop(old);
+        }
+        return NULL;
+}
+
+static void child_threads(void)
+{
+        pthread_t threads[4];
+
+        for (uintptr_t i = 0; i < array_size(threads); i++)
+                check(pthread_create(&threads[i], NULL, churn_shared, (void *)(i + 1)) == 0);
+        for (unsigned int i = 0; i < 50; i++) {
+                pid_t child = fork();
+
+                if (child == 0) {
+                        churn(40);
+                        drop(realloc(take(10), 200000));
+                        _exit(0);
+                }
+                child_wait(child);
+        }
+        for (uintptr_t i = 0; i < array_size(threads); i++)
+                pthread_join(threads[i], NULL);
+}
+
+static void child_threads_of_mappings(void)
+{
+        without_guards();
+        child_threads();
+}
+
+static void child_limited(void)
+{
+        static const size_t limits[] = {(size_t)4 << 30, (size_t)2 << 30, (size_t)1 << 30};
+
+        drop(take(10));
+        for (size_t i = 0; i < array_size(limits); i++) {
+                struct rlimit limit = {limits[i], limits[i]};
+
+                /* As the drop-in does in front of libc's call (malloc/preload.c). */
+                pages_fit_limit(limits[i] / 2);
+                hardened_fit(limits[i] / 4);
+                check(setrlimit(RLIMIT_AS, &limit) == 0);
+                churn(1000);
+                drop(take(1 << 20));
+        }
+        /* All that is left can be had, and then there is an error, and no report. */
+        for (unsigned int i = 0;; i++) {
+                char *block = malloc(1 << 20);
+
+                if (!block)
+                        break;
+                check(i < 1024);
+        }
+        drop(malloc(100));
+}
+
+static void child_locked(void)
+{
+        drop(take(10));
+        if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+                exit(CHILD_SKIP);
+        churn(1000);
+        drop(take(LARGE));
+        check_guards();
+}
+
+static void processes(void **state)
+{
+        child_passes("threads", options_used);
+        child_passes("threads_of_mappings", options_of_mappings);
+        child_passes("limited", options_used);
+        child_passes("locked", options_used);
+}
+
+/* ---- options that make no sense beside it ---- */
+
+static void child_nothing_done(void)
+{
+        drop(take(10));
+}
+
+static void combinations(void **state)
+{
+        child_prints("nothing_done", "protect=hardened,profile_interval=4096",
+                     "option profile_interval: no effect with protect=hardened");
+        child_prints("nothing_done", "protect=hardened,memory_limit=1G",
+                     "option memory_limit: no effect with protect=hardened");
+        child_prints("nothing_done", "protect=hardened,classes=kernel",
+                     "option classes: no effect with protect=hardened");
+        child_prints("nothing_done", "protect=hardened,bad_free=ignore",
+                     "option bad_free=ignore: with protect=hardened");
+        child_prints("nothing_done", "protect=yes", "expected one of: none hardened");
+}
+
+#define CASE(name)                                                                                 \
+        {                                                                                          \
+#name, child_##name                                                                \
+        }
+
+int main(int argc, char **argv)
+{
+        static const struct child_case children[] = {
+                CASE(twice),
+                CASE(twice_later),
+                CASE(twice_written),
+                CASE(inside),
+                CASE(misaligned),
+                CASE(fresh),
+                CASE(guard),
+                CASE(stack),
+                CASE(untouched),
+                CASE(large_inside),
+                CASE(large_twice),
+                CASE(realloc_freed),
+                CASE(new_free),
+                CASE(malloc_delete),
+                CASE(large_new_free),
+                CASE(new_realloc),
+                CASE(wrong_size),
+                CASE(wrong_delete_size),
+                CASE(large_wrong_size),
+                CASE(right_forms),
+                CASE(behind_freed),
+                CASE(behind_by_zero),
+                CASE(behind_resized),
+                CASE(behind_at_exit),
+                CASE(behind_large),
+                CASE(behind_large_at_exit),
+                CASE(after_free),
+                CASE(after_free_end),
+                CASE(after_free_page),
+                CASE(after_free_at_exit),
+                CASE(after_free_aged_at_exit),
+                CASE(guards),
+                CASE(guards_of_mappings),
+                CASE(nothing),
+                CASE(nothing_twice),
+                CASE(large),
+                CASE(released),
+                CASE(tables),
+                CASE(own_addresses),
+                CASE(quarantine),
+                CASE(order),
+                CASE(large_order),
+                CASE(fork_order),
+                CASE(zeroes),
+                CASE(sizes),
+                CASE(resizes),
+                CASE(named_caches),
+                CASE(named_twice),
+                CASE(threads),
+                CASE(threads_of_mappings),
+                CASE(limited),
+                CASE(locked),
+                CASE(nothing_done),
+        };
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(wrong_frees), cmocka_unit_test(forms_and_sizes),
+                cmocka_unit_test(writes),      cmocka_unit_test(traps_where_it_should),
+                cmocka_unit_test(addresses),   cmocka_unit_test(contents),
+                cmocka_unit_test(processes),   cmocka_unit_test(combinations),
+        };
+
+        child_main(argc, argv, children, array_size(children));
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
