@@ -119,10 +119,10 @@ static void *recorded(void *block, size_t size, const void *site)
         return block;
 }
 
-/* The operators of C++ are the only calls of two words. */
-static enum block_form block_form_of(const char *call)
+/* By the name of the call: "operator delete" alone begins so. */
+static inline enum block_form block_form_of(const char *call)
 {
-        return strncmp(call, "operator ", 9) == 0 ? FORM_NEW : FORM_MALLOC;
+        return call[0] == 'o' ? FORM_NEW : FORM_MALLOC;
 }
 
 /* A hardened block, which reads as zero in any case. */
@@ -334,13 +334,14 @@ static const char *object_free(struct kmem_cache *cache, void *object)
 
 /*
  * Takes a hardened block back; objects of named caches, which lie in the heap, are left to the caller. @size: SIZE_MAX
- * if the call does not tell it. False: it is an object of the heap.
+ * if the call does not tell it. False: it is an object of the heap, or NULL.
  */
-static bool free_hardened(void *block, size_t size, const char *call, const void *site)
+static KMEM_NOINLINE bool free_hardened_slow(void *block, size_t size, const char *call,
+                                             const void *site)
 {
         int saved_errno = errno;
 
-        if (heap_contains(block))
+        if (!block || heap_contains(block))
                 return false;
         figures_poll();
         if (is_recording())
@@ -351,21 +352,20 @@ static bool free_hardened(void *block, size_t size, const char *call, const void
         return true;
 }
 
-void block_free_sized(void *block, size_t size, const char *call, const void *site)
+static inline bool free_hardened(void *block, size_t size, const char *call, const void *site)
 {
-        if (!block || !hardened_is_on() || !free_hardened(block, size, call, site))
-                block_free_at(block, call, site);
+        if (unlikely(!hardened_contains(block) || is_recording()))
+                return free_hardened_slow(block, size, call, site);
+        return hardened_free(block, size, block_form_of(call), call);
 }
 
-void block_free_at(void *block, const char *call, const void *site)
+static void free_plain(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
         int saved_errno = errno;
         const char *wrong;
 
         if (!block)
-                return;
-        if (hardened_is_on() && free_hardened(block, SIZE_MAX, call, site))
                 return;
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
@@ -396,6 +396,17 @@ void block_free_at(void *block, const char *call, const void *site)
                         report_bad_free(call, block, wrong);
         }
         errno = saved_errno;
+}
+
+void block_free_sized(void *block, size_t size, const char *call, const void *site)
+{
+        if (!hardened_is_on() || !free_hardened(block, size, call, site))
+                free_plain(block, call, site);
+}
+
+void block_free_at(void *block, const char *call, const void *site)
+{
+        block_free_sized(block, SIZE_MAX, call, site);
 }
 
 /* block_free_at for calls that also free a block. In a recording it never takes the fast path. */

@@ -348,7 +348,9 @@ static void child_after_free_aged_at_exit(void)
         place = place_of(take(1000));
         pool = pool_of(place.record->arena, place.record->number);
         for (uint32_t i = 0; i < place.class->aged; i++)
-                block = pool->aged[i] ? pool->aged[i] : block;
+                if (pool->aged[i])
+                        block = wait_record(pool->aged[i])->start +
+                                (size_t)wait_index(pool->aged[i]) * place.class->size;
         check(block != NULL);
         write_behind(block, 0);
         exit(0);

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+enum { SMALL_BYTES = 256, CLASS_ALIGN = 16 };
+
 static const char *const title_free = "Object already free";
 static const char *const twice = "free already (double free)";
 
@@ -35,25 +37,28 @@ static uint32_t arena_here(void)
         return likely(own_arena) ? own_arena - 1 : choose_arena();
 }
 
-bool hardened_has_threads(void)
+KMEM_COLD uint32_t hardened_first_used(const char *object, uint32_t bytes)
 {
-        return system_threads() != THREADS_ONE;
-}
-
-/* The first byte that is not zero, or UINT32_MAX. Objects are multiples of 16 bytes, and aligned to that. */
-uint32_t hardened_first_used(const char *object, uint32_t bytes)
-{
-        const uint64_t *word = (const uint64_t *)(const void *)object;
-        uint64_t any = 0;
-
-        for (uint32_t i = 0; i < bytes / 8; i += 2)
-                any |= word[i] | word[i + 1];
-        if (likely(!any))
-                return UINT32_MAX;
         for (uint32_t at = 0; at < bytes; at++)
                 if (object[at])
                         return at;
         return UINT32_MAX;
+}
+
+/* The program's content goes. Small objects are cleared here, as a call would take longer. */
+static inline void clear_object(char *object, uint32_t bytes)
+{
+        typedef uint64_t pair __attribute__((vector_size(16), may_alias));
+
+        if (unlikely(bytes > SMALL_BYTES)) {
+                memset(object, 0, bytes);
+                return;
+        }
+        for (uint32_t at = 0; at < bytes; at += sizeof(pair)) {
+                *(pair *)(void *)(object + at) = (pair){0};
+                /* Keeps the compiler from making a call of the loop. */
+                __asm__ volatile("");
+        }
 }
 
 static inline char *canary_of(char *object, const struct hardened_class *class)
@@ -110,10 +115,10 @@ static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
         struct pool *pool = pool_of(arena, number);
         bool locked = pool_take(pool);
         struct slab_record *record = pool->current;
-        uint32_t index, bad = UINT32_MAX;
+        uint32_t index;
         uint64_t canary;
         char *object;
-        bool used;
+        bool used, bad = false;
 
         if (unlikely(!record || !record->free))
                 record = next_slab_locked(pool, arena, number);
@@ -122,6 +127,9 @@ static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
                 return NULL;
         }
         index = draw_object(pool, record, class);
+        object = record->start + (size_t)index * class->size;
+        __builtin_prefetch(object, 1);
+        __builtin_prefetch(canary_of(object, class), 1);
         used = bit_get(record_waiting(record, class), index);
         bit_set(record_away(record), index);
         bit_clear(record_waiting(record, class), index);
@@ -129,26 +137,30 @@ static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
                 bit_set(record_new(record, class), index);
         record->free--;
         add_owned(&pool->taken, 1);
-        object = record->start + (size_t)index * class->size;
         canary = record->canary;
         pool_drop(pool, locked);
         if (unlikely(!number))
                 return object;
         /* A fresh object of a page or more would get memory that the program may never touch. */
         if (used || class->size < PAGE_SIZE)
-                bad = hardened_first_used(object, class->size);
-        if (unlikely(bad != UINT32_MAX))
+                bad = !hardened_is_zero(object, class->size);
+        if (unlikely(bad))
                 hardened_report("malloc", object, "Object written after free",
-                                "it was written to after it was freed", bad);
+                                "it was written to after it was freed",
+                                hardened_first_used(object, class->size));
         memcpy(canary_of(object, class), &canary, sizeof(canary));
         return object;
 }
 
 void *hardened_alloc(size_t size, size_t align, enum block_form form)
 {
-        uint32_t number = hardened_class_for(size, align);
+        uint32_t number;
         void *object = NULL;
 
+        if (likely(size - 1 < HARDENED_SMALL_MOST - CANARY_BYTES && align <= CLASS_ALIGN))
+                number = hardened.small_class[(size + CANARY_BYTES + 15) / 16];
+        else
+                number = hardened_class_for(size, align);
         if (likely(number < HARDENED_CLASSES))
                 object = object_take(arena_here(), number, form);
         /* Without address space for the class a block may still find room elsewhere. */
@@ -156,12 +168,11 @@ void *hardened_alloc(size_t size, size_t align, enum block_form form)
 }
 
 /* The object has waited: it can be handed out from now on. */
-static void end_wait_locked(struct pool *pool, char *object)
+static void end_wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait)
 {
-        struct hardened_place place = hardened_place_of(object);
-        struct slab_record *record = place.record;
+        struct slab_record *record = wait_record(wait);
 
-        bit_clear(record_away(record), place.index);
+        bit_clear(record_away(record), wait_index(wait));
         record->free++;
         if (record->place == SLAB_CURRENT)
                 return;
@@ -169,29 +180,29 @@ static void end_wait_locked(struct pool *pool, char *object)
                 record->place = SLAB_PARTIAL;
                 list_add_tail(&record->list, &pool->partial);
         }
-        if (record->free == place.class->objects) {
+        if (record->free == class->objects) {
                 list_remove(&record->list);
                 slab_put_empty_locked(pool, record);
         }
 }
 
 /* HARD-6: takes the place of an object that was drawn, which takes that of the oldest. */
-static void wait_locked(struct pool *pool, const struct hardened_class *class, char *object)
+static void wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait)
 {
-        char **drawn = &pool->drawn[pool_random(pool, class->drawn)];
-        char *leaves = *drawn;
+        uint64_t *drawn = &pool->drawn[pool_random(pool, class->drawn)];
+        uint64_t leaves = *drawn;
 
-        *drawn = object;
+        *drawn = wait;
         if (leaves && class->aged) {
-                char **aged = &pool->aged[pool->next_aged];
-                char *oldest = *aged;
+                uint64_t *aged = &pool->aged[pool->next_aged];
+                uint64_t oldest = *aged;
 
                 *aged = leaves;
                 pool->next_aged = pool->next_aged + 1 < class->aged ? pool->next_aged + 1 : 0;
                 leaves = oldest;
         }
         if (likely(leaves)) {
-                end_wait_locked(pool, leaves);
+                end_wait_locked(pool, class, leaves);
                 return;
         }
         add_owned(&pool->waiting, 1);
@@ -284,11 +295,11 @@ static void object_free(void *block, size_t size, enum block_form form, const ch
                 hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
         }
         if (likely(record->number))
-                memset(block, 0, place.class->size);
+                clear_object(block, place.class->size);
         bit_set(record_waiting(record, place.class), place.index);
         bit_clear(record_new(record, place.class), place.index);
         add_owned(&pool->given, 1);
-        wait_locked(pool, place.class, block);
+        wait_locked(pool, place.class, wait_of(record, place.index));
         pool_drop(pool, locked);
 }
 

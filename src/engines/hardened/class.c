@@ -129,6 +129,9 @@ static void class_init(struct hardened_class *class, uint32_t size)
 
 static void classes_init_all(void)
 {
+        hardened.page_bytes = (uint32_t)system_page_bytes();
+        for (uint32_t bytes = 0; bytes <= HARDENED_SMALL_MOST; bytes += 16)
+                hardened.small_class[bytes / 16] = (uint8_t)class_of_bytes(bytes);
         /* Objects of the class without memory only need addresses of their own. */
         class_init(&hardened.classes[0], 32);
         for (uint32_t number = 1; number < HARDENED_CLASSES; number++)
@@ -250,32 +253,6 @@ bool hardened_change(bool writable)
 {
         return system_page_bytes() > sizeof(hardened) ||
                system_make_writable(&hardened, sizeof(hardened), writable);
-}
-
-struct hardened_place hardened_place_of(const void *address)
-{
-        struct hardened_place place = {.offset = UINT32_MAX};
-        size_t distance = (uintptr_t)address - hardened.base;
-        /* Acquire: pairs with chunk_take, which has made the records accessible. */
-        uint32_t entry = load_acquire(&hardened.chunks[distance >> hardened.chunk_shift]);
-        uint64_t in_chunk = distance & (((size_t)1 << hardened.chunk_shift) - 1);
-        uint32_t page = (uint32_t)system_page_bytes();
-        uint64_t slab, in_slab;
-
-        if (unlikely(!entry || in_chunk < page))
-                return place;
-        place.class = &hardened.classes[(entry & 0xff) - 1];
-        slab = ((in_chunk - page) * place.class->stride_reciprocal) >> 40;
-        in_slab = in_chunk - page - slab * place.class->stride;
-        if (unlikely(slab >= place.class->slabs))
-                return place;
-        place.record = (struct slab_record *)(void *)(hardened.records +
-                                                      (entry >> 8) * hardened.chunk_records_bytes +
-                                                      slab * place.class->record_bytes);
-        place.index = (uint32_t)((in_slab * place.class->size_reciprocal) >> 40);
-        if (likely(place.index < place.class->objects))
-                place.offset = (uint32_t)(in_slab - (uint64_t)place.index * place.class->size);
-        return place;
 }
 
 /* Streams begin anew under another key; at most a block of each is the parent's. */

@@ -35,6 +35,7 @@
 #include "lang/list.h"
 
 enum {
+        HARDENED_SMALL_MOST = 1024, /* bytes of an object, up to which a table tells the class */
         HARDENED_CLASSES = 60,      /* class 0 is that of size 0 */
         HARDENED_ARENAS_MAX = 8,    /* pools of a class */
         HARDENED_WAITING_MAX = 128, /* objects in each part of a pool's quarantine */
@@ -71,6 +72,8 @@ struct hardened_table {
         size_t chunk_records_bytes;
         struct pool *pools; /* by arena and class */
         uintptr_t large_window;
+        uint32_t page_bytes; /* of the system */
+        uint8_t small_class[HARDENED_SMALL_MOST / 16 + 1];
         bool has_guards; /* the system has guards that are no mappings */
         uint32_t key[RANDOM_KEY_WORDS];
         struct hardened_class classes[HARDENED_CLASSES];
@@ -85,11 +88,12 @@ struct slab_record {
         uint64_t canary;  /* secret */
         uint16_t free;    /* objects that can be handed out */
         uint8_t arena;
-        uint8_t number;  /* of its class */
-        uint8_t place;   /* enum slab_place */
-        uint8_t guarded; /* the guard behind it is there */
-        uint8_t closed;  /* SLAB_RELEASED: it cannot be read */
-        uint64_t bits[]; /* words of `away`, then of `waiting`, then of `is_new` */
+        uint8_t number;    /* of its class */
+        uint8_t place;     /* enum slab_place */
+        uint8_t guarded;   /* the guard behind it is there */
+        uint8_t closed;    /* SLAB_RELEASED: it cannot be read */
+        uint32_t empty_ms; /* SLAB_EMPTY: the time since when, the lower half */
+        uint64_t bits[];   /* words of `away`, then of `waiting`, then of `is_new` */
 };
 
 /* away | waiting: fresh 00, out 10, waiting 11, free after use 01; bits beyond the last object are 11. */
@@ -116,7 +120,6 @@ struct pool {
         struct lock lock;
         uint32_t waiting;            /* objects in drawn and aged */
         uint32_t next_aged;          /* the oldest */
-        uint32_t empties;            /* slabs in `empty` */
         struct slab_record *current; /* objects are taken from it */
         struct list partial;         /* slabs with objects to hand out; NULLs until first used */
         struct list empty;           /* without an object out or waiting, oldest first */
@@ -124,8 +127,8 @@ struct pool {
         uint64_t taken, given;       /* objects, cumulative; given are out no more */
         uint64_t slabs;              /* with memory */
         struct random_stream random;
-        char *drawn[HARDENED_WAITING_MAX]; /* NULL: none yet */
-        char *aged[HARDENED_WAITING_MAX];
+        uint64_t drawn[HARDENED_WAITING_MAX]; /* wait_of; 0: none yet */
+        uint64_t aged[HARDENED_WAITING_MAX];
 } __attribute__((aligned(CACHE_LINE)));
 
 /* The place of an address in the reservation. */
@@ -161,6 +164,64 @@ static inline uint32_t pool_random(struct pool *pool, uint32_t end)
         return stream_below(&pool->random, hardened.key, end);
 }
 
+/* An object that waits, in a word that is not 0. */
+static inline uint64_t wait_of(const struct slab_record *record, uint32_t index)
+{
+        return ((uint64_t)((const char *)record - hardened.records) << 8 | index) + 1;
+}
+
+static inline struct slab_record *wait_record(uint64_t wait)
+{
+        return (struct slab_record *)(void *)(hardened.records + ((wait - 1) >> 8));
+}
+
+static inline uint32_t wait_index(uint64_t wait)
+{
+        return (uint32_t)(wait - 1) & 0xff;
+}
+_Static_assert(64 * HARDENED_WORDS_MAX <= 256, "an index has eight bits");
+
+/* The place of an address that hardened_contains. */
+static inline struct hardened_place hardened_place_of(const void *address)
+{
+        struct hardened_place place = {.offset = UINT32_MAX};
+        size_t distance = (uintptr_t)address - hardened.base;
+        /* Acquire: pairs with chunk_take, which has made the records accessible. */
+        uint32_t entry = load_acquire(&hardened.chunks[distance >> hardened.chunk_shift]);
+        /* Less than 0 in the chunk's first guard, which is beyond all slabs then. */
+        uint64_t in_chunk =
+                (distance & (((size_t)1 << hardened.chunk_shift) - 1)) - hardened.page_bytes;
+        uint64_t slab, in_slab;
+
+        if (unlikely(!entry || in_chunk >> hardened.chunk_shift))
+                return place;
+        place.class = &hardened.classes[(entry & 0xff) - 1];
+        slab = (in_chunk * place.class->stride_reciprocal) >> 40;
+        in_slab = in_chunk - slab * place.class->stride;
+        if (unlikely(slab >= place.class->slabs))
+                return place;
+        place.record = (struct slab_record *)(void *)(hardened.records +
+                                                      (entry >> 8) * hardened.chunk_records_bytes +
+                                                      slab * place.class->record_bytes);
+        place.index = (uint32_t)((in_slab * place.class->size_reciprocal) >> 40);
+        if (likely(place.index < place.class->objects))
+                place.offset = (uint32_t)(in_slab - (uint64_t)place.index * place.class->size);
+        return place;
+}
+
+/* Whether memory is zero that is aligned to 16 bytes, as its length is. */
+static inline bool hardened_is_zero(const char *memory, uint32_t bytes)
+{
+        typedef uint64_t pair __attribute__((vector_size(16), may_alias));
+        const pair *at = (const pair *)(const void *)memory;
+        const pair *end = (const pair *)(const void *)(memory + bytes);
+        pair any = *at;
+
+        while (++at < end)
+                any |= *at;
+        return !(any[0] | any[1]);
+}
+
 /* class.c */
 
 /* Reserves the address space and chooses all sizes; false without memory. Single-threaded. */
@@ -172,7 +233,6 @@ KMEM_HIDDEN bool hardened_start(void);
 KMEM_HIDDEN uint32_t hardened_class_for(size_t size, size_t align);
 /* Usable bytes of the block that a request of @size gets. */
 KMEM_HIDDEN size_t hardened_round(size_t size);
-KMEM_HIDDEN struct hardened_place hardened_place_of(const void *address);
 /* In the only thread of a child of fork: random numbers differ from the parent's from now on. */
 KMEM_HIDDEN void hardened_fork_child(void);
 /* Makes the page of the table writable, or read-only again; false if the system refuses. */
@@ -214,7 +274,7 @@ KMEM_HIDDEN size_t hardened_bytes(const void *block, bool *known);
 KMEM_HIDDEN void *hardened_resize(void *block, size_t size, const char *call);
 /* The fault of a free of that form, of a block of the other form. */
 KMEM_HIDDEN const char *hardened_wrong_form(enum block_form form);
-/* The first byte that is not zero, or UINT32_MAX, of memory that is aligned to 16 bytes, as its length is. */
+/* The first byte that is not zero, or UINT32_MAX. */
 KMEM_HIDDEN uint32_t hardened_first_used(const char *object, uint32_t bytes);
 
 /* sweep.c */
@@ -240,6 +300,7 @@ KMEM_HIDDEN void hardened_count(struct hardened_counts *counts);
  */
 struct hardened_figures {
         uint64_t slab_bytes, large_bytes, waiting_bytes, closed_bytes;
+        uint64_t empty_bytes; /* the part of slab_bytes in empty slabs; not shown */
 };
 extern KMEM_HIDDEN struct hardened_figures hardened_figures;
 /* Shows them, after a change. */
@@ -255,8 +316,14 @@ KMEM_HIDDEN void hardened_report(const char *call, const void *address, const ch
                                  const char *fault, uint32_t bad_offset)
         __attribute__((noreturn, cold));
 
-/* Whether the process has, or had, more than a thread. The answer holds while a pool is locked. */
-KMEM_HIDDEN bool hardened_has_threads(void);
+/* glibc's: 0 once the process has, or had, a second thread. */
+extern char __libc_single_threaded __attribute__((weak));
+
+/* Whether there may be several threads. The answer holds while a pool is locked. */
+static inline bool hardened_has_threads(void)
+{
+        return !&__libc_single_threaded || !load_relaxed(&__libc_single_threaded);
+}
 
 static inline bool pool_take(struct pool *pool)
 {

@@ -10,6 +10,7 @@
  */
 #include "engines/hardened/hardened.h"
 
+#include "base/options.h"
 #include "lang/bits.h"
 #include "machine/system.h"
 
@@ -17,7 +18,8 @@ enum {
         PLACES = 8, /* a new slab is drawn from that many */
         COMMIT_BYTES = 256 << 10,
         GUARDS_MOST = 10000,
-        EMPTY_BYTES = 64 << 10, /* of empty slabs that a pool keeps, or a single slab */
+        EMPTY_BYTES = 4 << 20, /* of empty slabs that pools keep, or half of all slabs */
+        RELEASED_AT_ONCE = 2,
         PARTIAL_LOOKED_AT = 4,
 };
 
@@ -265,6 +267,17 @@ static void pool_begin(struct pool *pool)
         pool->random.nonce = (uint64_t)(pool - hardened.pools) + 1;
 }
 
+/* An empty slab leaves its list. */
+static struct slab_record *take_empty_locked(struct list *node)
+{
+        struct slab_record *record = unlink_locked(node);
+
+        if (record->number)
+                sub_relaxed(&hardened_figures.empty_bytes,
+                            (uint64_t)hardened.classes[record->number].slab_bytes);
+        return record;
+}
+
 struct slab_record *slab_get_locked(struct pool *pool, uint32_t arena, uint32_t class)
 {
         struct slab_record *record = NULL;
@@ -273,10 +286,9 @@ struct slab_record *slab_get_locked(struct pool *pool, uint32_t arena, uint32_t 
                 pool_begin(pool);
         if (pool->partial.next != &pool->partial)
                 return draw_from(pool, &pool->partial);
-        if (pool->empty.next != &pool->empty) {
-                pool->empties--;
-                return draw_from(pool, &pool->empty);
-        }
+        /* The newest, which is probably in a cache; its objects are drawn, too. */
+        if (pool->empty.next != &pool->empty)
+                return take_empty_locked(pool->empty.prev);
         if (pool->released.next != &pool->released)
                 record = use_again_locked(pool);
         if (!record) {
@@ -287,17 +299,35 @@ struct slab_record *slab_get_locked(struct pool *pool, uint32_t arena, uint32_t 
         return record;
 }
 
+static bool too_many_are_empty(void)
+{
+        uint64_t half = load_relaxed(&hardened_figures.slab_bytes) / 2;
+
+        return load_relaxed(&hardened_figures.empty_bytes) > max_of(half, (uint64_t)EMPTY_BYTES);
+}
+
+/*
+ * Empty slabs keep their memory for purge_delay, as pages of the heap do, since most are soon needed again; then they
+ * go with later ones that become empty.
+ */
 void slab_put_empty_locked(struct pool *pool, struct slab_record *record)
 {
-        const struct hardened_class *class = &hardened.classes[record->number];
+        uint32_t now = (uint32_t)system_time_ms();
 
         record->place = SLAB_EMPTY;
+        record->empty_ms = now;
         list_add_tail(&record->list, &pool->empty);
-        pool->empties++;
         /* Class 0 has no memory to give back. */
-        if (record->number && pool->empties > max_of(EMPTY_BYTES / class->slab_bytes, 1u)) {
-                pool->empties--;
-                release_locked(pool, unlink_locked(pool->empty.next));
+        if (!record->number)
+                return;
+        add_relaxed(&hardened_figures.empty_bytes,
+                    (uint64_t)hardened.classes[record->number].slab_bytes);
+        for (int i = 0; i < RELEASED_AT_ONCE && pool->empty.next != &pool->empty; i++) {
+                struct slab_record *oldest = record_of(pool->empty.next);
+
+                if (now - oldest->empty_ms < options.purge_delay && !too_many_are_empty())
+                        return;
+                release_locked(pool, take_empty_locked(pool->empty.next));
         }
 }
 
@@ -308,9 +338,8 @@ size_t slabs_release_locked(struct pool *pool)
         if (!pool->partial.next)
                 return 0;
         while (pool->empty.next != &pool->empty) {
-                struct slab_record *record = unlink_locked(pool->empty.next);
+                struct slab_record *record = take_empty_locked(pool->empty.next);
 
-                pool->empties--;
                 bytes += hardened.classes[record->number].slab_bytes;
                 release_locked(pool, record);
         }

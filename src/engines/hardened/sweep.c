@@ -24,14 +24,17 @@ static bool pool_is_used(const struct pool *pool)
 }
 
 /* HARD-4 */
-static void check_waiting_locked(char *const *objects, uint32_t count, uint32_t bytes,
+static void check_waiting_locked(const uint64_t *waits, uint32_t count, uint32_t bytes,
                                  struct found *found)
 {
         for (uint32_t i = 0; i < count && !found->object; i++) {
-                uint32_t bad = objects[i] ? hardened_first_used(objects[i], bytes) : UINT32_MAX;
+                char *object;
 
-                if (bad != UINT32_MAX)
-                        *found = (struct found){objects[i], bad, true};
+                if (!waits[i])
+                        continue;
+                object = wait_record(waits[i])->start + (size_t)wait_index(waits[i]) * bytes;
+                if (!hardened_is_zero(object, bytes))
+                        *found = (struct found){object, hardened_first_used(object, bytes), true};
         }
 }
 
