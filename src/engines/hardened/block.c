@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 256, CLASS_ALIGN = 16 };
+enum { SMALL_BYTES = 256, CLASS_ALIGN = 16, NOT_DRAWN = 0xffff };
 
 static const char *const title_free = "Object already free";
 static const char *const twice = "free already (double free)";
@@ -96,6 +96,27 @@ static uint32_t draw_object(struct pool *pool, struct slab_record *record,
         return word * 64 + (uint32_t)__builtin_ctzll(free);
 }
 
+/*
+ * Draws the object that the next call hands out, and has it fetched: its memory is in no cache, since it has waited.
+ * Nobody else takes objects of the current slab, so it is free until then.
+ */
+static void draw_ahead(struct pool *pool, struct slab_record *record,
+                       const struct hardened_class *class)
+{
+        const char *object;
+
+        /* An object that comes back is drawn when it is wanted. */
+        pool->next = NOT_DRAWN;
+        if (unlikely(!record->free))
+                return;
+        pool->next = draw_object(pool, record, class);
+        object = record->start + (size_t)pool->next * class->size;
+        __builtin_prefetch(object, 1);
+        __builtin_prefetch(object + class->size - 1, 1);
+        if (class->size > 2 * CACHE_LINE)
+                __builtin_prefetch(object + CACHE_LINE, 1);
+}
+
 static struct slab_record *next_slab_locked(struct pool *pool, uint32_t arena, uint32_t class)
 {
         struct slab_record *record = slab_get_locked(pool, arena, class);
@@ -106,6 +127,7 @@ static struct slab_record *next_slab_locked(struct pool *pool, uint32_t arena, u
                 pool->current->place = SLAB_LOOSE;
         record->place = SLAB_CURRENT;
         pool->current = record;
+        draw_ahead(pool, record, &hardened.classes[class]);
         return record;
 }
 
@@ -126,10 +148,8 @@ static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
                 pool_drop(pool, locked);
                 return NULL;
         }
-        index = draw_object(pool, record, class);
+        index = likely(pool->next != NOT_DRAWN) ? pool->next : draw_object(pool, record, class);
         object = record->start + (size_t)index * class->size;
-        __builtin_prefetch(object, 1);
-        __builtin_prefetch(canary_of(object, class), 1);
         used = bit_get(record_waiting(record, class), index);
         bit_set(record_away(record), index);
         bit_clear(record_waiting(record, class), index);
@@ -138,6 +158,7 @@ static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
         record->free--;
         add_owned(&pool->taken, 1);
         canary = record->canary;
+        draw_ahead(pool, record, class);
         pool_drop(pool, locked);
         if (unlikely(!number))
                 return object;

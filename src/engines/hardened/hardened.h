@@ -121,6 +121,7 @@ struct pool {
         uint32_t waiting;            /* objects in drawn and aged */
         uint32_t next_aged;          /* the oldest */
         struct slab_record *current; /* objects are taken from it */
+        uint32_t next;               /* the object of it that is handed out next (block.c) */
         struct list partial;         /* slabs with objects to hand out; NULLs until first used */
         struct list empty;           /* without an object out or waiting, oldest first */
         struct list released;        /* and without memory, unreadable if the system has guards */
