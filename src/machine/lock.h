@@ -7,7 +7,7 @@
  *   locks of memory pools > free_lock, lists of kfree_rcu and kmem_call_rcu (api) > cache_mutex
  *   > drain_mutex (percpu) > slot cache lock > alien lock (slab) > list_lock (slub, slab)
  *   > slot lock (locked slots) > barn lock > slob_lock > release_lock, deferred_lock (page)
- *   > RCU's poll_lock > huge lock > purge lock > zone locks, ascending > frontier lock > group lock
+ *   > RCU's poll_lock > locks of hardened blocks > huge lock > purge lock > zone locks, ascending > frontier lock > group lock
  *   > extra lock > metadata lock
  */
 #ifndef KMEM_MACHINE_LOCK_H

@@ -24,7 +24,7 @@
  *
  * A pool is the slabs of a class and an arena, under the pool's lock. Threads choose an arena when they first
  * allocate; a free goes to the pool of the object's slab. In a process with a single thread nobody takes the locks.
- * Locks: pool lock > large lock > grow lock; nothing of the library is taken inside them.
+ * Locks: pool lock > large lock > grow lock; metadata_lock alone is taken inside them.
  */
 #ifndef KMEM_ENGINES_HARDENED_HARDENED_H
 #define KMEM_ENGINES_HARDENED_HARDENED_H
