@@ -114,6 +114,7 @@ static const struct setting cache_settings[CACHE_OPTIONS] = {
         [OPTION_BATCHCOUNT] = {"batchcount", KIND_NUMBER, NULL, 0, TUNABLE_LIMIT_MAX, 0},
         [OPTION_SHARED] = {"shared", KIND_NUMBER, NULL, 0, TUNABLE_SHARED_MAX, 0},
         [OPTION_DEBUG] = {"debug", KIND_LETTERS, "FZPUTAO", 0, 0, 0},
+        [OPTION_GUARD_SAMPLING] = {"guard_sampling", KIND_NUMBER, NULL, 0, 1 << 30, 0},
 };
 
 enum { CACHE_VALUES_MAX = 64, PATTERN_BYTES = 48, TEXT_BYTES = 4096 };

@@ -129,7 +129,8 @@ enum cache_option {
         OPTION_LIMIT,                  /* the tunables of engine slab (S6-51) */
         OPTION_BATCHCOUNT,
         OPTION_SHARED,
-        OPTION_DEBUG, /* enum debug_letters */
+        OPTION_DEBUG,          /* enum debug_letters */
+        OPTION_GUARD_SAMPLING, /* one in how many allocations is guarded; 0: none */
         CACHE_OPTIONS,
 };
 

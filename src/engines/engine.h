@@ -201,6 +201,8 @@ struct kmem_cache {
         /* Attributes that are kept for parts that do not exist yet; under cache_mutex. */
         bool failslab;    /* its requests fail by option failslab; relaxed */
         bool skip_kfence; /* its objects are no samples of the profile; relaxed */
+        /* One in how many allocations is guarded (profile/guard.h); 0: none; relaxed. */
+        uint32_t guard_rate;
 
         bool sheaves_as_7_0; /* option sheaf_rule: the kernel's numbers and ways of sheaves and barns
                                 (S13) */

@@ -59,6 +59,18 @@ static bool may_lie_outside(const void *object, bool refused, size_t size)
 }
 
 /*
+ * The alignment of an object of a size class that is guarded, in bytes: malloc's, or for kmalloc that
+ * of the class.
+ */
+static size_t guard_align(enum class_table table, const struct kmem_cache *cache)
+{
+        size_t natural = cache->size & -cache->size;
+
+        return table == CLASS_MALLOC ? MALLOC_ALIGN
+                                     : min_of(max_of((size_t)cache->align, natural), PAGE_SIZE);
+}
+
+/*
  * An object of a class of pages to be cleared, which writes all of its pages; NULL where it would have
  * pages that were never touched, as a large block leaves these alone.
  */
@@ -105,6 +117,10 @@ static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
         object = object_alloc(cache, flags, &refused);
         if (may_lie_outside(object, refused, size))
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
+        if (in_guard_region(object)) {
+                object = guard_fit(object, size, guard_align(table, cache));
+                return flags & __GFP_ZERO ? memset(object, 0, size) : object;
+        }
         /* kzalloc clears the whole object: krealloc relies on that (S8-26). */
         if (object && flags & __GFP_ZERO)
                 memset(object, 0, table == CLASS_KMALLOC ? cache->object_size : size);
@@ -162,6 +178,8 @@ static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
 
                 if (may_lie_outside(object, refused, size))
                         return accounted_large_alloc(size, PAGE_SIZE, 0);
+                if (in_guard_region(object))
+                        return guard_fit(object, max_of(size, (size_t)1), align);
                 return with_request(cache, object, size);
         }
         return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), flags);
@@ -478,6 +496,10 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
                                 record_free(block, site);
                         return recorded(with_request(cache, block, size), size, site);
                 }
+        } else if (in_guard_region(block)) {
+                /* It moves, so that the guard lies behind its new end. */
+                if (size == old)
+                        return block;
         } else if (in_sample_region(block)) {
                 if (size <= old && size >= old / 2)
                         return block;

@@ -51,6 +51,8 @@ const struct attribute attributes[] = {
          .most = 100, .outside = true},
         {"skip_kfence", .show = show_skip_kfence, .store = store_skip_kfence, .most = 1,
          .outside = true},
+        {"guard_sampling", .show = show_number, .store = store_guard_sampling,
+         .place = FIELD(guard_rate), .most = GUARD_RATE_MOST, .outside = true},
         {"engine", .show = show_engine},
         {"sheaf_capacity", .show = show_number, .store = store_sheaf_capacity,
          .place = FIELD(sheaf_capacity), .outside = true},

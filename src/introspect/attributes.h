@@ -27,6 +27,9 @@ struct attribute {
 extern KMEM_HIDDEN const struct attribute attributes[];
 extern KMEM_HIDDEN const size_t attribute_count;
 
+/* Sets guard_sampling for every cache, and for those to come. */
+KMEM_HIDDEN int guards_set_locked(const char *value);
+
 KMEM_HIDDEN const struct attribute *find_attribute(const char *name);
 /* Changes an attribute. 0, or an errno: EIO if it is read only. */
 KMEM_HIDDEN int attribute_store_locked(const struct attribute *attribute, struct kmem_cache *cache,
@@ -80,6 +83,7 @@ STORE(shrink);
 STORE(failslab);
 STORE(defrag_ratio);
 STORE(skip_kfence);
+STORE(guard_sampling);
 STORE(sheaf_capacity);
 STORE(counter);
 #undef STORE

@@ -6,6 +6,8 @@
 #include "engines/slub/slab.h"
 #include "heap/failslab.h"
 #include "lang/number.h"
+#include "percpu/figures.h"
+#include "profile/guard.h"
 
 #include <errno.h>
 
@@ -127,6 +129,45 @@ int store_skip_kfence(const struct attribute *attribute, struct kmem_cache *cach
         /* Objects that rest in sheaves were not decided while skip_kfence was set. */
         if (!on)
                 percpu_flush(cache, false);
+        return 0;
+}
+
+static int parse_rate(const char *value, uint64_t *rate)
+{
+        int error = parse_number(value, GUARD_RATE_MOST, rate);
+
+        if (!error && *rate && !guards_init())
+                error = ENOMEM;
+        return error;
+}
+
+int store_guard_sampling(const struct attribute *attribute, struct kmem_cache *cache,
+                         const char *value)
+{
+        uint64_t rate;
+        int error = parse_rate(value, &rate);
+
+        (void)attribute;
+        if (!error)
+                store_relaxed(&cache->guard_rate, (uint32_t)rate);
+        return error;
+}
+
+int guards_set_locked(const char *value)
+{
+        uint64_t rate;
+        int error = parse_rate(value, &rate);
+        struct list *node;
+
+        if (error)
+                return error;
+        guard_rate_of_new = (uint32_t)rate;
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                store_relaxed(&cache->guard_rate, (uint32_t)rate);
+                figures_show_cache(cache);
+        }
         return 0;
 }
 

@@ -7,6 +7,21 @@
 
 #include <fcntl.h>
 
+long file_open(const char *path)
+{
+        return system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);
+}
+
+long file_next(long file, char *text, size_t bytes)
+{
+        return system_call(SYS_read, file, (long)text, (long)bytes);
+}
+
+void file_close(long file)
+{
+        system_call(SYS_close, file, 0, 0);
+}
+
 bool file_read_all(const char *path, char *text, size_t bytes, size_t *used)
 {
         long descriptor = system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);

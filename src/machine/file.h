@@ -18,6 +18,11 @@ KMEM_HIDDEN bool file_read_all(const char *path, char *text, size_t bytes, size_
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */
 KMEM_HIDDEN bool file_read(const char *path, char *text, size_t bytes);
 
+/* A file to be read piece by piece: a descriptor, or less than 0; bytes read, or less than 0. */
+KMEM_HIDDEN long file_open(const char *path);
+KMEM_HIDDEN long file_next(long file, char *text, size_t bytes);
+KMEM_HIDDEN void file_close(long file);
+
 /*
  * As stat(2), or with @path NULL as fstat(2) of an open file. Returns 0 or the error. libc's functions
  * have other names before glibc 2.33.

@@ -28,6 +28,11 @@
 #define PR_RSEQ_SLICE_EXTENSION_SET 2
 #define PR_RSEQ_SLICE_EXT_ENABLE 1
 #endif
+/* Of Linux 6.13. */
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
 
 /* Of Linux 6.13, and 5.7. */
 #ifndef MADV_GUARD_INSTALL
@@ -143,6 +148,14 @@ void system_sleep_ns(long nanoseconds)
         const struct timespec time = {.tv_nsec = nanoseconds};
 
         system_call(SYS_nanosleep, (long)&time, 0, 0);
+}
+
+uint64_t system_clock_seconds(void)
+{
+        struct timespec now = {0};
+
+        system_call(SYS_clock_gettime, CLOCK_REALTIME, (long)&now, 0);
+        return (uint64_t)now.tv_sec;
 }
 
 void system_name_thread(const char *name)
@@ -465,6 +478,37 @@ bool system_purge(void *start, size_t bytes)
         return !system_call_failed(system_call(SYS_madvise, (long)start,
                                                (long)round_down(bytes, system_page_bytes()),
                                                MADV_DONTNEED));
+}
+
+bool system_guard(void *start, size_t bytes)
+{
+        return !system_call_failed(
+                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_INSTALL));
+}
+
+bool system_open(void *start, size_t bytes)
+{
+        return !system_call_failed(
+                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_REMOVE));
+}
+
+bool system_close(void *start, size_t bytes)
+{
+        if (system_call_failed(system_call(SYS_mprotect, (long)start, (long)bytes, PROT_NONE)))
+                return false;
+        system_purge(start, bytes);
+        return true;
+}
+
+uint64_t system_mappings_most(void)
+{
+        char text[32];
+        const char *number = text;
+        int64_t most = file_read("/proc/sys/vm/max_map_count", text, sizeof(text))
+                               ? number_next(&number)
+                               : 0;
+
+        return most > 0 ? (uint64_t)most : 65530;
 }
 
 long system_write(int file, const void *text, size_t bytes)

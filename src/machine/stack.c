@@ -97,3 +97,22 @@ unsigned int stack_capture(uintptr_t frames[STACK_FRAMES])
         errno = saved_errno;
         return count;
 }
+
+unsigned int stack_capture_from(uintptr_t instruction, uintptr_t frames[STACK_FRAMES])
+{
+        void *found[STACK_FRAMES + OWN_FRAMES];
+        unsigned int first = 0;
+        unsigned int count;
+
+        if (!load_acquire(&prepared) || capturing)
+                return 0;
+        capturing = true;
+        count = (unsigned int)walk(found, (int)array_size(found));
+        capturing = false;
+        while (first < count && (uintptr_t)found[first] != instruction)
+                first++;
+        count = min_of(count - first, (unsigned int)STACK_FRAMES);
+        for (unsigned int i = 0; i < count; i++)
+                frames[i] = (uintptr_t)found[first + i];
+        return count;
+}

@@ -30,6 +30,12 @@ KMEM_HIDDEN bool stack_is_refused(void);
 KMEM_HIDDEN unsigned int stack_capture(uintptr_t frames[STACK_FRAMES]);
 
 /*
+ * In a signal's handler: the callers of the code that the signal interrupted at @instruction, which
+ * comes first. 0 if the walk does not get there.
+ */
+KMEM_HIDDEN unsigned int stack_capture_from(uintptr_t instruction, uintptr_t frames[STACK_FRAMES]);
+
+/*
  * As glibc's backtrace, but without locks and allocations: machine/unwind.c, of the shared
  * libraries alone. A program that the library is linked into would get a second unwinder, or a
  * library more.

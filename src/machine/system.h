@@ -38,6 +38,9 @@ KMEM_HIDDEN uint64_t system_time_ms(void);
 /* Monotonic time to the nanosecond; a dearer call. */
 KMEM_HIDDEN uint64_t system_time_ns(void);
 
+/* The time of day, in seconds since 1970. */
+KMEM_HIDDEN uint64_t system_clock_seconds(void);
+
 /*
  * Sleeps for that long, or until a signal comes: no cancellation point, unlike libc's functions.
  * Less than a second.
@@ -251,5 +254,16 @@ KMEM_HIDDEN int system_bind(void *start, size_t bytes, unsigned int node);
 KMEM_HIDDEN uint64_t system_faults(void);
 /* Gives the pages back; they read as zero afterwards. False if refused. */
 KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
+/*
+ * Gives the pages of accessible memory back and makes every touch of the range a fault, without a
+ * mapping of its own; false from kernels before 6.13, and for locked memory. system_open takes the
+ * guards away. Both ends lie on pages of the system.
+ */
+KMEM_HIDDEN bool system_guard(void *start, size_t bytes);
+KMEM_HIDDEN bool system_open(void *start, size_t bytes);
+/* As system_guard, with mappings of its own. system_commit makes the range accessible again. */
+KMEM_HIDDEN bool system_close(void *start, size_t bytes);
+/* How many mappings the process may have (vm.max_map_count). */
+KMEM_HIDDEN uint64_t system_mappings_most(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include "introspect/totals.h"
 #include "introspect/slabinfo.h"
 #include "lang/text.h"
+#include "profile/guard.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -214,6 +215,16 @@ static void print_hardened(FILE *stream, const struct hardened_counts *counts)
                 (unsigned long)counts->closed_bytes);
 }
 
+/* Sampled guards; only where there were any. */
+static void print_guards(FILE *stream)
+{
+        fprintf(stream, "<guards made=\"%lu\" live=\"%lu\" missed=\"%lu\" faults=\"%lu\"/>\n",
+                (unsigned long)load_relaxed(&guard_figures.made),
+                (unsigned long)load_relaxed(&guard_figures.live),
+                (unsigned long)load_relaxed(&guard_figures.missed),
+                (unsigned long)load_relaxed(&guard_figures.faults));
+}
+
 /*
  * Writes XML like glibc's, with a <size> for each cache, and bytes in use besides glibc's figures.
  * The figures are mallinfo2's; the maximum from the system is the size that the heap has grown to.
@@ -250,6 +261,8 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
                 "<total type=\"fast\" count=\"0\" size=\"0\"/>\n"
                 "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n%s</heap>\n",
                 info.uordblks, info.ordblks, info.fordblks, whole);
+        if (load_relaxed(&guard_region_bytes))
+                print_guards(stream);
         fprintf(stream,
                 "<total type=\"fast\" count=\"0\" size=\"0\"/>\n"
                 "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"

@@ -86,6 +86,7 @@ void figures_show_cache(struct kmem_cache *cache)
         store_relaxed(&figures->min_partial, (uint64_t)cache->min_partial);
         store_relaxed(&figures->failslab, (uint32_t)cache->failslab);
         store_relaxed(&figures->skip_kfence, (uint32_t)cache->skip_kfence);
+        store_relaxed(&figures->guard_sampling, load_relaxed(&cache->guard_rate));
         store_relaxed(&figures->remote_node_defrag_ratio, cache->remote_node_defrag_ratio / 10);
         if (cache->engine->caching == CACHING_ARRAY) {
                 store_relaxed(&figures->limit, load_relaxed(&cache->sheaf_capacity));
@@ -161,6 +162,7 @@ static void start(void)
                 store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
                 store_relaxed(&registry->profile_slices, load_relaxed(&profile_slices));
                 store_relaxed(&registry->profile_lease_ms, (uint64_t)PROFILE_LEASE_MS);
+                guards_show();
                 pages_show();
                 if (hardened_is_on())
                         hardened_show();

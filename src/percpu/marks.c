@@ -73,7 +73,85 @@ void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **ob
  */
 void *marks_sample(struct kmem_cache *cache)
 {
-        return is_profiling() && can_sample(cache) ? sample_alloc(cache) : NULL;
+        if (!can_sample(cache))
+                return NULL;
+        if (is_profiling())
+                return sample_alloc(cache);
+        return load_relaxed(&cache->guard_rate) ? guard_alloc(cache) : NULL;
+}
+
+/* How many more objects come before the next guard; each is guarded with a chance of 1 / rate. */
+static uint32_t guard_gap(struct kmem_cache *cache, struct slot_cache *record)
+{
+        uint32_t rate = max_of(load_relaxed(&cache->guard_rate), 1u);
+        uint32_t gap = load_relaxed(&record->guard_gap);
+
+        /* None was drawn, or it was drawn for a rate that was higher by far. */
+        if (!gap || gap / 32 > rate) {
+                gap = 1 + (rate == 1 ? 0 : draw_gap(2, 2 * (uint64_t)rate - 1));
+                store_relaxed(&record->guard_gap, gap);
+        }
+        return gap - 1;
+}
+
+/* The objects up to the next guard are fewer by @count; all of them: another gap is drawn. */
+static void pass(struct slot_cache *record, uint32_t gap, uint32_t count)
+{
+        store_relaxed(&record->guard_gap, count > gap ? 0 : gap - count + 1);
+}
+
+bool marks_fall_in(struct kmem_cache *cache, struct slot_cache *record, const struct pair *pair)
+{
+        uint32_t size = load_relaxed(&spare_of(pair)->size);
+        uint32_t gap = guard_gap(cache, record);
+
+        if (gap < size)
+                return true;
+        pass(record, gap, size);
+        return false;
+}
+
+void *marks_decide_guards(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf,
+                          void *object)
+{
+        uint32_t gap = guard_gap(cache, record);
+        uint32_t at;
+
+        /* The object is a mark already; all others are decided anew. */
+        marks_drop(sheaf);
+        at = sheaf->size;
+        if (object && gap == 0) {
+                objects_give(cache, record, &object, 1);
+                object = NULL;
+                pass(record, gap, 1);
+                gap = guard_gap(cache, record);
+        } else if (object) {
+                pass(record, gap--, 1);
+        }
+        while (gap < at) {
+                at -= gap + 1;
+                /* MARK-3. Release, with marks_exist. */
+                store_release(&marks_made, true);
+                objects_give(cache, record, &sheaf->object[at], 1);
+                sheaf->object[at] = NULL;
+                pass(record, gap, gap + 1);
+                gap = guard_gap(cache, record);
+        }
+        pass(record, gap, at);
+        return object;
+}
+
+void *marks_guard_one(struct kmem_cache *cache, struct slot_cache *record)
+{
+        uint32_t gap = guard_gap(cache, record);
+
+        pass(record, gap, 1);
+        return gap == 0 ? guard_alloc(cache) : NULL;
+}
+
+bool guards_are_on_slow(const struct kmem_cache *cache)
+{
+        return can_sample(cache) && !is_profiling();
 }
 
 void *marks_alloc_one(struct kmem_cache *cache)
@@ -233,7 +311,8 @@ static bool put_mark(struct kmem_cache *cache)
 void marks_put(struct kmem_cache *cache)
 {
         percpu_after_fork();
-        if (!is_profiling() || !can_sample(cache) || !load_relaxed(&cache->sheaf_capacity))
+        if (!(is_profiling() || guards_are_on(cache)) || !can_sample(cache) ||
+            !load_relaxed(&cache->sheaf_capacity))
                 return;
         /*
          * The thread may have moved, or another thread may have taken the sheaves out for a moment.

@@ -65,6 +65,36 @@ KMEM_HIDDEN bool marks_split(struct kmem_cache *cache, struct slot *slot, struct
  */
 KMEM_HIDDEN bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                              const struct pair *pair, void *object);
+KMEM_HIDDEN bool guards_are_on_slow(const struct kmem_cache *cache);
+/*
+ * Whether objects of the cache are to be guarded (profile/guard.h). Guards are marks too, and the
+ * marks of a profile come first: meanwhile no guards are made.
+ */
+static inline bool guards_are_on(const struct kmem_cache *cache)
+{
+        return unlikely(load_relaxed(&cache->guard_rate)) && guards_are_on_slow(cache);
+}
+
+/*
+ * Guards are decided where a sheaf becomes main: each of its objects is guarded when it is popped,
+ * with a chance of 1 / rate, whatever was decided about it before. So pops of the fast path count
+ * in full, a live change takes effect at the next sheaf, and no object stays chosen for long.
+ */
+
+/*
+ * Whether an object of the spare is to be guarded. Then the spare cannot simply become main; else
+ * its objects are decided hereby.
+ */
+KMEM_HIDDEN bool marks_fall_in(struct kmem_cache *cache, struct slot_cache *record,
+                               const struct pair *pair);
+/*
+ * Decides about the objects of a private sheaf and about @object, which was popped from it and may
+ * be a mark. Returns @object, or NULL for a mark.
+ */
+KMEM_HIDDEN void *marks_decide_guards(struct kmem_cache *cache, struct slot_cache *record,
+                                      struct sheaf *sheaf, void *object);
+/* For an object that comes straight from the back end: a guarded one in its place, or NULL. */
+KMEM_HIDDEN void *marks_guard_one(struct kmem_cache *cache, struct slot_cache *record);
 /* A sample of the cache was freed: leaves a mark on top of the caller's slot. */
 KMEM_HIDDEN void marks_put(struct kmem_cache *cache);
 /* Takes the marks out of a private sheaf. */

@@ -176,6 +176,8 @@ static void choose_sheaves(struct kmem_cache *cache)
 {
         bool has_sheaves = cache->engine->caching == CACHING_SHEAVES;
 
+        cache->guard_rate = (uint32_t)options_for_cache_or(cache->name, OPTION_GUARD_SAMPLING,
+                                                           guard_rate_of_new);
         if (cache->engine->caching == CACHING_ARRAY)
                 return;
         cache->sheaves_as_7_0 = options_for_cache_or(cache->name, OPTION_SHEAF_RULE,
@@ -530,6 +532,10 @@ static void *alloc_one(struct kmem_cache *cache, struct slot_cache *record)
                 object = marks_alloc_one(cache);
                 if (object)
                         return object;
+        } else if (unlikely(guards_are_on(cache))) {
+                object = marks_guard_one(cache, record);
+                if (object)
+                        return object;
         }
         return cache->engine->take(cache, &record->engine, &object, 1) ? object : NULL;
 }
@@ -538,9 +544,11 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(&slot, cache);
+        bool guards = guards_are_on(cache);
         struct sheaf *sheaf;
         struct pair pair;
         void *object;
+        bool mine;
 
         percpu_after_fork();
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot)
@@ -555,7 +563,9 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         pair = slot_read_pair(slot, sheaf_offset(cache));
         calls_count(cache, record, pair.main);
         /* The size may be stale; then the pop finds nothing and a refill follows. */
-        if (load_relaxed(&spare_of(&pair)->size) && percpu_take_turns(slot, cache, &pair)) {
+        mine = spare_is_marked(&pair) || (guards && marks_fall_in(cache, record, &pair));
+        if (load_relaxed(&spare_of(&pair)->size) && !mine &&
+            percpu_take_turns(slot, cache, &pair)) {
                 object = counted(cache, pop_again(cache));
                 calls_leave(record, spare_of(&pair), sheaf_peek(cache, spare_of(&pair)));
                 if (likely(object))
@@ -566,7 +576,10 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
          */
         if (unlikely(load_relaxed(&slot->stopped)))
                 return alloc_one(cache, record);
-        sheaf = spare_is_marked(&pair) ? take_spare(cache, slot, &pair) : NULL;
+        sheaf = mine ? take_spare(cache, slot, &pair) : NULL;
+        /* Two turns of the pair by other threads may have emptied a spare without marks. */
+        if (unlikely(sheaf && !sheaf->size))
+                sheaf = fill(cache, record, sheaf);
         if (likely(!sheaf))
                 sheaf = refill_spare(cache, slot, record, &pair);
         /*
@@ -576,6 +589,8 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         if (unlikely(!sheaf))
                 return alloc_one(cache, record);
         object = counted(cache, sheaf->object[--sheaf->size]);
+        if (unlikely(guards))
+                object = marks_decide_guards(cache, record, sheaf, object);
         install_refill(cache, slot, record, sheaf);
         /*
          * The object is a mark. Its sample is made after the installation, because the walk of the

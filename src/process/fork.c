@@ -115,6 +115,7 @@ static void prepare(void)
                 group_lock_take();
         take(&extra_lock);
         take(&sample_lock);
+        take(&guard_lock);
         take(&metadata_lock);
         record_fork(own.count != 0);
         record_fork_each_lock(take);
@@ -125,6 +126,7 @@ static void release_all(void (*release)(struct lock *lock))
 {
         record_fork_each_lock(release);
         release(&metadata_lock);
+        release(&guard_lock);
         release(&sample_lock);
         release(&extra_lock);
         if (!own.group_lock)
@@ -167,6 +169,7 @@ static void child(void)
                 rcu_fork_child();
                 percpu_fork_child();
                 call_rcu_fork_child();
+                guards_fork_child();
                 release_all(reset);
                 hardened_fork_child();
         }
@@ -234,7 +237,7 @@ bool heap_locks_free(void)
                 return false;
         none_held = percpu_locks_free() && !lock_is_held(&release_lock) &&
                     !lock_is_held(&deferred_lock) && !lock_is_held(&purge_lock) &&
-                    !load_relaxed(&group_lock.held) && !lock_is_held(&sample_lock) &&
+                    !load_relaxed(&group_lock.held) && !lock_is_held(&sample_lock) && !lock_is_held(&guard_lock) &&
                     record_lock_free() && heap_page_locks_free();
         lock_drop(&cache_mutex);
         return none_held;

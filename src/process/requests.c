@@ -112,6 +112,8 @@ static int honour_attribute_locked(const struct registry_request *request)
         const struct attribute *attribute = find_attribute(request->attribute);
         struct kmem_cache *cache = cache_born_locked(request->birth);
 
+        if (!request->birth && attribute && attribute->store == store_guard_sampling)
+                return guards_set_locked(request->value);
         if (!cache)
                 return ENOENT;
         if (strcmp(request->attribute, "refresh") == 0) {

@@ -6,12 +6,22 @@
 #include "process/start.h"
 
 #include "base/options.h"
+#include "machine/message.h"
 #include "machine/stack.h"
 #include "heap/reclaim.h"
 #include "process/at_exit.h"
 #include "process/fork.h"
 #include "introspect/profile.h"
 #include "process/requests.h"
+#include "profile/guard.h"
+
+static void guards_start(void)
+{
+        lock_take(&cache_mutex);
+        if (!guards_init())
+                message("guard_sampling: there is no address space for guards; nothing is guarded");
+        lock_drop(&cache_mutex);
+}
 
 static void tie(void)
 {
@@ -22,6 +32,8 @@ static void tie(void)
         at_exit_init();
         if (options.profile_interval)
                 profile_init();
+        if (options_given(OPTION_GUARD_SAMPLING))
+                guards_start();
 }
 
 bool process_start_heap(void)
@@ -43,6 +55,7 @@ __attribute__((constructor(101))) static void start_early(void)
 {
         fork_init();
         if (options_are_given() && heap_ready() &&
-            (options_given(OPTION_DEBUG) || options.profile_interval))
+            (options_given(OPTION_DEBUG) || options.profile_interval ||
+             options_given(OPTION_GUARD_SAMPLING)))
                 stack_prepare();
 }

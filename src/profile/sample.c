@@ -66,7 +66,7 @@ static bool lies_outside(uintptr_t start, size_t bytes)
         return ((start - heap.base) & outside) && ((start + bytes - 1 - heap.base) & outside);
 }
 
-static void *reserve_outside(size_t bytes)
+void *samples_reserve(size_t bytes)
 {
         void *region = system_reserve(bytes);
 
@@ -88,7 +88,7 @@ bool samples_init(void)
         if (samples)
                 return true;
         samples = system_map((size_t)PLACES * sizeof(*samples));
-        region = samples ? reserve_outside((size_t)PLACES * PLACE_BYTES) : NULL;
+        region = samples ? samples_reserve((size_t)PLACES * PLACE_BYTES) : NULL;
         if (!region) {
                 if (samples)
                         system_unmap(samples, (size_t)PLACES * sizeof(*samples));
@@ -282,8 +282,11 @@ static uint32_t entry_of(const void *address)
 
 size_t sample_bytes(const void *address)
 {
-        const struct sample *sample = &samples[entry_of(address)];
+        const struct sample *sample;
 
+        if (in_guard_region(address))
+                return guard_bytes(address);
+        sample = &samples[entry_of(address)];
         return load_relaxed(&sample->address) == (uintptr_t)address ? sample->bytes : 0;
 }
 
@@ -325,9 +328,13 @@ static bool claim(struct sample *sample, const void *address)
 
 bool sample_free(void *address, struct kmem_cache **cache)
 {
-        uint32_t entry = entry_of(address);
-        struct sample *sample = &samples[entry];
+        struct sample *sample;
+        uint32_t entry;
 
+        if (in_guard_region(address))
+                return guard_free(address, cache);
+        entry = entry_of(address);
+        sample = &samples[entry];
         if (!claim(sample, address))
                 return false;
         PROBE_OTEL3(free, address, sample->bytes, sample->weight_bytes);

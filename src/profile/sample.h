@@ -19,6 +19,7 @@
 #define KMEM_PROFILE_SAMPLE_H
 
 #include "engines/caches.h"
+#include "profile/guard.h"
 
 enum {
         PROFILE_SLICES_MOST = 50,           /* percent */
@@ -63,24 +64,28 @@ static inline bool is_profiling(void)
         return unlikely(load_acquire(&profile_interval) != 0);
 }
 
-/* Whether an address lies in the region. */
+/* Whether an address lies in the region, or in the region of guards, whose objects are freed alike. */
 static inline bool in_sample_region(const void *address)
 {
         /* Acquire: read before the base. */
         size_t bytes = load_acquire(&sample_region_bytes);
 
-        return unlikely((uintptr_t)address - sample_base < bytes);
+        return unlikely((uintptr_t)address - sample_base < bytes) || in_guard_region(address);
 }
 
+/*
+ * Address space that heap.outside tells from the heap; NULL without memory.
+ */
+KMEM_HIDDEN void *samples_reserve(size_t bytes);
 /* Makes the region and its table; false without memory. Under cache_mutex. */
 KMEM_HIDDEN bool samples_init(void);
 
 /* Makes a sample of the cache; NULL without memory, or without room for another sample. */
 KMEM_HIDDEN void *sample_alloc(struct kmem_cache *cache);
-/* Usable bytes of the sample that begins at an address in the region; 0 if none does. */
+/* Usable bytes of the sample or guard that begins at an address in a region; 0 if none does. */
 KMEM_HIDDEN size_t sample_bytes(const void *address);
 /*
- * Ends the sample that begins at an address in the region; false if none does. *cache becomes its
+ * Ends the sample or guard that begins at an address in a region; false if none does. *cache becomes its
  * cache, for a mark in its place. It is NULL if the cache is gone, or if the interval has changed:
  * the next sample in this place would stand for another number of objects than this sample was
  * drawn for.

@@ -304,7 +304,7 @@ bool registry_is_made(void)
 bool registry_is_due(void)
 {
         return options.registry == REGISTRY_ON || options.profile_interval ||
-               add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
+               options_given(OPTION_GUARD_SAMPLING) || add_relaxed(&slow_paths, 1) >= SLOW_PATHS;
 }
 
 static uint32_t *cleared; /* the page that the kernel clears in children */
@@ -576,6 +576,26 @@ void registry_unlock(void)
         if (spare)
                 system_unlock(spare, region_bytes);
         lock_drop(&metadata_lock);
+}
+
+/*
+ * Named after the process that writes, which may be a child without a registry of its own yet, in
+ * the folder of the registry's file.
+ */
+long registry_open_faults(void)
+{
+        char path[sizeof(file_path) + 32];
+        char *name;
+
+        if (!region || !file_path[0])
+                return -1;
+        name = strrchr(strcpy(path, file_path), '/') + 1;
+        name = strchr(name, '.');
+        if (!name)
+                return -1;
+        strcpy(text_number(name + 1, system_process_id(), 0), ".faults");
+        return system_call6(SYS_openat, AT_FDCWD, (long)path,
+                            O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600, 0, 0);
 }
 
 /*

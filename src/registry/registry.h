@@ -49,7 +49,7 @@ struct registry_request {
         uint64_t birth;  /* birth of the cache; 0: for all caches */
         uint64_t result; /* when done: bytes given back */
         /*
-         * The attribute to write; or "trim", "profile_interval", "profile_slices", or "refresh" for
+         * The attribute to write (with a birth of 0: guard_sampling of all caches); or "trim", "profile_interval", "profile_slices", or "refresh" for
          * the refreshed figures.
          */
         char attribute[32];
@@ -107,6 +107,10 @@ struct registry_head {
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;
+        uint64_t guards_made;   /* sampled guards (profile/guard.h), as struct guard_figures */
+        uint64_t guards_live;
+        uint64_t guards_missed;
+        uint64_t guard_faults;
         uint64_t huge_blocks;
         uint64_t huge_bytes;
         uint64_t huge_kept_bytes; /* freed mappings kept for reuse */
@@ -206,6 +210,7 @@ struct registry_cache {
         uint64_t min_partial_most;
         uint32_t failslab;
         uint32_t skip_kfence;
+        uint32_t guard_sampling;
         uint32_t remote_node_defrag_ratio;
         uint32_t limit; /* slab's tunables */
         uint32_t batchcount;
@@ -264,6 +269,12 @@ KMEM_HIDDEN void *registry_alloc(size_t bytes);
 KMEM_HIDDEN void registry_free(void *record, size_t bytes);
 /* Makes a filled-in record visible. */
 KMEM_HIDDEN void registry_publish(void *record, enum registry_record kind, size_t bytes);
+/*
+ * Opens the process's file of faults, which lies beside the registry's file and stays when the
+ * process has ended, for another line at its end. A descriptor, or less than 0 if there was never a
+ * registry. For signal handlers too.
+ */
+KMEM_HIDDEN long registry_open_faults(void);
 /* Removes the file, at the end of the process that made it. */
 KMEM_HIDDEN void registry_close(void);
 

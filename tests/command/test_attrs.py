@@ -35,10 +35,10 @@ ROW_NAMES = (
     " trace validate shrink failslab remote_node_defrag_ratio skip_kfence"
 )
 ROWS = set(ROW_NAMES.split())
-OURS = {"engine", "sheaf_capacity", "objects_inuse"}
+OURS = {"engine", "sheaf_capacity", "objects_inuse", "guard_sampling"}
 WRITABLE_NAMES = (
     "min_partial cpu_partial validate shrink failslab remote_node_defrag_ratio skip_kfence"
-    " sheaf_capacity"
+    " sheaf_capacity guard_sampling"
 )
 WRITABLE = set(WRITABLE_NAMES.split())
 # Counters that depend on options cpu_slabs and sheaf_rule (S13-12).

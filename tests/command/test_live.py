@@ -354,6 +354,7 @@ def test_requested_at_once_in_force_later(program: Program) -> None:
         ("remote_node_defrag_ratio", 50),
         ("failslab", 1),
         ("skip_kfence", 1),
+        ("guard_sampling", 1000),
     ],
 )
 def test_writable_attributes(program: Program, name: str, new: int) -> None:

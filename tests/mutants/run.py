@@ -65,6 +65,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
             *(f"-Wl,--wrap={call}" for call in ("event_sleep", "lock_wait", "lock_wake")),
         ],
     ),
+    "test_guards": (["unit/test_guards.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_page": (
         ["unit/test_page.c", "unit/page_model.c", "unit/system_wrap.c"],
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],

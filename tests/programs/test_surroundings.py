@@ -42,6 +42,7 @@ WALKING = (
     "debug=U",
     "debug=FZPU",
     "profile_interval=1024",
+    "guard_sampling=3",
     "profile_interval=1024,profile_slices=20",
 )
 # Functions in front of which nobody may allocate, and why.

@@ -63,6 +63,7 @@ static const struct row {
         {"failslab", "flag w"},
         {"remote_node_defrag_ratio", "number w"},
         {"skip_kfence", "flag w"},
+        {"guard_sampling", "number w"},
         {"engine", "word"},
         {"sheaf_capacity", "number w"},
         {"objects_inuse", "number"},
@@ -262,6 +263,8 @@ static const struct refused {
         {"remote_node_defrag_ratio", "1%", EINVAL},
         {"skip_kfence", "2", EINVAL},
         {"skip_kfence", "on", EINVAL},
+        {"guard_sampling", "1073741825", ERANGE},
+        {"guard_sampling", "1/1000", EINVAL},
 };
 
 static void bad_values(void **state)
@@ -298,6 +301,8 @@ static void good_values(void **state)
                 {"remote_node_defrag_ratio", "33\n", "33\n"},
                 {"skip_kfence", "1\n", "1\n"},
                 {"skip_kfence", "0", "0\n"},
+                {"guard_sampling", "1000\n", "1000\n"},
+                {"guard_sampling", "0", "0\n"},
                 {"shrink", "1", ""},
                 {"shrink", "1\n", ""},
         };

@@ -74,6 +74,25 @@ def bench_profile(
     bench_profile(rounds, window, seed, json_file)
 
 
+@app.command(name="guards")
+def bench_guards(
+    json_file: JsonFile = None,
+    rate: Annotated[
+        list[int] | None,
+        typer.Option(metavar="RATE", help="One guard in RATE allocations; may be repeated; 1000."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Windows of each setting, at least 11.")] = 60,
+    window: Annotated[float, typer.Option(help="Length of a window in seconds, 0.1 to 10.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed for the order in which the settings take turns.")
+    ] = 1,
+) -> None:
+    """Measure how much sampled guards slow redis down, and their memory. Takes some minutes."""
+    from kmem.bench.guards_cost import bench_guards
+
+    bench_guards(rate or [1000], rounds, window, seed, json_file)
+
+
 @app.command()
 def suite(
     peers: Annotated[

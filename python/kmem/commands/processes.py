@@ -84,6 +84,33 @@ def trim(process: Pid) -> None:
 
 
 @app.command()
+def guards(
+    process: Annotated[
+        int | None, typer.Argument(metavar="[PID]", min=1, help="Process id.")
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Faults of all processes: your own, or as root everybody's."),
+    ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep the faults of ended processes for another look."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the faults that sampled guards have found (docs/debugging.md).
+
+    Processes that have ended, or that a fault has ended, are listed once. Start a program with `kmem
+    run --guards`, or write attribute guard_sampling while it runs.
+    """
+    from kmem.live.guards import show_guards
+
+    if (process is None) == (not everything):
+        raise BadUsage("guards: expected a process id, or --all")
+    show_guards(process, as_json=as_json, keep=keep)
+
+
+@app.command()
 def profile(
     process: Pid,
     outputs: Annotated[

@@ -14,6 +14,7 @@ EXTRA_OF = {
     "attr": "figures",
     "trim": "figures",
     "profile": "figures",
+    "guards": "figures",
     "bench": "bench",
     "top": "watch",
     "serve": "watch",

@@ -15,13 +15,15 @@ from kmem.live.tables import find_cache
 # Numbers that stand in the cache's record under the attribute's name.
 PLAIN = (
     "slab_size object_size objs_per_slab order align min_partial cpu_partial usersize aliases"
-    " failslab remote_node_defrag_ratio skip_kfence sheaf_capacity engine"
+    " failslab remote_node_defrag_ratio skip_kfence sheaf_capacity engine guard_sampling"
 )
 # Known without the process: sums over nodes.
 LIVE_NODES = {"slabs": "slabs", "total_objects": "objects", "partial": "partial"}
 # Worked out by the process on request.
 REFRESHED = "objects objects_partial cpu_slabs slabs_cpu_partial objects_inuse"
 WRITABLE = " ".join(name for name, attribute in ATTRIBUTES.items() if attribute.outside)
+# Written for the cache of this name, it is written for all.
+ALL, OF_ALL = "*", "guard_sampling"
 NAMES = sorted({*f"{PLAIN} {FLAGS} {REFRESHED} {WRITABLE}".split(), *LIVE_NODES})
 
 
@@ -128,5 +130,21 @@ def write_attribute(process: int, text: str, value: str) -> None:
     if name not in WRITABLE.split():
         raise BadUsage(f"attr {text}: read only; one can write {WRITABLE}")
     with open_process(process, writable=True) as registry:
+        if cache_name == ALL and name == OF_ALL:
+            write_for_all(registry, value)
+            return
         cache = find_cache(registry, cache_name)
         ask(registry, cache["birth"], name, str(check_value(cache, name, value)))
+
+
+def write_for_all(registry: Registry, value: str) -> None:
+    """The attribute that can be written for all caches at once, and for those to come."""
+    if "guards_made" not in registry.parts["head"]:
+        raise KmemError(f"process {registry.process}: its library is older than {OF_ALL}")
+    limit = ATTRIBUTES[OF_ALL].most
+    is_number = value.isascii() and value.isdecimal() and len(value) <= DIGITS_MOST
+    if not is_number or limit is None or int(value) > limit:
+        raise BadUsage(
+            f"{ALL}/{OF_ALL}: {value!r}; expected a number from 0 to {limit}; nothing changed"
+        )
+    ask(registry, 0, OF_ALL, str(int(value)))

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kmem.live.registry.caches import Cache
-from kmem.live.registry.heap import Heap
+from kmem.live.registry.heap import Guards, Heap
 from kmem.live.tables import word
 from kmem.live.watch import Figures, active_bytes, read_processes, waste_bytes
 
@@ -78,6 +78,15 @@ OF_HEAPS: tuple[tuple[str, str, Callable[[Heap], int]], ...] = (
         "Freed huge mappings that are kept for reuse.",
         lambda heap: heap.huge_kept_bytes,
     ),
+)
+OF_GUARDS: tuple[tuple[str, str, Callable[[Guards], int]], ...] = (
+    ("kmem_guards_made", "Allocations that got sampled guards.", lambda guards: guards.made),
+    (
+        "kmem_guards_missed",
+        "Allocations that found no place for guards.",
+        lambda guards: guards.missed,
+    ),
+    ("kmem_guard_faults", "Faults that sampled guards found.", lambda guards: guards.faults),
 )
 CACHE_LABELS = ("pid", "command", "cache")
 PROCESS_LABELS = ("pid", "command")
@@ -172,3 +181,20 @@ def of_processes(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
             if figures.heap is not None:
                 gauge.add_metric((pid, figures.command), value(figures.heap))
         yield gauge
+    yield from of_guards(shown)
+
+
+def of_guards(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
+    live = GaugeMetricFamily(
+        "kmem_guards_live", "Objects in use that have sampled guards.", labels=PROCESS_LABELS
+    )
+    for figures, pid in shown:
+        if figures.guards is not None:
+            live.add_metric((pid, figures.command), figures.guards.live)
+    yield live
+    for name, text, value in OF_GUARDS:
+        counter = CounterMetricFamily(name, text, labels=PROCESS_LABELS)
+        for figures, pid in shown:
+            if figures.guards is not None:
+                counter.add_metric((pid, figures.command), value(figures.guards))
+        yield counter

@@ -2,6 +2,7 @@
 """kmem ps and info: the processes that run on libkmem, and the slab table of each."""
 
 import json
+from dataclasses import asdict
 
 import typer
 
@@ -10,6 +11,7 @@ from kmem.common.processes import command
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import on_libkmem, open_process, read_each
+from kmem.live.registry.heap import read_guards
 from kmem.live.registry.layout import RegistryError
 from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 
@@ -103,6 +105,7 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
         rows = [table_row(cache) for cache in caches]
         missing = registry.number("head", "missing")
         protection = read_protection(registry)
+        guards = read_guards(registry)
     if as_json:
         document = {
             "pid": process,
@@ -110,6 +113,8 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
             "records_missing": missing,
             "protect": protection,
         }
+        if guards is not None:
+            document["guards"] = asdict(guards)
         typer.echo(json.dumps(document, indent=1))
         return
     typer.echo(VERSION_LINE)
@@ -121,6 +126,11 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
             "# protect={level}: {slab_bytes} bytes in slabs and {large_bytes} in large blocks;"
             " {waiting_bytes} bytes of freed blocks wait, and {closed_bytes} without"
             " memory".format(**protection)
+        )
+    if guards is not None and guards.made:
+        typer.echo(
+            f"# guards: {guards.made} made, {guards.live} live, {guards.missed} missed,"
+            f" {guards.faults} faults"
         )
     if missing:
         typer.echo(f"# records that found no room in the registry: {missing}")

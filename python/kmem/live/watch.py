@@ -11,7 +11,7 @@ from kmem.common.processes import command, start_time
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process, read_each
-from kmem.live.registry.heap import Heap, read_heap
+from kmem.live.registry.heap import Guards, Heap, read_guards, read_heap
 from kmem.live.registry.layout import RegistryError
 
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -30,6 +30,7 @@ class Figures:
     resident_bytes: int  # of the whole process, as the system counts
     missing: int  # records that found no room in the registry
     user: int = 0  # owner of the registry
+    guards: Guards | None = None  # None: its library is older than these
 
     @property
     def slab_bytes(self) -> int:
@@ -101,6 +102,7 @@ def read_figures(registry: Registry) -> Figures:
         resident_bytes=resident_bytes(process),
         missing=registry.number("head", "missing"),
         user=registry.status.st_uid,
+        guards=read_guards(registry),
     )
 
 

@@ -173,6 +173,12 @@ unsigned int stack_capture(uintptr_t frames[STACK_FRAMES])
         return 0;
 }
 
+unsigned int stack_capture_from(uintptr_t instruction, uintptr_t frames[STACK_FRAMES])
+{
+        (void)instruction;
+        return stack_capture(frames);
+}
+
 bool stack_is_refused(void)
 {
         return false;

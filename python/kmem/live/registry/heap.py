@@ -58,3 +58,25 @@ def read_heap(registry: Registry) -> Heap | None:
         huge_bytes=registry.number("head", "huge_bytes"),
         huge_kept_bytes=registry.number("head", "huge_kept_bytes"),
     )
+
+
+@dataclass(frozen=True)
+class Guards:
+    """Sampled guards of a process (docs/debugging.md)."""
+
+    made: int
+    live: int
+    missed: int  # for want of a place, of memory or of mappings
+    faults: int
+
+
+def read_guards(registry: Registry) -> Guards | None:
+    """The guards' figures; None if the library is older than these."""
+    if "guards_made" not in registry.parts["head"]:
+        return None
+    return Guards(
+        made=registry.number("head", "guards_made"),
+        live=registry.number("head", "guards_live"),
+        missed=registry.number("head", "guards_missed"),
+        faults=registry.number("head", "guard_faults"),
+    )

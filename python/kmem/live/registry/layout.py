@@ -68,6 +68,7 @@ TOGETHER = (
     {"head": "profile_interval samples_missed"},
     {"head": "profile_slices slice_ns"},
     {"head": "profile_lease_ms"},
+    {"head": "guards_made guards_live guards_missed guard_faults", "cache": "guard_sampling"},
     {"stack": "frames frame samples objects bytes freed_samples freed_objects freed_bytes"},
     {"stack": "slice_samples slice_objects slice_bytes"},
 )

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""kmem guards: the faults that sampled guards have found, in running and in ended processes.
+
+A process appends a line of JSON for each fault to a file of its own beside its registry, also when the
+fault ends it (src/profile/guard_report.c). The file of a process that has ended is removed once it was
+shown. Root reads files of other users, who may have put anything there.
+"""
+
+import contextlib
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from kmem.common.errors import KmemError, say
+from kmem.common.processes import start_time
+from kmem.common.text import printable
+from kmem.live.registry.owner import (
+    folders,
+    is_number,
+    opened,
+    own_namespace,
+    some_names,
+    why_not_trusted,
+)
+from kmem.live.symbols import Image, read_image
+
+SUFFIX = ".faults"
+FILE_MOST_BYTES = 4 << 20  # the library writes 64 lines of at most 16 KiB
+STEPS = {"here": "here", "allocated": "allocated", "freed": "freed"}
+
+
+@dataclass(frozen=True)
+class FaultFile:
+    """A file of faults in its folder."""
+
+    folder: Path
+    name: str
+    process: int
+
+    @property
+    def ended(self) -> bool:
+        return start_time(self.process) is None
+
+    def read(self) -> list[dict[str, Any]]:
+        """The faults in it; lines that are none are left out."""
+        with opened(self.folder) as folder:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(self.name, flags, dir_fd=folder), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or status.st_uid != os.fstat(folder).st_uid:
+                    raise KmemError(f"{self.folder / self.name}: not a file of the folder's user")
+                lines = file.read(FILE_MOST_BYTES).splitlines()
+        return [fault for line in lines if (fault := parsed(line)) is not None]
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError), opened(self.folder) as folder:
+            os.unlink(self.name, dir_fd=folder)
+
+
+def text_of(value: Any) -> str:
+    return printable(value)[:200] if isinstance(value, str) else "?"
+
+
+def number_of(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 64 else 0
+
+
+def frames_of(value: Any) -> list[list[Any]]:
+    frames = value if isinstance(value, list) else []
+    return [
+        [frame[0], number_of(frame[1]), number_of(frame[2])]
+        for frame in frames[:64]
+        if isinstance(frame, list) and len(frame) == 3 and isinstance(frame[0], str)
+    ]
+
+
+def parsed(line: bytes) -> dict[str, Any] | None:
+    """A fault with the fields that readers know, in the types that they have; None for other text."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or "fault" not in found:
+        return None
+    fault: dict[str, Any] = {
+        name: text_of(found[name])
+        for name in ("fault", "access", "where", "cache", "command")
+        if name in found
+    }
+    fault |= {
+        name: number_of(found[name])
+        for name in ("process", "time", "address", "object", "bytes")
+        if name in found
+    }
+    for step in STEPS:
+        if isinstance(found.get(step), dict):
+            fault[step] = {
+                "thread": number_of(found[step].get("thread")),
+                "frames": frames_of(found[step].get("frames")),
+            }
+    return fault
+
+
+def fault_files(process: int | None) -> Iterator[FaultFile]:
+    """The files of this pid namespace that may be read; of one process, or of all."""
+    namespace = str(own_namespace())
+    for folder in folders():
+        try:
+            with opened(folder) as descriptor:
+                names = [] if why_not_trusted(folder, descriptor) else some_names(descriptor)
+        except OSError:
+            continue
+        for name in sorted(names):
+            before, _, rest = name.partition(".")
+            number = rest.removesuffix(SUFFIX)
+            if before == namespace and rest.endswith(SUFFIX) and is_number(number):
+                if process in (None, int(number)):
+                    yield FaultFile(folder, name, int(number))
+
+
+class Names:
+    """Names of functions in files, as far as these are still the same and can be read."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, Image] = {}
+
+    def of(self, frame: list[Any]) -> str:
+        path, offset, address = frame
+        if not path.startswith("/"):
+            return f"0x{address:x}"
+        if path not in self.images:
+            self.images[path] = read_image(Path(path))
+        name = self.images[path].name_at(offset)
+        return printable(name or f"[{Path(path).name}]+0x{offset:x}")
+
+
+def with_names(fault: dict[str, Any], names: Names) -> dict[str, Any]:
+    return fault | {
+        step: {
+            "thread": fault[step]["thread"],
+            "frames": [names.of(frame) for frame in fault[step]["frames"]],
+        }
+        for step in STEPS
+        if step in fault
+    }
+
+
+def fault_lines(fault: dict[str, Any]) -> Iterator[str]:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(fault.get("time", 0), 1 << 40)))
+    yield (
+        f"{when} process {fault.get('process', 0)} ({fault.get('command', '?')}):"
+        f" {fault['fault']}: {fault.get('access', '?')} at 0x{fault.get('address', 0):x}"
+    )
+    if "object" in fault:
+        yield (
+            f"  {fault.get('where', '?')}, of an object of {fault.get('bytes', 0)} bytes at"
+            f" 0x{fault['object']:x} of cache {fault.get('cache', '?')}"
+        )
+    for step in STEPS:
+        if step in fault:
+            yield f"  {step} by thread {fault[step]['thread']}:"
+            yield from (f"    {frame}" for frame in fault[step]["frames"])
+
+
+def show_guards(process: int | None, *, as_json: bool, keep: bool) -> None:
+    names = Names()
+    faults = []
+    shown = []
+    for file in fault_files(process):
+        try:
+            found = file.read()
+        except OSError as error:
+            say(f"{file.folder / file.name}: {error.strerror}")
+            continue
+        except KmemError as error:
+            say(str(error))
+            continue
+        faults += [with_names(fault, names) for fault in found]
+        shown.append(file)
+    faults.sort(key=lambda fault: fault.get("time", 0))
+    if as_json:
+        typer.echo(json.dumps(faults, indent=1))
+    else:
+        for fault in faults:
+            for line in fault_lines(fault):
+                typer.echo(line)
+    for file in shown:
+        if file.ended and not keep:
+            file.remove()

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Reports of sampled guards: lines on standard error, and a line of JSON in a file that stays when
+ * the process has ended (`kmem guards` reads it).
+ *
+ * A report may be made in a signal handler, in the middle of anything: it uses system calls and
+ * static memory only. One thread reports at a time, and others wait, because a thread that has
+ * reported usually ends the process. Functions are not named here, as the dynamic linker takes a
+ * lock for that; files and offsets come from /proc/self/maps.
+ */
+#define _GNU_SOURCE
+#include "profile/guard.h"
+
+#include "lang/number.h"
+#include "lang/text.h"
+#include "machine/fault.h"
+#include "machine/file.h"
+#include "machine/message.h"
+#include "machine/system.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+        TRACES = 3,
+        FILES = 24,
+        PATH_BYTES = 200,
+        LINE_BYTES = 1024,
+        REPORT_BYTES = 16 << 10,
+        WALK_BYTES = 12 << 10, /* room on the stack for a walk */
+        REPORTS_MOST = 64,     /* of a process; others are only counted */
+};
+
+/* A call stack of the report. */
+struct trace {
+        const char *title; /* in the lines */
+        const char *key;   /* in JSON */
+        uint32_t thread;   /* 0: there is no such step */
+        uint32_t count;
+        uintptr_t frame[STACK_FRAMES];
+};
+
+/* The place of a frame: a file and its offset there, and the offset from where the file begins. */
+struct frame_place {
+        uint32_t file; /* 0: none */
+        uint64_t offset;
+        uint64_t from_start;
+};
+
+/* Of the thread that reports. */
+static struct {
+        struct trace trace[TRACES];
+        struct frame_place place[TRACES][STACK_FRAMES];
+        char file[FILES + 1][PATH_BYTES]; /* from 1 on */
+        uintptr_t file_start;             /* of the newest file */
+        uint32_t files;
+        char line[LINE_BYTES]; /* of /proc/self/maps */
+        char text[REPORT_BYTES];
+} report KMEM_SPARSE;
+static uint32_t reporting; /* a thread has `report` */
+
+static const char *const kinds[] = {
+        [GUARD_OVERFLOW] = "overflow",
+        [GUARD_UNDERFLOW] = "underflow",
+        [GUARD_USE_AFTER_FREE] = "use after free",
+        [GUARD_FREED_TWICE] = "double free",
+        [GUARD_FREED_INSIDE] = "wrong free",
+        [GUARD_NO_OBJECT] = "wild access",
+};
+
+/* ---- The stacks ---------------------------------------------------------------------------------- */
+
+static void add_step(struct trace *trace, const struct guard_step *step, const char *title,
+                     const char *key)
+{
+        *trace = (struct trace){.title = title, .key = key, .thread = step->thread};
+        if (!step->thread || !step->stack)
+                return;
+        trace->count = step->stack->count;
+        memcpy(trace->frame, step->stack->frame, trace->count * sizeof(*trace->frame));
+}
+
+/*
+ * The stack of the fault. The instruction stands for a call: readers look at the byte in front of an
+ * address.
+ */
+static void add_here(struct trace *trace, uintptr_t instruction)
+{
+        *trace = (struct trace){.title = "here", .key = "here", .thread = system_thread_id()};
+        if (!instruction) {
+                trace->count = stack_capture(trace->frame);
+                return;
+        }
+        if (fault_stack_has(WALK_BYTES))
+                trace->count = stack_capture_from(instruction, trace->frame);
+        if (!trace->count) {
+                trace->count = 1;
+                trace->frame[0] = instruction;
+        }
+        trace->frame[0]++;
+}
+
+/* A mapping of a file: the frames in it get their places. */
+static void look_at_mapping(uintptr_t start, uintptr_t end, uint64_t offset, const char *path)
+{
+        if (strncmp(report.file[report.files], path, PATH_BYTES - 1) != 0) {
+                if (report.files == FILES)
+                        return;
+                strncpy(report.file[++report.files], path, PATH_BYTES - 1);
+                report.file_start = start - offset;
+        }
+        for (int t = 0; t < TRACES; t++)
+                for (uint32_t i = 0; i < report.trace[t].count; i++) {
+                        uintptr_t address = report.trace[t].frame[i] - 1;
+
+                        if (address - start < end - start)
+                                report.place[t][i] = (struct frame_place){
+                                        .file = report.files,
+                                        .offset = address - start + offset,
+                                        .from_start = address - report.file_start,
+                                };
+                }
+}
+
+/* START-END RIGHTS OFFSET DEVICE INODE PATH */
+static void look_at_line(const char *line)
+{
+        uint64_t start, end, offset;
+        const char *path = strchr(line, '/');
+
+        if (!path || number_scan(&line, 16, &start) != NUMBER_READ || *line++ != '-' ||
+            number_scan(&line, 16, &end) != NUMBER_READ)
+                return;
+        line = *line ? strchr(line + 1, ' ') : NULL;
+        if (!line++ || number_scan(&line, 16, &offset) != NUMBER_READ)
+                return;
+        look_at_mapping((uintptr_t)start, (uintptr_t)end, offset, path);
+}
+
+static void find_places(void)
+{
+        size_t used = 0;
+        long file = file_open("/proc/self/maps");
+        long got;
+
+        report.files = 0;
+        report.file[0][0] = '\0';
+        memset(report.place, 0, sizeof(report.place));
+        while (file >= 0 &&
+               (got = file_next(file, report.line + used, LINE_BYTES - 1 - used)) > 0) {
+                char *line = report.line;
+                char *end;
+
+                used += (size_t)got;
+                report.line[used] = '\0';
+                for (; (end = strchr(line, '\n')); line = end + 1) {
+                        *end = '\0';
+                        look_at_line(line);
+                }
+                used -= (size_t)(line - report.line);
+                memmove(report.line, line, used);
+                /* A line that does not fit is a mapping with a long path: it is left out. */
+                if (used == LINE_BYTES - 1)
+                        used = 0;
+        }
+        if (file >= 0)
+                file_close(file);
+}
+
+/* ---- The texts ----------------------------------------------------------------------------------- */
+
+static void add_frame_line(struct text *text, uintptr_t address, const struct frame_place *place)
+{
+        const char *name = report.file[place->file];
+        const char *slash = strrchr(name, '/');
+
+        if (place->file)
+                text_add(text, "kmem:     [%s]+0x%lx\n", slash ? slash + 1 : name,
+                         (unsigned long)place->from_start + 1);
+        else
+                text_add(text, "kmem:     0x%lx\n", (unsigned long)address);
+}
+
+/* "12 bytes behind the object" and the like. */
+static void add_where(struct text *text, const struct guard_event *event)
+{
+        size_t bytes = event->guard->bytes;
+        size_t distance = event->distance;
+
+        if (event->fault == GUARD_OVERFLOW)
+                text_add(text, "%zu bytes behind the end", distance);
+        else if (event->fault == GUARD_UNDERFLOW)
+                text_add(text, "%zu bytes in front of the start", distance);
+        else if (event->address < event->guard->address)
+                text_add(text, "%zu bytes in front of the start",
+                         (size_t)(event->guard->address - event->address));
+        else if (distance < bytes || !distance)
+                text_add(text, "%zu bytes into it", distance);
+        else
+                text_add(text, "%zu bytes behind the end", distance - bytes + 1);
+}
+
+static void add_lines(struct text *text, const struct guard_event *event)
+{
+        const struct guard *guard = event->guard;
+
+        text_add(text, "kmem: %s: %s at 0x%lx", kinds[event->fault], event->access,
+                 (unsigned long)event->address);
+        if (guard) {
+                text_add(text, ", ");
+                add_where(text, event);
+                text_add(text, ", of an object of %zu bytes at 0x%lx of cache %s", guard->bytes,
+                         (unsigned long)guard->address, guard->cache);
+        } else {
+                text_add(text, ", where no guarded object was yet");
+        }
+        text_add(text, "\n");
+        for (int t = 0; t < TRACES; t++) {
+                const struct trace *trace = &report.trace[t];
+
+                if (!trace->thread)
+                        continue;
+                text_add(text, "kmem:   %s by thread %u:\n", trace->title, trace->thread);
+                if (!trace->count)
+                        text_add(text, "kmem:     (no stack)\n");
+                for (uint32_t i = 0; i < trace->count; i++)
+                        add_frame_line(text, trace->frame[i], &report.place[t][i]);
+        }
+}
+
+/* Names are the program's: quotes, control characters and bytes beyond ASCII become '?'. */
+static void add_quoted(struct text *text, const char *name)
+{
+        size_t start = text->used + 1;
+
+        text_add(text, "\"%s\"", name);
+        for (size_t i = start; i + 1 < text->used; i++) {
+                unsigned char letter = (unsigned char)text->start[i];
+
+                if (letter < ' ' || letter > '~' || letter == '"' || letter == '\\')
+                        text->start[i] = '?';
+        }
+}
+
+static void add_trace_json(struct text *text, int t)
+{
+        const struct trace *trace = &report.trace[t];
+
+        text_add(text, ",\"%s\":{\"thread\":%u,\"frames\":[", trace->key, trace->thread);
+        for (uint32_t i = 0; i < trace->count; i++) {
+                const struct frame_place *place = &report.place[t][i];
+
+                text_add(text, "%s[", i ? "," : "");
+                add_quoted(text, report.file[place->file]);
+                text_add(text, ",%lu,%lu]", (unsigned long)place->offset,
+                         (unsigned long)trace->frame[i]);
+        }
+        text_add(text, "]}");
+}
+
+static void add_json(struct text *text, const struct guard_event *event)
+{
+        char command[SYSTEM_NAME_BYTES];
+
+        system_thread_name(command);
+        text_add(text,
+                 "{\"fault\":\"%s\",\"access\":\"%s\",\"address\":%lu,\"process\":%u,"
+                 "\"time\":%lu,\"command\":",
+                 kinds[event->fault], event->access, (unsigned long)event->address,
+                 system_process_id(), (unsigned long)system_clock_seconds());
+        add_quoted(text, command);
+        if (event->guard) {
+                text_add(text, ",\"object\":%lu,\"bytes\":%zu,\"distance\":%zu,\"where\":\"",
+                         (unsigned long)event->guard->address, event->guard->bytes,
+                         event->distance);
+                add_where(text, event);
+                text_add(text, "\",\"cache\":");
+                add_quoted(text, event->guard->cache);
+        }
+        for (int t = 0; t < TRACES; t++)
+                if (report.trace[t].thread)
+                        add_trace_json(text, t);
+        text_add(text, "}\n");
+}
+
+static void write_file(const struct text *text)
+{
+        long file;
+
+        if (text->full || system_entered_sandbox())
+                return;
+        file = registry_open_faults();
+        if (file < 0)
+                return;
+        message_write((int)file, text->start, text->used);
+        file_close(file);
+}
+
+void guard_report(const struct guard_event *event)
+{
+        static const struct guard_step none;
+        uint64_t number = add_relaxed(&guard_figures.faults, 1);
+        uint32_t free = 0;
+        struct text text;
+
+        if (number > REPORTS_MOST)
+                return;
+        /* Acquire, with the release below. */
+        while (!compare_swap_acquire(&reporting, &free, 1)) {
+                free = 0;
+                system_sleep_ns(1000000);
+        }
+        add_here(&report.trace[0], event->instruction);
+        add_step(&report.trace[1], event->guard ? &event->guard->allocated : &none, "allocated",
+                 "allocated");
+        add_step(&report.trace[2], event->guard ? &event->guard->freed : &none, "freed", "freed");
+        find_places();
+        text_begin(&text, report.text, sizeof(report.text));
+        add_lines(&text, event);
+        message_write(STDERR_FILENO, text.start, text.used);
+        text_begin(&text, report.text, sizeof(report.text));
+        add_json(&text, event);
+        write_file(&text);
+        store_release(&reporting, 0u);
+}

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Sampled guards of the drop-in: reports, exit statuses, the program's handlers, and `kmem guards`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kmem.live.guards import fault_files, parsed
+
+ROOT = Path(__file__).resolve().parents[2]
+KMEM = ROOT / "kmem"
+FAULTS = ROOT / "build" / "tests" / "guards" / "guard-faults"
+SIZES = (1, 16, 100, 1000, 4096, 20000)
+EVERY = "sheaf_capacity=0,registry=on"
+
+
+def run_case(*words: str | int, options: str = EVERY) -> tuple[int, subprocess.CompletedProcess[str]]:
+    """The process's number, and how it ended."""
+    if not FAULTS.exists():
+        pytest.skip(f"{FAULTS} is not built")
+    command = [str(KMEM), "run", "--guards=1", "--set", options, "--", str(FAULTS)]
+    with subprocess.Popen(
+        [*command, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        out, err = process.communicate(timeout=60)
+    return process.pid, subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def listed(process: int, *words: str) -> list[dict[str, Any]]:
+    command = [str(KMEM), "guards", str(process), "--json", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_files_left() -> Iterator[None]:
+    yield
+    for file in fault_files(None):
+        if file.ended:
+            file.remove()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_use_after_free(size: int) -> None:
+    process, done = run_case("use_after_free", size)
+    assert done.returncode == -signal.SIGSEGV, done.stderr
+    assert f", {size // 2} bytes into it, of an object of {size} bytes" in done.stderr
+    assert done.stderr.startswith("kmem: use after free: a")
+    (fault,) = listed(process)
+    assert fault["fault"] == "use after free" and fault["bytes"] == size
+    assert fault["command"] == "guard-faults" and fault["process"] == process
+    assert "allocate_here" in fault["allocated"]["frames"][0]
+    assert "use_after_free" in fault["here"]["frames"][0]
+    assert any("free_in_thread" in frame for frame in fault["freed"]["frames"])
+    assert fault["freed"]["thread"] != fault["allocated"]["thread"] == process
+    # The faults of a process that has ended are shown once.
+    assert listed(process) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_overflow(size: int) -> None:
+    process, done = run_case("overflow", size)
+    assert done.returncode == -signal.SIGSEGV, done.stderr
+    assert f"bytes behind the end, of an object of {size} bytes" in done.stderr
+    assert done.stderr.startswith("kmem: overflow: a")
+    assert [fault["fault"] for fault in listed(process, "--keep")] == ["overflow"]
+    assert [fault["fault"] for fault in listed(process)] == ["overflow"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_double_free(size: int) -> None:
+    process, done = run_case("double_free", size)
+    assert done.returncode == -signal.SIGABRT
+    assert "kmem: double free: a free at" in done.stderr
+    assert "not the start of an object that is in use" in done.stderr
+    (fault,) = listed(process)
+    assert "free_here" in "".join(fault["freed"]["frames"])
+
+
+def test_small_overflow() -> None:
+    process, done = run_case("small_overflow", 100)
+    assert done.returncode == 0 and done.stdout == "goes on\n"
+    assert "kmem: overflow: an earlier write, found by the free, at" in done.stderr
+    (fault,) = listed(process)
+    assert fault["where"] == "1 bytes behind the end"
+
+
+def test_handler_that_is_set_later() -> None:
+    _, done = run_case("handler_later")
+    assert done.returncode == 3, done.stderr
+    assert "kmem: overflow: a" in done.stderr
+    assert f"handler of the program: {signal.SIGSEGV} 1\n" in done.stderr
+
+
+def test_handler_that_jumps() -> None:
+    _, done = run_case("handler_jumps")
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stdout == "jumped twice\n"
+    assert done.stderr.count("kmem: overflow: a") == 2
+
+
+def test_signal_that_is_sent() -> None:
+    process, done = run_case("sent")
+    assert done.returncode == -signal.SIGSEGV and done.stderr == ""
+    assert listed(process) == []
+
+
+def test_nothing_wrong() -> None:
+    _, done = run_case("clean")
+    assert done.returncode == 0 and done.stderr == ""
+    assert '<guards made="' in done.stdout and 'faults="0"' in done.stdout
+
+
+def test_all_processes() -> None:
+    first, _ = run_case("overflow")
+    second, _ = run_case("use_after_free")
+    done = subprocess.run(
+        [str(KMEM), "guards", "--all"], capture_output=True, text=True, check=True
+    )
+    assert f" process {first} (guard-faults): overflow: a" in done.stdout
+    assert f" process {second} (guard-faults): use after free: a" in done.stdout
+    assert "  allocated by thread" in done.stdout and "    allocate_here\n" in done.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("1", "--all")])
+def test_wrong_arguments(words: tuple[str, ...]) -> None:
+    done = subprocess.run([str(KMEM), "guards", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "kmem: guards: expected a process id, or --all\n"
+
+
+@pytest.mark.parametrize("rate", ["", "x", "-1", "1073741825", "99999999999"])
+def test_wrong_rate(rate: str) -> None:
+    done = subprocess.run(
+        [str(KMEM), "run", f"--guards={rate}", "true"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"kmem: run: --guards={rate}: expected a number from 0 to")
+
+
+def test_lines_that_are_no_faults() -> None:
+    assert parsed(b"") is None
+    assert parsed(b"[1]") is None
+    assert parsed(b"\xff{") is None
+    assert parsed(b'{"fault": 7, "process": "x", "here": {"frames": [[1, 2], ["a", 1]]}}') == {
+        "fault": "?",
+        "process": 0,
+        "here": {"thread": 0, "frames": []},
+    }
+
+
+def test_rate_of_a_running_process() -> None:
+    """All caches at once; the cache of one name says it."""
+    environment = {**os.environ, "LD_PRELOAD": str(ROOT / "build/src/libkmem-malloc.so")}
+    program = "import sys\nwhile True: list(map(str, range(5000)))\n"
+    with subprocess.Popen(
+        ["/usr/bin/python3", "-c", program],
+        env=environment | {"KMEM_OPTIONS": "registry=on", "PYTHONMALLOC": "malloc"},
+    ) as process:
+        try:
+            deadline = 100
+            for words in (["*/guard_sampling", "50"], ["malloc-64/guard_sampling"]):
+                while True:
+                    done = subprocess.run(
+                        [str(KMEM), "attr", str(process.pid), *words],
+                        capture_output=True,
+                        text=True,
+                        check=False,
+                    )
+                    deadline -= 1
+                    good = done.stdout == ("" if len(words) == 2 else "50\n")
+                    if (done.returncode == 0 and good) or not deadline:
+                        break
+                assert deadline, done.stderr
+            info = [str(KMEM), "info", str(process.pid), "--json"]
+            while deadline:
+                done = subprocess.run(info, capture_output=True, text=True, check=True)
+                if json.loads(done.stdout)["guards"]["made"] > 10:
+                    break
+                deadline -= 1
+            assert deadline
+        finally:
+            process.kill()
