@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Sampled guards of the drop-in: reports, exit statuses, the program's handlers, and `kmem guards`."""
+"""Sampled guards of the drop-in: reports, ends, the program's handlers, and `kmem guards`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ SIZES = (1, 16, 100, 1000, 4096, 20000)
 EVERY = "sheaf_capacity=0,registry=on"
 
 
-def run_case(*words: str | int, options: str = EVERY) -> tuple[int, subprocess.CompletedProcess[str]]:
+def run_case(
+    *words: str | int, options: str = EVERY
+) -> tuple[int, subprocess.CompletedProcess[str]]:
     """The process's number, and how it ended."""
     if not FAULTS.exists():
         pytest.skip(f"{FAULTS} is not built")
@@ -133,7 +135,9 @@ def test_all_processes() -> None:
 
 @pytest.mark.parametrize("words", [(), ("1", "--all")])
 def test_wrong_arguments(words: tuple[str, ...]) -> None:
-    done = subprocess.run([str(KMEM), "guards", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(KMEM), "guards", *words], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr == "kmem: guards: expected a process id, or --all\n"
 
@@ -168,7 +172,7 @@ def test_rate_of_a_running_process() -> None:
     ) as process:
         try:
             deadline = 100
-            for words in (["*/guard_sampling", "50"], ["malloc-64/guard_sampling"]):
+            for words in (["*/guard_sampling", "50"], ["kmalloc-64/guard_sampling"]):
                 while True:
                     done = subprocess.run(
                         [str(KMEM), "attr", str(process.pid), *words],

@@ -100,8 +100,8 @@ def guards(
 ) -> None:
     """List the faults that sampled guards have found (docs/debugging.md).
 
-    Processes that have ended, or that a fault has ended, are listed once. Start a program with `kmem
-    run --guards`, or write attribute guard_sampling while it runs.
+    Processes that have ended, or that a fault has ended, are listed once. Start a program with
+    `kmem run --guards`, or write attribute guard_sampling while it runs.
     """
     from kmem.live.guards import show_guards
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """kmem guards: the faults that sampled guards have found, in running and in ended processes.
 
-A process appends a line of JSON for each fault to a file of its own beside its registry, also when the
-fault ends it (src/profile/guard_report.c). The file of a process that has ended is removed once it was
-shown. Root reads files of other users, who may have put anything there.
+A process appends a line of JSON for each fault to a file of its own beside its registry, also when
+the fault ends it (src/profile/guard_report.c). The file of a process that has ended is removed once
+it was shown. Root reads files of other users, who may have put anything there.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class FaultFile:
         """The faults in it; lines that are none are left out."""
         with opened(self.folder) as folder:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with open(os.open(self.name, flags, dir_fd=folder), "rb") as file:
+            with os.fdopen(os.open(self.name, flags, dir_fd=folder), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != os.fstat(folder).st_uid:
                     raise KmemError(f"{self.folder / self.name}: not a file of the folder's user")
@@ -82,7 +82,7 @@ def frames_of(value: Any) -> list[list[Any]]:
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:
-    """A fault with the fields that readers know, in the types that they have; None for other text."""
+    """A fault with the fields that readers know, in their types; None for other text."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -120,9 +120,10 @@ def fault_files(process: int | None) -> Iterator[FaultFile]:
         for name in sorted(names):
             before, _, rest = name.partition(".")
             number = rest.removesuffix(SUFFIX)
-            if before == namespace and rest.endswith(SUFFIX) and is_number(number):
-                if process in (None, int(number)):
-                    yield FaultFile(folder, name, int(number))
+            if before != namespace or not rest.endswith(SUFFIX) or not is_number(number):
+                continue
+            if process in (None, int(number)):
+                yield FaultFile(folder, name, int(number))
 
 
 class Names:
