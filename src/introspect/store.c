@@ -148,9 +148,11 @@ int store_guard_sampling(const struct attribute *attribute, struct kmem_cache *c
         int error = parse_rate(value, &rate);
 
         (void)attribute;
-        if (!error)
-                store_relaxed(&cache->guard_rate, (uint32_t)rate);
-        return error;
+        if (error)
+                return error;
+        guard_note_rate((uint32_t)rate);
+        store_relaxed(&cache->guard_rate, (uint32_t)rate);
+        return 0;
 }
 
 int guards_set_locked(const char *value)
@@ -162,6 +164,7 @@ int guards_set_locked(const char *value)
         if (error)
                 return error;
         guard_rate_of_new = (uint32_t)rate;
+        store_relaxed(&guard_gate_rate, (uint32_t)rate);
         list_for_each (node, &cache_list) {
                 struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
 

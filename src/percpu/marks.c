@@ -17,7 +17,13 @@
 
 #include <string.h>
 
-enum { PUT_TRIES = 4 };
+enum {
+        PUT_TRIES = 4,
+        GATE_TRIES = 8, /* classes that an opening looks at */
+        GATE_NS = 5000,
+        LEAST_CLASS = 4, /* the logarithm of the sizes in bytes that an opening draws */
+        CLASSES = 9,
+};
 
 bool marks_made;
 
@@ -139,6 +145,44 @@ void *marks_decide_guards(struct kmem_cache *cache, struct slot_cache *record, s
         }
         pass(record, gap, at);
         return object;
+}
+
+/* A size class whose objects the slot has handed out and has more of; NULL if this draw finds none. */
+static struct kmem_cache *draw_class(const struct slot *slot)
+{
+        uint32_t bits = LEAST_CLASS + draw_gap(1, 1 << 20) % CLASSES;
+        uint32_t size = (1u << bits) + draw_gap(1, 1 << 20) % (1u << bits);
+        /* Relaxed: a class that malloc has not used yet has no entry there. */
+        uint32_t of_malloc = load_relaxed(&front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+        uint32_t offset =
+                of_malloc ? of_malloc
+                          : load_relaxed(&front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+        /* Acquire, with percpu_setup. A size class stays. */
+        struct kmem_cache *cache = load_acquire(&caches_by_index[offset >> PAIR_SHIFT]);
+        struct pair pair;
+
+        if (!cache || !guards_are_on(cache) || !slot_peek(slot, cache_index(cache)))
+                return NULL;
+        pair = slot_read_pair((struct slot *)slot, sheaf_offset(cache));
+        return sheaf_is_cold(pair.main) || spare_is_marked(&pair) ? NULL : cache;
+}
+
+void marks_gate_slow(struct slot *slot)
+{
+        uint64_t rate = load_relaxed(&guard_gate_rate);
+        uint64_t now = system_time_ms();
+
+        if (now < load_relaxed(&slot->guard_time) || slot == &shared_slot)
+                return;
+        store_relaxed(&slot->guard_time, now + max_of(rate * GATE_NS / 1000000, (uint64_t)1));
+        for (unsigned int tries = 0; tries < GATE_TRIES; tries++) {
+                struct kmem_cache *cache = draw_class(slot);
+
+                if (cache) {
+                        marks_put(cache);
+                        return;
+                }
+        }
 }
 
 void *marks_guard_one(struct kmem_cache *cache, struct slot_cache *record)

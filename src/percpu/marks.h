@@ -93,6 +93,20 @@ KMEM_HIDDEN bool marks_fall_in(struct kmem_cache *cache, struct slot_cache *reco
  */
 KMEM_HIDDEN void *marks_decide_guards(struct kmem_cache *cache, struct slot_cache *record,
                                       struct sheaf *sheaf, void *object);
+/*
+ * Sheaves in which allocations and frees cancel out pass no slow path of their own. So from time to
+ * time any slow path of the slot leaves a mark on top of one size class, and the next allocation of
+ * that class here is guarded. An opening costs a guard, so the time between two of them, rate times
+ * GATE_NS, bounds their cost.
+ */
+KMEM_HIDDEN void marks_gate_slow(struct slot *slot);
+
+static inline void marks_gate(struct slot *slot)
+{
+        if (unlikely(load_relaxed(&guard_gate_rate)))
+                marks_gate_slow(slot);
+}
+
 /* For an object that comes straight from the back end: a guarded one in its place, or NULL. */
 KMEM_HIDDEN void *marks_guard_one(struct kmem_cache *cache, struct slot_cache *record);
 /* A sample of the cache was freed: leaves a mark on top of the caller's slot. */

@@ -178,6 +178,7 @@ static void choose_sheaves(struct kmem_cache *cache)
 
         cache->guard_rate = (uint32_t)options_for_cache_or(cache->name, OPTION_GUARD_SAMPLING,
                                                            guard_rate_of_new);
+        guard_note_rate(cache->guard_rate);
         if (cache->engine->caching == CACHING_ARRAY)
                 return;
         cache->sheaves_as_7_0 = options_for_cache_or(cache->name, OPTION_SHEAF_RULE,
@@ -551,6 +552,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         bool mine;
 
         percpu_after_fork();
+        marks_gate(slot);
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot)
                 return alloc_one(cache, record);
         if (!slots_are_rseq()) {
@@ -642,6 +644,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         struct pair pair;
 
         percpu_after_fork();
+        marks_gate(slot);
         reclaim_ask();
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
                 objects_give(cache, record, &object, 1);

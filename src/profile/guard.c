@@ -29,6 +29,7 @@ enum {
 struct guard_figures guard_figures;
 struct lock guard_lock;
 uint32_t guard_rate_of_new;
+uint32_t guard_gate_rate;
 uintptr_t guard_base;
 size_t guard_region_bytes;
 
@@ -80,6 +81,14 @@ static void show_figures(void)
 {
         if (registry_head_shown())
                 guards_show();
+}
+
+void guard_note_rate(uint32_t rate)
+{
+        uint32_t lowest = load_relaxed(&guard_gate_rate);
+
+        if (rate && (!lowest || rate < lowest))
+                store_relaxed(&guard_gate_rate, rate);
 }
 
 /* The child's figures are its own; the guards that it has inherited are live in it. */

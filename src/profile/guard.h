@@ -85,6 +85,14 @@ static inline bool in_guard_region(const void *address)
         return unlikely((uintptr_t)address - guard_base < bytes);
 }
 
+/*
+ * The lowest rate of a cache, 0 if no cache has guards: slow paths open the gate of their slot by it
+ * (percpu/marks.h). Written under cache_mutex; relaxed.
+ */
+extern KMEM_HIDDEN uint32_t guard_gate_rate;
+/* A cache gets this rate. Under cache_mutex. */
+KMEM_HIDDEN void guard_note_rate(uint32_t rate);
+
 /* Makes the region and watches for faults; false without memory. Under cache_mutex. */
 KMEM_HIDDEN bool guards_init(void);
 /* Shows the figures in a registry that was just made. */
