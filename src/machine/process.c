@@ -393,12 +393,6 @@ void system_make_pages_huge(void *start, size_t bytes)
                 system_call(SYS_madvise, (long)start, (long)round_to_system(bytes), MADV_HUGEPAGE);
 }
 
-void system_close(void *start, size_t bytes)
-{
-        /* In a single step: no other thread's mapping may come between. */
-        map_private((uintptr_t)start, round_to_system(bytes), PROT_NONE, MAP_NORESERVE | MAP_FIXED);
-}
-
 static bool make_accessible(void *start, size_t bytes)
 {
         return !system_call_failed(
@@ -418,26 +412,9 @@ bool system_commit(void *start, size_t bytes)
         return lock_as_told(start, bytes);
 }
 
-bool system_guard(void *start, size_t bytes)
-{
-        return !system_call_failed(
-                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_INSTALL));
-}
-
-bool system_unguard(void *start, size_t bytes)
-{
-        return !system_call_failed(
-                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_REMOVE));
-}
-
-bool system_close(void *start, size_t bytes)
-{
-        return !system_call_failed(
-                system_call(SYS_mprotect, (long)start, (long)round_to_system(bytes), PROT_NONE));
-}
-
 bool system_retire(void *start, size_t bytes)
 {
+        /* In a single step: no other thread's mapping may come between. */
         return map_private((uintptr_t)start, round_to_system(bytes), PROT_NONE,
                            MAP_NORESERVE | MAP_FIXED) != NULL;
 }
@@ -486,7 +463,7 @@ bool system_guard(void *start, size_t bytes)
                 system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_INSTALL));
 }
 
-bool system_open(void *start, size_t bytes)
+bool system_unguard(void *start, size_t bytes)
 {
         return !system_call_failed(
                 system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_REMOVE));
@@ -494,6 +471,7 @@ bool system_open(void *start, size_t bytes)
 
 bool system_close(void *start, size_t bytes)
 {
+        bytes = round_to_system(bytes);
         if (system_call_failed(system_call(SYS_mprotect, (long)start, (long)bytes, PROT_NONE)))
                 return false;
         system_purge(start, bytes);

@@ -223,14 +223,6 @@ KMEM_HIDDEN void system_dump_reservation(void);
  * it can (transparent_hugepage/enabled is "always"), each touch would take 2 MiB.
  */
 KMEM_HIDDEN void system_keep_pages_small(void *start, size_t bytes);
-/*
- * Guards in a mapping: the pages are given back, and every access traps until they are removed; the number of
- * mappings stays. False if the system has none (before Linux 6.13) or refuses.
- */
-KMEM_HIDDEN bool system_guard(void *start, size_t bytes);
-KMEM_HIDDEN bool system_unguard(void *start, size_t bytes);
-/* Takes access to the range away; false if refused. */
-KMEM_HIDDEN bool system_close(void *start, size_t bytes);
 /* Puts address space without access in the place of mappings, whose pages go; false if refused. */
 KMEM_HIDDEN bool system_retire(void *start, size_t bytes);
 /* Moves pages to another mapping of ours; the old range then reads as zero. False if refused. */
@@ -241,8 +233,6 @@ KMEM_HIDDEN bool system_make_writable(void *start, size_t bytes, bool writable);
 KMEM_HIDDEN void system_random(void *to, size_t bytes);
 /* Asks for huge pages where the system makes them on request only ("madvise"). */
 KMEM_HIDDEN void system_make_pages_huge(void *start, size_t bytes);
-/* Takes the access to our memory away and gives its pages back; its addresses stay taken. */
-KMEM_HIDDEN void system_close(void *start, size_t bytes);
 /* Makes part of a reservation readable and writable; false if refused. */
 KMEM_HIDDEN bool system_commit(void *start, size_t bytes);
 /*
@@ -256,11 +246,11 @@ KMEM_HIDDEN uint64_t system_faults(void);
 KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
 /*
  * Gives the pages of accessible memory back and makes every touch of the range a fault, without a
- * mapping of its own; false from kernels before 6.13, and for locked memory. system_open takes the
- * guards away. Both ends lie on pages of the system.
+ * mapping of its own; false from kernels before 6.13, and for locked memory. system_unguard takes
+ * the guards away. Both ends lie on pages of the system.
  */
 KMEM_HIDDEN bool system_guard(void *start, size_t bytes);
-KMEM_HIDDEN bool system_open(void *start, size_t bytes);
+KMEM_HIDDEN bool system_unguard(void *start, size_t bytes);
 /* As system_guard, with mappings of its own. system_commit makes the range accessible again. */
 KMEM_HIDDEN bool system_close(void *start, size_t bytes);
 /* How many mappings the process may have (vm.max_map_count). */

@@ -78,7 +78,7 @@ void *guarded_close_locked(void *start, size_t *bytes)
         size_t bytes_before = freed.bytes;
 
         debug_check(lock_is_held(&huge_lock));
-        system_close(start, *bytes);
+        system_retire(start, *bytes);
         freed.start = start;
         freed.bytes = *bytes;
         *bytes = bytes_before;

@@ -282,7 +282,7 @@ static bool open_pages(uint32_t entry)
         void *pages = (void *)pages_of(entry);
 
         return guard->mapped ? system_commit(pages, guard->page_bytes)
-                             : system_open(pages, guard->page_bytes);
+                             : system_unguard(pages, guard->page_bytes);
 }
 
 /*
