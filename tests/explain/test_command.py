@@ -70,6 +70,24 @@ def test_cpus_of_the_user_win(tmp_path: Path) -> None:
     assert slabs["6.7, 6.8, 6.12, 6.18"] > table["total_bytes"]["value"]
 
 
+def test_most_cpus() -> None:
+    result = explain(SWAPPING, "--cpus", "8192", "--top", "3")
+    assert result.returncode == 0, result.stderr
+    assert "with 8,192 r CPUs" in result.stdout
+
+
+def test_slab_under_kernels_with_slub(tmp_path: Path) -> None:
+    """A table of SLAB does not tell the CPU count; the user does."""
+    file = tmp_path / "out.json"
+    report = REPORTS / "laptop-2004.txt"
+    for arguments, kernels in (((), 0), (("--cpus", "4"), 4)):
+        result = explain(report, "--json", file, *arguments)
+        assert result.returncode == 0, result.stderr
+        (table,) = json.loads(file.read_text())["tables"]
+        assert len(table["kernels"]) == kernels
+        assert table["cpu_fit"] is None
+
+
 def test_two_times(tmp_path: Path) -> None:
     """A cache that grows, a cache that shrinks, and a cache that the kernel can reclaim."""
     head = "slabinfo - version: 2.1\n"

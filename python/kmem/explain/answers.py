@@ -115,13 +115,14 @@ def answer(table: Table, machine: Machine) -> Answers:
     page_bytes = int(page.value)
     facts = largest_first([facts_of(cache, page_bytes) for cache in table.caches])
     allocator, debugging = allocator_of(table), debugging_of(facts)
-    slub = facts if allocator == "SLUB" else ()
-    found = shapes.all_shapes(slub, page_bytes)
-    fit = shapes.fit(slub, found, page_bytes)
-    cpus = cpus_of(machine, fit) if slub else None
+    # What SLUB would make of SLAB's table needs a CPU count, which that does not tell.
+    modelled = facts if allocator == "SLUB" or (allocator and machine.cpus) else ()
+    found = shapes.all_shapes(modelled, page_bytes)
+    fit = shapes.fit(facts if allocator == "SLUB" else (), found, page_bytes)
+    cpus = cpus_of(machine, fit) if modelled else None
     count = int(cpus.value) if cpus else 0
     online = machine.online or count
-    plain = [fact for fact in slub if not debugging.found]
+    plain = [fact for fact in modelled if not debugging.found]
     subjects = {name: mail.subject for mail in MAILS for name in mail.experiments}
     whole = sum(fact.total.value for fact in facts if fact.total)
     return Answers(

@@ -2,7 +2,7 @@
 """By which CPU count the slabs of a table were chosen (S3-13), by the library's rule of orders.
 
 build/tools/order computes each cache for each count. Counts between two powers of two give the
-same wish, so thirteen counts stand for all.
+same wish, so fourteen counts stand for all.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from kmem.explain.facts import Facts
 from kmem.explain.table import Figure
 from kmem.lab.orders import Case, Slab, compute
 
-COUNTS = tuple(1 << power for power in range(13))
+COUNTS = tuple(1 << power for power in range(14))
 RULES = ("5.10", "6.12")
 LEAST_SIZE, MOST_SIZE = 8, 1 << 20
+
+
+def last_of(count: int) -> int:
+    """The last count that has the wish of this one; no kernel has more than 8,192 CPUs."""
+    return min(2 * count - 1, COUNTS[-1])
 
 
 def words(counts: Sequence[int]) -> str:
@@ -24,9 +29,9 @@ def words(counts: Sequence[int]) -> str:
     ranges: list[tuple[int, int]] = []
     for count in counts:
         if ranges and ranges[-1][1] + 1 == count:
-            ranges[-1] = (ranges[-1][0], 2 * count - 1)
+            ranges[-1] = (ranges[-1][0], last_of(count))
         else:
-            ranges.append((count, 2 * count - 1))
+            ranges.append((count, last_of(count)))
     return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
 
 

@@ -107,7 +107,8 @@ def exceptions(answers: Answers) -> list[str]:
 def cpus_lines(answers: Answers) -> list[str]:
     fit = answers.fit
     if answers.allocator != "SLUB":
-        return ["CPU count: only SLUB chooses its slabs by it"] if answers.allocator else []
+        line = "CPU count: only SLUB chooses slabs by it; --cpus shows what SLUB would make of this"
+        return [line] if answers.allocator else []
     if not fit.caches:
         return ["CPU count: the form does not have the shape of slabs"]
     if not fit.told:
