@@ -52,13 +52,18 @@ class Crate:
     hardened: bool = False
 
 
-def build_mimalloc(sources: Path, folder: Path) -> Sequence[Command]:
+def build_mimalloc(sources: Path, folder: Path, more: str = "") -> Sequence[Command]:
     base = sources / "c_src" / "mimalloc" / "v3"
     options = "-shared -fPIC -O3 -DNDEBUG -fvisibility=hidden -ftls-model=initial-exec"
     options += " -fno-builtin-malloc -DMI_BUILD_RELEASE -DMI_MALLOC_OVERRIDE"
-    options += " -DMI_SHARED_LIB -DMI_SHARED_LIB_EXPORT"
+    options += f" -DMI_SHARED_LIB -DMI_SHARED_LIB_EXPORT {more}"
     files = [f"-I{base / 'include'}", str(base / "src" / "static.c")]
     return [["gcc", *options.split(), *files, "-pthread", "-o", str(folder / "mimalloc.so")]]
+
+
+def build_mimalloc_secure(sources: Path, folder: Path) -> Sequence[Command]:
+    """With all defences that mimalloc has for release builds."""
+    return build_mimalloc(sources, folder, "-DMI_SECURE=4")
 
 
 def mimalloc_version(sources: Path) -> str:
@@ -77,10 +82,14 @@ def build_rpmalloc(sources: Path, folder: Path) -> Sequence[Command]:
     return [["gcc", *options.split(), str(file), *libraries]]
 
 
-def build_snmalloc(sources: Path, folder: Path) -> Sequence[Command]:
+def build_snmalloc(sources: Path, folder: Path, target: str = "snmallocshim") -> Sequence[Command]:
     configure = ["cmake", "-S", str(sources / "upstream"), "-B", str(folder)]
     configure += ["-DCMAKE_BUILD_TYPE=Release", "-DSNMALLOC_BUILD_TESTING=OFF"]
-    return [configure, ["cmake", "--build", str(folder), "--target", "snmallocshim"]]
+    return [configure, ["cmake", "--build", str(folder), "--target", target]]
+
+
+def build_snmalloc_checks(sources: Path, folder: Path) -> Sequence[Command]:
+    return build_snmalloc(sources, folder, "snmallocshim-checks")
 
 
 def build_jemalloc(sources: Path, folder: Path) -> Sequence[Command]:
@@ -182,6 +191,27 @@ CRATES = (
         build_hardened_malloc,
         "hardened_malloc.so",
         ("gcc",),
+        hardened=True,
+    ),
+)
+
+# Builds with defences that their authors leave out of the release, for `kmem bench misuse`.
+DEFENDED = (
+    Crate(
+        "mimalloc-secure",
+        "libmimalloc-sys",
+        build_mimalloc_secure,
+        "mimalloc.so",
+        ("gcc",),
+        mimalloc_version,
+        hardened=True,
+    ),
+    Crate(
+        "snmalloc-checks",
+        "snmalloc-sys",
+        build_snmalloc_checks,
+        "libsnmallocshim-checks.so",
+        ("cmake", "g++", "make"),
         hardened=True,
     ),
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from kmem.bench.allocators import GLIBC, PEERS, Allocator
-from kmem.bench.crates import CRATES, check_library, provide
+from kmem.bench.crates import CRATES, Crate, check_library, provide
 from kmem.common.errors import KmemError
 from kmem.common.tree import need_packages
 
@@ -26,8 +26,9 @@ class Peer:
     version: str
 
 
-def names() -> list[str]:
-    return [GLIBC.name, *(peer.name for peer in PEERS), *(crate.name for crate in CRATES)]
+def names(more: Sequence[Crate] = ()) -> list[str]:
+    """All peers; `more`: crates that few measurements compare with."""
+    return [GLIBC.name, *(peer.name for peer in PEERS), *(crate.name for crate in [*CRATES, *more])]
 
 
 def debian_version(package: str) -> str:
@@ -62,13 +63,15 @@ def find_debian(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], d
     return found, missing
 
 
-def find_crates(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], dict[str, str]]:
+def find_crates(
+    chosen: Sequence[str], crates: Sequence[Crate], progress: Console
+) -> tuple[list[Peer], dict[str, str]]:
     found: list[Peer] = []
     missing: dict[str, str] = {}
     with progress.status("looking for peers") as status:
         # Rich shows no status without a terminal.
         tell = status.update if progress.is_terminal else progress.print
-        for crate in CRATES:
+        for crate in crates:
             if crate.name not in chosen:
                 continue
             try:
@@ -78,9 +81,11 @@ def find_crates(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], d
     return found, missing
 
 
-def find(chosen: Sequence[str], progress: Console) -> tuple[list[Peer], dict[str, str]]:
+def find(
+    chosen: Sequence[str], progress: Console, more: Sequence[Crate] = ()
+) -> tuple[list[Peer], dict[str, str]]:
     """The chosen peers, installed or built if necessary, and a reason for each missing peer."""
     glibc = [Peer(GLIBC, platform.libc_ver()[1])] if GLIBC.name in chosen else []
     debian, not_in_debian = find_debian(chosen, progress)
-    crates, not_built = find_crates(chosen, progress)
+    crates, not_built = find_crates(chosen, [*CRATES, *more], progress)
     return glibc + debian + crates, not_in_debian | not_built

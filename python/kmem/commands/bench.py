@@ -321,3 +321,45 @@ def idle(
     from kmem.bench.idle import bench_idle
 
     bench_idle(peers, rounds, seconds, seed, json_file)
+
+
+@app.command()
+def misuse(
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Levels of libkmem's protection, as default, check=sheaf; none; default: all.",
+        ),
+    ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Allocators to compare with, by name; none; default: all.",
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN,...", help="Cases to run, as 'double-free/*/small'; default: all."
+        ),
+    ] = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            min=0, max=100000, help="Runs of each allocator to measure how addresses vary; 0: none."
+        ),
+    ] = 256,
+    each: Annotated[bool, typer.Option("--each", help="Print the outcome of each case.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Misuse the heap in some hundred ways and show which are caught, harmless or missed.
+
+    On libkmem at each level of protection and on other allocators: double and invalid frees, writes
+    and reads beyond blocks, uses of freed blocks. Also shows how many bits an attacker has to guess
+    of addresses. All allocators take some minutes.
+    """
+    from kmem.bench.misuse import bench_misuse
+
+    bench_misuse(levels, peers, only, runs, json_file, each=each)
