@@ -31,6 +31,7 @@
 #include "machine/bare_thread.h"
 #include "machine/event.h"
 #include "base/options.h"
+#include "engines/hardened/hardened.h"
 #include "base/rcu.h"
 #include "machine/stack.h"
 #include "page/reclaim.h"
@@ -118,6 +119,8 @@ static void start_locked(void)
         /* Acquire: the previous thread of this index has left its stack. Partner: the kernel. */
         if (load_acquire(&threads[next].id))
                 return;
+        /* It frees blocks of kfree_rcu. From now on this thread, too, takes the locks of hardened pools. */
+        store_relaxed(&hardened_is_shared, 1);
         /* THREAD-2 */
         store_release(&reclaim_wanted, 0);
         if (!bare_thread_start(&threads[next], thread_run, &threads[next], offsets,

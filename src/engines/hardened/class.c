@@ -17,6 +17,7 @@
 #include <string.h>
 
 struct hardened_table hardened;
+uint32_t hardened_is_shared;
 
 enum {
         CHUNK_SHIFT_MAX = 22,

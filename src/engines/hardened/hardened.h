@@ -320,10 +320,14 @@ KMEM_HIDDEN void hardened_report(const char *call, const void *address, const ch
 /* glibc's: 0 once the process has, or had, a second thread. */
 extern char __libc_single_threaded __attribute__((weak));
 
+/* Set before a thread begins that libc does not know, and that may free blocks (the reclaim thread). */
+extern KMEM_HIDDEN uint32_t hardened_is_shared;
+
 /* Whether there may be several threads. The answer holds while a pool is locked. */
 static inline bool hardened_has_threads(void)
 {
-        return !&__libc_single_threaded || !load_relaxed(&__libc_single_threaded);
+        return !&__libc_single_threaded || !load_relaxed(&__libc_single_threaded) ||
+               load_relaxed(&hardened_is_shared);
 }
 
 static inline bool pool_take(struct pool *pool)
