@@ -297,6 +297,11 @@ def test_bad_command_line(arguments: list[str], words: list[str]) -> None:
     assert_error(kmem_run(*arguments), 2, *words)
 
 
+def test_hardened_is_an_option_of_the_library() -> None:
+    result = kmem_run("--hardened", "--set", "stats=1", "/usr/bin/env")
+    assert b"KMEM_OPTIONS=protect=hardened,stats=1\n" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("size", "bytes_"),
     [("1", 1), ("64k", 65536), ("512M", 2**29), ("3G", 3 << 30), ("1T", 2**40), ("010m", 10 << 20)],

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Real programs with protect=hardened work as without it, and wrong calls of C++ are reported."""
 
+import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dropin import GIB, INPUTS, ROOT, DropIn, Plain, Setting, check_silent, check_status
+from dropin import GIB, INPUTS, KMEM, ROOT, DropIn, Plain, Setting, check_silent, check_status, stop
 from needs import PYTHON, command, require
 from settings import under
 
@@ -138,6 +140,26 @@ def test_limits(dropin: DropIn, plain: Plain) -> None:
 @alone
 def test_locked_memory(dropin: DropIn, plain: Plain) -> None:
     same(dropin, plain, [sys.executable, "-c", LOCKS])
+
+
+@alone
+def test_info_has_a_line(dropin: DropIn) -> None:
+    script = "blocks = [bytes(1000)] * 1000; print('ready', flush=True); input()"
+    shown = dropin.under(dropin.setting.with_options("registry=on"))
+    process = shown.start([sys.executable, "-c", script])
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        info = subprocess.run(
+            [KMEM, "info", str(process.pid)], capture_output=True, text=True, check=True
+        )
+        line = [line for line in info.stdout.splitlines() if line.startswith("# protect=")]
+        assert re.fullmatch(
+            r"# protect=hardened: [1-9]\d* bytes in slabs and \d+ in large blocks; \d+ bytes of"
+            r" freed blocks wait, and \d+ without memory",
+            line[0],
+        )
+    finally:
+        stop(process)
 
 
 FORMS = {

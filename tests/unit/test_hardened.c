@@ -877,6 +877,48 @@ static void processes(void **state)
         child_passes("locked", options_used);
 }
 
+/* ---- figures ---- */
+
+static void child_figures(void)
+{
+        static char text[1 << 16];
+        struct hardened_counts before, after;
+        FILE *stream;
+        char *large;
+
+        drop(take(100));
+        large = take(LARGE);
+        hardened_count(&before);
+        for (unsigned int i = 0; i < MANY; i++)
+                blocks[i] = take(100);
+        hardened_count(&after);
+        check_equal(after.blocks - before.blocks, MANY);
+        check_equal(after.bytes - before.bytes, MANY * place_of((char *)blocks[0]).class->size);
+        check_equal(after.large_bytes, LARGE);
+        check(after.slab_bytes >= after.bytes - after.large_bytes);
+        check_equal(after.slab_bytes, hardened_figures.slab_bytes);
+        for (unsigned int i = 0; i < MANY; i++)
+                drop((void *)blocks[i]);
+        drop(large);
+        hardened_count(&after);
+        check_equal(after.waiting_bytes, hardened_figures.waiting_bytes);
+        check(after.waiting >= 2 * place_of((char *)blocks[0]).class->aged);
+        check_equal(after.large_bytes, 0);
+        check(after.closed_bytes > LARGE);
+        stream = fmemopen(text, sizeof(text), "w");
+        check(stream && malloc_info(0, stream) == 0);
+        fclose(stream);
+        check(strstr(text, "<protect level=\"hardened\" ") != NULL);
+        check(malloc_trim(0) == 1);
+        hardened_count(&after);
+        check_equal(after.closed_bytes, 0);
+}
+
+static void figures(void **state)
+{
+        child_passes("figures", options_used);
+}
+
 /* ---- options that make no sense beside it ---- */
 
 static void child_nothing_done(void)
@@ -957,13 +999,15 @@ int main(int argc, char **argv)
                 CASE(threads_of_mappings),
                 CASE(limited),
                 CASE(locked),
+                CASE(figures),
                 CASE(nothing_done),
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(wrong_frees), cmocka_unit_test(forms_and_sizes),
-                cmocka_unit_test(writes),      cmocka_unit_test(traps_where_it_should),
-                cmocka_unit_test(addresses),   cmocka_unit_test(contents),
-                cmocka_unit_test(processes),   cmocka_unit_test(combinations),
+                cmocka_unit_test(wrong_frees),  cmocka_unit_test(forms_and_sizes),
+                cmocka_unit_test(writes),       cmocka_unit_test(traps_where_it_should),
+                cmocka_unit_test(addresses),    cmocka_unit_test(contents),
+                cmocka_unit_test(processes),    cmocka_unit_test(figures),
+                cmocka_unit_test(combinations),
         };
 
         child_main(argc, argv, children, array_size(children));
