@@ -274,6 +274,8 @@ static void child_behind_resized(void)
         write_behind(block, malloc_usable_size(block) + 7);
         block = realloc(hide_address(block), 41);
         check(block != NULL);
+        /* Or the sweep would find it. */
+        write_behind(block, malloc_usable_size(block) + 7);
 }
 
 static void child_behind_at_exit(void)
