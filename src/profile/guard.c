@@ -192,26 +192,34 @@ static void commit_locked(void)
 
         if (are_mapped)
                 return;
-        are_mapped = !system_commit(start, count * place_bytes);
+        store_relaxed(&are_mapped, !system_commit(start, count * place_bytes));
         if (!are_mapped && !system_guard(start, count * place_bytes)) {
-                are_mapped = true;
+                store_relaxed(&are_mapped, true);
                 system_close(start, count * place_bytes);
         }
         committed += count;
 }
 
-/* GUARD-4 */
-static bool has_room_locked(size_t page_bytes, const struct stack *stack)
+/* Pages that live guards may have (GUARD-4). */
+static uint64_t pages_allowed(void)
 {
         uint64_t pages = load_relaxed(&heap.accessible_bytes) / system_page_bytes() / GUARD_SHARE;
-        uint64_t of_stack;
 
         pages = max_of(pages, (uint64_t)GUARD_PAGES_LEAST);
-        if (are_mapped)
-                pages = min_of(pages, pages_most);
-        of_stack = max_of(pages / 8, (uint64_t)STACK_LEAST);
-        return live_pages + page_bytes / system_page_bytes() <= pages &&
-               (!stack || live_of_stack[stack->hash % STACKS] < of_stack);
+        return load_relaxed(&are_mapped) ? min_of(pages, pages_most) : pages;
+}
+
+/* Without guard_lock it is a hint, which saves the walk of a stack. */
+static bool has_pages(size_t page_bytes)
+{
+        return load_relaxed(&live_pages) + page_bytes / system_page_bytes() <= pages_allowed();
+}
+
+static bool stack_has_room_locked(const struct stack *stack)
+{
+        uint64_t most = max_of(pages_allowed() / 8, (uint64_t)STACK_LEAST);
+
+        return !stack || live_of_stack[stack->hash % STACKS] < most;
 }
 
 static uint32_t take_freed_locked(void)
@@ -250,10 +258,10 @@ static uint32_t take_place(size_t page_bytes, const struct stack *stack)
         uint32_t entry = 0;
 
         lock_take(&guard_lock);
-        if (has_room_locked(page_bytes, stack))
+        if (has_pages(page_bytes) && stack_has_room_locked(stack))
                 entry = take_place_locked();
         if (entry) {
-                live_pages += page_bytes / system_page_bytes();
+                add_owned(&live_pages, page_bytes / system_page_bytes());
                 if (stack)
                         live_of_stack[stack->hash % STACKS]++;
         }
@@ -269,7 +277,7 @@ static void give_place(uint32_t entry)
 
         lock_take(&guard_lock);
         store_release(&guard->state, (uint32_t)GUARD_FREED);
-        live_pages -= guard->page_bytes / system_page_bytes();
+        add_owned(&live_pages, -(guard->page_bytes / system_page_bytes()));
         if (stack)
                 live_of_stack[stack->hash % STACKS]--;
         put_freed_locked(entry);
@@ -396,6 +404,8 @@ void *guard_alloc(struct kmem_cache *cache)
 
         if (!load_acquire(&guard_region_bytes) || system_sandbox_was_told())
                 return NULL;
+        if (!has_pages(page_bytes))
+                return missed();
         stack = walk();
         entry = take_place(page_bytes, stack);
         if (!entry)

@@ -490,6 +490,31 @@ static void gate_child(void)
         check(guard_figures.made >= 10);
 }
 
+/* The free of a guard leaves a mark, so the next call is guarded, but not for ever. */
+static void marks_child(void)
+{
+        enum { ROUNDS = 60 };
+        void *plain = kmalloc(64, GFP_KERNEL);
+        struct kmem_cache *cache = cache_of(plain);
+        unsigned int again = 0;
+
+        kfree(plain);
+        for (int round = 0; round < ROUNDS; round++) {
+                void *object = guard_alloc(cache);
+
+                check(object);
+                while (in_guard_region(object)) {
+                        kfree(object);
+                        object = kmalloc(64, GFP_KERNEL);
+                        again += in_guard_region(object);
+                        check(again < 20 * ROUNDS);
+                }
+                kfree(object);
+        }
+        /* Three of four frees: 180 are expected. */
+        check(again > 90 && again < 360);
+}
+
 static void switched_child(void)
 {
         char value[KMEM_ATTR_BYTES];
@@ -547,6 +572,7 @@ static const struct child_case cases[] = {
         {"fork_storm", fork_storm_child},
         {"rate", rate_child},
         {"gate", gate_child},
+        {"marks", marks_child},
         {"switched", switched_child},
         {"all_caches", all_caches_child},
 };
@@ -711,6 +737,7 @@ static void test_rates(void **state)
         (void)state;
         child_passes("rate", "guard_sampling=50,engine=slub,registry=off");
         child_passes("gate", "guard_sampling=1000,engine=slub,registry=off,classes=kernel");
+        child_passes("marks", "guard_sampling=1000000000,engine=slub,registry=off");
         child_passes("switched", "engine=slub,registry=off,classes=kernel");
         child_passes("all_caches", "engine=slub,registry=off");
 }
