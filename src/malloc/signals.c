@@ -8,6 +8,7 @@
 #include "malloc/malloc.h"
 
 #include "machine/fault.h"
+#include "machine/system.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -48,6 +49,15 @@ static handler_function real_signal(int number, handler_function handler)
         return SIG_ERR;
 }
 
+/*
+ * Whether the call is about the handler that stands behind ours. A child of vfork has actions of its
+ * own in the kernel, but its memory is its parent's.
+ */
+static bool is_watched(int number)
+{
+        return unlikely(number == SIGSEGV && fault_is_watched()) && !system_is_lent();
+}
+
 static void tell(const struct fault_action *action, struct sigaction *to)
 {
         memset(to, 0, sizeof(*to));
@@ -71,7 +81,7 @@ KMEM_PUBLIC int sigaction(int number, const struct sigaction *action, struct sig
 {
         struct fault_action before, after;
 
-        if (likely(number != SIGSEGV || !fault_is_watched()))
+        if (likely(!is_watched(number)))
                 return real_sigaction(number, action, old);
         before = fault_action();
         if (action) {
@@ -87,7 +97,7 @@ KMEM_PUBLIC handler_function signal(int number, handler_function handler)
 {
         struct fault_action before;
 
-        if (likely(number != SIGSEGV || !fault_is_watched()))
+        if (likely(!is_watched(number)))
                 return real_signal(number, handler);
         before = fault_action();
         fault_set_action(&(struct fault_action){.handler.plain = handler, .flags = SA_RESTART});

@@ -91,6 +91,11 @@ static void handler_later(void)
         allocate_here();
         if (sigaction(SIGSEGV, &action, &old) || old.sa_handler != SIG_DFL)
                 _exit(1);
+        /* A child of vfork, in the parent's memory, changes its own action only. */
+        if (vfork() == 0) {
+                signal(SIGSEGV, SIG_DFL);
+                _exit(0);
+        }
         if (sigaction(SIGSEGV, NULL, &old) || old.sa_sigaction != handler)
                 _exit(1);
         *behind() = 1;
