@@ -120,9 +120,28 @@ class Release:
         complete.write_text(" ".join(packages))
         return made
 
+    def source(self, package: str) -> Path:
+        """The upstream source of a package, without Debian's changes."""
+        made = self.folder / f"{package}-source"
+        if not (made / "complete").exists():
+            self.prepare()
+            shutil.rmtree(made, ignore_errors=True)
+            (made / "lists" / "partial").mkdir(parents=True)
+            sources = made / "sources.list"
+            sources.write_text(f"deb-src [signed-by={KEYS}] {mirror()} {self.name} main\n")
+            apt = ["apt-get", "-q", "-o", f"Dir::Etc::sourcelist={sources}"]
+            apt += ["-o", f"Dir::State::lists={made / 'lists'}"]
+            run([*apt, "update"], made, self.environment())
+            run([*apt, "source", "--download-only", package], made, self.environment())
+            [archive] = made.glob("*.orig.tar.*[!c]")
+            run(["tar", "-x", "--strip-components=1", "-f", str(archive)], made)
+            shutil.rmtree(made / "lists")
+            (made / "complete").touch()
+        return made
+
     def kernel(self, package: str) -> Path:
         """The image of the kernel that a package depends on; its modules are not fetched."""
-        made = self.folder / "kernel"
+        made = self.folder / package
         if not any(made.glob("vmlinuz*")):
             self.prepare()
             made.mkdir(exist_ok=True)

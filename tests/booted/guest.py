@@ -96,6 +96,7 @@ def describe() -> str:
     whole_pairs = os.uname().machine == "x86_64" or "uscat" in processor
     return (
         f"Linux {os.uname().release} {os.uname().machine}, {os.cpu_count()} CPUs, "
+        f"pages of {os.sysconf('SC_PAGE_SIZE') >> 10} KiB, "
         f"glibc {os.confstr('CS_GNU_LIBC_VERSION').split()[1]}, __rseq_size {registered}, "
         f"AT_RSEQ_FEATURE_SIZE {features}, "
         f"{'' if whole_pairs else 'no '}whole stores of 16 bytes"

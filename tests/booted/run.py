@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Boots new kernels with several libcs on emulated machines, and runs tests there.
 
-    run.py [--only NAME] [--short] [--mutants]
+    run.py [--only NAME] [--tests PATTERN] [--short] [--mutants]
 
 NAME is one of x86_64-2.43, x86_64-2.41, x86_64-2.36, aarch64-2.43 and so on, machine and libc, or
 a part of that: then all that contain it. All tests run with the newest libc, few with older ones,
-with --short few everywhere. --mutants boots the first machine with each of the wrong libraries of
-mutants.toml, for few of the tests, and each has to fail.
+with --short few everywhere. Two machines have the newest libc only, and the tests that their
+difference may change: aarch64_a72, a processor from before FEAT_LSE2 and FEAT_LSE, and
+aarch64_16k, whose kernel has pages of 16 KiB. --mutants boots the first machine with each of the
+wrong libraries of mutants.toml, for few of the tests, and each has to fail. PATTERN chooses among
+all tests by their names.
 
 All comes from Debian's packages: the kernel and the emulator from its newest release, programs and
 libc from three. What was fetched is kept in build-booted/; delete that to have it anew. The tests
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -35,7 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from work import Test, tests_of
+from work import OF_PAGES, OF_SEQUENCES, SHORT, Test, tests_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -61,7 +65,26 @@ class Machine:
     emulator: list[str]
     console: str
     libraries: Path  # that have cmocka
+    kernel: str
+    only: re.Pattern[str] | None = None  # of the tests, with the newest libc
 
+
+def aarch64(name: str, processor: str, kernel: str, only: re.Pattern[str] | None) -> Machine:
+    return Machine(
+        name,
+        "arm64",
+        ROOT / "build-aarch64-auto",
+        "aarch64-linux-gnu-gcc",
+        ["qemu-system-aarch64", "-machine", "virt", "-cpu", processor],
+        "ttyAMA0",
+        ROOT / "build-aarch64" / "sysroot" / "usr" / "lib" / "aarch64-linux-gnu",
+        kernel,
+        only,
+    )
+
+
+# The plain checks of pointers' signatures take most of the time.
+NEWEST_ARM = "max,pauth-impdef=on"
 
 MACHINES = [
     Machine(
@@ -72,17 +95,11 @@ MACHINES = [
         ["qemu-system-x86_64", "-machine", "q35", "-cpu", "max"],
         "ttyS0",
         Path("/usr/lib/x86_64-linux-gnu"),
+        "linux-image-cloud-amd64",
     ),
-    Machine(
-        "aarch64",
-        "arm64",
-        ROOT / "build-aarch64-auto",
-        "aarch64-linux-gnu-gcc",
-        # The plain checks of pointers' signatures take most of the time.
-        ["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth-impdef=on"],
-        "ttyAMA0",
-        ROOT / "build-aarch64" / "sysroot" / "usr" / "lib" / "aarch64-linux-gnu",
-    ),
+    aarch64("aarch64", NEWEST_ARM, "linux-image-cloud-arm64", None),
+    aarch64("aarch64_a72", "cortex-a72", "linux-image-cloud-arm64", OF_SEQUENCES),
+    aarch64("aarch64_16k", NEWEST_ARM, "linux-image-arm64-16k", OF_PAGES),
 ]
 
 
@@ -194,10 +211,12 @@ def boot(machine: Machine, kernel: Path, files: Path, name: str, one: bool) -> O
     return outcome
 
 
-def run_machine(machine: Machine, libc: str, short: bool, wrong: Path | None = None) -> Outcome:
+def run_machine(
+    machine: Machine, libc: str, only: re.Pattern[str] | None, wrong: Path | None = None
+) -> Outcome:
     """Tests a wrong library, if one is given, until the first of them fails."""
     name = f"{machine.name}-{libc}"
-    kernel = Release(CACHE, NEWEST, machine.debian).kernel(f"linux-image-cloud-{machine.debian}")
+    kernel = Release(CACHE, NEWEST, machine.debian).kernel(machine.kernel)
     base = base_archive(machine, libc)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         files = {
@@ -205,7 +224,7 @@ def run_machine(machine: Machine, libc: str, short: bool, wrong: Path | None = N
             "lib/libkmem.so.0": machine.build / "src" / "libkmem.so",
             "lib/libkmem-malloc.so": wrong or machine.build / "src" / "libkmem-malloc.so",
         }
-        tests = tests_of(machine.build, machine.compiler, Path(folder), files, short)
+        tests = tests_of(machine.build, machine.compiler, Path(folder), files, only)
         write_archive(base, tests, files, Path(folder) / "files.cpio")
         return boot(machine, kernel, Path(folder) / "files.cpio", name, wrong is not None)
 
@@ -248,7 +267,7 @@ def is_caught(mutant: dict[str, Any], machine: Machine, libc: str) -> bool:
     print(f"mutant: {mutant['name']}", flush=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         library = build_mutant(mutant, Path(folder))
-        outcome = run_machine(machine, libc, True, library)
+        outcome = run_machine(machine, libc, SHORT, library)
     # A machine that did not boot has caught nothing.
     caught = outcome.where != "" and outcome.failed > 0
     print(f"{'caught' if caught else 'NOT CAUGHT'}: {mutant['name']}", flush=True)
@@ -258,6 +277,7 @@ def is_caught(mutant: dict[str, Any], machine: Machine, libc: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Boots new kernels and runs tests there.")
     parser.add_argument("--only", default="", metavar="NAME")
+    parser.add_argument("--tests", type=re.compile, metavar="PATTERN")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--mutants", action="store_true")
     arguments = parser.parse_args()
@@ -266,6 +286,7 @@ def main() -> int:
         for machine in MACHINES
         for libc in LIBCS
         if arguments.only in f"{machine.name}-{libc}"
+        if machine.only is None or LIBCS[libc] == NEWEST
     ]
     if not chosen:
         parser.error(f'no machine is named "{arguments.only}"')
@@ -277,7 +298,8 @@ def main() -> int:
             return int(not all([is_caught(mutant, *chosen[0]) for mutant in read_mutants()]))
         for machine, libc in chosen:
             short = arguments.short or LIBCS[libc] != NEWEST
-            outcomes.append(run_machine(machine, libc, short))
+            only = arguments.tests or (SHORT if short else machine.only)
+            outcomes.append(run_machine(machine, libc, only))
     except Unavailable as reason:
         print(f"no machines can be booted here: {reason}")
         return SKIPPED

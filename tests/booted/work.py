@@ -24,14 +24,21 @@ SETTINGS = {
     "slob": "engine=slob,slots=auto",
     "locked": "slots=locked",
 }
+PAGES = r"deferred|large|metadata|page|runs|system|zones"
 # Tests of the build: those of the engines and slots that an emulated machine has the time for. Not
 # rcu, whose attacks without grace periods have to succeed in their time, and do not there.
 CHOSEN = re.compile(
     r"stress|inlined|(attack|vfork) .*"
     r"|(cache|group|kmalloc|malloc|mempool|percpu|reclaim)( engine=\w+)?"
+    rf"|{PAGES}"
 )
 # Few of the programs.
 SHORT = re.compile(r"(vfork in [03]|vfork, then|sandbox, f|python).*slub|dash|make|rules")
+# Those that depend on how a pair is stored, and those that depend on the size of a page.
+OF_SEQUENCES = re.compile(
+    SHORT.pattern + r"|attack (inlined |bulk )?(sequences.*|drain.*|fork)|inlined|percpu|stress"
+)
+OF_PAGES = re.compile(SHORT.pattern + f"|{PAGES}|cache|kmalloc|malloc|percpu|reclaim|stress")
 OPERATIONS = {"stress": 200_000, "attack": 100_000}
 
 
@@ -135,10 +142,14 @@ def built(build: Path, files: dict[str, Path]) -> Iterator[Test]:
 
 
 def tests_of(
-    build: Path, compiler: str, folder: Path, files: dict[str, Path], short: bool
+    build: Path,
+    compiler: str,
+    folder: Path,
+    files: dict[str, Path],
+    only: re.Pattern[str] | None,
 ) -> list[Test]:
     """Compiles programs into the folder, and adds what has to be on the machine to the files."""
     tests = list(preloaded(compiler, folder, files))
-    if short:
-        return [test for test in tests if SHORT.match(test.name)]
-    return tests + list(built(build, files))
+    if only is not SHORT:
+        tests += built(build, files)
+    return [test for test in tests if only is None or only.match(test.name)]
