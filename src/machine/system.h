@@ -114,6 +114,8 @@ enum threads {
 
 /* The threads of the program, as far as libc knows them; not our threads of raw clone(2). */
 KMEM_HIDDEN enum threads system_threads(void);
+/* Asks the kernel if libc does not say, which takes some microseconds. */
+KMEM_HIDDEN enum threads system_threads_asked(void);
 
 /*
  * write(2) that is no cancellation point and leaves errno alone. Returns bytes written, or

@@ -3,6 +3,7 @@
 #include "machine/system.h"
 
 #include "lang/atomic.h"
+#include "machine/file.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +16,18 @@ enum threads system_threads(void)
         if (!&__libc_single_threaded)
                 return THREADS_UNKNOWN;
         return load_relaxed(&__libc_single_threaded) ? THREADS_ONE : THREADS_MANY;
+}
+
+enum threads system_threads_asked(void)
+{
+        enum threads threads = system_threads();
+        struct stat status;
+
+        if (threads != THREADS_UNKNOWN || system_sandbox_was_told() ||
+            file_status(-1, "/proc/self/task", &status) != 0)
+                return threads;
+        /* A folder has a link for each folder in it, and two of its own. */
+        return status.st_nlink == 3 ? THREADS_ONE : THREADS_MANY;
 }
 
 bool system_start_thread(void *(*run)(void *argument))

@@ -57,7 +57,7 @@ static struct lock look_lock; /* of heap_page_locks_free */
  */
 static bool is_alone(void)
 {
-        return system_threads() == THREADS_ONE && !reclaim_thread_is_there();
+        return !reclaim_thread_is_there() && system_threads_asked() == THREADS_ONE;
 }
 
 static void take(struct lock *lock)

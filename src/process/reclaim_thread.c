@@ -133,6 +133,19 @@ static void start_locked(void)
         store_release(&current, next);
 }
 
+/* The kernel, which is asked if libc does not say (musl), is asked seldom. */
+static bool has_threads(void)
+{
+        enum threads known = system_threads();
+
+        if (known == THREADS_UNKNOWN && system_time_ms() >= load_relaxed(&not_before)) {
+                known = system_threads_asked();
+                if (known != THREADS_MANY)
+                        store_relaxed(&not_before, system_time_ms() + LOOK_MS);
+        }
+        return known == THREADS_MANY;
+}
+
 /*
  * Called by frees, in any thread, and in children of vfork, which share the library's memory but
  * not its threads.
@@ -145,8 +158,8 @@ static void thread_start(void)
          */
         if (thread_pointer() == (void *)threads[load_relaxed(&current)].pointer)
                 return;
-        if (options.reclaim_thread == RECLAIM_AUTO && system_threads() != THREADS_MANY &&
-            !load_relaxed(&profile_slices))
+        if (options.reclaim_thread == RECLAIM_AUTO && !load_relaxed(&profile_slices) &&
+            !has_threads())
                 return;
         if (system_time_ms() < load_relaxed(&not_before) || !lock_try(&start_lock))
                 return;

@@ -558,9 +558,12 @@ static void no_thread_child(void)
         }
 }
 
+/* The kernel, which is asked for threads if libc does not say, is asked seldom. */
 static void *use_in_thread(void *argument)
 {
-        use_heap(MANY);
+        do
+                use_heap(MANY);
+        while (system_threads() == THREADS_UNKNOWN && !thread_id());
         return argument;
 }
 
@@ -680,7 +683,7 @@ long __wrap_thread_clone(int (*run)(void *), void *argument, void *stack, long f
 
         if (signal_at_clone) {
                 signal_at_clone = false;
-                check(tgkill(getpid(), gettid(), SIGUSR1) == 0);
+                check(raise(SIGUSR1) == 0);
         }
         return started;
 }

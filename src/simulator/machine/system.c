@@ -131,6 +131,11 @@ enum threads system_threads(void)
         return THREADS_UNKNOWN;
 }
 
+enum threads system_threads_asked(void)
+{
+        return THREADS_UNKNOWN;
+}
+
 bool system_start_thread(void *(*run)(void *argument))
 {
         (void)run;
