@@ -43,6 +43,13 @@ static inline void skip_because(const char *reason)
         skip();
 }
 
+/* For cases that count pages of the heap's size, of which the system purges only several at once. */
+static inline void skip_on_larger_pages(void)
+{
+        if (sysconf(_SC_PAGESIZE) != 4096)
+                skip_because("the system's pages are larger than the heap's");
+}
+
 /* For cases whose children of fork start threads. */
 static inline void skip_without_threads_after_fork(void)
 {

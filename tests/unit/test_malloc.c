@@ -448,6 +448,7 @@ static void trim(void **state)
         static void *blocks[COUNT];
         struct mallinfo2 info;
 
+        skip_on_larger_pages();
         for (unsigned int i = 0; i < COUNT; i++)
                 memset(blocks[i] = malloc(500), 1, 500);
         for (unsigned int i = 0; i < COUNT; i++)
@@ -469,6 +470,7 @@ static void trim_in_a_loop(void **state)
         enum { CALLS = 1000 };
         unsigned int trimmed = 0; /* calls that gave something back */
 
+        skip_on_larger_pages();
         rest_from_trims();
         for (unsigned int i = 0; i < CALLS; i++) {
                 char *block = malloc(100000);

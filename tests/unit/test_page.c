@@ -284,6 +284,7 @@ static void test_zeroed_in_pairs(void **state)
         struct page *page = pages_alloc_exact(PAGES, 1, NULL);
 
         (void)state;
+        skip_on_larger_pages();
         heap_keep_pages_small();
         assert_true(pages_resize(page, PAGES, TOUCHED));
         pages_purge_all(0);
@@ -496,6 +497,7 @@ static void test_touched_first(void **state)
         bool zero;
 
         (void)state;
+        skip_on_larger_pages();
         model_take(all, 300, 1);
         for (size_t i = 10; i < 300; i += 100) {
                 model_drop(all + i, 50, 1);
@@ -521,6 +523,7 @@ static void test_purge_of_a_run_in_use(void **state)
         struct page *all = pages_alloc_exact(RUN, 1, NULL);
 
         (void)state;
+        skip_on_larger_pages();
         pages_free(all, RUN);
         for (int ms = 0; ms < 101; ms++) {
                 struct page *page = pages_alloc_exact(3, 1, NULL);
@@ -541,6 +544,7 @@ static void test_purge_in_passes(void **state)
         size_t calls = system_wrap.calls_made[CALL_PURGE];
 
         (void)state;
+        skip_on_larger_pages();
         pages_free(all, RUN);
         system_wrap.now_ms += 100;
         assert_int_equal(pages_purge_idle(), (size_t)RUN << PAGE_SHIFT);
@@ -740,6 +744,7 @@ static void test_random(void **state)
         struct random random = {20240501};
 
         (void)state;
+        skip_on_larger_pages();
         memset(blocks, 0, sizeof(blocks));
         for (uint32_t i = 1; i <= OPERATIONS; i++) {
                 random_step(&random, &blocks[random_below(&random, BLOCKS)], i);
@@ -866,6 +871,7 @@ static void test_purge_waits_for_the_delay(void **state)
         bool zero;
 
         (void)state;
+        skip_on_larger_pages();
         pages_free(chunk, CHUNK_PAGES);
         pages_free(small, 4);
         system_wrap.now_ms += 99;
@@ -892,6 +898,7 @@ static void test_purge_at_once(void **state)
         struct page *run = pages_alloc_exact(PURGE_PAGES, 1, NULL);
 
         (void)state;
+        skip_on_larger_pages();
         options.purge_delay = 0;
         pages_free(run, PURGE_PAGES);
         assert_int_equal(zones[0].purged_pages, PURGE_PAGES);
@@ -952,6 +959,7 @@ static void test_purge_around_locked_pages(void **state)
         size_t bytes;
 
         (void)state;
+        skip_on_larger_pages();
         skip_if_sanitized();
         heap_keep_pages_small();
         memset(start, 1, (size_t)PAGES << PAGE_SHIFT);
@@ -997,6 +1005,7 @@ static void test_purge_in_larger_system_pages(void **state)
         void *start;
 
         (void)state;
+        skip_on_larger_pages();
         heap_keep_pages_small();
         model_take(neighbour, 2, 1);
         system_wrap.page_bytes = SYSTEM_PAGES * PAGE_SIZE;

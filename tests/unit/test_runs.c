@@ -84,6 +84,7 @@ static void test_newest_of_equals_serves(void **state)
 static void test_touched_or_clean(void **state)
 {
         (void)state;
+        skip_on_larger_pages();
         hole(100, 50);
         hole(300, 20);
         pages_purge_all(0);
@@ -292,6 +293,7 @@ static void test_many_of_odd_length(void **state)
 static void test_time_of_joined_runs(void **state)
 {
         (void)state;
+        skip_on_larger_pages();
         for (size_t side = 0; side < 2; side++) {
                 start(NULL);
                 hole(100 + side * 35, 30);
@@ -310,6 +312,7 @@ static void test_time_of_joined_runs(void **state)
 static void test_oldest_are_purged(void **state)
 {
         (void)state;
+        skip_on_larger_pages();
         hole(100, 40);
         system_wrap.now_ms += 50;
         hole(200, 40);
@@ -336,6 +339,7 @@ static void test_next_look(void **state)
         uint64_t begin = system_wrap.now_ms;
 
         (void)state;
+        skip_on_larger_pages();
         hole(100, PURGE_PAGES - 1);
         assert_int_equal(zones[0].purge_at, UINT64_MAX);
         hole(200, PURGE_PAGES);
@@ -366,6 +370,7 @@ static void test_next_look(void **state)
 static void test_idle(void **state)
 {
         (void)state;
+        skip_on_larger_pages();
         hole(100, system_page_bytes() / PAGE_SIZE * 2);
         hole(300, 40);
         assert_int_equal(pages_purge_idle(), 0);

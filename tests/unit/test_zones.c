@@ -354,6 +354,7 @@ static void random_run(unsigned int nodes)
 static void test_random(void **state)
 {
         (void)state;
+        skip_on_larger_pages();
         each_machine(random_run);
 }
 
