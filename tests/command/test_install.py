@@ -237,14 +237,14 @@ def test_packages_that_do_not_do_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     """An installation asks for the versions of the tree's tests, or newer ones."""
 
     def version(name: str) -> str:
-        return "0.7.0" if name == "typer" else "99.1rc2"
+        return "0.7.0" if name == "typer" else "9999.1rc2"
 
     pyproject = ROOT / "pyproject.toml"
     expected = dict(one.split("==") for one in extras()["command"])["typer"]
     monkeypatch.setattr(metadata, "version", version)
     told = f"Python packages are too old (typer 0.7.0, expected {expected} or newer)"
     assert unfit("command", pyproject) == told
-    monkeypatch.setattr(metadata, "version", lambda name: "99")
+    monkeypatch.setattr(metadata, "version", lambda name: "9999.1rc2")
     assert unfit("tune", pyproject) == ""
     monkeypatch.undo()
     assert unfit("command", pyproject) == ""  # of the tree's .venv
