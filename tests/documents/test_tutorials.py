@@ -17,7 +17,11 @@ sys.path.insert(0, str(SCRIPTS))
 import tutorials  # noqa: E402
 
 FILES = sorted(tutorials.TUTORIALS.glob("*.md"))
-NEEDS = {"server.md": "redis-server"}  # a Debian package of this name, and its program
+# A program, and the Debian packages with it and what it needs.
+NEEDS = {
+    "server.md": ("redis-server", ["redis-server", "redis-tools"]),
+    "rust.md": ("cargo", ["cargo", "librust-cc-dev", "librust-pkg-config-dev", "pkg-config"]),
+}
 
 
 def follow(*files: Path, action: str = "check") -> subprocess.CompletedProcess[str]:
@@ -28,8 +32,8 @@ def follow(*files: Path, action: str = "check") -> subprocess.CompletedProcess[s
 @pytest.mark.alone
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_commands_print_what_stands_there(file: Path) -> None:
-    if (program := NEEDS.get(file.name)) and shutil.which(program) is None:
-        packages = [program, "redis-tools"]
+    if file.name in NEEDS:
+        program, packages = NEEDS[file.name]
         done = subprocess.run(
             [SCRIPTS / "debian-packages", *packages], capture_output=True, text=True, check=False
         )

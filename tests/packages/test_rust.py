@@ -2,8 +2,11 @@
 """The crates of packaging/rust as they are published, by Debian's cargo and crates, without a
 network: tests, clippy and documents; the archive in a program of rustc alone."""
 
+import os
 import re
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,11 @@ replace-with = "debian"
 [source.debian]
 directory = "/usr/share/cargo/registry"
 """
+# Where the tree's build is installed.
+OF_THE_TREE = {
+    "PKG_CONFIG_PATH": str(ROOT / "build" / "meson-uninstalled"),
+    "LD_LIBRARY_PATH": str(ROOT / "build" / "src"),
+}
 # Debian's own, beside which a machine may have rustup's.
 TOOLS = {"RUSTC": "/usr/bin/rustc", "RUSTDOC": "/usr/bin/rustdoc", "PATH": "/usr/bin:/bin"}
 
@@ -53,13 +61,8 @@ def test_crates(crates: Path) -> None:
 
 def test_crates_on_the_installed_library(crates: Path) -> None:
     """As pkg-config tells of it; here of the tree's build."""
-    build = ROOT / "build"
-    environment = {
-        "PKG_CONFIG_PATH": str(build / "meson-uninstalled"),
-        "LD_LIBRARY_PATH": str(build / "src"),
-    }
     words = ("test", "--features", "kmem/system", "--test", "library")
-    assert passed(cargo(crates, *words, **environment)) >= 11
+    assert passed(cargo(crates, *words, **OF_THE_TREE)) >= 11
 
 
 def test_clippy_and_documents(crates: Path) -> None:
@@ -80,6 +83,65 @@ def test_a_bundle_replaces_nothing(tmp_path: Path) -> None:
         run([RUST / "bundle", tmp_path], tmp_path)
 
 
+# libc is named in front of all crates, so that the linker finds its malloc first.
+LIBC_FIRST = """\
+#[link(name = "c")]
+extern "C" { fn strdup(text: *const u8) -> *mut std::os::raw::c_void; }
+ALLOCATOR
+fn main() {
+    let _cache = kmem::Cache::<u64>::new("number").unwrap();
+    let (block, copy) = (Box::new([0u8; 100]), unsafe { strdup(b"some text\\0".as_ptr()) });
+    let ours = |address: *const std::os::raw::c_void| unsafe { kmem_sys::ksize(address) > 0 };
+    println!("{} {}", ours((&*block as *const [u8; 100]).cast()), ours(copy));
+}
+"""
+ALLOCATOR = "#[global_allocator] static A: kmem::Malloc = kmem::Malloc;"
+
+
+def program(crates: Path, folder: Path, features: str, allocator: str) -> Path:
+    """Debian's rustc links with GNU ld, and takes what is behind libc only where it is asked to."""
+    (folder / "src").mkdir()
+    (folder / "src" / "main.rs").write_text(LIBC_FIRST.replace("ALLOCATOR", allocator))
+    (folder / "Cargo.toml").write_text(
+        '[package]\nname = "program"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n'
+        + "".join(
+            f'{name} = {{ path = "{crates}/{name}"{features} }}\n' for name in ("kmem", "kmem-sys")
+        )
+    )
+    home = {"CARGO_HOME": str(crates.parent / "home"), "CARGO_TARGET_DIR": str(crates / "target")}
+    run(
+        ["/usr/bin/cargo", "build", "--offline", "-j2"],
+        folder,
+        {**TOOLS, **home, **OF_THE_TREE},
+    )
+    return shutil.copy(crates / "target" / "debug" / "program", folder / "program")
+
+
+def test_no_other_malloc_in_silence(crates: Path, tmp_path: Path) -> None:
+    """Built in, the library's malloc is the program's, libc's functions included."""
+    made = program(crates, tmp_path, "", ALLOCATOR)
+    assert run([made], tmp_path) == "true true\n"
+
+
+def test_another_malloc_is_refused(crates: Path, tmp_path: Path) -> None:
+    """As a shared library it stands behind libc in such a program, which ends with a line."""
+    made = program(crates, tmp_path, ', features = ["system"]', ALLOCATOR)
+    done = subprocess.run(
+        [made], env={**os.environ, **OF_THE_TREE}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "")
+    assert done.stderr.startswith("kmem: malloc is not libkmem's: ")
+    assert done.stderr.count("\n") == 1
+    # What the user preloads may stand in front, as tools that look at a program do.
+    library = ROOT / "build" / "src" / "libkmem-malloc.so"
+    assert run([made], tmp_path, {**OF_THE_TREE, "LD_PRELOAD": str(library)}) == "true true\n"
+
+
+def test_caches_beside_the_malloc_of_libc(crates: Path, tmp_path: Path) -> None:
+    made = program(crates, tmp_path, ", default-features = false", "")
+    assert run([made], tmp_path) == "false false\n"
+
+
 PROGRAM = """\
 extern "C" { fn strdup(text: *const u8) -> *mut u8; }
 fn main() {
@@ -94,13 +156,13 @@ ARCHIVE = ROOT / "build" / "src" / "libkmem.a"
     ("words", "has_malloc"),
     [
         (["-C", f"link-arg={ARCHIVE}"], False),
-        (["-C", f"link-args=-Wl,--whole-archive {ARCHIVE} -Wl,--no-whole-archive -lc"], True),
+        (["-L", f"native={ARCHIVE.parent}", "-l", "static:+whole-archive=kmem"], True),
     ],
 )
 def test_archive_by_words_for_the_linker(
     tmp_path: Path, words: list[str], has_malloc: bool
 ) -> None:
-    """rustc puts it behind libc, whose malloc the program has by then, unless all is taken."""
+    """Behind libc, where rustc puts words for the linker, nothing of an archive is taken."""
     need_packages("rustc")
     (tmp_path / "program.rs").write_text(PROGRAM)
     run(["/usr/bin/rustc", "-O", "program.rs", *words], tmp_path, TOOLS)

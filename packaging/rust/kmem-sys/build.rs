@@ -4,10 +4,15 @@
 
 #[cfg(feature = "system")]
 fn main() {
+    let library = if cfg!(feature = "malloc") {
+        "kmem-malloc"
+    } else {
+        "kmem"
+    };
     // pkg-config prints the words for the linker.
     if let Err(error) = pkg_config::Config::new()
         .atleast_version("0.1")
-        .probe("kmem-malloc")
+        .probe(library)
     {
         eprintln!("kmem-sys: feature system: expected an installed libkmem 0.1 or newer: {error}");
         std::process::exit(1);
@@ -24,8 +29,7 @@ mod bundled {
     use std::path::{Path, PathBuf};
     use std::{env, fs, process};
 
-    /// The parts of the archive, by their names in recipe.txt. All of them end in one rlib, which the
-    /// linker searches as a whole, so that their order does not matter.
+    /// The parts of the archive, by their names in recipe.txt; the first two are malloc.
     const PARTS: [&str; 4] = ["archive", "operators", "bound", "core"];
 
     fn fail(message: &str) -> ! {
@@ -70,7 +74,11 @@ mod bundled {
         for source in values(recipe, part, "source") {
             build.file(source);
         }
+        build.cargo_metadata(false);
         build.compile(&format!("kmem-{part}"));
+        // All of it is linked, whatever order the linker gets the libraries in. From an archive it takes what
+        // nothing before has, and where libc is before, as for a crate with #[link(name = "c")], malloc is libc's.
+        println!("cargo:rustc-link-lib=static:-bundle,+whole-archive=kmem-{part}");
     }
 
     pub fn build() {
@@ -95,7 +103,10 @@ mod bundled {
         if let Err(error) = env::set_current_dir(folder.join("src")) {
             fail(&format!("{}: {error}", folder.join("src").display()));
         }
-        for part in PARTS {
+        let output = env::var("OUT_DIR").expect("cargo sets it");
+        println!("cargo:rustc-link-search=native={output}");
+        let without = if cfg!(feature = "malloc") { 0 } else { 2 };
+        for part in &PARTS[without..] {
             compile(&recipe, part, &folder.join("include"));
         }
     }

@@ -3,8 +3,8 @@
 //! do. The crate `kmem` has them for safe Rust.
 //!
 //! By default the library's sources are built into the program, with a C compiler of the machine. The
-//! feature `system` links with an installed `libkmem-malloc.so`, found by pkg-config. Either way the program's
-//! `malloc` is the library's, if this crate's [`malloc`] is used anywhere.
+//! feature `system` links with an installed library, found by pkg-config. With the feature `malloc`, a default,
+//! the program's `malloc` is the library's.
 //!
 //! A shared library in Rust (`cdylib`) must use the feature `system`: the code has restartable sequences,
 //! which the kernel must never find unmapped, and only the installed library is never unloaded.
@@ -126,13 +126,16 @@ pub struct kmem_cache_info {
     pub given: u64,
 }
 
+#[cfg(feature = "malloc")]
 extern "C" {
     pub fn malloc(size: usize) -> *mut c_void;
     pub fn calloc(count: usize, size: usize) -> *mut c_void;
     pub fn realloc(block: *mut c_void, size: usize) -> *mut c_void;
     pub fn posix_memalign(block: *mut *mut c_void, align: usize, size: usize) -> c_int;
     pub fn free(block: *mut c_void);
+}
 
+extern "C" {
     pub fn kmalloc(size: usize, flags: gfp_t) -> *mut c_void;
     pub fn krealloc(block: *const c_void, size: usize, flags: gfp_t) -> *mut c_void;
     pub fn ksize(block: *const c_void) -> usize;

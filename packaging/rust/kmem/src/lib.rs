@@ -21,15 +21,20 @@
 //! }
 //! ```
 //!
+//! The feature `malloc`, a default, is for [`Malloc`]: C code in the program then has the library's malloc too. With
+//! `default-features = false` there are caches alone, and malloc stays libc's.
+//!
 //! Functions that fail return an [`Error`] with the call and the system's reason. The library's options are
 //! read from the environment, `KMEM_OPTIONS`, as in programs of C.
 
 mod cache;
 mod error;
+#[cfg(feature = "malloc")]
 mod malloc;
 mod statistics;
 
 pub use cache::{Bulk, Cache, Constructed, ConstructedCache, Engine, Object, Options, Reused};
 pub use error::Error;
+#[cfg(feature = "malloc")]
 pub use malloc::{malloc_is_replaced, Malloc};
 pub use statistics::{attribute, caches, set_attribute, stats, CacheInfo, Caches, Stats};

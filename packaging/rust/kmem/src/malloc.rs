@@ -3,6 +3,7 @@
 
 use kmem_sys as sys;
 use std::alloc::{GlobalAlloc, Layout};
+use std::os::raw::c_char;
 use std::ptr;
 
 /// The library's malloc as the allocator of a Rust program: `static A: kmem::Malloc = kmem::Malloc;` under
@@ -72,4 +73,32 @@ pub fn malloc_is_replaced() -> bool {
     let block = Box::new([0u8; 100]);
     // SAFETY: any address may be asked for.
     unsafe { sys::ksize(ptr::addr_of!(*block).cast()) >= 100 }
+}
+
+extern "C" {
+    fn getenv(name: *const c_char) -> *const c_char;
+}
+
+/// Runs before main. With the feature `system` another library may stand before ours, where the program or one
+/// of its crates names it first, as libc with `#[link(name = "c")]`; the program would have its malloc, and
+/// nothing would tell. What `LD_PRELOAD` names is there by intention.
+#[used]
+#[link_section = ".init_array"]
+static CHECK: extern "C" fn() = check;
+
+extern "C" fn check() {
+    // SAFETY: the name ends with a zero byte; any address may be asked for; the block is freed once.
+    let is_ours = unsafe {
+        let block = sys::malloc(100);
+        let is_ours = sys::ksize(block) >= 100;
+        sys::free(block);
+        is_ours || !getenv(b"LD_PRELOAD\0".as_ptr().cast()).is_null()
+    };
+    if !is_ours {
+        eprintln!(
+            "kmem: malloc is not libkmem's: a library that is linked before libkmem-malloc.so has one, as libc by \
+             #[link(name = \"c\")]; expected libkmem-malloc.so first, or kmem without the feature \"system\""
+        );
+        std::process::abort();
+    }
 }
