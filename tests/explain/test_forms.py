@@ -11,9 +11,10 @@ import pytest
 
 from kmem.common.errors import KmemError
 from kmem.explain.clean import clean
+from kmem.explain.facts import facts_of
 from kmem.explain.files import read_files
 from kmem.explain.kernel_forms import SLABINFO, SYSFS
-from kmem.explain.table import Cache, Reading, Table
+from kmem.explain.table import Cache, Figure, Reading, Table
 from kmem.explain.tool_forms import CRASH, SLABINFO_TOOL
 
 ROW = "kmalloc-64 100 128 64 64 1 : tunables 0 0 0 : slabdata 2 2 0"
@@ -242,3 +243,11 @@ def test_a_folder_of_a_machine(tmp_path: Path) -> None:
         (SLABINFO, 9),
         (SYSFS, 9),
     }
+
+
+def test_a_slab_that_its_objects_do_not_fill(tmp_path: Path) -> None:
+    """A thousand objects of 8 bytes leave room in 8 KiB for more, and no distance explains it."""
+    table = only(tmp_path, "ffff888100001400 8 5 1000 1 8k short\n")
+    assert facts_of(table.caches[0], 4096).stride == Figure(8, "computed")
+    table = only(tmp_path, "ffff888100001400 256 5 51 1 16k nf_conntrack\n")
+    assert facts_of(table.caches[0], 4096).stride == Figure(320, "computed")

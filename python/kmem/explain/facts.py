@@ -184,14 +184,15 @@ def stride_with(object_bytes: int, slab: Figure | None, per_slab: int | None) ->
 
     It is the object itself, in words, if that many of these fit. Otherwise a free pointer, padding
     or debugging makes it longer: then it is the possible one with the highest power of two as a
-    factor, because alignment causes most of it.
+    factor, because alignment causes most of it. If objects leave a slab half empty, no distance
+    explains that, and this is the longest that lets them fit.
     """
     least = -(-object_bytes // WORD_BYTES) * WORD_BYTES
     if slab is None or not per_slab or slab.value // least <= per_slab:
         return least
     low, high = int(slab.value) // (per_slab + 1) + 1, int(slab.value) // per_slab
     step = 1 << high.bit_length()
-    while high // step * step < max(low, least):
+    while step > 1 and high // step * step < max(low, least):
         step //= 2
     return high // step * step
 
