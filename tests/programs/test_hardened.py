@@ -101,7 +101,7 @@ def test_perl(dropin: DropIn, plain: Plain) -> None:
 def test_compiler(dropin: DropIn, plain: Plain, tmp_path: Path) -> None:
     require("gcc")
     source = ROOT / "src" / "lang" / "text.c"
-    flags = ["-O2", "-I", ROOT / "src", "-I", ROOT / "include", "-S", "-o", "-"]
+    flags: list[str | Path] = ["-O2", "-I", ROOT / "src", "-I", ROOT / "include", "-S", "-o", "-"]
     same(dropin, plain, ["/usr/bin/gcc", *flags, source])
 
 
