@@ -470,6 +470,25 @@ static void rate_child(void)
         check_equal(guard_figures.faults, 0);
 }
 
+/* Main and spare take turns, and no other sheaf comes: their objects are decided about all the same. */
+static void turns_child(void)
+{
+        enum { ROUNDS = 2000, OBJECTS = 45, RATE = 50 };
+        void *objects[OBJECTS];
+        double expected = (double)ROUNDS * OBJECTS / RATE;
+
+        for (int round = 0; round < ROUNDS; round++) {
+                for (int i = 0; i < OBJECTS; i++)
+                        check(objects[i] = kmalloc(64, GFP_KERNEL));
+                for (int i = 0; i < OBJECTS; i++)
+                        kfree(objects[i]);
+        }
+        fprintf(stderr, "# %lu guards, %.0f expected\n", (unsigned long)guard_figures.made,
+                expected);
+        check((double)guard_figures.made > expected * 0.6);
+        check((double)guard_figures.made < expected * 1.4);
+}
+
 /*
  * A program that frees each object before it takes the next: its sheaf passes no slow path, so the
  * gate has to let it have guards, at slow paths of another class.
@@ -571,6 +590,7 @@ static const struct child_case cases[] = {
         {"fork", fork_child},
         {"fork_storm", fork_storm_child},
         {"rate", rate_child},
+        {"turns", turns_child},
         {"gate", gate_child},
         {"marks", marks_child},
         {"switched", switched_child},
@@ -736,6 +756,7 @@ static void test_rates(void **state)
 {
         (void)state;
         child_passes("rate", "guard_sampling=50,engine=slub,registry=off");
+        child_passes("turns", "guard_sampling=50,sheaf_capacity=30,engine=slub,registry=off");
         child_passes("gate", "guard_sampling=1000,engine=slub,registry=off,classes=kernel");
         child_passes("marks", "guard_sampling=1000000000,engine=slub,registry=off");
         child_passes("switched", "engine=slub,registry=off,classes=kernel");
