@@ -31,20 +31,25 @@ class Port:
     def triplet(self) -> str:
         return self.compiler.removesuffix("-gcc")
 
-    def command(self, program: Path, variables: dict[str, str]) -> list[str | Path]:
+    def command(
+        self, program: Path, variables: dict[str, str], page_bytes: int
+    ) -> list[str | Path]:
         """Runs a program with variables of its own: the emulator keeps its libc's malloc."""
         if not self.emulator:
             return ["env", *map("=".join, variables.items()), program]
         # As in cross/: qemu keeps track of each page of address space that a program reserves.
         given = [word for each in variables.items() for word in ("-E", "=".join(each))]
         limit = ("prlimit", "--as=17179869184")
-        return [*limit, self.emulator, "-L", f"/usr/{self.triplet}", *given, program]
+        place = ("-p", str(page_bytes), "-L", f"/usr/{self.triplet}")
+        return [*limit, self.emulator, *place, *given, program]
 
-    def run(self, program: Path, options: str, library: Path | None = None) -> str:
+    def run(
+        self, program: Path, options: str, library: Path | None = None, page_bytes: int = 4096
+    ) -> str:
         variables = {"KMEM_OPTIONS": options}
         if library:
             variables["LD_PRELOAD"] = str(library)
-        return run(*self.command(program, variables))
+        return run(*self.command(program, variables, page_bytes))
 
 
 PORTS = [

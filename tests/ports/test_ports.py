@@ -27,6 +27,19 @@ def test_drop_in(port: Port, program: Callable[..., Path], options: str) -> None
     assert port.run(program(), options, build(port) / "libkmem-malloc.so") == ""
 
 
+@pytest.mark.parametrize("page_bytes", [16384, 65536])
+@pytest.mark.parametrize("options", ["", "debug=FZ", "engine=slab"])
+def test_larger_pages(
+    port: Port, program: Callable[..., Path], page_bytes: int, options: str
+) -> None:
+    """The emulator gives the program pages of that size."""
+    if port.name != "aarch64":
+        pytest.skip(f"{port.name}: the processor has pages of 4 KiB only")
+    heap = program("-DSTEPS=2000", "-DDETACHED=20")
+    options = ",".join(filter(None, (options, "reserve=1G")))
+    assert port.run(heap, options, build(port) / "libkmem-malloc.so", page_bytes) == ""
+
+
 def test_stacks(port: Port, program: Callable[..., Path]) -> None:
     """The compiler's unwinder runs, which for musl is glibc's (older_libc.c)."""
     heap = program("-DSTEPS=200", "-DDETACHED=20")
