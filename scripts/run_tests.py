@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import compilers
+import port_builds
 import sanitizers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -190,6 +191,21 @@ def aarch64_step() -> Counts:
         counts.fail(f"aarch64 build: exit status {status}")
         return counts
     return meson_step(BUILD_AARCH64, ["quick"])
+
+
+def port_step(name: str) -> Counts:
+    """C tests for another machine or libc (scripts/port_builds.py)."""
+    kind = port_builds.KINDS[name]
+    counts = Counts()
+    status = run([BIN / "python", ROOT / "scripts" / "port_builds.py", name])
+    if status == SKIPPED:
+        counts.skip(f"C tests for {name}: see its output", real_program=False)
+    elif status != 0:
+        counts.fail(f"{name} build: exit status {status}")
+    else:
+        names = port_builds.programs(kind)
+        return meson_step(kind.folder, [compilers.SUITE], rebuild=False, names=names)
+    return counts
 
 
 def clang_step() -> Counts:
@@ -375,6 +391,8 @@ STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
         ("Python tests", lambda: pytest_step("not alone", *TWO_AT_ONCE)),
         ("Python tests, one by one", lambda: pytest_step("alone")),
         ("aarch64, locked slots, emulated", aarch64_step),
+        ("riscv64, emulated", lambda: port_step("riscv64")),
+        ("musl", lambda: port_step("musl")),
         ("compilers", compilers_step),
         ("fuzz targets", lambda: fuzz_step("all")),
         ("Debian releases", lambda: table_step("releases.py", "Debian releases")),
