@@ -114,7 +114,7 @@ def test_wheel_on_python_and_pip_alone(tmp_path: Path, capsys: pytest.CaptureFix
         bytes() { du -sxB1 --apparent-size / | cut -f1; }
         before=$(bytes)
         start=$(date +%s%N)
-        export PIP_ROOT_USER_ACTION=ignore
+        export PIP_ROOT_USER_ACTION=ignore PATH=/usr/local/bin:$PATH
         python3 -m pip install --quiet --no-index --break-system-packages *.whl
         kmem run -- python3 owner.py >owner
         echo $((($(date +%s%N) - start) / 1000000)) $(($(bytes) - before))
