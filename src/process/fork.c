@@ -237,8 +237,8 @@ bool heap_locks_free(void)
                 return false;
         none_held = percpu_locks_free() && !lock_is_held(&release_lock) &&
                     !lock_is_held(&deferred_lock) && !lock_is_held(&purge_lock) &&
-                    !load_relaxed(&group_lock.held) && !lock_is_held(&sample_lock) && !lock_is_held(&guard_lock) &&
-                    record_lock_free() && heap_page_locks_free();
+                    !load_relaxed(&group_lock.held) && !lock_is_held(&sample_lock) &&
+                    !lock_is_held(&guard_lock) && record_lock_free() && heap_page_locks_free();
         lock_drop(&cache_mutex);
         return none_held;
 }

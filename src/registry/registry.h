@@ -107,7 +107,7 @@ struct registry_head {
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;
-        uint64_t guards_made;   /* sampled guards (profile/guard.h), as struct guard_figures */
+        uint64_t guards_made; /* sampled guards (profile/guard.h), as struct guard_figures */
         uint64_t guards_live;
         uint64_t guards_missed;
         uint64_t guard_faults;
