@@ -37,7 +37,8 @@ KEPT = ROOT / "docs" / "figures" / "misuse.json"
 ADDR_NO_RANDOMIZE = 0x0040000
 misuse = partial(kmem, "bench", "misuse")
 # Each run of the command tries all of these, so that few runs are needed.
-CHECKED = [level for level in LEVELS if level.name in ("default", "check=sheaf", "debug=FZP")]
+CHECKED = [level for level in LEVELS if not level.name.startswith("engine=")]
+SAFE = (Outcome.CAUGHT, Outcome.TRAPPED, Outcome.HARMLESS)
 OTHERS = [level for level in LEVELS if level not in CHECKED]
 
 
@@ -59,9 +60,22 @@ def expect_kept(level: Level) -> None:
     if not understood(level):
         assert level.name in kept()["missing"], f"{level.name} is not in {KEPT.name}"
         pytest.skip(f"the library does not know {level.options}")
-    found = {case: str(result.outcome) for case, result in outcomes(level).items()}
-    expected = {case: row[level.name] for case, row in kept()["cases"].items()}
-    assert found == expected
+    found = comparable(level, {c: str(r.outcome) for c, r in outcomes(level).items()})
+    assert found == comparable(level, {c: row[level.name] for c, row in kept()["cases"].items()})
+
+
+def comparable(level: Level, found: dict[str, str]) -> dict[str, str | bool]:
+    """What is equal in each run: not what depends on when free pages go back to the system.
+
+    At the hardened level places are drawn, so what a write hits is reported in some runs and
+    without harm in others, and what lies 64 bytes or more from a block differs.
+    """
+    steady: dict[str, str] = {
+        c: o for c, o in found.items() if "-late/" not in c and "/after-trim/" not in c
+    }
+    if "hardened" not in level.name:
+        return dict(steady)
+    return {c: o in SAFE for c, o in steady.items() if not re.search(r"/far/|/page/|[-/]64/", c)}
 
 
 @pytest.mark.parametrize("level", named(CHECKED))
@@ -106,11 +120,10 @@ def test_debug_reports_name_the_fault() -> None:
 
 def test_metadata_is_out_of_reach() -> None:
     """docs/security.md: what is written near blocks does not decide where later blocks lie."""
-    safe = (Outcome.CAUGHT, Outcome.TRAPPED, Outcome.HARMLESS)
     for case, row in kept()["cases"].items():
         if case.startswith("metadata/"):
             ours = {level.name: row[level.name] for level in LEVELS if level.name in row}
-            assert len(ours) >= 5 and all(outcome in safe for outcome in ours.values()), case
+            assert len(ours) >= 5 and all(outcome in SAFE for outcome in ours.values()), case
 
 
 def test_huge_blocks_that_are_not_kept_are_unmapped() -> None:
