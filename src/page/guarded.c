@@ -20,7 +20,11 @@ static struct {
 
 void guarded_init(void)
 {
-        large_guarded = options_for_cache_or(GUARDED_NAME, OPTION_DEBUG, 0) & DEBUG_RED_ZONE;
+        uint64_t letters = 0;
+
+        /* By name only: with a mapping each, programs of many large blocks would run out of them. */
+        large_guarded = options_for_cache(GUARDED_NAME, OPTION_DEBUG, &letters) > OPTION_FOR_ALL &&
+                        letters & DEBUG_RED_ZONE;
 }
 
 size_t guarded_behind(void)
@@ -28,14 +32,9 @@ size_t guarded_behind(void)
         return large_guarded ? system_page_bytes() : 0;
 }
 
-void *guarded_reserve(size_t bytes)
+bool guarded_close_behind(void *start, size_t bytes)
 {
-        return large_guarded ? system_reserve(bytes) : system_map(bytes);
-}
-
-bool guarded_open(void *start, size_t bytes)
-{
-        if (!large_guarded || system_commit(start, bytes))
+        if (!large_guarded || system_retire((char *)start + bytes, guarded_behind()))
                 return true;
         system_unmap(start, bytes + guarded_behind());
         return false;

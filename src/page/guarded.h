@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Large blocks with letter Z of option debug: each is a mapping of its own, with a page without
+ * Large blocks with large.debug=Z: each is a mapping of its own, with a page without
  * access behind it. The bytes between the block and that page are a red zone, which is checked when
  * the block is freed and when the process ends. A freed block keeps its addresses, without access,
  * until the next such block is freed.
@@ -21,10 +21,8 @@ KMEM_HIDDEN void guarded_init(void);
 
 /* Bytes behind each mapping that are never accessible. */
 KMEM_HIDDEN size_t guarded_behind(void);
-/* Address space for a block, guard included, of which the program may use nothing yet. */
-KMEM_HIDDEN void *guarded_reserve(size_t bytes);
-/* Opens all but the guard, and lays the red zone; false without memory. */
-KMEM_HIDDEN bool guarded_open(void *start, size_t bytes);
+/* Takes access to the bytes behind a new mapping away, or unmaps it and returns false. */
+KMEM_HIDDEN bool guarded_close_behind(void *start, size_t bytes);
 /* Notes the bytes that were asked for. Under huge_lock. */
 KMEM_HIDDEN void guarded_note_locked(struct huge_block *block, size_t request);
 /* Reports a red zone that was written to. Under huge_lock. */

@@ -88,7 +88,7 @@ static void *map_aligned(size_t bytes, size_t align)
 
         if (all + slack < bytes)
                 return NULL;
-        start = (uintptr_t)guarded_reserve(all + slack);
+        start = (uintptr_t)system_map(all + slack);
         if (!start)
                 return NULL;
         aligned = round_up(start, align);
@@ -96,7 +96,7 @@ static void *map_aligned(size_t bytes, size_t align)
                 system_unmap((void *)start, aligned - start);
         if (aligned - start != slack)
                 system_unmap((void *)(aligned + all), slack - (aligned - start));
-        return guarded_open((void *)aligned, bytes) ? (void *)aligned : NULL;
+        return guarded_close_behind((void *)aligned, bytes) ? (void *)aligned : NULL;
 }
 
 /* A kept mapping made a block again, or NULL. */

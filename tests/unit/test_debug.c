@@ -302,15 +302,18 @@ static void child_large_freed(void)
 
 static void large_blocks(void **state)
 {
-        child_passes("large_guarded", "debug=FZ");
+        child_passes("large_guarded", "debug=FZ,large.debug=Z");
         child_passes("large_guarded", "large.debug=Z");
         child_passes("large_guarded", "large.debug=Z,engine=slob");
-        child_aborts("large_red_zone", "debug=Z,debug_abort=1", "[Right Redzone overwritten]");
-        child_prints("large_red_zone", "debug=Z", "of 100000 bytes: [Right Redzone overwritten]");
-        child_prints("large_at_exit", "debug=Z", "of 100000 bytes: [Right Redzone overwritten]");
-        child_prints("large_guard", "debug=Z", "fault");
-        child_prints("large_freed", "debug=Z", "fault");
-        child_passes("large_red_zone", "debug=FZ,large.debug=-");
+        child_aborts("large_red_zone", "large.debug=Z,debug_abort=1",
+                     "[Right Redzone overwritten]");
+        child_prints("large_red_zone", "large.debug=Z",
+                     "of 100000 bytes: [Right Redzone overwritten]");
+        child_prints("large_at_exit", "large.debug=Z",
+                     "of 100000 bytes: [Right Redzone overwritten]");
+        child_prints("large_guard", "large.debug=Z", "fault");
+        child_prints("large_freed", "large.debug=Z", "fault");
+        child_passes("large_red_zone", "debug=FZ");
 }
 
 /* An object that is harmed and never freed is looked at when the process ends. */

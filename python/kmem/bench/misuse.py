@@ -72,7 +72,7 @@ LEVELS = (
     Level("default", LIBKMEM),
     Level("check=sheaf", LIBKMEM, "check=sheaf"),
     Level("protect=hardened", LIBKMEM, "protect=hardened"),
-    Level("debug=FZP", LIBKMEM, "debug=FZP,debug_abort=1"),
+    Level("debug=FZP", LIBKMEM, "debug=FZP,large.debug=Z,debug_abort=1"),
     Level("engine=slab", LIBKMEM, "engine=slab"),
     Level("engine=slob", LIBKMEM, "engine=slob"),
 )
