@@ -170,7 +170,7 @@ ROWS = """
         ("| 3 | 2 | [h](../src/api/owner.h) `owner_block_free` | c |", "comes twice"),
         ("| 3 | 2 | [h](../src/malloc/malloc.h) `malloc_fast` | c |", "goes up from api"),
         ("| 3 | 3 | [h](../src/heap/heap.h) `malloc_free_fast` | c |", "does not call it"),
-        ("| 3 | 1 | [h](../src/heap/heap.h) `malloc_free_fast` | c |", "calls none of its"),
+        ("| 3 | 1 | [h](../src/heap/heap.h) `block_free_fast` | c |", "calls none of its"),
     ],
 )
 def test_a_wrong_row_is_found(row: str, message: str | None) -> None:
