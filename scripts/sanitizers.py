@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 OWN_MALLOC = "takes malloc or operator new from libkmem, and the sanitizer has its own"
 OWN_OPTIONS = "names its options, so the reclaim thread runs, which ThreadSanitizer does not know"
+OWN_HANDLER = "ends processes by faults, and the sanitizer has a handler of its own"
 PLAIN_SIZES = "slow paths store sizes of sheaves plainly, which others read as hints"
 PLAIN_REGISTRY = "slow paths read the registry's pointers plainly while another thread makes it"
 
@@ -51,6 +52,8 @@ KINDS = {
         {
             "cxx": OWN_MALLOC,
             "group": OWN_MALLOC,
+            "guards": OWN_HANDLER,
+            "hardened": OWN_MALLOC,
             "malloc": OWN_MALLOC,
             "registry": "forks ten thousand times, and each child copies the shadow memory",
             "slob slots=rseq": "is 'slob slots=locked' where there are locked slots only",

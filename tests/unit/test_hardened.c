@@ -767,7 +767,7 @@ static void child_named_caches(void)
         check_equal(kmem_cache_shrink(cache), 0);
         kmem_cache_destroy(cache);
         for (unsigned int i = 0; i < 10; i++)
-                objects[i] = kmalloc(100 << i, GFP_KERNEL);
+                objects[i] = kmalloc((size_t)100 << i, GFP_KERNEL);
         kfree_bulk(10, objects);
         kvfree(kvmalloc(10, GFP_KERNEL));
         check(ksize(objects[0] = kzalloc(50, GFP_KERNEL)) >= 50);
