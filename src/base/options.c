@@ -33,6 +33,7 @@ enum kind {
         KIND_NUMBER,
         KIND_SIZE,
         KIND_SIZE_OR_NONE, /* 0, or a number from least to most */
+        KIND_SIZE_OR_AUTO, /* also "auto", which is UINT64_MAX */
         KIND_SIZES,
         KIND_FAULTS,
         KIND_TEXT,
@@ -72,6 +73,8 @@ static const struct setting settings[] = {
         {"thp", KIND_CHOICE, "auto always never", 0, 0, PLACE(thp)},
         {"reclaim_thread", KIND_CHOICE, "auto on off", 0, 0, PLACE(reclaim_thread)},
         {"huge_cache_max", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(huge_cache_max)},
+        {"soft_limit", KIND_SIZE_OR_AUTO, NULL, SOFT_LIMIT_LEAST, UINT64_MAX - 1,
+         PLACE(soft_limit)},
         {"memory_limit", KIND_SIZE, NULL, 0, UINT64_MAX, PLACE(memory_limit)},
         {"bad_free", KIND_CHOICE, "abort ignore libc", 0, 0, PLACE(bad_free)},
         {"check", KIND_CHOICE, "drain sheaf", 0, 0, PLACE(check)},
@@ -168,8 +171,14 @@ static bool parse_letters(const struct setting *setting, const char *text, uint6
 static bool parse_value(const struct setting *setting, const char *name, const char *text,
                         uint64_t *value)
 {
-        bool or_none = setting->kind == KIND_SIZE_OR_NONE;
+        bool or_auto = setting->kind == KIND_SIZE_OR_AUTO;
+        bool or_none = setting->kind == KIND_SIZE_OR_NONE || or_auto;
         bool size = setting->kind == KIND_SIZE || or_none;
+
+        if (or_auto && strcmp(text, "auto") == 0) {
+                *value = UINT64_MAX;
+                return true;
+        }
 
         if (setting->kind == KIND_LETTERS) {
                 if (parse_letters(setting, text, value))
@@ -193,10 +202,10 @@ static bool parse_value(const struct setting *setting, const char *name, const c
             (*value >= setting->least || (or_none && !*value)))
                 return true;
         if (size)
-                message("option %s=%s: expected %s%lu to %lu bytes, with K, M, G or T if wanted; "
+                message("option %s=%s: expected %s%s%lu to %lu bytes, with K, M, G or T if wanted; "
                         "the default stays",
-                        name, text, or_none ? "0, or " : "", (unsigned long)setting->least,
-                        (unsigned long)setting->most);
+                        name, text, or_auto ? "auto, " : "", or_none ? "0, or " : "",
+                        (unsigned long)setting->least, (unsigned long)setting->most);
         else
                 message("option %s=%s: expected a number from %lu to %lu; the default stays", name,
                         text, (unsigned long)setting->least, (unsigned long)setting->most);

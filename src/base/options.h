@@ -60,6 +60,9 @@ enum { SLAB_MAX_ORDER_AUTO = 0xff };
 
 enum reclaim_thread { RECLAIM_AUTO, RECLAIM_ON, RECLAIM_OFF };
 
+enum { SOFT_LIMIT_LEAST = 1 << 20 };
+#define SOFT_LIMIT_AUTO UINT64_MAX
+
 enum thp { THP_AUTO, THP_ALWAYS, THP_NEVER };
 
 struct options {
@@ -83,6 +86,8 @@ struct options {
         uint64_t thp;              /* enum thp: transparent huge pages */
         uint64_t reclaim_thread;   /* enum reclaim_thread */
         uint64_t huge_cache_max;   /* bytes of freed huge mappings kept */
+        uint64_t soft_limit;       /* bytes that the heap may hold before it is trimmed, 0: no
+                                      limit, SOFT_LIMIT_AUTO: as the control group allows */
         uint64_t memory_limit;     /* bytes that the process may have in use, 0: no limit */
         uint64_t bad_free;         /* enum bad_free */
         uint64_t check;            /* enum free_check */

@@ -29,6 +29,8 @@
 #include "machine/probe.h"
 #include "base/rcu.h"
 #include "page/deferred.h"
+#include "page/huge.h"
+#include "percpu/area.h"
 #include "percpu/drain.h"
 #include "percpu/quiet.h"
 
@@ -47,7 +49,7 @@ static size_t cache_purge(struct kmem_cache *cache)
         return bytes;
 }
 
-size_t caches_trim_locked(void)
+size_t heap_trim_locked(size_t keep)
 {
         struct list *node;
         size_t bytes = 0;
@@ -59,7 +61,9 @@ size_t caches_trim_locked(void)
                 cache->engine->shrink(cache);
                 bytes += cache_purge(cache);
         }
-        return bytes;
+        if (hardened_is_on() && !area_thread_is_ours())
+                bytes += hardened_trim();
+        return bytes + pages_purge_all(keep);
 }
 
 size_t heap_trim(size_t keep)
@@ -68,11 +72,16 @@ size_t heap_trim(size_t keep)
 
         lock_take(&cache_mutex);
         percpu_follow_cpus_seldom();
-        bytes = caches_trim_locked();
+        bytes = heap_trim_locked(keep);
         lock_drop(&cache_mutex);
-        if (hardened_is_on())
-                bytes += hardened_trim();
-        return bytes + pages_purge_all(keep);
+        return bytes;
+}
+
+size_t heap_held_bytes(void)
+{
+        return (pages_held() << PAGE_SHIFT) + huge_held_bytes() +
+               load_relaxed(&hardened_figures.slab_bytes) +
+               load_relaxed(&hardened_figures.large_bytes);
 }
 
 /* The rest after a step of a cache: nothing, a step at a later look, or another step at once. */

@@ -17,10 +17,13 @@ KMEM_HIDDEN bool reclaim_step(uint64_t now_ms);
  */
 KMEM_HIDDEN size_t heap_trim(size_t keep);
 /*
- * heap_trim without a look at the CPUs, which reads files, and without the free pages. Under
- * cache_mutex.
+ * heap_trim without a look at the CPUs, which reads files. Under cache_mutex; a thread of ours leaves
+ * hardened pools alone, as it cannot report what their checks find.
  */
-KMEM_HIDDEN size_t caches_trim_locked(void);
+KMEM_HIDDEN size_t heap_trim_locked(size_t keep);
+
+/* Bytes of the pages that the heap has from the system, those of blocks that were never written too. */
+KMEM_HIDDEN size_t heap_held_bytes(void);
 
 /* reclaim_thread.c: decides whether there may be a thread; early, after the options. */
 KMEM_HIDDEN void reclaim_thread_init(void);

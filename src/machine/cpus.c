@@ -11,6 +11,7 @@
 
 #include "lang/number.h"
 #include "machine/file.h"
+#include "machine/group_files.h"
 #include "machine/syscall.h"
 
 #include <dirent.h>
@@ -20,7 +21,6 @@
 
 enum {
         CPU_LIMIT = 65536, /* larger numbers in a file mean that it is no CPU list */
-        TEXT_BYTES = 4096,
 };
 
 /*
@@ -29,8 +29,10 @@ enum {
  */
 static KMEM_SPARSE struct {
         uint64_t mask[CPU_MASK_WORDS]; /* the mask of a thread */
-        /* A file's text of up to TEXT_BYTES, and behind its end a path; or directory entries. */
-        char text[TEXT_BYTES + PATH_MAX] __attribute__((aligned(8)));
+        union {
+                struct group_room group;
+                char text[sizeof(struct group_room)]; /* a file's, or directory entries */
+        } __attribute__((aligned(8)));
 } room;
 
 void cpus_parse_list(const char *text, unsigned int *count, unsigned int *limit)
@@ -78,113 +80,35 @@ unsigned int cpus_parse_quota(const char *text)
         return quota_cpus(quota, number_next(&text));
 }
 
-/* The files' names are written behind the first @length characters of @path. */
-static unsigned int quota_of_folder(char path[PATH_MAX], size_t length, bool unified)
+/* Keeps the least quota that a folder shows, in *@result; 0 for none. */
+static void quota_visit(const struct group_folder *folder, void *result)
 {
+        unsigned int *least = result;
+        unsigned int quota = 0;
         char text[64];
         const char *number = text;
-        int64_t quota;
+        int64_t per_period;
 
-        if (length + sizeof("/cpu.cfs_period_us") > PATH_MAX)
-                return 0;
-        if (unified) {
-                strcpy(path + length, "/cpu.max");
-                return file_read(path, text, sizeof(text)) ? cpus_parse_quota(text) : 0;
+        if (folder->unified) {
+                if (file_read(group_file(folder, "/cpu.max"), text, sizeof(text)))
+                        quota = cpus_parse_quota(text);
+        } else if (file_read(group_file(folder, "/cpu.cfs_quota_us"), text, sizeof(text))) {
+                per_period = number_next(&number); /* -1: no limit, and "-1" is no number here */
+                number = text;
+                if (per_period > 0 &&
+                    file_read(group_file(folder, "/cpu.cfs_period_us"), text, sizeof(text)))
+                        quota = quota_cpus(per_period, number_next(&number));
         }
-        strcpy(path + length, "/cpu.cfs_quota_us");
-        if (!file_read(path, text, sizeof(text)))
-                return 0;
-        quota = number_next(&number); /* -1: no limit, and "-1" is no number here */
-        strcpy(path + length, "/cpu.cfs_period_us");
-        if (quota <= 0 || !file_read(path, text, sizeof(text)))
-                return 0;
-        number = text;
-        return quota_cpus(quota, number_next(&number));
-}
-
-/*
- * The least quota of a group and all its parents. Parents count because a limit on a container is
- * often set a level above the process. Inside a container the path may also name folders that only
- * exist outside; then the root is the container's.
- */
-static unsigned int quota_of_group(char path[PATH_MAX], const char *root, const char *group,
-                                   size_t length, bool unified)
-{
-        size_t root_length = strlen(root);
-        unsigned int least = 0;
-
-        if (root_length + length >= PATH_MAX)
-                return 0;
-        memcpy(path, root, root_length);
-        memcpy(path + root_length, group, length);
-        length += root_length;
-        for (;;) {
-                unsigned int quota;
-
-                while (length > root_length && path[length - 1] == '/')
-                        length--;
-                quota = quota_of_folder(path, length, unified);
-                if (quota != 0 && (least == 0 || quota < least))
-                        least = quota;
-                if (length <= root_length)
-                        return least;
-                while (length > root_length && path[length - 1] != '/')
-                        length--;
-        }
-}
-
-/*
- * The first @wanted in a text, or its end. Not libc's function, because each of these touches
- * another page.
- */
-static const char *find(const char *text, const char *end, char wanted)
-{
-        while (text < end && *text != wanted)
-                text++;
-        return text;
-}
-
-static bool names_cpu_controller(const char *start, const char *end)
-{
-        for (const char *word = start; word < end; word++) {
-                const char *stop = find(word, end, ',');
-
-                if (stop - word == 3 && memcmp(word, "cpu", 3) == 0)
-                        return true;
-                word = stop;
-        }
-        return false;
+        if (quota != 0 && (*least == 0 || quota < *least))
+                *least = quota;
 }
 
 /* CPUs that the cgroup's quota allows, 0 for no quota. */
 static unsigned int quota_read(void)
 {
-        char *text_end;
-        char *room_for_path;
         unsigned int least = 0;
 
-        if (!file_read("/proc/self/cgroup", room.text, TEXT_BYTES))
-                return quota_of_group(room.text, "/sys/fs/cgroup", "", 0, true);
-
-        /* Lines are "number:controllers:path"; the unified hierarchy has number 0. */
-        text_end = room.text + strlen(room.text);
-        room_for_path = text_end + 1;
-        for (const char *line = room.text; line < text_end;) {
-                const char *end = find(line, text_end, '\n');
-                const char *controllers = find(line, end, ':');
-                const char *path = find(controllers + 1, end, ':');
-                unsigned int quota = 0;
-
-                if (path == controllers + 1 && path < end)
-                        quota = quota_of_group(room_for_path, "/sys/fs/cgroup", path + 1,
-                                               (size_t)(end - path - 1), true);
-                else if (path < end && names_cpu_controller(controllers + 1, path))
-                        quota = quota_of_group(room_for_path, "/sys/fs/cgroup/cpu", path + 1,
-                                               (size_t)(end - path - 1), false);
-                if (quota != 0 && (least == 0 || quota < least))
-                        least = quota;
-                line = end + 1;
-        }
+        groups_each("cpu", &room.group, quota_visit, &least);
         return least;
 }
 
@@ -259,7 +183,7 @@ static void list_read(const char *path, unsigned int *count, unsigned int *limit
 {
         *count = 0;
         *limit = 0;
-        if (file_read(path, room.text, TEXT_BYTES))
+        if (file_read(path, room.text, GROUP_TEXT_BYTES))
                 cpus_parse_list(room.text, count, limit);
 }
 

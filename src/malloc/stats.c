@@ -4,6 +4,7 @@
 #include "malloc/malloc.h"
 
 #include "heap/reclaim.h"
+#include "heap/soft_limit.h"
 #include "machine/message.h"
 #include "introspect/totals.h"
 #include "introspect/slabinfo.h"
@@ -225,6 +226,15 @@ static void print_guards(FILE *stream)
                 (unsigned long)load_relaxed(&guard_figures.faults));
 }
 
+/* Option soft_limit; only where a limit was found. */
+static void print_soft_limit(FILE *stream)
+{
+        fprintf(stream, "<softlimit bytes=\"%lu\" trims=\"%lu\" given=\"%lu\"/>\n",
+                (unsigned long)load_relaxed(&soft_limit_figures.bytes),
+                (unsigned long)load_relaxed(&soft_limit_figures.trims),
+                (unsigned long)load_relaxed(&soft_limit_figures.given_back_bytes));
+}
+
 /*
  * Writes XML like glibc's, with a <size> for each cache, and bytes in use besides glibc's figures.
  * The figures are mallinfo2's; the maximum from the system is the size that the heap has grown to.
@@ -263,6 +273,8 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
                 info.uordblks, info.ordblks, info.fordblks, whole);
         if (load_relaxed(&guard_region_bytes))
                 print_guards(stream);
+        if (load_relaxed(&soft_limit_figures.bytes))
+                print_soft_limit(stream);
         fprintf(stream,
                 "<total type=\"fast\" count=\"0\" size=\"0\"/>\n"
                 "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"

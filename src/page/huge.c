@@ -337,6 +337,11 @@ void huge_count(struct large_counts *counts)
         counts->huge_peak_bytes = load_relaxed(&peak_bytes);
 }
 
+size_t huge_held_bytes(void)
+{
+        return load_relaxed(&live_bytes) + huge_kept_bytes();
+}
+
 void huge_note_request(const void *address, size_t request)
 {
         struct huge_block *block;

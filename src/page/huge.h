@@ -28,6 +28,9 @@ KMEM_HIDDEN uint64_t huge_kept_due(void);
 /* Gives back the kept mappings that are due, UINT64_MAX for all. Returns their bytes. */
 KMEM_HIDDEN size_t huge_kept_drop(uint64_t now);
 
+/* Bytes of all huge blocks, and of mappings kept for reuse; without a lock. */
+KMEM_HIDDEN size_t huge_held_bytes(void);
+
 /* Shows them to other processes. */
 KMEM_HIDDEN void huge_show(void);
 /* Fills the huge_* fields. */

@@ -217,6 +217,11 @@ KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
  * meanwhile may be counted or not.
  */
 KMEM_HIDDEN size_t pages_free_touched(void);
+/*
+ * Pages in blocks that are handed out, and free pages that were touched. Read without locks, so pages
+ * that move meanwhile may be counted twice or not at all.
+ */
+KMEM_HIDDEN size_t pages_held(void);
 /* Gives back @count pages from @page on. The page map entries must be 0 already (PAGE-3). */
 KMEM_HIDDEN void pages_free(struct page *page, size_t count);
 /* Gives back a whole block of pages_alloc_exact or pages_alloc_zeroed. */

@@ -241,6 +241,21 @@ size_t pages_free_touched(void)
         return pages;
 }
 
+size_t pages_held(void)
+{
+        size_t pages = 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++) {
+                const struct zone *zone = &zones[node];
+
+                pages += (size_t)load_relaxed(&zone->chunks) * CHUNK_PAGES;
+                pages -= load_relaxed(&zone->free_pages) + load_relaxed(&zone->limbo_pages);
+                pages += load_relaxed(&zone->free_touched_pages) +
+                         load_relaxed(&zone->limbo_touched_pages);
+        }
+        return (size_t)max_of((intptr_t)pages, (intptr_t)0);
+}
+
 /* Purges the zone's free pages, as long as more than @keep pages remain in all zones. */
 static size_t zone_purge_all_locked(struct zone *zone, size_t keep, uint64_t now)
 {

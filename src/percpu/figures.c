@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <string.h>
 
+void (*memory_watch)(void);
+
 static size_t cache_figures_bytes(void)
 {
         return offsetof(struct registry_cache, node) +

@@ -23,12 +23,15 @@ KMEM_HIDDEN void figures_show_cache(struct kmem_cache *cache);
 KMEM_HIDDEN void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32_t id);
 KMEM_HIDDEN void figures_drop_slot(struct engine_slot *slot);
 
+/* The watch over option soft_limit (heap/soft_limit.c), or NULL; constant after the start. */
+extern KMEM_HIDDEN void (*memory_watch)(void);
+
 KMEM_HIDDEN void figures_act(void);
 
 /*
  * Called at the beginning of slow paths, also of large blocks, before figures are written. Makes
- * the registry when it is due, leaves the parent's registry, honours requests, or ends a profile
- * with a lease that is over. The caller may hold cache_mutex, the locks in front of it, and
+ * the registry when it is due, leaves the parent's registry, honours requests, ends a profile with
+ * a lease that is over, or gives memory back before a limit. The caller may hold cache_mutex, the locks in front of it, and
  * drain_mutex, but no other lock of the heap.
  */
 static inline void figures_poll(void)
@@ -36,6 +39,8 @@ static inline void figures_poll(void)
         if (unlikely(load_relaxed(&registry->asked) != load_relaxed(registry_seen)) ||
             unlikely(load_relaxed(&profile_lease_ends_ms)))
                 figures_act();
+        if (unlikely(memory_watch))
+                memory_watch();
 }
 
 #endif

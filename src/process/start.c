@@ -9,6 +9,7 @@
 #include "machine/message.h"
 #include "machine/stack.h"
 #include "heap/reclaim.h"
+#include "heap/soft_limit.h"
 #include "process/at_exit.h"
 #include "process/fork.h"
 #include "introspect/profile.h"
@@ -29,6 +30,7 @@ static void tie(void)
         fork_init();
         requests_init();
         reclaim_thread_init();
+        soft_limit_init();
         at_exit_init();
         if (options.profile_interval)
                 profile_init();

@@ -113,7 +113,10 @@ struct registry_head {
         uint64_t guard_faults;
         uint64_t huge_blocks;
         uint64_t huge_bytes;
-        uint64_t huge_kept_bytes; /* freed mappings kept for reuse */
+        uint64_t huge_kept_bytes;  /* freed mappings kept for reuse */
+        uint64_t soft_limit_bytes; /* heap/soft_limit.h; 0: none */
+        uint64_t soft_limit_trims;
+        uint64_t soft_limit_given_back; /* bytes */
         struct registry_hardened hardened;
         struct registry_kept kept[REGISTRY_KEPT];
         uint64_t zones; /* number of zones that follow */

@@ -607,7 +607,7 @@ def test_figures_of_more_zones_than_there_are(program: Program, beside: Path) ->
     assert path is not None
     zones = [(b"zones", 0, 0, 4, 1, 0), (b"zone", 0, 0, 0, 0xFFFF, 0)]
     zones += [(b"kept", 0, 0, 8, 0xFFFF, 0)]
-    fields = [(b"more%d" % number, ZONE, 0, 8, 1, 0) for number in range(20)]
+    fields = [(b"more%d" % number, ZONE, 0, 8, 1, 0) for number in range(10)]
     with_fields(path, beside, [*zones, *fields])
     with pytest.raises(RegistryError, match="is twice in part head"):
         Registry(beside)

@@ -25,7 +25,7 @@ SMALL_STACK = (
     *("engine=slab,slab_max_order=3", "engine=slab,noaliencache=1,numa_fake=4", "numa=off"),
     *("numa_fake=8", "node_limit=256M", "slot_cache_max=0", "reserve=256M", "purge_delay=0"),
     *("reclaim_thread=on,purge_delay=0", "reclaim_thread=off", "huge_cache_max=0"),
-    *("thp=always", "thp=never"),
+    *("thp=always", "thp=never", "soft_limit=auto", "soft_limit=1M"),
     *("memory_limit=4G", "bad_free=ignore", "check=sheaf", "protect=hardened", "bulk_null=refuse"),
     "engine=slob,slob_breaks=64:512",
     *("failslab=1000:1", "kernel=5.15", "kernel=7.2", "kernel=7.2,stats=1"),

@@ -333,6 +333,7 @@ static void unknown_names(void **state)
                 "numa",
                 "node_limit",
                 "huge_cache_max",
+                "soft_limit",
                 "bad_free",
                 "check",
                 "protect",

@@ -25,6 +25,7 @@ ARGUMENTS = {
     "pages_commit": 2,
     "pages_purge": 3,
     "reclaim": 2,
+    "soft_limit": 3,
 }
 # Of provider otel_memory.
 SAMPLES = {"alloc": 3, "free": 3}

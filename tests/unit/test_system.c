@@ -12,6 +12,7 @@
 
 #include "lang/bits.h"
 #include "machine/cpus.h"
+#include "machine/group_memory.h"
 #include "machine/nodes.h"
 #include "base/options.h"
 #include "machine/system.h"
@@ -40,6 +41,21 @@ static void test_cpu_lists(void **state)
         check_list("1,", 0, 0);
         check_list("0-99999999999999999999", 0, 0);
         check_list("cpu", 0, 0);
+}
+
+static void test_group_memory(void **state)
+{
+        (void)state;
+        assert_int_equal(group_stat_parse("anon 5\nfile 7\ninactive_file 9\n", "inactive_file"), 9);
+        assert_int_equal(group_stat_parse("total_inactive_file 9\n", "inactive_file"), 0);
+        assert_int_equal(group_stat_parse("inactive_file_x 9\n", "inactive_file"), 0);
+        assert_int_equal(group_stat_parse("inactive_file", "inactive_file"), 0);
+        assert_int_equal(group_stat_parse("", "inactive_file"), 0);
+        assert_int_equal(group_pressure_parse("some avg10=12.34 avg60=99.00\n"), 12);
+        assert_int_equal(group_pressure_parse("some avg10=12345.34\n"), 100);
+        assert_int_equal(group_pressure_parse("full avg10=12.34\n"), 0);
+        assert_int_equal(group_pressure_parse("some avg10="), 0);
+        assert_int_equal(group_pressure_parse(""), 0);
 }
 
 static void test_quotas(void **state)
@@ -418,7 +434,9 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_cpu_lists),
+                cmocka_unit_test(test_group_memory),
                 cmocka_unit_test(test_quotas),
+                cmocka_unit_test(test_group_memory),
                 cmocka_unit_test(test_counts),
                 cmocka_unit_test(test_sizes),
                 cmocka_unit_test(test_mappings),

@@ -61,6 +61,7 @@ TOGETHER = (
         "head": "hardened_level hardened_slab_bytes hardened_large_bytes hardened_waiting_bytes"
         " hardened_closed_bytes",
     },
+    {"head": "soft_limit_bytes soft_limit_trims soft_limit_given_back"},
     {"cache": "pages_per_slab"},
     {"cache": "refreshed"},
     {"slot": "slot"},
