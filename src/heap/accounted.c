@@ -4,6 +4,7 @@
  * faults (option failslab), marks checked objects, notes owners and records.
  */
 #include "heap/accounted.h"
+#include "heap/reclaim.h"
 
 #include "account/owners.h"
 #include "machine/message.h"
@@ -184,6 +185,8 @@ static void *large_alloc_charged(size_t bytes, size_t align, gfp_t flags)
             !group_charge(flags & __GFP_ACCOUNT, 1, large_charge(bytes), &owner))
                 return NULL;
         block = large_alloc(bytes, align, flags & __GFP_ZERO);
+        if (unlikely(!block) && bytes <= heap_held_bytes() && heap_regain())
+                block = large_alloc(bytes, align, flags & __GFP_ZERO);
         if (!owner)
                 return block;
         if (!block)

@@ -5,6 +5,7 @@
  */
 #include "heap/heap.h"
 #include "heap/owner.h"
+#include "heap/reclaim.h"
 
 #include "account/group.h"
 #include "engines/hardened/hardened.h"
@@ -53,6 +54,7 @@ bool heap_start(void)
                         if (options.memory_limit)
                                 group_limit_process(options.memory_limit);
                         classes_init();
+                        percpu_regain = heap_regain;
                         /*
                          * Release, with heap_is_up: a thread that sees the heap ready sees all of
                          * it.

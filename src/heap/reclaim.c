@@ -24,6 +24,7 @@
 
 #include "heap/heap.h"
 #include "heap/rcu.h"
+#include "machine/event.h"
 #include "machine/message.h"
 #include "base/options.h"
 #include "machine/probe.h"
@@ -33,6 +34,8 @@
 #include "percpu/area.h"
 #include "percpu/drain.h"
 #include "percpu/quiet.h"
+
+#include <errno.h>
 
 enum {
         PURGE_SLABS = 256, /* in one hold of cache_mutex: a millisecond or so */
@@ -75,6 +78,54 @@ size_t heap_trim(size_t keep)
         bytes = heap_trim_locked(keep);
         lock_drop(&cache_mutex);
         return bytes;
+}
+
+/* Changes with each way of objects to or from the back ends. Under cache_mutex. */
+static uint64_t activity_of_all(void)
+{
+        struct list *node;
+        uint64_t activity = 0;
+
+        list_for_each (node, &cache_list)
+                activity = activity * 31 +
+                           percpu_activity(container_of(node, struct kmem_cache, list));
+        return activity;
+}
+
+static bool regain_locked(void)
+{
+        size_t before = pages_free_count();
+        struct list *node;
+        size_t huge_bytes;
+
+        percpu_flush_all();
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                if (!cache->engine->checks_at_end)
+                        cache->engine->shrink(cache);
+        }
+        huge_bytes = huge_kept_drop(UINT64_MAX);
+        return huge_bytes || pages_free_count() > before;
+}
+
+bool heap_regain(void)
+{
+        /* Under cache_mutex: what all caches had done when the last try brought nothing. */
+        static uint64_t fruitless;
+        int saved_errno = errno;
+        bool gained;
+
+        if (!lock_try(&cache_mutex)) {
+                event_pause(1);
+                return true;
+        }
+        gained = activity_of_all() != fruitless && regain_locked();
+        if (!gained)
+                fruitless = activity_of_all();
+        lock_drop(&cache_mutex);
+        errno = saved_errno;
+        return gained;
 }
 
 size_t heap_held_bytes(void)

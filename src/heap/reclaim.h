@@ -22,6 +22,13 @@ KMEM_HIDDEN size_t heap_trim(size_t keep);
  */
 KMEM_HIDDEN size_t heap_trim_locked(size_t keep);
 
+/*
+ * For a request that found no memory: takes back the free objects and pages that rest elsewhere. True
+ * if that brought pages, or another thread was at it, so that it is worth while to try again once.
+ * The caller may hold cache_mutex, but no lock behind it.
+ */
+KMEM_HIDDEN bool heap_regain(void);
+
 /* Bytes of the pages that the heap has from the system, those of blocks that were never written too. */
 KMEM_HIDDEN size_t heap_held_bytes(void);
 

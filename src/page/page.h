@@ -217,6 +217,8 @@ KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
  * meanwhile may be counted or not.
  */
 KMEM_HIDDEN size_t pages_free_touched(void);
+/* Free pages of all nodes; read without locks. */
+KMEM_HIDDEN size_t pages_free_count(void);
 /*
  * Pages in blocks that are handed out, and free pages that were touched. Read without locks, so pages
  * that move meanwhile may be counted twice or not at all.

@@ -241,6 +241,15 @@ size_t pages_free_touched(void)
         return pages;
 }
 
+size_t pages_free_count(void)
+{
+        size_t pages = 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                pages += load_relaxed(&zones[node].free_pages);
+        return pages;
+}
+
 size_t pages_held(void)
 {
         size_t pages = 0;

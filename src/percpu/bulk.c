@@ -145,6 +145,11 @@ unsigned int percpu_alloc_bulk_slow(struct kmem_cache *cache, void **objects, un
                         if (!got)
                                 got = take_many(cache, slot, record, objects + taken, wanted);
                 }
+                /* The way of a single object is the only one that looks for memory elsewhere. */
+                if (unlikely(!got)) {
+                        objects[taken] = percpu_alloc_slow(cache);
+                        got = objects[taken] != NULL;
+                }
                 if (!got)
                         break;
                 taken += got;

@@ -521,6 +521,15 @@ void *percpu_alloc_resting(struct kmem_cache *cache)
         return cache_is_closed(cache) ? NULL : counted(cache, pop_again(cache));
 }
 
+bool (*percpu_regain)(void);
+
+static void *take_one(struct kmem_cache *cache, struct slot_cache *record)
+{
+        void *object;
+
+        return cache->engine->take(cache, &record->engine, &object, 1) ? object : NULL;
+}
+
 /*
  * A single object straight from the back end: for caches without sheaves and threads without a
  * slot.
@@ -538,7 +547,11 @@ static void *alloc_one(struct kmem_cache *cache, struct slot_cache *record)
                 if (object)
                         return object;
         }
-        return cache->engine->take(cache, &record->engine, &object, 1) ? object : NULL;
+        object = take_one(cache, record);
+        /* Memory that rests in other caches and slots serves before a request fails. */
+        if (unlikely(!object) && percpu_regain && percpu_regain())
+                object = take_one(cache, record);
+        return object;
 }
 
 void *percpu_alloc_slow(struct kmem_cache *cache)
@@ -561,7 +574,8 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
                         return object;
         }
         if (cache->engine->caching == CACHING_ARRAY)
-                return array_alloc(cache, slot, record, &object, 1) ? object : NULL;
+                return array_alloc(cache, slot, record, &object, 1) ? object
+                                                                    : alloc_one(cache, record);
         pair = slot_read_pair(slot, sheaf_offset(cache));
         calls_count(cache, record, pair.main);
         /* The size may be stale; then the pop finds nothing and a refill follows. */

@@ -154,6 +154,9 @@ static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *obje
         return rseq_push(pair_offset, object) == PUSH_DONE;
 }
 
+/* heap_regain (heap/reclaim.h), once the heap is up. */
+extern KMEM_HIDDEN bool (*percpu_regain)(void);
+
 /* An object from the cache's sheaves, open or closed. */
 static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)
 {

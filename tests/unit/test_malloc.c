@@ -869,6 +869,41 @@ static void beyond_the_reservation(void **state)
         child_passes("beyond", "engine=slab,reserve=8M");
 }
 
+/* Free objects that rest in other classes' sheaves serve a request before it fails. */
+static void child_resting_elsewhere(void)
+{
+        enum { BLOCKS = 50000, BYTES = 1000, ROUND_BYTES = 20 << 20 };
+        static const size_t sizes[] = {200000, 100000, 50000, 25000, 12000, 6000, 3000};
+        static void *blocks[BLOCKS];
+        unsigned int fresh = 0;
+        unsigned int again = 0;
+
+        while (fresh < BLOCKS && (blocks[fresh] = malloc(hide(BYTES))))
+                fresh++;
+        check(fresh < BLOCKS);
+        for (unsigned int i = 0; i < fresh; i++)
+                free(blocks[i]);
+        for (unsigned int round = 0; round < array_size(sizes); round++) {
+                unsigned int taken = 0;
+
+                while (taken * sizes[round] < ROUND_BYTES)
+                        check(blocks[taken++] = malloc(hide(sizes[round])));
+                while (taken)
+                        free(blocks[--taken]);
+        }
+        while (again < BLOCKS && (blocks[again] = malloc(hide(BYTES))))
+                again++;
+        fprintf(stderr, "# %u blocks, %u at first\n", again, fresh);
+        check(again >= fresh - fresh / 50);
+}
+
+static void resting_elsewhere(void **state)
+{
+        child_passes("resting", "engine=slub,reserve=24M");
+        child_passes("resting", "engine=slub,reserve=24M,slots=locked");
+        child_passes("resting", "engine=slab,reserve=24M");
+}
+
 static void child_double_free(void)
 {
         void *block = malloc(hide(50));
@@ -998,6 +1033,7 @@ int main(int argc, char **argv)
                 {"classes_stay", child_classes_stay},
                 {"classes_threads", child_classes_threads},
                 {"beyond", child_beyond_the_reservation},
+                {"resting", child_resting_elsewhere},
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
                 {"usable_sizes", child_usable_sizes},
@@ -1023,6 +1059,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(usable_sizes),
                 cmocka_unit_test(realloc_stays),
                 cmocka_unit_test(beyond_the_reservation),
+                cmocka_unit_test(resting_elsewhere),
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(classes_of_pages),
                 cmocka_unit_test(mallinfo_counts),
