@@ -35,14 +35,15 @@ void *malloc(size_t bytes)
 {
         struct timespec millisecond = {0, 1000000};
         calls++;
-        if (calls == 2000)
+        if (calls % 500 == 100)
                 nanosleep(&millisecond, NULL);
-        if (calls == 3000) {
+        if (calls % 500 == 400) {
                 char *pages = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
                 madvise(pages, 4 << 20, MADV_NOHUGEPAGE);
                 for (int i = 0; i < 4 << 20; i += 4096)
                         pages[i] = 1;
+                munmap(pages, 4 << 20);
         }
         return __libc_malloc(bytes);
 }
@@ -83,7 +84,8 @@ def test_long_calls_have_their_reason(tmp_path: Path) -> None:
         for line in said.stdout.splitlines()
         if line.startswith("shown")
     ]
-    # The sleep cannot be shorter than a millisecond; the pages are 1024.
+    # The sleep cannot be shorter than a millisecond; the pages are 1024. Calls that were preempted are
+    # left out, on a busy machine most of the ten of each kind.
     assert [call for call in shown if call["waits"] != "0" and int(call["ns"]) >= 1_000_000]
     assert [call for call in shown if int(call["faults"]) >= 1024]
     run = parse_run("\n".join(line for line in said.stdout.splitlines() if "shown" not in line))

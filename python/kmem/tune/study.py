@@ -27,7 +27,7 @@ from kmem.tune.space import Params, first_params, suggest
 GOALS = {"time": (0,), "memory": (1,), "both": (0, 1)}  # places in Trial.ratios
 
 FAILURES = (SQLAlchemyError, OptunaError)  # of the file
-MADE_SECONDS = 10  # for another command to make the file
+MADE_SECONDS = 60  # for another command to make the file
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -74,7 +74,9 @@ class Study:
                 return
             except (*FAILURES, RuntimeError) as error:
                 # Another command may be making the tables and their first rows at this moment.
-                met = isinstance(error, IntegrityError) or "already exists" in str(error)
+                causes = (error, error.__cause__)
+                met = any(isinstance(one, IntegrityError) for one in causes)
+                met |= "already exists" in str(error)
                 if not met or time.monotonic() > deadline:
                     raise self.failure(error) from None
             time.sleep(0.05)
