@@ -84,8 +84,8 @@ def test_long_calls_have_their_reason(tmp_path: Path) -> None:
         for line in said.stdout.splitlines()
         if line.startswith("shown")
     ]
-    # The sleep cannot be shorter than a millisecond; the pages are 1024. Calls that were preempted are
-    # left out, on a busy machine most of the ten of each kind.
+    # The sleep cannot be shorter than a millisecond; the pages are 1024. Calls that were preempted
+    # are left out, on a busy machine most of the ten of each kind.
     assert [call for call in shown if call["waits"] != "0" and int(call["ns"]) >= 1_000_000]
     assert [call for call in shown if int(call["faults"]) >= 1024]
     run = parse_run("\n".join(line for line in said.stdout.splitlines() if "shown" not in line))
