@@ -25,6 +25,7 @@
 #include "machine/event.h"
 #include "machine/group_memory.h"
 #include "machine/probe.h"
+#include "machine/thread.h"
 #include "page/large.h"
 #include "percpu/area.h"
 #include "percpu/figures.h"
@@ -51,7 +52,8 @@ static uint64_t look_ms;
 static uint64_t pause_ms;   /* 0: the last trim was worth its while, or there was none */
 static uint64_t trim_bytes; /* the next trim waits until the heap holds so much, or until: */
 static uint64_t trim_ms;
-static bool is_trimming; /* a thread trims; a hint for others */
+/* The thread that trims, a hint for others; its own drains are slow paths too. */
+static void *trimmer;
 
 void soft_limit_show(void)
 {
@@ -87,9 +89,9 @@ static void trim_locked(uint64_t limit, uint64_t now)
         size_t held;
         size_t given;
 
-        store_relaxed(&is_trimming, true);
+        store_relaxed(&trimmer, thread_pointer());
         heap_trim_locked(0);
-        store_relaxed(&is_trimming, false);
+        store_relaxed(&trimmer, NULL);
         held = heap_held_bytes();
         given = before - min_of(before, held);
         add_owned(&soft_limit_figures.trims, 1);
@@ -135,8 +137,13 @@ static bool may_look(void)
 
 static void wait_for_trim(void)
 {
-        for (unsigned int ms = 0; ms < WAIT_MS && load_relaxed(&is_trimming); ms++)
+        const void *own = thread_pointer();
+        const void *other = load_relaxed(&trimmer);
+
+        for (unsigned int ms = 0; ms < WAIT_MS && other && other != own; ms++) {
                 event_pause(1);
+                other = load_relaxed(&trimmer);
+        }
 }
 
 static void watch(void)
