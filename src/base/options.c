@@ -179,7 +179,6 @@ static bool parse_value(const struct setting *setting, const char *name, const c
                 *value = UINT64_MAX;
                 return true;
         }
-
         if (setting->kind == KIND_LETTERS) {
                 if (parse_letters(setting, text, value))
                         return true;

@@ -52,7 +52,7 @@ static size_t cache_purge(struct kmem_cache *cache)
         return bytes;
 }
 
-size_t heap_trim_locked(size_t keep)
+static size_t caches_trim_locked(void)
 {
         struct list *node;
         size_t bytes = 0;
@@ -64,9 +64,22 @@ size_t heap_trim_locked(size_t keep)
                 cache->engine->shrink(cache);
                 bytes += cache_purge(cache);
         }
-        if (hardened_is_on() && !area_thread_is_ours())
-                bytes += hardened_trim();
+        return bytes;
+}
+
+/* What lies behind the caches: hardened pools, and free pages except for @keep bytes. */
+static size_t trim_behind_caches(size_t keep)
+{
+        size_t bytes = hardened_is_on() && !area_thread_is_ours() ? hardened_trim() : 0;
+
         return bytes + pages_purge_all(keep);
+}
+
+size_t heap_trim_locked(void)
+{
+        size_t bytes = caches_trim_locked();
+
+        return bytes + trim_behind_caches(0);
 }
 
 size_t heap_trim(size_t keep)
@@ -75,9 +88,9 @@ size_t heap_trim(size_t keep)
 
         lock_take(&cache_mutex);
         percpu_follow_cpus_seldom();
-        bytes = heap_trim_locked(keep);
+        bytes = caches_trim_locked();
         lock_drop(&cache_mutex);
-        return bytes;
+        return bytes + trim_behind_caches(keep);
 }
 
 /* Changes with each way of objects to or from the back ends. Under cache_mutex. */

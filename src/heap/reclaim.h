@@ -17,19 +17,22 @@ KMEM_HIDDEN bool reclaim_step(uint64_t now_ms);
  */
 KMEM_HIDDEN size_t heap_trim(size_t keep);
 /*
- * heap_trim without a look at the CPUs, which reads files. Under cache_mutex; a thread of ours leaves
- * hardened pools alone, as it cannot report what their checks find.
+ * heap_trim(0) without a look at the CPUs, which reads files. Under cache_mutex; a thread of ours
+ * leaves hardened pools alone, as it cannot report what their checks find.
  */
-KMEM_HIDDEN size_t heap_trim_locked(size_t keep);
+KMEM_HIDDEN size_t heap_trim_locked(void);
 
 /*
- * For a request that found no memory: takes back the free objects and pages that rest elsewhere. True
- * if that brought pages, or another thread was at it, so that it is worth while to try again once.
- * The caller may hold cache_mutex, but no lock behind it.
+ * For a request that found no memory: takes back the free objects and pages that rest elsewhere.
+ * True if that brought pages, or another thread was at it, so that it is worth while to try again
+ * once. The caller may hold cache_mutex, but no lock behind it.
  */
 KMEM_HIDDEN bool heap_regain(void);
 
-/* Bytes of the pages that the heap has from the system, those of blocks that were never written too. */
+/*
+ * Bytes of the pages that the heap has from the system, those of blocks that were never written
+ * too.
+ */
 KMEM_HIDDEN size_t heap_held_bytes(void);
 
 /* reclaim_thread.c: decides whether there may be a thread; early, after the options. */

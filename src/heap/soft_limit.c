@@ -26,7 +26,6 @@
 #include "machine/group_memory.h"
 #include "machine/probe.h"
 #include "machine/thread.h"
-#include "page/large.h"
 #include "percpu/area.h"
 #include "percpu/figures.h"
 
@@ -52,10 +51,14 @@ static uint64_t look_ms;
 static uint64_t pause_ms;   /* 0: the last trim was worth its while, or there was none */
 static uint64_t trim_bytes; /* the next trim waits until the heap holds so much, or until: */
 static uint64_t trim_ms;
-/* The thread that trims, a hint for others; its own drains are slow paths too. */
+/*
+ * The thread that trims; its own drains are slow paths too. Relaxed: a stale value makes a thread wait
+ * for nothing, or grow the heap during a trim.
+ */
 static void *trimmer;
 
-void soft_limit_show(void)
+/* Shows the figures to other processes. */
+static void show_locked(void)
 {
         struct registry_head *head = registry_head_shown();
 
@@ -90,7 +93,7 @@ static void trim_locked(uint64_t limit, uint64_t now)
         size_t given;
 
         store_relaxed(&trimmer, thread_pointer());
-        heap_trim_locked(0);
+        heap_trim_locked();
         store_relaxed(&trimmer, NULL);
         held = heap_held_bytes();
         given = before - min_of(before, held);
@@ -113,7 +116,7 @@ static void look_locked(uint64_t held, uint64_t now)
                 trim_locked(limit, now);
                 held = heap_held_bytes();
         }
-        soft_limit_show();
+        show_locked();
         if (options.soft_limit == SOFT_LIMIT_AUTO) {
                 store_relaxed(&look_bytes, limit ? held + limit / LITTLE : UINT64_MAX);
                 store_relaxed(&look_ms, now + (limit ? LOOK_MS : UNLIMITED_MS));

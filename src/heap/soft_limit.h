@@ -21,7 +21,4 @@ extern KMEM_HIDDEN struct soft_limit_figures soft_limit_figures;
 /* Begins to watch if the option is set; once, after the options. */
 KMEM_HIDDEN void soft_limit_init(void);
 
-/* Shows the figures to other processes, under cache_mutex. */
-KMEM_HIDDEN void soft_limit_show(void);
-
 #endif

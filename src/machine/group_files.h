@@ -11,8 +11,10 @@
 
 enum { GROUP_TEXT_BYTES = 4096 };
 
-/* The text of a file, and behind its end a path; a caller has it in static memory, as stacks may be
-   small. */
+/*
+ * The text of a file, and behind its end a path. Callers have it in static memory, as stacks may be
+ * small.
+ */
 struct group_room {
         char text[GROUP_TEXT_BYTES + PATH_MAX] __attribute__((aligned(8)));
 };
@@ -24,20 +26,20 @@ struct group_folder {
         bool unified; /* cgroup v2 */
 };
 
-/* Longer names of files do not fit behind every folder. */
+/* The most bytes of a file's name for group_file, with the zero byte. */
 enum { GROUP_FILE_BYTES = 40 };
 
 /*
- * Calls @visit for the groups of the process in which v1's @controller ("cpu", "memory") or v2 shows
- * its limits: each group, then its parents, up to the root. Parents count because a limit on a
- * container is often set a level above the process. Inside a container the path may also name
+ * Calls @visit for the groups of the process in which v1's @controller ("cpu", "memory") or v2
+ * shows its limits: each group, then its parents, up to the root. Parents count because a limit on
+ * a container is often set a level above the process. Inside a container the path may also name
  * folders that only exist outside; then the root is the container's.
  */
 KMEM_HIDDEN void groups_each(const char *controller, struct group_room *room,
                              void (*visit)(const struct group_folder *folder, void *result),
                              void *result);
 
-/* Writes a file's name behind the folder. Returns the path, which stays valid until the next call. */
+/* Writes a file's name behind the folder. Returns the path, valid until the next call. */
 KMEM_HIDDEN const char *group_file(const struct group_folder *folder, const char *name);
 
 #endif

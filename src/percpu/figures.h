@@ -31,8 +31,8 @@ KMEM_HIDDEN void figures_act(void);
 /*
  * Called at the beginning of slow paths, also of large blocks, before figures are written. Makes
  * the registry when it is due, leaves the parent's registry, honours requests, ends a profile with
- * a lease that is over, or gives memory back before a limit. The caller may hold cache_mutex, the locks in front of it, and
- * drain_mutex, but no other lock of the heap.
+ * a lease that is over, or gives memory back before a limit. The caller may hold cache_mutex, the
+ * locks in front of it, and drain_mutex, but no other lock of the heap.
  */
 static inline void figures_poll(void)
 {

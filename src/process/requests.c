@@ -179,7 +179,7 @@ static void honour(void)
                         continue;
                 copy.result = 0;
                 if (strcmp(copy.attribute, "trim") == 0) {
-                        copy.result = heap_trim_locked(0);
+                        copy.result = heap_trim_locked();
                         copy.error = 0;
                 } else if (strcmp(copy.attribute, "profile_interval") == 0) {
                         copy.error = honour_profile_locked(&copy, options.profile_interval,
