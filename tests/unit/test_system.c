@@ -434,7 +434,6 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_cpu_lists),
-                cmocka_unit_test(test_group_memory),
                 cmocka_unit_test(test_quotas),
                 cmocka_unit_test(test_group_memory),
                 cmocka_unit_test(test_counts),

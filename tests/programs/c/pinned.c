@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * pinned [THREADS]: takes 150 MB in small blocks, frees all but one in 64, so that each slab keeps
- * some, and takes 140 MB in larger blocks. Without a trim in between it holds 290 MB. Prints the
- * resident bytes at most.
+ * some, and takes 140 MB in larger blocks. Prints the peak of resident bytes.
  */
 #include <pthread.h>
 #include <stdio.h>
