@@ -106,6 +106,7 @@ static void prepare(void)
         take(&release_lock);
         take(&deferred_lock);
         rcu_fork_take(take);
+        take(&hardened_open_lock);
         hardened_each_lock(take);
         take(&huge_lock);
         take(&purge_lock);
@@ -135,6 +136,7 @@ static void release_all(void (*release)(struct lock *lock))
         release(&purge_lock);
         release(&huge_lock);
         hardened_each_lock(release);
+        release(&hardened_open_lock);
         rcu_fork_release(release);
         release(&deferred_lock);
         release(&release_lock);

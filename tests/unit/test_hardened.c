@@ -839,6 +839,43 @@ static void child_threads(void)
                 pthread_join(threads[i], NULL);
 }
 
+static pthread_barrier_t begun;
+
+/* Takes an object of each class for the first time. */
+static void *open_pools(void *unused)
+{
+        pthread_barrier_wait(&begun);
+        for (size_t size = 1; size < LARGE; size += 1 + size / 16)
+                drop(take(size));
+        return NULL;
+}
+
+/* HARD-8: pools whose first object is on its way while the process forks. */
+static void child_first_objects(void)
+{
+        pthread_t threads[4];
+
+        /* A child that waits for a lock for ever ends the test with a signal. */
+        alarm(60);
+        pthread_barrier_init(&begun, NULL, array_size(threads) + 1);
+        for (unsigned int i = 0; i < array_size(threads); i++)
+                check(pthread_create(&threads[i], NULL, open_pools, NULL) == 0);
+        pthread_barrier_wait(&begun);
+        for (unsigned int i = 0; i < 20; i++) {
+                pid_t child = fork();
+
+                if (child == 0) {
+                        alarm(10);
+                        pthread_barrier_init(&begun, NULL, 1);
+                        open_pools(NULL);
+                        _exit(0);
+                }
+                child_wait(child);
+        }
+        for (unsigned int i = 0; i < array_size(threads); i++)
+                pthread_join(threads[i], NULL);
+}
+
 static void child_threads_of_mappings(void)
 {
         without_guards();
@@ -884,6 +921,8 @@ static void child_locked(void)
 static void processes(void **state)
 {
         child_passes("threads", options_used);
+        for (unsigned int i = 0; i < 20; i++)
+                child_passes("first_objects", options_used);
         child_passes("threads_of_mappings", options_of_mappings);
         child_passes("limited", options_used);
         child_passes("locked", options_used);
@@ -1008,6 +1047,7 @@ int main(int argc, char **argv)
                 CASE(named_caches),
                 CASE(named_twice),
                 CASE(threads),
+                CASE(first_objects),
                 CASE(threads_of_mappings),
                 CASE(limited),
                 CASE(locked),

@@ -135,13 +135,15 @@ static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
 {
         const struct hardened_class *class = &hardened.classes[number];
         struct pool *pool = pool_of(arena, number);
-        bool locked = pool_take(pool);
-        struct slab_record *record = pool->current;
+        struct slab_record *record;
         uint32_t index;
         uint64_t canary;
         char *object;
-        bool used, bad = false;
+        bool locked, used, bad = false;
 
+        pool_open(pool);
+        locked = pool_take(pool);
+        record = pool->current;
         if (unlikely(!record || !record->free))
                 record = next_slab_locked(pool, arena, number);
         if (unlikely(!record)) {

@@ -122,6 +122,7 @@ struct pool {
         uint32_t next_aged;          /* the oldest */
         struct slab_record *current; /* objects are taken from it */
         uint32_t next;               /* the object of it that is handed out next (block.c) */
+        uint32_t opened;             /* 1: its lock may be held (HARD-8) */
         struct list partial;         /* slabs with objects to hand out; NULLs until first used */
         struct list empty;           /* without an object out or waiting, oldest first */
         struct list released;        /* and without memory, unreadable if the system has guards */
@@ -328,6 +329,25 @@ static inline bool hardened_has_threads(void)
 {
         return !&__libc_single_threaded || !load_relaxed(&__libc_single_threaded) ||
                load_relaxed(&hardened_is_shared);
+}
+
+/*
+ * HARD-8  A pool's lock is taken only once `opened` is set, under this lock, for good. Fork holds it
+ *         in front of the locks of all opened pools, and drops it behind them: so a pool is locked
+ *         by another thread neither in the child nor where fork drops what it took. A thread that
+ *         meets a fork here waits for its end; it holds no lock of a pool yet.
+ */
+extern KMEM_HIDDEN struct lock hardened_open_lock;
+
+/* In front of pool_take, unless the pool has handed out an object before. */
+static inline void pool_open(struct pool *pool)
+{
+        /* Relaxed: whoever sees 1 was preceded by the section that set it, and so is its lock. */
+        if (likely(load_relaxed(&pool->opened)))
+                return;
+        lock_take(&hardened_open_lock);
+        store_relaxed(&pool->opened, 1);
+        lock_drop(&hardened_open_lock);
 }
 
 static inline bool pool_take(struct pool *pool)

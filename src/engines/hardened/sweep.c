@@ -18,9 +18,11 @@ struct found {
         bool written_after_free;
 };
 
+struct lock hardened_open_lock;
+
 static bool pool_is_used(const struct pool *pool)
 {
-        return load_relaxed(&pool->taken) != 0;
+        return load_relaxed(&pool->opened);
 }
 
 /* HARD-4 */
