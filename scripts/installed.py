@@ -23,6 +23,7 @@ PROGRAMS = (
     "bench/bulk",
     "bench/costs",
     "bench/lists",
+    "tools/import-trace",
     "tools/loads-4k",
     "tools/loads-64k",
     "tools/order",

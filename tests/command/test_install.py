@@ -342,7 +342,10 @@ def test_progress_without_a_terminal(tmp_path: Path) -> None:
     # Many, as a command that ends at once may do so before the first nap has begun.
     for _ in range(100):
         done = subprocess.run(
-            [script, "x", "sh", "-c", "echo out; exit 3"], capture_output=True, text=True, check=False
+            [script, "x", "sh", "-c", "echo out; exit 3"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "")
     for status, shown in ((0, ""), (3, "out\n")):

@@ -45,6 +45,8 @@ static const char *const tracepoints[] = {
         "kfree",   "kmem_cache_free",
 };
 
+const char program_words[] = "record";
+
 struct reader {
         pthread_t thread;
         struct tracefs_cpu *cpu;

@@ -27,6 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
+const char program_words[] = "record";
+
 enum {
         CACHES = 4096,
         CACHE_NAME = 64,

@@ -7,6 +7,9 @@
 
 #include <stdio.h>
 
+/* The command that the user gave, for messages; each program has its own. */
+extern const char program_words[];
+
 /* Prints a line and ends with status 1. */
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn, cold));
 

@@ -322,6 +322,11 @@ void lives_add(struct lives *lives, const struct lives_event *event)
                 add_free(lives, event);
 }
 
+void lives_cpus(struct lives *lives, uint32_t cpus)
+{
+        trace_writer_cpus(lives->writer, cpus);
+}
+
 bool lives_close(struct lives *lives, struct lives_counts *counts, struct trace_error *error)
 {
         bool whole;

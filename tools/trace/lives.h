@@ -47,6 +47,8 @@ struct lives *lives_open(const char *path, uint32_t cpus, uint32_t page_bytes, c
                          lives_name_site *name_site, void *context, struct trace_error *error);
 /* The id of a cache by name, new or known. */
 uint16_t lives_cache(struct lives *lives, const char *name);
+/* As trace_writer_cpus. */
+void lives_cpus(struct lives *lives, uint32_t cpus);
 void lives_add(struct lives *lives, const struct lives_event *event);
 /* As trace_writer_close. */
 bool lives_close(struct lives *lives, struct lives_counts *counts, struct trace_error *error);

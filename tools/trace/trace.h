@@ -154,7 +154,10 @@ struct trace_record {
         uint8_t operation;
 };
 
-/* NULL with *error set if the file cannot be made. @source may be NULL. */
+/*
+ * NULL with *error set if the file cannot be made. @source may be NULL. @cpus may be 0 if nobody
+ * knows: then the header has as many as the records, or as trace_writer_cpus says if these are more.
+ */
 struct trace_writer *trace_writer_open(const char *path, uint32_t cpus, uint32_t page_bytes,
                                        const char *source, struct trace_error *error);
 void trace_writer_cache(struct trace_writer *writer, const char *name);
@@ -163,6 +166,8 @@ void trace_writer_site(struct trace_writer *writer, const char *name);
 void trace_writer_add(struct trace_writer *writer, const struct trace_record *record);
 /* Makes the closing of an incomplete trace fail, with @why unless there was an earlier failure. */
 void trace_writer_give_up(struct trace_writer *writer, const char *why);
+/* The number of CPUs, of a trace that was opened without. */
+void trace_writer_cpus(struct trace_writer *writer, uint32_t cpus);
 /* @objects: as in struct trace. Frees the writer; on failure the file is removed. */
 bool trace_writer_close(struct trace_writer *writer, uint64_t objects, struct trace_error *error);
 

@@ -23,7 +23,16 @@ struct waiting_names {
 
 struct trace_writer {
         FILE *file;
+        /*
+         * While the number of CPUs is not known: the trace's file, which gets the header at the
+         * end. `file` is then a file without a name, for the blocks behind the header.
+         */
+        FILE *headless;
         char *path;
+        char *source;
+        uint32_t cpus; /* 0: not known before the end */
+        uint32_t page_bytes;
+        uint32_t cpus_seen; /* the highest CPU of a record, and 1 */
         ZSTD_CCtx *compressor;
         uint64_t records;   /* in all */
         uint32_t waiting;   /* the part of them in `waiting_columns` */
@@ -138,6 +147,8 @@ void trace_writer_add(struct trace_writer *writer, const struct trace_record *re
                 fail(writer, "a record is earlier than the one before", "times must not fall");
                 return;
         }
+        if (record->cpu >= writer->cpus_seen)
+                writer->cpus_seen = record->cpu + 1u;
         stepped.time -= writer->last_time;
         writer->last_time = record->time;
         for (unsigned int i = 0; i < COLUMNS; i++) {
@@ -157,43 +168,88 @@ void trace_writer_give_up(struct trace_writer *writer, const char *why)
         writer->failed = true;
 }
 
-static void write_header(struct trace_writer *writer, uint32_t cpus, uint32_t page_bytes,
-                         const char *source)
+static void write_header(struct trace_writer *writer)
 {
         struct file_header header = {
                 .version = TRACE_VERSION,
-                .page_bytes = page_bytes,
-                .cpus = cpus,
-                .source_bytes = (uint32_t)strnlen(source, SOURCE_BYTES_MAX),
+                .page_bytes = writer->page_bytes,
+                .cpus = writer->cpus,
+                .source_bytes = (uint32_t)strnlen(writer->source, SOURCE_BYTES_MAX),
         };
 
         memcpy(header.magic, TRACE_MAGIC, MAGIC_BYTES);
         memcpy(writer->block, &header, sizeof(header));
-        memcpy(writer->block + sizeof(header), source, header.source_bytes);
+        memcpy(writer->block + sizeof(header), writer->source, header.source_bytes);
         write_frame(writer, writer->block, sizeof(header) + header.source_bytes);
+}
+
+/* Puts the blocks behind the header, which could not be written before. */
+static void join(struct trace_writer *writer)
+{
+        FILE *blocks = writer->file;
+        size_t got;
+
+        writer->file = writer->headless;
+        writer->headless = NULL;
+        if (writer->cpus < writer->cpus_seen)
+                writer->cpus = writer->cpus_seen;
+        if (!writer->cpus)
+                writer->cpus = 1;
+        write_header(writer);
+        rewind(blocks);
+        while (!writer->failed && (got = fread(writer->packed, 1, writer->packed_room, blocks)) > 0)
+                if (fwrite(writer->packed, 1, got, writer->file) != got)
+                        fail(writer, "cannot write", strerror(errno));
+        if (ferror(blocks))
+                fail(writer, "cannot read what was written", strerror(errno));
+        fclose(blocks);
 }
 
 static void writer_free(struct trace_writer *writer)
 {
         if (writer->file)
                 fclose(writer->file);
+        if (writer->headless)
+                fclose(writer->headless);
         ZSTD_freeCCtx(writer->compressor);
         free(writer->packed);
+        free(writer->source);
         free(writer->path);
         free(writer);
 }
 
-static bool writer_prepare(struct trace_writer *writer, const char *path, struct trace_error *error)
+/* A file beside the trace, where there is room for it, and without a name. */
+static FILE *open_blocks(const char *path)
+{
+        FILE *file;
+        char *name;
+
+        if (asprintf(&name, "%s.blocks", path) < 0)
+                return NULL;
+        file = fopen(name, "w+bxe");
+        if (file)
+                unlink(name);
+        free(name);
+        return file;
+}
+
+static bool writer_prepare(struct trace_writer *writer, const char *path, const char *source,
+                           struct trace_error *error)
 {
         writer->path = strdup(path);
+        writer->source = strdup(source);
         writer->packed_room = ZSTD_compressBound(BLOCK_BYTES_MAX);
         writer->packed = malloc(writer->packed_room);
         writer->compressor = ZSTD_createCCtx();
-        if (!writer->path || !writer->packed || !writer->compressor)
+        if (!writer->path || !writer->source || !writer->packed || !writer->compressor)
                 return trace_fail(error, 0, "no memory");
         ZSTD_CCtx_setParameter(writer->compressor, ZSTD_c_compressionLevel, LEVEL);
         ZSTD_CCtx_setParameter(writer->compressor, ZSTD_c_checksumFlag, 1);
         writer->file = fopen(path, "wbe");
+        if (writer->file && !writer->cpus) {
+                writer->headless = writer->file;
+                writer->file = open_blocks(path);
+        }
         return writer->file || trace_fail(error, 0, "cannot write: %s", strerror(errno));
 }
 
@@ -206,12 +262,21 @@ struct trace_writer *trace_writer_open(const char *path, uint32_t cpus, uint32_t
                 trace_fail(error, 0, "no memory");
                 return NULL;
         }
-        if (!writer_prepare(writer, path, error)) {
+        writer->cpus = cpus;
+        writer->page_bytes = page_bytes;
+        if (!writer_prepare(writer, path, source ? source : "", error)) {
                 writer_free(writer);
                 return NULL;
         }
-        write_header(writer, cpus, page_bytes, source ? source : "");
+        if (cpus)
+                write_header(writer);
         return writer;
+}
+
+void trace_writer_cpus(struct trace_writer *writer, uint32_t cpus)
+{
+        if (writer->headless)
+                writer->cpus = cpus;
 }
 
 bool trace_writer_close(struct trace_writer *writer, uint64_t objects, struct trace_error *error)
@@ -224,6 +289,10 @@ bool trace_writer_close(struct trace_writer *writer, uint64_t objects, struct tr
         write_records(writer);
         end.records = writer->records;
         write_frame(writer, &end, sizeof(end));
+        if (writer->headless)
+                join(writer);
+        else if (writer->cpus < writer->cpus_seen)
+                trace_writer_give_up(writer, "a record of a CPU that the machine does not have");
         is_file = fstat(fileno(writer->file), &status) == 0 && S_ISREG(status.st_mode);
         if (fclose(writer->file))
                 fail(writer, "cannot write", strerror(errno));

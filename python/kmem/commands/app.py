@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kmem.commands import bench, explain, lab, processes, record, replay, tune
+from kmem.commands import bench, explain, importing, lab, processes, record, replay, tune
 
 app = typer.Typer(
     help="Linux slab allocators for programs: run programs on libkmem and measure it.",
@@ -47,7 +47,7 @@ def demo() -> None:
 
 
 # Commands of a part without a name are commands of kmem itself.
-for part in (processes, explain, replay, tune):
+for part in (processes, explain, importing, replay, tune):
     app.add_typer(part.app)
 for name, group in {"bench": bench, "lab": lab, "record": record}.items():
     app.add_typer(group.app, name=name)

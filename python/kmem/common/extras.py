@@ -18,6 +18,7 @@ EXTRA_OF = {
     "bench": "bench",
     "top": "watch",
     "serve": "watch",
+    "export": "lab",
     "lab": "lab",
     "replay": "lab",
     "tune": "tune",

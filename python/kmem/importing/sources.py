@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What `kmem import` reads: text as it is or packed, or the files of perf and trace-cmd.
+
+perf.data and trace.dat are turned into text by perf and trace-cmd themselves, because their forms
+change with these programs.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from typing import IO, Any
+
+from kmem.common.errors import KmemError
+
+PIECE = 1 << 20  # bytes
+MAGIC_BYTES = 16
+PACKED: dict[bytes, tuple[str, Any]] = {
+    b"\x1f\x8b": ("gzip", gzip.open),
+    b"BZh": ("bzip2", bz2.open),
+    b"\xfd7zXZ\x00": ("xz", lzma.open),
+}
+DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
+TIMES = ["--ns"]  # perf prints microseconds without it
+FIELDS = "comm,pid,tid,cpu,time,event,trace"
+
+# Beginnings of files that a program turns into text: its name, Debian's package, and its words.
+PROGRAMS: dict[bytes, tuple[str, str, list[str]]] = {
+    b"PERFILE2": (
+        "perf",
+        "linux-perf",
+        ["script", "--show-lost-events", *TIMES, "-F", FIELDS, "-i"],
+    ),
+    b"\x17\x08\x44tracing": ("trace-cmd", "trace-cmd", ["report", "-t", "-i"]),
+}
+OTHERS = {
+    b"(\xb5/\xfd": "zstd's; expected text: zstd -dc FILE | kmem import - --out TRACE",
+    b"KMEMTRCE": "a trace already",
+    b"SLTR0001": "a trace already",
+}
+
+
+class Failed:
+    """An error of the thread that unpacks, for the command."""
+
+    reason: str | None = None
+
+
+def pump(source: IO[bytes], sink: IO[bytes], failed: Failed) -> None:
+    """Write all of the source to the sink, until that end is closed."""
+    try:
+        with suppress(BrokenPipeError), sink:
+            while piece := source.read(PIECE):
+                sink.write(piece)
+    except DAMAGED as error:
+        failed.reason = str(error)
+
+
+@contextmanager
+def unpacked(file: Path, form: str, opener: Any) -> Iterator[IO[bytes]]:
+    """The text of a packed file, through a pipe."""
+    failed = Failed()
+    with (
+        opener(file, "rb") as source,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as through,
+    ):
+        assert through.stdin is not None and through.stdout is not None
+        thread = Thread(target=pump, args=(source, through.stdin, failed), daemon=True)
+        thread.start()
+        yield through.stdout
+        through.stdout.close()
+        thread.join()
+    if failed.reason is not None:
+        raise KmemError(f"import: {file}: damaged {form} file: {failed.reason}")
+
+
+@contextmanager
+def converted(file: Path, name: str, package: str, words: Sequence[str]) -> Iterator[IO[bytes]]:
+    """The text that the file's own program makes of it."""
+    program = shutil.which(name)
+    if program is None:
+        raise KmemError(
+            f"import: {file}: only {name} reads it; expected that program (Debian: {package}), or"
+            " the text that it prints"
+        )
+    with subprocess.Popen(
+        [program, *words, str(file.resolve())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None and running.stderr is not None
+        said: list[bytes] = []
+        errors = running.stderr
+        thread = Thread(target=lambda: said.extend(errors), daemon=True)
+        thread.start()
+        yield running.stdout
+        running.stdout.close()
+        running.wait()
+        thread.join()
+    if running.returncode != 0:
+        lines = [line.decode(errors="replace").strip() for line in said]
+        reason = next((line for line in reversed(lines) if line), "no reason given")
+        raise KmemError(f"import: {file}: {name} ended with {running.returncode}: {reason}")
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[IO[bytes]]:
+    """The text of FILE, - for standard input, as something that a program can have as its input."""
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        # Without a buffer: a program reads on where this one has stopped.
+        with file.open("rb", buffering=0) as plain:
+            head = os.pread(plain.fileno(), MAGIC_BYTES, 0) if plain.seekable() else b""
+            for magic, (form, opener) in PACKED.items():
+                if head.startswith(magic):
+                    with unpacked(file, form, opener) as text:
+                        yield text
+                    return
+            for magic, (name, package, words) in PROGRAMS.items():
+                if head.startswith(magic):
+                    with converted(file, name, package, words) as text:
+                        yield text
+                    return
+            for magic, what in OTHERS.items():
+                if head.startswith(magic):
+                    raise KmemError(f"import: {file}: {what}")
+            yield plain
+    except OSError as error:
+        raise KmemError(f"import: {file}: {error.strerror}") from None

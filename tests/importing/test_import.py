@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem import` and `kmem export`: each form in small, each fault in one line, and streams."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kmem.common.errors import KmemError
+from kmem.importing.text import import_text
+from kmem.traces import file as tr
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "command"))
+from kmem_command import ROOT, kmem
+
+TOOL = ROOT / "build" / "tools" / "import-trace"
+
+FORMS = Path(__file__).parent / "forms"
+# What every kernel form says: an allocation by size in a soft interrupt of CPU 2, one of a
+# cache, and their frees.
+TIMES = [0, 1000, 2000, 4000]
+OPERATIONS = [tr.ALLOC | tr.SOFTIRQ, tr.ALLOC, tr.FREE | tr.KFREE, tr.FREE]
+
+FTRACE_61 = (FORMS / "ftrace-6.1.txt").read_text(encoding="utf-8")
+FTRACE_2632 = (FORMS / "ftrace-2.6.32.txt").read_text(encoding="utf-8")
+FTRACE_TGID = (FORMS / "ftrace-processes.txt").read_text(encoding="utf-8")
+TRACE_CMD = (FORMS / "trace-cmd.txt").read_text(encoding="utf-8")
+PERF = (FORMS / "perf.txt").read_text(encoding="utf-8")
+
+
+def imported(folder: Path, text: str, *options: object) -> tuple[tr.Trace, str]:
+    file, out = folder / "recording.txt", folder / "out.ktrace"
+    file.write_text(text, encoding="utf-8")
+    done = kmem("import", file, "-o", out, *options)
+    assert done.returncode == 0, done.stderr
+    return tr.read_trace(out), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "soft", "cache", "cpus"),
+    [
+        (FTRACE_61, True, "filp", 8),
+        (FTRACE_2632, False, "?c01e0000:232", 3),
+        (FTRACE_TGID, True, "?g:232", 3),
+        (TRACE_CMD, True, "filp", 8),
+        (PERF, False, "filp", 8),
+    ],
+    ids=["ftrace 6.1", "ftrace 2.6.32", "ftrace with processes", "trace-cmd", "perf"],
+)
+def test_kernel_forms(tmp_path: Path, text: str, soft: bool, cache: str, cpus: int) -> None:
+    trace, said = imported(tmp_path, text)
+    records = trace.records
+    assert records["time"].to_list() == TIMES
+    bits = 0xFF if soft else 0xFF & ~tr.SOFTIRQ
+    assert records["operation"].to_list() == [operation & bits for operation in OPERATIONS]
+    assert records["cpu"].to_list() == [2, 1, 2, 0]
+    assert records["thread"].to_list() == [0, 77, 1234, 1234]
+    assert records["requested"].to_list() == [728, 232, 728, 232]
+    assert records["given"].to_list() == [1024, 256, 1024, 256]
+    assert records["flags"][0] == 0xA20 | 0x100
+    assert trace.named()["cache"].to_list() == ["kmalloc", cache, "kmalloc", cache]
+    assert trace.cpus == cpus
+    assert trace.objects == 2
+    assert trace.named()["site"][0] == (
+        "c0123456" if "2.6" in cache or "c01" in cache else "f+0x4a"
+    )
+    assert "cannot be read" not in said
+    assert "4 events" in said
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    alloc, flags = "kmalloc: call_site=f+0x1/0x2", "gfp_flags=0xcc0"
+    events = [
+        "kfree: call_site=f+0x1/0x2 ptr=00000000aa000000",
+        f"{alloc} ptr=(____ptrval____) bytes_req=8 bytes_alloc=8 {flags}",
+        f"{alloc} ptr=(null) bytes_req=8 bytes_alloc=8 {flags}",
+        f"{alloc} ptr=0000000000000010 bytes_req=0 bytes_alloc=0 {flags}",
+        f"{alloc} ptr=00000000bb000000 bytes_req=8 bytes_alloc=8 {flags}",
+        f"{alloc} ptr=00000000bb000000 bytes_req=9 bytes_alloc=16 {flags}",
+        "kfree_bulk: call_site=f+0x1/0x2 nr=16",
+        "sched_switch: prev_comm=kmalloc: next_comm=x",
+    ]
+    lines = [
+        "CPU:2 [LOST 12 EVENTS]",
+        "CPU:1 [EVENTS DROPPED]",
+        "CPU:1 [7 EVENTS DROPPED]",
+        *(f"  a-1 [000] ..... 1.0{number}: {event}" for number, event in enumerate(events)),
+    ]
+    trace, said = imported(tmp_path, "\n".join(lines))
+    counts = [line.split(" ", 2)[1] for line in said.splitlines()[1:]]
+    assert counts == ["20", "1", "1", "1", "1", "2"]
+    operations = [tr.ORPHAN | tr.KFREE, tr.ALLOC, tr.IMPLIED, tr.ALLOC]
+    assert trace.records["operation"].to_list() == operations
+    assert trace.records["flags"][1] == 0xCC0
+
+
+def test_heap_logs(tmp_path: Path) -> None:
+    """A realloc is a free and an allocation; calls that others interrupt are joined."""
+    mtrace = """\
+= Start
+@ ./a:(main+0x1a)[0x11d9] + 0x5000 0x64
+@ ./a:[0x11e9] < 0x5000
+@ ./a:[0x11e9] > 0x6000 0xc8
+@ ./a:[0x11f9] ! 0x6000 0xffffffff
+@ ./a:[0x12ab] - 0x6000
+= End
+"""
+    trace, said = imported(tmp_path, mtrace)
+    assert trace.records["operation"].to_list() == [tr.ALLOC, tr.FREE, tr.ALLOC, tr.FREE]
+    assert trace.records["requested"].to_list() == [100, 100, 200, 200]
+    assert trace.sites[1] == "./a:(main+0x1a)[0x11d9]"
+    assert "no times" in said
+
+    ltrace = """\
+[pid 7] 1700000000.000001 a->malloc(100 <unfinished ...>
+[pid 8] 1700000000.000002 a->calloc(10, 20)  = 0x7000
+[pid 7] 1700000000.000003 <... malloc resumed> ) = 0x5000
+[pid 7] 1700000000.000004 realloc(0x5000, 300) = 0x6000
+[pid 7] 1700000000.000005 realloc(0x6000, 99999999999) = nil
+[pid 7] 1700000000.000006 operator new(unsigned long)(8, 3) = 0x9000
+[pid 8] 1700000000.000007 free(0x7000 <unfinished ...>
+[pid 8] 1700000000.000008 <... free resumed> ) = <void>
+[pid 8] 1700000000.000009 strlen("malloc(3)") = 9
+[pid 8] 1700000000.000010 +++ exited (status 0) +++
+"""
+    trace, said = imported(tmp_path, ltrace)
+    assert "no times" not in said
+    rows = trace.records.select("time", "thread", "operation", "requested").rows()
+    assert rows == [
+        (0, 8, tr.ALLOC, 200),
+        (1000, 7, tr.ALLOC, 100),
+        (2000, 7, tr.FREE, 100),
+        (2000, 7, tr.ALLOC, 300),
+        (4000, 7, tr.ALLOC, 8),
+        (5000, 8, tr.FREE, 200),
+    ]
+
+
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_packed_files(tmp_path: Path, opener) -> None:
+    file, out = tmp_path / "packed", tmp_path / "out.ktrace"
+    with opener(file, "wb") as packed:
+        packed.write(PERF.encode())
+    assert kmem("import", file, "-o", out).returncode == 0
+    assert tr.read_trace(out).records["time"].to_list() == TIMES
+    out.unlink()
+    file.write_bytes(file.read_bytes()[:-20])
+    done = kmem("import", file, "-o", out)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"{file}: damaged" in done.stderr
+    assert not out.exists()
+
+
+def test_standard_input_and_options(tmp_path: Path) -> None:
+    out = tmp_path / "out.ktrace"
+    done = subprocess.run(
+        [ROOT / "kmem", "import", "-", "-o", out, "--cpus", "64", "--page-size", "65536"],
+        input=PERF,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    trace = tr.read_trace(out)
+    assert (trace.cpus, trace.page_bytes) == (64, 65536)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.ktrace"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("", [], "no event; expected kmem events as perf"),
+        ("\x7fELF\x02\n", [], 'line 1: expected an event, not "'),
+        ("KMEMTRCE", [], "a trace already"),
+        (PERF.replace("100.0", "abc1:"), [], "line 2: expected a time before the event"),
+        (PERF.replace("ptr=", "pt="), [], "line 2: kmalloc without ptr"),
+        (
+            PERF.replace("bytes_req=", "bytes_req=-"),
+            ["--cpus", "2"],
+            "CPU that the machine does not",
+        ),
+        (PERF.replace("ptr=0x", "ptr=0y"), [], 'kmalloc: expected an address in ptr, not "0y'),
+        (PERF, ["--page-size", "100"], "--page-size 100: expected 4096, 16384 or 65536"),
+        (PERF, ["--cpus", "1"], "CPU that the machine does not have"),
+    ],
+)
+def test_faults_are_a_line(tmp_path: Path, text: str, options: list[str], reason: str) -> None:
+    file, out = tmp_path / "recording.txt", tmp_path / "out.ktrace"
+    file.write_text(text, encoding="utf-8")
+    out.write_text("older")
+    done = kmem("import", file, "-o", out, *options)
+    assert done.returncode in (1, 2)
+    assert reason in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert out.read_text() == "older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.ktrace", "recording.txt"]
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    for words, reason in (
+        (["/no/such", "-o", tmp_path / "out"], "/no/such: No such file"),
+        ([tmp_path, "-o", tmp_path / "out"], "Is a directory"),
+        ([__file__, "-o", "/no/such/out"], "--out /no/such/out"),
+    ):
+        done = kmem("import", *words)
+        assert done.returncode == 1
+        assert reason in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_programs_of_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """perf.data and trace.dat are for perf and trace-cmd: their text, or their refusal."""
+    file, out, program = tmp_path / "perf.data", tmp_path / "out.ktrace", tmp_path / "perf"
+    file.write_bytes(b"PERFILE2" + bytes(100))
+    (tmp_path / "text").write_text(PERF)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program.write_text(f"#!/bin/sh\ncat {tmp_path / 'text'}\n")
+    program.chmod(0o755)
+    import_text(file, out, 0, 4096)
+    assert tr.read_trace(out).records["time"].to_list() == TIMES
+    program.write_text("#!/bin/sh\necho incompatible file format >&2\nexit 255\n")
+    with pytest.raises(KmemError, match=r"perf ended with 255: incompatible file format$"):
+        import_text(file, out, 0, 4096)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(KmemError, match=r"only perf reads it; expected .* \(Debian: linux-perf\)"):
+        import_text(file, out, 0, 4096)
+
+
+def test_bounded_memory(tmp_path: Path) -> None:
+    """A long recording through a pipe; what is kept is what lives at once."""
+    line = "  a-{p} [00{c}] ..... {t}.000001: {event}: call_site=f+0x1/0x2 ptr={at:016x}{rest}\n"
+    count = 200_000
+    with subprocess.Popen(
+        ["/usr/bin/env", "-i", "bash", "-c", f"ulimit -v 60000; exec {TOOL} {tmp_path}/o 0 4096 x"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as tool:
+        assert tool.stdin is not None
+        for number in range(count):
+            values = {
+                "p": number % 50,
+                "c": number % 4,
+                "t": number,
+                "at": (number % 100 + 1) << 12,
+            }
+            size = " bytes_req=10 bytes_alloc=16 gfp_flags=GFP_KERNEL"
+            tool.stdin.write(line.format(**values, event="kmalloc", rest=size))
+            tool.stdin.write(line.format(**values, event="kfree", rest=""))
+        output, _ = tool.communicate()
+    assert tool.returncode == 0
+    assert f'"events": {2 * count}' in output
+    assert tr.read_trace(tmp_path / "o").records.height == 2 * count
+
+
+LINES = st.sampled_from(
+    [line for text in (FTRACE_61, PERF, TRACE_CMD) for line in text.splitlines()]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(LINES, min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=6)), max_size=6),
+)
+def test_damaged_text(lines: list[str], damage: list[tuple[int, bytes]]) -> None:
+    """Bytes in wrong places never end the reader, and every line is counted."""
+    text = bytearray("\n".join(lines).encode())
+    for at, new in damage:
+        text[at % len(text) : at % len(text) + len(new)] = new
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [TOOL, f"{folder}/out", "0", "4096", ""],
+            input=bytes(text),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        trace = tr.read_trace(Path(folder) / "out")
+        assert not trace.records["time"].diff().drop_nulls().cast(pl.Int64).lt(0).any()
+
+
+def test_export(tmp_path: Path) -> None:
+    trace, _ = imported(tmp_path, FTRACE_61)
+    for name, reader in (("t.parquet", pl.read_parquet), ("t.csv", pl.read_csv)):
+        done = kmem("export", tmp_path / "out.ktrace", "-o", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        table = reader(tmp_path / name)
+        assert table["time"].to_list() == TIMES
+        assert table["operation"].to_list() == ["alloc", "alloc", "free", "free"]
+        assert table["cache"].to_list() == trace.named()["cache"].to_list()
+        assert table["softirq"].to_list() == [True, False, False, False]
+        assert table["kfree"].to_list() == [False, False, True, False]
+    done = kmem("export", tmp_path / "out.ktrace", "-o", tmp_path / "t.xls")
+    assert done.returncode == 2
+    assert "t.xls: expected a name that ends in .parquet or .csv" in done.stderr
+    done = kmem("export", tmp_path / "recording.txt", "-o", tmp_path / "u.csv")
+    assert done.returncode == 1
+    assert "recording.txt: byte 0" in done.stderr
+    assert not (tmp_path / "u.csv").exists()

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Makes a trace of the text that other tools print about allocations. A line is looked at by itself,
+ * whatever tool printed it: events of kernels (kernel_line.c), logs of a program's heap
+ * (heap_line.c).
+ */
+#ifndef KMEM_TOOLS_IMPORT_IMPORT_H
+#define KMEM_TOOLS_IMPORT_IMPORT_H
+
+#include "tools/import/texts.h"
+#include "tools/trace/lives.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+        ADDRESS_LEAST = 4096, /* NULL and the result of kmalloc(0) are below */
+        LINE_BYTES_MOST = 1 << 16,
+        CALLS_OPEN = 1024, /* threads whose call a log may have begun and not ended */
+};
+
+/* A call whose end stands on a later line of the log. */
+struct open_call {
+        int32_t thread;
+        uint64_t bytes;    /* asked for; 0 if it asks for none */
+        uint64_t released; /* address that the call frees, or 0 */
+        bool open;
+};
+
+struct import {
+        struct lives *lives;
+        struct texts sites;  /* the value of each is its number, from 1 on */
+        struct texts caches; /* its id */
+        struct texts flags;  /* its gfp bits */
+        struct open_call calls[CALLS_OPEN];
+        uint64_t now;         /* ns: the time of the last event, as the text has it */
+        uint64_t first_time;  /* ns: of the first event */
+        uint64_t time_of_day; /* ns: of the last line with hours, to notice midnight */
+        uint64_t days;        /* midnights that were noticed */
+
+        uint64_t lines;
+        uint64_t events;           /* allocations and frees */
+        uint64_t failed;           /* allocations that got nothing, and frees of NULL */
+        uint64_t hidden;           /* events whose address the text does not tell */
+        uint64_t bulk;             /* lines about bulk calls, whose objects nobody names */
+        uint64_t lost;             /* events that the other tool says it has lost */
+        uint64_t others;           /* other events, comments, frames of stacks */
+        uint64_t unreadable;       /* lines */
+        uint64_t first_unreadable; /* the number of the first, from 1 on */
+        char reason[160];          /* why that one */
+        bool made_times; /* the text has none: each event is a microsecond after the last */
+        uint32_t cpus;   /* as the text's head says, or 0 */
+};
+
+enum line_kind {
+        LINE_NOT_OURS, /* of another form */
+        LINE_TAKEN,    /* read, whatever it held */
+        LINE_BAD,      /* ours, and damaged: import.reason says how */
+};
+
+/* Each looks at a line without its newline. */
+enum line_kind kernel_line(struct import *import, const char *line);
+enum line_kind heap_line(struct import *import, const char *line);
+
+/* Notes why a line cannot be read. */
+enum line_kind line_bad(struct import *import, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+
+/* Adds an event at import->now. @site may be empty. */
+void import_event(struct import *import, struct lives_event *event, const char *site,
+                  size_t site_bytes);
+
+/* Takes a line of @length bytes; a byte behind it is free for a zero byte. */
+void import_line(struct import *import, char *line, size_t length);
+
+/*
+ * Takes the lines that are whole in @have bytes, moves what is behind them to the front, and returns
+ * how many bytes that are, at most LINE_BYTES_MOST. *skip: the beginning of the line was too long.
+ */
+size_t import_lines(struct import *import, char *bytes, size_t have, bool *skip);
+
+#endif
