@@ -26,6 +26,7 @@ void lives_add(struct lives *lives, const struct lives_event *event)
         expect(event->site <= import->sites.count);
         expect(event->cache <= TRACE_CACHE_UNKNOWN + caches);
         expect(event->thread >= 0);
+        expect(event->cpu < import->cpus_most);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
@@ -38,6 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         import = calloc(1, sizeof(*import));
         buffer = malloc(LINE_BYTES_MOST + step + 1);
         expect(import && buffer);
+        import->cpus_most = 4;
         caches = 0;
         for (size_t at = 1; at < size; at += step) {
                 size_t part = size - at < step ? size - at : step;

@@ -188,13 +188,13 @@ def test_standard_input_and_options(tmp_path: Path) -> None:
         (PERF.replace("100.0", "abc1:"), [], "line 2: expected a time before the event"),
         (PERF.replace("ptr=", "pt="), [], "line 2: kmalloc without ptr"),
         (
-            PERF.replace("bytes_req=", "bytes_req=-"),
-            ["--cpus", "2"],
-            "CPU that the machine does not",
+            PERF.replace("bytes_req=", "bytes_req=-").replace("kfree", "x").replace("_free", "x"),
+            [],
+            "line 2: kmalloc: expected a number of bytes in bytes_req",
         ),
         (PERF.replace("ptr=0x", "ptr=0y"), [], 'kmalloc: expected an address in ptr, not "0y'),
         (PERF, ["--page-size", "100"], "--page-size 100: expected 4096, 16384 or 65536"),
-        (PERF, ["--cpus", "1"], "CPU that the machine does not have"),
+        (PERF.replace("[00", "[70"), ["--cpus", "64"], "line 2: expected a CPU below 64"),
     ],
 )
 def test_faults_are_a_line(tmp_path: Path, text: str, options: list[str], reason: str) -> None:

@@ -48,8 +48,9 @@ struct import {
         uint64_t unreadable;       /* lines */
         uint64_t first_unreadable; /* the number of the first, from 1 on */
         char reason[160];          /* why that one */
-        bool made_times; /* the text has none: each event is a microsecond after the last */
-        uint32_t cpus;   /* as the text's head says, or 0 */
+        bool made_times;    /* the text has none: each event is a microsecond after the last */
+        uint32_t cpus_most; /* CPUs that the machine may have */
+        uint32_t cpus;      /* as the text's head says, or 0 */
 };
 
 enum line_kind {

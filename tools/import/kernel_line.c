@@ -195,7 +195,8 @@ static const char *trim(const char *first, const char *end)
 }
 
 /* The CPU in brackets, the last before @end; the line's part before it then ends at *end. */
-static bool read_cpu(const char *line, const char **end, struct lives_event *event)
+static bool read_cpu(const struct import *import, const char *line, const char **end,
+                     struct lives_event *event)
 {
         for (const char *open = *end; open-- > line;) {
                 const char *at = open + 1;
@@ -203,7 +204,7 @@ static bool read_cpu(const char *line, const char **end, struct lives_event *eve
 
                 if (*open != '[' || number_scan(&at, 10, &cpu) == NUMBER_NONE || *at != ']')
                         continue;
-                if (cpu >= TRACE_CPUS_MAX)
+                if (cpu >= import->cpus_most)
                         return false;
                 event->cpu = (uint16_t)cpu;
                 for (at++; at < *end && *at == ' '; at++)
@@ -250,8 +251,8 @@ static enum line_kind read_head(struct import *import, const char *line, const c
                 return line_bad(import, "expected a time before the event, not \"%.*s\"",
                                 (int)(colon - time > 40 ? 40 : colon - time), time);
         end = trim(line, time);
-        if (!read_cpu(line, &end, event))
-                return line_bad(import, "expected a CPU below %d", TRACE_CPUS_MAX);
+        if (!read_cpu(import, line, &end, event))
+                return line_bad(import, "expected a CPU below %u", import->cpus_most);
         if (!read_thread(line, end, event))
                 return line_bad(import, "expected a task and its number before the time");
         import->now = now;

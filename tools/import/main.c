@@ -88,6 +88,7 @@ int main(int count, char **words)
         if (!import)
                 die("no memory");
         cpus = number_or_die(words[2], "CPUs", TRACE_CPUS_MAX);
+        import->cpus_most = cpus ? cpus : TRACE_CPUS_MAX;
         import->lives = lives_open(words[1], cpus, number_or_die(words[3], "page bytes", 1 << 20),
                                    words[4], name_site, import, &error);
         if (!import->lives)
