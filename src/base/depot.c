@@ -10,7 +10,11 @@
 
 #include <string.h>
 
-enum { BUCKETS = 8192, STACKS_MAX = 1 << 18 };
+enum {
+        BUCKETS = 8192,
+        STACKS_MAX = 1 << 18, /* a long stack counts as several */
+        FRAMES_OF_ONE = 16,
+};
 
 static KMEM_SPARSE struct stack *buckets[BUCKETS];
 static uint32_t kept;
@@ -44,7 +48,7 @@ const struct stack *depot_keep(const uintptr_t *frames, unsigned int count)
         stack = metadata_alloc(sizeof(*stack) + bytes);
         if (!stack)
                 return NULL;
-        add_relaxed(&kept, 1);
+        add_relaxed(&kept, 1 + count / FRAMES_OF_ONE);
         stack->hash = hash;
         stack->count = count;
         memcpy(stack->frame, frames, bytes);

@@ -8,9 +8,10 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <string.h>
 
-/* Frames of the library between a program's call and stack_capture, and a few to spare. */
-enum { OWN_FRAMES = 12 };
+/* Frames of the library between a signal's handler and the code that it interrupted. */
+enum { HANDLER_FRAMES = 12 };
 
 /* glibc's, for programs that the library is linked into; other C libraries have none. */
 extern int backtrace(void **frames, int count) __attribute__((weak));
@@ -26,11 +27,30 @@ static uint32_t prepared;
  */
 static _Thread_local bool capturing __attribute__((tls_model("initial-exec")));
 
-static int walk(void **frames, int room)
+/* Whether the library is a part of the program: then nothing tells their frames apart. */
+static bool is_linked_in(void)
 {
+        uintptr_t entry = system_auxv(AT_ENTRY);
+
+        return entry >= (uintptr_t)__ehdr_start && entry < (uintptr_t)etext;
+}
+
+/*
+ * At most @room frames, without those of the library, by their addresses; in a program that it is
+ * linked into, without this function's.
+ */
+static unsigned int walk(void **frames, unsigned int room)
+{
+        uintptr_t own = is_linked_in() ? 0 : (uintptr_t)__ehdr_start;
+        int count;
+
         if (stack_walk)
-                return stack_walk(frames, room);
-        return backtrace ? backtrace(frames, room) : 0;
+                return (unsigned int)stack_walk(frames, (int)room, own, own ? (uintptr_t)etext : 0);
+        count = backtrace ? backtrace(frames, (int)room) : 0;
+        if (count < 1)
+                return 0;
+        memmove(frames, frames + 1, (size_t)(count - 1) * sizeof(*frames));
+        return (unsigned int)count - 1;
 }
 
 void stack_prepare(void)
@@ -58,61 +78,29 @@ bool stack_is_refused(void)
         return capturing;
 }
 
-static bool is_near(uintptr_t address)
+unsigned int stack_capture(uintptr_t *frames, unsigned int room)
 {
-        return address >= (uintptr_t)__ehdr_start && address < (uintptr_t)etext;
-}
-
-/*
- * The number of frames of the library, by their addresses; in a program that it is linked into,
- * only this function's caller.
- */
-static unsigned int own_frames(void *const *frames, unsigned int count)
-{
-        unsigned int own = 0;
-
-        if (is_near(system_auxv(AT_ENTRY)))
-                return min_of(1u, count);
-        while (own < count && is_near((uintptr_t)frames[own]))
-                own++;
-        return own;
-}
-
-unsigned int stack_capture(uintptr_t frames[STACK_FRAMES])
-{
-        void *found[STACK_FRAMES + OWN_FRAMES];
         int saved_errno = errno;
-        unsigned int first;
         unsigned int count;
 
         if (!load_acquire(&prepared) || capturing)
                 return 0;
         capturing = true;
-        count = (unsigned int)walk(found, (int)array_size(found));
+        count = walk((void **)frames, room);
         capturing = false;
-        first = own_frames(found, count);
-        count = min_of(count - first, (unsigned int)STACK_FRAMES);
-        for (unsigned int i = 0; i < count; i++)
-                frames[i] = (uintptr_t)found[first + i];
         errno = saved_errno;
         return count;
 }
 
 unsigned int stack_capture_from(uintptr_t instruction, uintptr_t frames[STACK_FRAMES])
 {
-        void *found[STACK_FRAMES + OWN_FRAMES];
+        uintptr_t found[STACK_FRAMES + HANDLER_FRAMES];
+        unsigned int count = stack_capture(found, array_size(found));
         unsigned int first = 0;
-        unsigned int count;
 
-        if (!load_acquire(&prepared) || capturing)
-                return 0;
-        capturing = true;
-        count = (unsigned int)walk(found, (int)array_size(found));
-        capturing = false;
-        while (first < count && (uintptr_t)found[first] != instruction)
+        while (first < count && found[first] != instruction)
                 first++;
         count = min_of(count - first, (unsigned int)STACK_FRAMES);
-        for (unsigned int i = 0; i < count; i++)
-                frames[i] = (uintptr_t)found[first + i];
+        memcpy(frames, found + first, count * sizeof(*frames));
         return count;
 }

@@ -7,7 +7,10 @@
 
 #include "lang/compiler.h"
 
-enum { STACK_FRAMES = 16 }; /* as many as the kernel keeps (S4-10) */
+enum {
+        STACK_FRAMES = 16,         /* as many as the kernel keeps (S4-10) */
+        STACK_FRAMES_SAMPLE = 128, /* of a heap profile's samples, which look for the root */
+};
 
 /*
  * Loads the code that walking a stack needs, once a process, without any lock held: it may call
@@ -24,23 +27,25 @@ KMEM_HIDDEN bool stack_is_refused(void);
 
 /*
  * Return addresses, the caller of the library first, without frames of the library itself (a
- * static program's are all kept, as nothing tells them apart). Returns how many, 0 if that cannot
- * be known here. Takes no lock of ours; none may be held, because the C library may take its own.
+ * static program's are all kept, as nothing tells them apart). Returns how many, at most @room, and
+ * 0 if that cannot be known here. Takes no lock of ours; none may be held, because the C library may
+ * take its own.
  */
-KMEM_HIDDEN unsigned int stack_capture(uintptr_t frames[STACK_FRAMES]);
+KMEM_HIDDEN unsigned int stack_capture(uintptr_t *frames, unsigned int room);
 
 /*
  * In a signal's handler: the callers of the code that the signal interrupted at @instruction, which
- * comes first. 0 if the walk does not get there.
+ * comes first. At most STACK_FRAMES; 0 if the walk does not get there.
  */
 KMEM_HIDDEN unsigned int stack_capture_from(uintptr_t instruction, uintptr_t frames[STACK_FRAMES]);
 
 /*
- * As glibc's backtrace, but without locks and allocations: machine/unwind.c, of the shared
- * libraries alone. A program that the library is linked into would get a second unwinder, or a
- * library more.
+ * As glibc's backtrace, but without locks and allocations, and without the first frames whose
+ * addresses lie from @own to before @own_end: machine/unwind.c, of the shared libraries alone. A
+ * program that the library is linked into would get a second unwinder, or a library more.
  */
-KMEM_HIDDEN int stack_walk(void **frames, int room) __attribute__((weak));
+KMEM_HIDDEN int stack_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
+        __attribute__((weak));
 
 enum { SYMBOL_BYTES = 192 };
 

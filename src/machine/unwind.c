@@ -17,9 +17,11 @@ struct walk {
         void **frames;
         int count;
         int room;
+        uintptr_t own; /* frames from here to before own_end are left out, up to the first other */
+        uintptr_t own_end;
 };
 
-/* The first frame is stack_walk itself; behind the last there may be an address of 0. */
+/* Behind the last there may be an address of 0. */
 static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *argument)
 {
         struct walk *walk = argument;
@@ -27,13 +29,15 @@ static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *argu
 
         if (!address || walk->count == walk->room)
                 return _URC_END_OF_STACK;
+        if (!walk->count && address >= walk->own && address < walk->own_end)
+                return _URC_NO_REASON;
         walk->frames[walk->count++] = (void *)address;
         return _URC_NO_REASON;
 }
 
-int stack_walk(void **frames, int room)
+int stack_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
 {
-        struct walk walk = {.frames = frames, .room = room};
+        struct walk walk = {.frames = frames, .room = room, .own = own, .own_end = own_end};
 
         _Unwind_Backtrace(add_frame, &walk);
         return walk.count;

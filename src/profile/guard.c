@@ -366,7 +366,7 @@ static const struct stack *walk(void)
         uintptr_t frames[STACK_FRAMES];
 
         stack_prepare();
-        return depot_keep(frames, stack_capture(frames));
+        return depot_keep(frames, stack_capture(frames, STACK_FRAMES));
 }
 
 static void describe(struct guard *guard, const struct kmem_cache *cache, const struct stack *stack)

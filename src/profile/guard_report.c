@@ -88,7 +88,7 @@ static void add_here(struct trace *trace, uintptr_t instruction)
 {
         *trace = (struct trace){.title = "here", .key = "here", .thread = system_thread_id()};
         if (!instruction) {
-                trace->count = stack_capture(trace->frame);
+                trace->count = stack_capture(trace->frame, STACK_FRAMES);
                 return;
         }
         if (fault_stack_has(WALK_BYTES))

@@ -157,6 +157,7 @@ static void give_entry(uint32_t entry)
  */
 static struct registry_stack *figures_of(const struct stack *stack)
 {
+        size_t bytes = registry_stack_bytes(stack->count);
         struct registry_stack **place = (struct registry_stack **)&stack->figures;
         struct registry_stack *figures = load_acquire(place);
 
@@ -165,20 +166,22 @@ static struct registry_stack *figures_of(const struct stack *stack)
         if (!figures) {
                 struct registry_stack *none = NULL;
 
-                figures = registry_alloc(sizeof(*figures));
+                figures = registry_alloc(bytes);
                 if (!figures)
                         return NULL;
                 if (!compare_swap(place, &none, figures)) {
-                        registry_free(figures, sizeof(*figures));
+                        registry_free(figures, bytes);
                         figures = none;
                 }
         }
         /* The record is new, or its place is empty in a child's registry. */
         if (load_acquire(&figures->head.kind) != RECORD_STACK) {
+                uint64_t *frame = figures->frame;
+
                 for (uint32_t i = 0; i < stack->count; i++)
-                        store_relaxed(&figures->frame[i], (uint64_t)stack->frame[i]);
+                        store_relaxed(&frame[i], (uint64_t)stack->frame[i]);
                 store_relaxed(&figures->frames, stack->count);
-                registry_publish(figures, RECORD_STACK, sizeof(*figures));
+                registry_publish(figures, RECORD_STACK, bytes);
         }
         return figures;
 }
@@ -223,11 +226,13 @@ static void describe(struct sample *sample, size_t bytes)
         /* The profile may have been switched off meanwhile. */
         uint64_t interval = max_of(wanted, (uint64_t)1);
         double p = sample_probability(bytes, interval);
-        uintptr_t frames[STACK_FRAMES];
+        uintptr_t frames[STACK_FRAMES_SAMPLE + 1];
         unsigned int count;
 
         stack_prepare();
-        count = stack_capture(frames);
+        count = stack_capture(frames, array_size(frames));
+        if (count > STACK_FRAMES_SAMPLE)
+                frames[STACK_FRAMES_SAMPLE] = REGISTRY_CUT;
         sample->stack = depot_keep(frames, count);
         if (!sample->stack)
                 sample->stack = &unknown_stack;

@@ -159,7 +159,10 @@ struct registry_slot {
  * Samples with a common call stack (profile/sample.h), since the registry was made. Each figure
  * only grows. A sample stands for many objects and bytes that the program got.
  */
-enum { REGISTRY_FRAMES = 16 };
+enum {
+        REGISTRY_FRAMES = 16, /* places in every record, as there always were */
+        REGISTRY_CUT = 0,     /* stands in place of the outer frames of a stack that was cut */
+};
 struct registry_stack {
         struct registry_record_head head;
         uint32_t frames; /* 0 if the stack could not be walked */
@@ -172,8 +175,19 @@ struct registry_stack {
         uint64_t slice_samples; /* the part of the first three figures that came in slices */
         uint64_t slice_objects;
         uint64_t slice_bytes;
-        uint64_t frame[REGISTRY_FRAMES]; /* return addresses, the innermost first */
+        /*
+         * Return addresses, the innermost first. A record with more of them is longer, and the
+         * others follow here.
+         */
+        uint64_t frame[REGISTRY_FRAMES];
 };
+
+static inline size_t registry_stack_bytes(unsigned int frames)
+{
+        size_t more = frames > REGISTRY_FRAMES ? frames - REGISTRY_FRAMES : 0;
+
+        return sizeof(struct registry_stack) + more * sizeof(uint64_t);
+}
 
 struct registry_node {
         uint64_t number; /* the kernel's */

@@ -170,6 +170,11 @@ void trace_writer_give_up(struct trace_writer *to, const char *why)
         to->given_up = true;
 }
 
+void trace_writer_cpus(struct trace_writer *to, uint32_t cpus)
+{
+        to->cpus = cpus;
+}
+
 bool trace_writer_close(struct trace_writer *to, uint64_t objects, struct trace_error *error)
 {
         expect(to->given_up || to->objects == objects);

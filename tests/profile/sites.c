@@ -7,6 +7,7 @@
  *   sites ROUNDS [wait]    wait: for a line on standard input before it begins
  *   sites paced ROUNDS
  *   sites hoard MEGABYTES    keeps MEGABYTES of each of two sites, and does nothing else
+ *   sites deep FRAMES    keeps bulky objects that it gets FRAMES calls of deep_call deep
  *
  * Sites take turns in ways that mislead a profiler that samples refills of a cache: pairs between
  * the allocations of lasting objects, bursts that leave little behind, and tables with entries that
@@ -155,25 +156,42 @@ static void hoard(long megabytes)
         }
 }
 
+void *deep_call(long frames);
+__attribute__((noinline)) void *deep_call(long frames)
+{
+        void *block = frames > 1 ? deep_call(frames - 1) : site_bulky();
+
+        __asm__ volatile("" : : "r"(block) : "memory");
+        return block;
+}
+
+static void deep(long frames)
+{
+        for (unsigned int i = 0; i < 20000; i++)
+                keep(deep_call(frames));
+}
+
 int main(int argc, char **argv)
 {
         const struct site *sites[] = {&keeper, &pair,  &burst, &table, &mixed,
                                       &bulky,  &large, &small, &wide};
         bool pace = argc > 2 && strcmp(argv[1], "paced") == 0;
         bool hoards = argc > 2 && strcmp(argv[1], "hoard") == 0;
-        long rounds = argc > 1 ? strtol(argv[1 + (pace || hoards)], NULL, 10) : 0;
+        bool dives = argc > 2 && strcmp(argv[1], "deep") == 0;
+        bool has_mode = pace || hoards || dives;
+        long rounds = argc > 1 ? strtol(argv[1 + has_mode], NULL, 10) : 0;
         cpu_set_t cpus;
 
         if (rounds <= 0) {
                 fprintf(stderr, "usage: sites ROUNDS [wait] | sites paced ROUNDS | "
-                                "sites hoard MEGABYTES\n");
+                                "sites hoard MEGABYTES | sites deep FRAMES\n");
                 return 2;
         }
         /* On a single CPU all runs are equal. */
         CPU_ZERO(&cpus);
         CPU_SET((size_t)sched_getcpu(), &cpus);
         sched_setaffinity(0, sizeof(cpus), &cpus);
-        if (argc > 2 && !pace && !hoards) {
+        if (argc > 2 && !has_mode) {
                 printf("ready\n");
                 fflush(stdout);
                 getchar();
@@ -182,7 +200,9 @@ int main(int argc, char **argv)
                 paced(rounds);
         if (hoards)
                 hoard(rounds);
-        while (!pace && !hoards && rounds--)
+        if (dives)
+                deep(rounds);
+        while (!has_mode && rounds--)
                 one_round();
         for (size_t i = 0; i < sizeof(sites) / sizeof(*sites); i++)
                 printf("%s %ld %ld %ld\n", sites[i]->name, sites[i]->live,

@@ -29,7 +29,7 @@ from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 from kmem.live.stacks import Counts, read_stacks
-from kmem.live.symbols import Image, Symbols, read_image
+from kmem.live.symbols import CUT, Image, Symbols, read_image
 
 pytestmark = pytest.mark.alone
 
@@ -85,6 +85,29 @@ def truth(process: subprocess.Popen[str]) -> dict[str, tuple[int, int, int]]:
         live, size, allocations = map(int, numbers)
         rows[name] = (live, size, allocations)
     raise AssertionError("the program ended early")
+
+
+@pytest.mark.parametrize("calls", [5, 40, 120, 200])
+def test_depth(calls: int) -> None:
+    """Stacks have up to 128 frames; a longer one has a root that says so."""
+    with sites(calls, "profile_interval=256K", "deep") as process:
+        truth(process)
+        symbols = Symbols(process.pid)
+        with contextlib.closing(open_process(process.pid)) as registry:
+            stacks = read_stacks(registry)
+            assert symbols.look(lambda: True)
+            names = [[symbols.frame(at).function for at in stack] for stack in stacks]
+        symbols.close()
+    deep = [stack for stack in names if "deep_call" in stack]
+    assert deep
+    for stack in deep:
+        assert stack[0] == "site_bulky"
+        if calls < 128:
+            assert stack.count("deep_call") == calls
+            assert "main" in stack
+            assert CUT not in stack
+        else:
+            assert stack == ["site_bulky", *["deep_call"] * 127, CUT]
 
 
 def by_site(process: int) -> dict[str, list[Counts]]:

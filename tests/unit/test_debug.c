@@ -753,12 +753,12 @@ void *__wrap_metadata_alloc(size_t bytes)
 
 static unsigned int walks; /* of stacks */
 
-unsigned int __real_stack_capture(uintptr_t frames[STACK_FRAMES]);
-unsigned int __wrap_stack_capture(uintptr_t frames[STACK_FRAMES]);
-unsigned int __wrap_stack_capture(uintptr_t frames[STACK_FRAMES])
+unsigned int __real_stack_capture(uintptr_t *frames, unsigned int room);
+unsigned int __wrap_stack_capture(uintptr_t *frames, unsigned int room);
+unsigned int __wrap_stack_capture(uintptr_t *frames, unsigned int room)
 {
         walks++;
-        return __real_stack_capture(frames);
+        return __real_stack_capture(frames, room);
 }
 
 static void check_walks(unsigned int expected)

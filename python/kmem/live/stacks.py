@@ -4,9 +4,10 @@
 import struct
 from dataclasses import dataclass
 
-from kmem.live.registry.file import RECORD_STACK, Registry
+from kmem.live.registry.file import RECORD_HEAD, RECORD_STACK, Registry
 from kmem.live.registry.layout import RegistryError
 
+FRAMES_MOST = 128  # of a stack; the address 0 stands for the others
 OBJECTS = 1024  # parts of an object that the process counts in
 
 Stack = tuple[int, ...]  # return addresses, innermost first
@@ -71,7 +72,9 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
                 read("slice_objects") / OBJECTS,
                 read("slice_bytes"),
             )
-        frames = min(read("frames"), place.count)
+        # A record with more frames than the field has is longer.
+        _, size = RECORD_HEAD.unpack(registry.content(at, RECORD_HEAD.size))
+        frames = min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1)
         addresses = registry.content(at + place.offset, 8 * frames)
         if len(addresses) != 8 * frames:
             raise RegistryError(f"{registry.path}: a stack lies behind the end")

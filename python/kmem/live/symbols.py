@@ -15,7 +15,9 @@ from elftools.elf.sections import SymbolTableSection
 from kmem.common.processes import MAPS_MOST_BYTES
 from kmem.common.text import printable
 from kmem.live.pprof import Frame, Mapping
+from kmem.live.stacks import FRAMES_MOST
 
+CUT = f"[cut at {FRAMES_MOST} frames]"  # the root of a stack whose outer frames are not known
 IMAGE_MOST_BYTES = 1 << 30
 
 Functions = list[tuple[int, int, str]]  # address in the file's own numbers, size, name
@@ -133,7 +135,9 @@ class Symbols:
         return self.images[path]
 
     def frame(self, return_address: int) -> Frame:
-        """The name of the call before a return address."""
+        """The name of the call before a return address; 0 stands for frames that were cut off."""
+        if return_address == 0:
+            return Frame(0, CUT, None)
         address = return_address - 1
         at = bisect.bisect(self.starts, address) - 1
         mapping = self.mappings[at] if at >= 0 else None

@@ -25,7 +25,7 @@ static uint32_t tainted;
 static void capture(struct debug_caller *caller)
 {
         uintptr_t frames[STACK_FRAMES];
-        unsigned int count = stack_capture(frames);
+        unsigned int count = stack_capture(frames, STACK_FRAMES);
 
         caller->address = count ? frames[0] : 0;
         caller->stack = depot_keep(frames, count);
