@@ -64,6 +64,7 @@ COMMANDS: dict[str, list[str]] = {
     "order-long": ["lab", "order", "--loops", "200"],
     "sheaves": ["lab", "sheaves"],
     "slob": ["lab", "slob"],
+    "synth": ["lab", "synth", "--check"],
     "workloads": ["lab", "workloads"],
 }
 # Of the others the CPU seconds alone are kept.

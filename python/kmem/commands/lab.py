@@ -17,7 +17,8 @@ from kmem.commands.options import (
     TraceMemory,
     file_name,
 )
-from kmem.common.errors import BadUsage
+from kmem.common.errors import BadUsage, KmemError
+from kmem.common.files import why_not_written
 
 app = typer.Typer(
     help="Run experiments with slab policies and compare them with published figures.",
@@ -341,6 +342,95 @@ def boots(json_file: JsonFile = None) -> None:
     from kmem.lab.boots import show_boots
 
     show_boots(json_file)
+
+
+@app.command()
+def synth(
+    tables: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[SLABINFO]...",
+            help="Slab tables in any form that kmem explain reads, in the order of their times.",
+            parser=file_name,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="TRACE", help="Trace to write.", parser=file_name),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Make loads of recorded traces' tables, and compare both."),
+    ] = False,
+    cpus: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=8192, help="CPUs of the machine; default: the fewest that the slabs fit."
+        ),
+    ] = None,
+    page_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Page size of the machine: 4096, 16384 or 65536; default: the one that fits.",
+        ),
+    ] = None,
+    objects: Annotated[
+        int,
+        typer.Option(
+            min=1, max=100_000_000, help="Most objects of the load; a larger table is made smaller."
+        ),
+    ] = 1_000_000,
+    calls: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1_000_000_000,
+            help="Calls after the table is reached; default: four for each of its objects.",
+        ),
+    ] = None,
+    seed: Seed = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="With --check, three traces.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Make a load whose steady state has the caches, sizes, objects and free share of slab tables.
+
+    The load is a trace, so that policies can be tried on a machine that nobody has (kmem replay,
+    kmem tune). With --check the command makes loads of the tables at the end of recorded traces,
+    and prints how well they rank policies beside the traces themselves; half a minute on two idle
+    CPUs.
+    """
+    from kmem.explain.facts import PAGE_SIZES
+    from kmem.lab.report import show_experiment
+
+    if check:
+        if tables or out:
+            raise BadUsage("lab synth: --check has tables of its own; expected no SLABINFO, --out")
+        from kmem.lab.synth_check import check_report
+
+        show_experiment(lambda: check_report(quick=quick), json_file, None)
+        return
+    if quick or json_file:
+        raise BadUsage(f"lab synth: --{'quick' if quick else 'json'} is for --check")
+    if not tables:
+        raise BadUsage("lab synth: expected SLABINFO, or --check")
+    if out is None:
+        raise BadUsage("lab synth: expected --out TRACE, the trace to write")
+    if page_size is not None and page_size not in PAGE_SIZES:
+        raise BadUsage(f"lab synth: --page-size {page_size}: expected 4096, 16384 or 65536")
+    if reason := why_not_written(out):
+        raise KmemError(f"lab synth: --out {out}: {reason}; expected a file to write")
+    from kmem.lab.synth import synth as make
+
+    make(
+        tables,
+        out,
+        cpus=cpus,
+        page_bytes=page_size,
+        objects_most=objects,
+        calls=calls,
+        seed=seed,
+    )
 
 
 # `kmem bench bulk` measures this machine, and it also is an experiment with a mail's figures.
