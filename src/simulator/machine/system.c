@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of machine/system.c, cpus.c, event.c and thread.c: the machine that sim_start describes.
- * A wait would never end on a single thread, so it ends the process.
+ * In place of machine/system.c, cpus.c and thread.c: the machine that the driver describes.
  */
 #include "machine/system.h"
 
 #include "heap/reclaim.h"
 #include "lang/bits.h"
-#include "machine/event.h"
-#include "machine/lock.h"
 #include "machine/message.h"
 #include "machine/stack.h"
 #include "simulator/machine.h"
@@ -140,26 +137,6 @@ bool system_start_thread(void *(*run)(void *argument))
 {
         (void)run;
         return false;
-}
-
-void event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds)
-{
-        (void)event;
-        (void)sequence;
-        (void)milliseconds;
-        message_fatal("simulated: this call waits for another thread, and there is none");
-}
-
-void event_wake_waiters(struct event *event, unsigned int count)
-{
-        (void)event;
-        (void)count;
-}
-
-void sim_lock_is_taken(const struct sim_lock_place *place)
-{
-        message_fatal("simulated: %s is held already (%s:%u)", place->lock, place->file,
-                      place->line);
 }
 
 /* The host's faults differ from run to run. */

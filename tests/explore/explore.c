@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The explorer: runs a scenario in every schedule with up to a number of preemptions.
+ *
+ *     explore --list
+ *     explore SCENARIO [--preemptions N] [--seconds N]
+ *     explore SCENARIO --replay STEP:THREAD,...  [--steps]
+ *
+ * Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
+ * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
+ */
+#define _GNU_SOURCE
+#include "search.h"
+
+#include "heap/heap.h"
+#include "process/start.h"
+#include "simulator/machine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_FOUND = 1, EXIT_WRONG = 2, EXIT_LATE = 3, CPUS = 4 };
+
+struct wish {
+        const struct scenario *scenario;
+        unsigned int preemptions;
+        unsigned int seconds;
+        bool steps;
+        bool replay;
+        struct schedule schedule;
+};
+
+static int report_file;
+
+/* No handlers around fork: the explorer's forks are not the library's. */
+bool process_start_heap(void)
+{
+        heap_start();
+        return heap_is_up();
+}
+
+static void start_machine(const struct scenario *scenario)
+{
+        machine.cpus_online = machine.cpus_present = machine.cpus_possible = CPUS;
+        machine.nodes = scenario->nodes ? scenario->nodes : 1;
+        machine.memory_bytes = (size_t)1 << 30;
+        for (unsigned int cpu = 0; cpu < CPUS; cpu++) {
+                machine.online[cpu] = machine.present[cpu] = true;
+                sim.node_of[cpu] = (uint16_t)(cpu * machine.nodes / CPUS);
+        }
+        sim.nanoseconds = 1000000000000;
+        setenv("KMEM_OPTIONS", scenario->options ? scenario->options : "", 1);
+}
+
+/* ---- Arguments --------------------------------------------------------------------------- */
+
+static __attribute__((noreturn)) void wrong(const char *what, const char *value,
+                                            const char *expected)
+{
+        fprintf(stderr, "explore: %s '%s': expected %s\n", what, value, expected);
+        exit(EXIT_WRONG);
+}
+
+static const struct scenario *find_scenario(const char *name)
+{
+        for (unsigned int i = 0; scenario_tables[i]; i++)
+                for (const struct scenario *one = scenario_tables[i]; one->name; one++)
+                        if (strcmp(one->name, name) == 0)
+                                return one;
+        wrong("scenario", name, "a name that --list prints");
+}
+
+static unsigned int read_number(const char *what, const char *text, unsigned int most)
+{
+        char *end;
+        unsigned long value;
+
+        errno = 0;
+        value = strtoul(text, &end, 10);
+        if (*text < '0' || *text > '9' || *end || errno || value > most)
+                wrong(what, text, "a number in range");
+        return (unsigned int)value;
+}
+
+static void read_schedule(const char *text, struct schedule *schedule)
+{
+        const char *at = text;
+
+        while (*at) {
+                struct turn turn;
+                int used = 0;
+
+                if (schedule->count == TURNS_MAX ||
+                    sscanf(at, "%u:%u%n", &turn.step, &turn.thread, &used) != 2 ||
+                    turn.thread >= THREADS_MAX || (at[used] && at[used] != ','))
+                        wrong("--replay", text, "STEP:THREAD,...");
+                schedule->turn[schedule->count++] = turn;
+                at += used + (at[used] == ',');
+        }
+}
+
+static void list(void)
+{
+        for (unsigned int i = 0; scenario_tables[i]; i++)
+                for (const struct scenario *one = scenario_tables[i]; one->name; one++)
+                        printf("%s\t%s\t%s\n", one->name, one->large ? "large" : "small",
+                               one->about);
+        exit(0);
+}
+
+static struct wish read_arguments(int count, char **arguments)
+{
+        struct wish wish = {.preemptions = 2};
+
+        for (int i = 1; i < count; i++) {
+                const char *name = arguments[i];
+                const char *value = i + 1 < count ? arguments[i + 1] : "";
+
+                if (strcmp(name, "--list") == 0)
+                        list();
+                if (strcmp(name, "--steps") == 0) {
+                        wish.steps = true;
+                        continue;
+                }
+                if (name[0] != '-') {
+                        wish.scenario = find_scenario(name);
+                        continue;
+                }
+                if (strcmp(name, "--preemptions") == 0) {
+                        wish.preemptions = read_number(name, value, 100);
+                } else if (strcmp(name, "--seconds") == 0) {
+                        wish.seconds = read_number(name, value, 1000000);
+                } else if (strcmp(name, "--replay") == 0) {
+                        wish.replay = true;
+                        read_schedule(value, &wish.schedule);
+                } else {
+                        wrong("option", name,
+                              "--list, --preemptions, --seconds, --replay or --steps");
+                }
+                i++;
+        }
+        if (!wish.scenario)
+                wrong("scenario", "", "a name that --list prints");
+        return wish;
+}
+
+/* ---- Reports ----------------------------------------------------------------------------- */
+
+static void print_step(const struct step *step)
+{
+        const char *file = step->place->file;
+
+        while (strncmp(file, "../", 3) == 0)
+                file += 3;
+        printf("%s at %s:%u", step->place->text, file, step->place->line);
+}
+
+/* A line for each span of steps that a thread makes without another, or for each step. */
+static void print_schedule(bool steps)
+{
+        for (unsigned int first = 0, end; first < search->steps; first = end) {
+                uint32_t thread = search->step[first].thread;
+
+                for (end = first + 1; !steps && end < search->steps; end++)
+                        if (search->step[end].thread != thread)
+                                break;
+                printf("  step %5u  thread %u  ", first, thread);
+                print_step(&search->step[first]);
+                if (end - first > 1) {
+                        printf("\n              ... %u steps, the last: ", end - first);
+                        print_step(&search->step[end - 1]);
+                }
+                printf("\n");
+        }
+}
+
+static void print_messages(void)
+{
+        char text[4096];
+        ssize_t bytes = pread(report_file, text, sizeof(text) - 1, 0);
+
+        if (bytes > 0)
+                printf("messages of the library:\n%.*s\n", (int)bytes, text);
+}
+
+static void print_failure(const struct scenario *scenario, bool steps)
+{
+        const struct schedule *schedule = &search->schedule;
+
+        printf("%s: FAILED: %s\n", scenario->name, search->reason);
+        print_schedule(steps);
+        print_messages();
+        printf("replay: explore %s --replay ", scenario->name);
+        if (!schedule->count)
+                printf("''");
+        for (unsigned int i = 0; i < schedule->count; i++)
+                printf("%s%u:%u", i ? "," : "", schedule->turn[i].step, schedule->turn[i].thread);
+        printf("\n");
+}
+
+static uint64_t now_ms(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Messages of executions that fail are wanted once, not for each process of the search. */
+static int keep_messages(void)
+{
+        int file = memfd_create("messages", 0);
+
+        if (file < 0 || dup2(file, STDERR_FILENO) < 0)
+                return -1;
+        return file;
+}
+
+static void shrink(const struct scenario *scenario)
+{
+        struct schedule schedule = search->schedule;
+
+        search_shrink(scenario, &schedule);
+        if (ftruncate(report_file, 0) == 0 && lseek(report_file, 0, SEEK_SET) == 0)
+                search_replay(scenario, &schedule);
+}
+
+static int explore(const struct wish *wish)
+{
+        uint64_t begin = now_ms();
+        uint64_t deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0;
+
+        for (unsigned int bound = 0; bound <= wish->preemptions; bound++) {
+                search_all(wish->scenario, bound, deadline);
+                printf("%s: %u preemptions: %lu executions, %lu points, %lu choices, %.1f s%s\n",
+                       wish->scenario->name, bound, (unsigned long)search->executions,
+                       (unsigned long)search->points, (unsigned long)search->choices,
+                       (double)(now_ms() - begin) / 1000, search->late ? ", NOT exhausted" : "");
+                fflush(stdout);
+                if (search->failed) {
+                        shrink(wish->scenario);
+                        print_failure(wish->scenario, wish->steps);
+                        return EXIT_FOUND;
+                }
+                if (search->late)
+                        return EXIT_LATE;
+        }
+        return 0;
+}
+
+static int replay(const struct wish *wish)
+{
+        search_replay(wish->scenario, &wish->schedule);
+        if (search->failed) {
+                print_failure(wish->scenario, wish->steps);
+                return EXIT_FOUND;
+        }
+        print_schedule(wish->steps);
+        printf("%s: the schedule passes\n", wish->scenario->name);
+        return 0;
+}
+
+int main(int count, char **arguments)
+{
+        struct wish wish = read_arguments(count, arguments);
+        int status;
+
+        start_machine(wish.scenario);
+        if (!search_init()) {
+                fprintf(stderr, "explore: no memory for the search\n");
+                return EXIT_WRONG;
+        }
+        if (!heap_ready()) {
+                fprintf(stderr, "explore: the heap does not start\n");
+                return EXIT_WRONG;
+        }
+        wish.scenario->setup();
+        report_file = keep_messages();
+        status = wish.replay ? replay(&wish) : explore(&wish);
+        fflush(stdout);
+        _exit(status);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * In place of machine/lock.h: a lock that knows its holder. A thread that finds it held does not
+ * run until it is dropped, so that two threads which wait for each other are seen at once.
+ */
+#ifndef KMEM_MACHINE_LOCK_H
+#define KMEM_MACHINE_LOCK_H
+
+#include "lang/atomic.h"
+
+enum { LOCK_OF_NO_THREAD = UINT32_MAX }; /* taken before the threads begin, or behind their ends */
+
+struct lock {
+        uint32_t word; /* 0 free, else 1 + number of the thread that holds it */
+};
+
+static inline bool explore_lock_try(struct lock *lock, const struct place *place)
+{
+        explore_point(place, lock, ACCESS_WRITE);
+        if (lock->word)
+                return false;
+        lock->word = explore_self() ? explore_self() : LOCK_OF_NO_THREAD;
+        explore_count_lock(1);
+        return true;
+}
+
+static inline void explore_lock_take(struct lock *lock, const struct place *place)
+{
+        while (!explore_lock_try(lock, place)) {
+                uint32_t holder = lock->word;
+
+                if (holder == explore_self())
+                        explore_fail("%s: the thread holds the lock already (%s:%u)", place->text,
+                                     place->file, place->line);
+                if (!explore_wait(place, &lock->word, holder, false))
+                        explore_fail("%s: a thread ended with the lock (%s:%u)", place->text,
+                                     place->file, place->line);
+        }
+}
+
+static inline void explore_lock_drop(struct lock *lock, const struct place *place)
+{
+        explore_point(place, lock, ACCESS_WRITE);
+        if (!lock->word)
+                explore_fail("%s: nobody holds the lock (%s:%u)", place->text, place->file,
+                             place->line);
+        lock->word = 0;
+        explore_count_lock(-1);
+}
+
+#define lock_try(lock) explore_lock_try(lock, PLACE("lock_try(" #lock ")"))
+#define lock_take(lock) explore_lock_take(lock, PLACE("lock_take(" #lock ")"))
+#define lock_drop(lock) explore_lock_drop(lock, PLACE("lock_drop(" #lock ")"))
+
+/* Plain functions, for code that wants their addresses. */
+static inline void(lock_take)(struct lock *lock)
+{
+        lock_take(lock);
+}
+
+static inline void(lock_drop)(struct lock *lock)
+{
+        lock_drop(lock);
+}
+
+static inline void lock_reset(struct lock *lock)
+{
+        lock->word = 0;
+}
+
+static inline bool lock_is_held(const struct lock *lock)
+{
+        return lock->word != 0;
+}
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * In place of machine/event.c, of pauses, and in front of the system calls that give memory back or
+ * make it accessible: each is a scheduling point (the linker's --wrap).
+ */
+#include "machine/event.h"
+#include "machine/lock.h"
+#include "machine/system.h"
+
+void event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds)
+{
+        if (!explore_wait(PLACE("event_sleep()"), &event->sequence, sequence, milliseconds != 0))
+                explore_fail("event_sleep waits outside of the explored threads");
+        event->waiters--;
+}
+
+void event_wake_waiters(struct event *event, unsigned int count)
+{
+        (void)count;
+        explore_point(PLACE("event_wake()"), event, ACCESS_WRITE);
+        event->sequence++;
+}
+
+void __wrap_system_sleep_ns(long nanoseconds);
+int __wrap_system_membarrier(int command);
+bool __wrap_system_commit(void *start, size_t bytes);
+bool __wrap_system_purge(void *start, size_t bytes);
+bool __real_system_commit(void *start, size_t bytes);
+bool __real_system_purge(void *start, size_t bytes);
+
+void __wrap_system_sleep_ns(long nanoseconds)
+{
+        (void)nanoseconds;
+        explore_yield(PLACE("system_sleep_ns()"));
+}
+
+/* Under sequential consistency a fence orders what is ordered already. */
+int __wrap_system_membarrier(int command)
+{
+        (void)command;
+        sequences_fence(PLACE("system_membarrier()"));
+        return 0;
+}
+
+bool __wrap_system_commit(void *start, size_t bytes)
+{
+        explore_point(PLACE("system_commit()"), start, ACCESS_WRITE);
+        return __real_system_commit(start, bytes);
+}
+
+bool __wrap_system_purge(void *start, size_t bytes)
+{
+        explore_point(PLACE("system_purge()"), start, ACCESS_WRITE);
+        return __real_system_purge(start, bytes);
+}

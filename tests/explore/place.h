@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Scheduling points: places in the library's sources where the explorer may let another thread run.
+ * The headers in this folder that stand in front of the library's own make them.
+ */
+#ifndef KMEM_EXPLORE_PLACE_H
+#define KMEM_EXPLORE_PLACE_H
+
+#include "lang/compiler.h"
+
+/* A step of the library as its sources name it. */
+struct place {
+        const char *text;
+        const char *file;
+        unsigned int line;
+};
+
+#define PLACE(text_)                                                                               \
+        ({                                                                                         \
+                static const struct place place_ = {                                               \
+                        .text = (text_), .file = __FILE__, .line = __LINE__};                      \
+                                                                                                   \
+                &place_;                                                                           \
+        })
+
+enum access { ACCESS_READ, ACCESS_WRITE };
+
+/*
+ * The calling thread is about to access a word. Returns when it is the thread's turn; until the
+ * next point no other thread runs. Does nothing outside of explored threads.
+ */
+void explore_point(const struct place *place, const volatile void *address, enum access access);
+
+/*
+ * Restartable sequences. The first function begins one, or begins it anew after an abort; it
+ * returns false after the second abort. The second is a step of it; false if the kernel has aborted
+ * the sequence meanwhile: another thread ran on its CPU, or there was a fence. The third ends it.
+ */
+bool sequence_begin(void);
+bool sequence_point(const struct place *place, const volatile void *address, enum access access);
+void sequence_end(void);
+/* Aborts the sequences of all threads. */
+void sequences_fence(const struct place *place);
+
+/*
+ * The thread waits until the word is no longer @held. False if it may not wait: outside of explored
+ * threads nobody would change it.
+ */
+bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held, bool timed);
+/* The thread gives way until another has made a step. */
+void explore_yield(const struct place *place);
+/* Locks held by the thread: at its end there must be none. */
+void explore_count_lock(int change);
+/* The number of the running thread plus 1; 0 outside of explored threads. */
+uint32_t explore_self(void);
+
+/* Ends the execution: the oracle does not hold. */
+void explore_fail(const char *text, ...) __attribute__((noreturn, cold, format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Run scenarios of the explorer and print a table of their figures.
+
+    run.py EXPLORER [--preemptions N] [--quick] [--seconds N] [NAME...]
+
+A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
+to N (2). --quick searches the large scenarios with one preemption only. --seconds is the most time
+that a scenario may take. Columns: executions, scheduling points that they passed, points with a
+choice, all of the last bound, and seconds. Exit status: 1 if a schedule fails, with the schedule
+printed, or if no scenario has a NAME; 2 for wrong arguments; 0 otherwise, also if time was over,
+which the table says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+FAILED, LATE = 1, 3
+FIGURES = re.compile(
+    r"(\d+) preemptions: (\d+) executions, (\d+) points, (\d+) choices, "
+    r"([\d.]+) s(, NOT exhausted)?"
+)
+ROW = "{:<26} {:>11} {:>10} {:>12} {:>9} {:>8}  {}"
+
+
+@dataclass
+class Scenario:
+    name: str
+    large: bool
+
+
+def read_scenarios(explorer: str, wanted: list[str]) -> list[Scenario]:
+    """The explorer's scenarios whose names contain one of the wanted texts."""
+    lines = subprocess.run([explorer, "--list"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split("\t") for line in lines.splitlines()]
+    found = [Scenario(name, size == "large") for name, size, _ in rows]
+    for text in wanted:
+        if not any(text in scenario.name for scenario in found):
+            sys.exit(f"run.py: no scenario has '{text}' in its name; {explorer} --list prints them")
+    return [one for one in found if not wanted or any(text in one.name for text in wanted)]
+
+
+def run(explorer: str, scenario: Scenario, preemptions: int, seconds: int) -> bool:
+    """Searches a scenario and prints its row; false if a schedule fails."""
+    command = [explorer, scenario.name, "--preemptions", str(preemptions)]
+    done = subprocess.run(
+        [*command, "--seconds", str(seconds)], capture_output=True, text=True, check=False
+    )
+    found = FIGURES.findall(done.stdout)
+    if done.returncode not in (0, FAILED, LATE) or not found:
+        sys.exit(f"run.py: {scenario.name}: status {done.returncode}: {done.stdout}{done.stderr}")
+    bound, executions, points, choices, took, late = found[-1]
+    verdict = "FAILED" if done.returncode == FAILED else "not exhausted" if late else "exhausted"
+    print(ROW.format(scenario.name, bound, executions, points, choices, took, verdict), flush=True)
+    if done.returncode == FAILED:
+        print(done.stdout)
+    return done.returncode != FAILED
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("explorer")
+    parser.add_argument("--preemptions", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=int, default=0, help="per scenario; 0: no limit")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    given = parser.parse_args()
+    scenarios = read_scenarios(given.explorer, given.names)
+    print(
+        ROW.format(
+            "scenario", "preemptions", "executions", "points", "choices", "seconds", "result"
+        )
+    )
+    passed = [
+        run(
+            given.explorer,
+            scenario,
+            min(given.preemptions, 1) if given.quick and scenario.large else given.preemptions,
+            given.seconds,
+        )
+        for scenario in scenarios
+    ]
+    print(f"{sum(passed)} of {len(passed)} scenarios pass")
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

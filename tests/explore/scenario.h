@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A scenario: what is there before the threads begin, what each of them does, and what must be true
+ * when they have ended. Setup and check run alone. A thread must end in every schedule.
+ */
+#ifndef KMEM_EXPLORE_SCENARIO_H
+#define KMEM_EXPLORE_SCENARIO_H
+
+#include "kmem.h"
+#include "place.h"
+
+enum { THREADS_MAX = 4 };
+
+struct scenario {
+        const char *name;
+        const char *about;   /* what runs against what, in a line */
+        const char *options; /* KMEM_OPTIONS of its heap */
+        void (*setup)(void);
+        void (*thread[THREADS_MAX])(void);
+        unsigned int cpu[THREADS_MAX]; /* of each thread; those of the same CPU abort each other */
+        unsigned int nodes;            /* 0: one */
+        void (*check)(void);           /* NULL: check_empty() of the scenario's cache */
+        bool large;                    /* `make test` runs it with one preemption, not with two */
+};
+
+/* The tables of the files in scenarios/, each ended by an entry without a name; NULL at the end. */
+extern const struct scenario *const scenario_tables[];
+
+/* The cache of most scenarios; check_empty() looks at it and ends it. */
+extern struct kmem_cache *cache;
+
+/* Makes the cache with objects of that size and sheaves of that capacity (0: the default). */
+void make_cache(unsigned int size, unsigned int sheaf_capacity);
+
+/*
+ * The oracle's books. take: kmem_cache_alloc, and nobody else has the object. give: kmem_cache_free
+ * of an object that take has returned. Both may be called by threads.
+ */
+void *take(void);
+void give(void *object);
+/* For objects that come and go by other calls. */
+void take_notes(const void *object);
+void give_notes(const void *object);
+
+/*
+ * No object is out, the figures of the cache say so, and every slab goes back when the cache is
+ * shrunk; then the cache is ended.
+ */
+void check_empty(void);
+
+#define CHECK(condition)                                                                           \
+        do {                                                                                       \
+                if (!(condition))                                                                  \
+                        explore_fail("%s:%d: not true: %s", __FILE__, __LINE__, #condition);       \
+        } while (0)
+
+#endif

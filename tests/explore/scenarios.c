@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * All scenarios, by the file that has them.
+ */
+#include "scenario.h"
+
+extern const struct scenario sheaf_scenarios[];
+extern const struct scenario slab_scenarios[];
+extern const struct scenario cache_scenarios[];
+extern const struct scenario page_scenarios[];
+
+const struct scenario *const scenario_tables[] = {
+        sheaf_scenarios, slab_scenarios, cache_scenarios, page_scenarios, NULL,
+};

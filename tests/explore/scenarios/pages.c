@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Blocks of whole pages: those that are kept for the next request, and the return of memory to the
+ * system (malloc_trim), against threads that allocate and free.
+ */
+#include "scenario.h"
+
+#include "heap/reclaim.h"
+
+enum { LARGE_BYTES = 40 << 10 };
+
+static void *held;
+
+static void take_large(void **block)
+{
+        *block = kmalloc(LARGE_BYTES, GFP_KERNEL);
+        take_notes(*block);
+}
+
+static void give_large(void *block)
+{
+        give_notes(block);
+        kfree(block);
+}
+
+static void fill(void)
+{
+        void *other;
+
+        make_cache(64, 2);
+        take_large(&held);
+        take_large(&other);
+        give_large(other);
+        give(take());
+}
+
+static void use_large(void)
+{
+        void *block;
+
+        take_large(&block);
+        give_large(block);
+}
+
+static void free_held(void)
+{
+        give_large(held);
+}
+
+static void use_small(void)
+{
+        give(take());
+}
+
+static void trim(void)
+{
+        heap_trim(0);
+}
+
+static void check_held(void)
+{
+        free_held();
+        check_empty();
+}
+
+const struct scenario page_scenarios[] = {
+        {.name = "kept_take_put",
+         .about = "a block is kept and taken again by two threads",
+         .setup = fill,
+         .thread = {use_large, free_held},
+         .cpu = {0, 1}},
+        {.name = "kept_three",
+         .large = true,
+         .about = "three threads want and keep blocks of one size",
+         .setup = fill,
+         .thread = {use_large, use_large, free_held},
+         .cpu = {0, 1, 2}},
+        {.name = "kept_trim",
+         .about = "malloc_trim frees kept blocks that a thread wants",
+         .setup = fill,
+         .thread = {use_large, trim},
+         .cpu = {0, 1},
+         .check = check_held},
+        {.name = "free_trim",
+         .about = "malloc_trim against the free of a large block",
+         .setup = fill,
+         .thread = {free_held, trim},
+         .cpu = {0, 1}},
+        {.name = "small_trim",
+         .large = true,
+         .about = "malloc_trim against pops and pushes of a cache",
+         .setup = fill,
+         .thread = {use_small, trim},
+         .cpu = {0, 1},
+         .check = check_held},
+        {.name = "trim_trim",
+         .large = true,
+         .about = "two malloc_trim at once",
+         .setup = fill,
+         .thread = {trim, trim},
+         .cpu = {0, 1},
+         .check = check_held},
+        {0},
+};

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Sheaves: pops, pushes and replaces on a CPU, against each other and against drains of other CPUs.
+ * Sheaves of one or two objects reach every slow path in a few calls.
+ */
+#include "scenario.h"
+
+static void *held[4];
+
+/* Slots of both CPUs have records and sheaves: scenarios begin where the first calls end. */
+static void fill(unsigned int capacity, unsigned int objects)
+{
+        void *object[8];
+
+        make_cache(64, capacity);
+        for (unsigned int i = 0; i < objects; i++)
+                object[i] = take();
+        for (unsigned int i = 0; i < objects; i++)
+                give(object[i]);
+}
+
+static void fill_one(void)
+{
+        fill(1, 2);
+}
+
+static void fill_two(void)
+{
+        fill(2, 3);
+}
+
+static void fill_and_hold(void)
+{
+        fill(2, 3);
+        for (unsigned int i = 0; i < 4; i++)
+                held[i] = take();
+}
+
+static void pop_and_push(void)
+{
+        give(take());
+}
+
+static void pop_two(void)
+{
+        void *first = take();
+
+        give(take());
+        give(first);
+}
+
+static void push_first(void)
+{
+        give(held[0]);
+        give(held[1]);
+}
+
+static void push_second(void)
+{
+        give(held[2]);
+        give(held[3]);
+}
+
+static void drain(void)
+{
+        kmem_cache_shrink(cache);
+}
+
+static void drain_then_push(void)
+{
+        kmem_cache_shrink(cache);
+        push_second();
+}
+
+static void drain_twice(void)
+{
+        kmem_cache_shrink(cache);
+        kmem_cache_shrink(cache);
+}
+
+static void bulk(void)
+{
+        void *objects[3];
+
+        CHECK(kmem_cache_alloc_bulk(cache, GFP_KERNEL, 3, objects) == 3);
+        for (unsigned int i = 0; i < 3; i++)
+                take_notes(objects[i]);
+        for (unsigned int i = 0; i < 3; i++)
+                give_notes(objects[i]);
+        kmem_cache_free_bulk(cache, 3, objects);
+}
+
+static void free_in_bulk(void)
+{
+        for (unsigned int i = 0; i < 3; i++)
+                give_notes(held[i]);
+        kmem_cache_free_bulk(cache, 3, held);
+}
+
+static void free_fourth(void)
+{
+        give(held[3]);
+}
+
+const struct scenario sheaf_scenarios[] = {
+        {.name = "pop_drain",
+         .about = "pop and push on a CPU against a drain by another",
+         .setup = fill_two,
+         .thread = {pop_and_push, drain},
+         .cpu = {0, 1}},
+        {.name = "push_drain",
+         .about = "two pushes into sheaves that a drain takes, which frees objects itself then",
+         .setup = fill_and_hold,
+         .thread = {push_first, drain_then_push},
+         .cpu = {0, 1}},
+        {.name = "pops_same_cpu",
+         .about = "two threads on a CPU pop and push, and abort each other",
+         .setup = fill_two,
+         .thread = {pop_and_push, pop_and_push},
+         .cpu = {0, 0}},
+        {.name = "pushes_same_cpu",
+         .about = "two threads on a CPU push until sheaves are full",
+         .setup = fill_and_hold,
+         .thread = {push_first, push_second},
+         .cpu = {0, 0}},
+        {.name = "replaces_same_cpu",
+         .about = "two threads on a CPU replace sheaves of one object",
+         .setup = fill_one,
+         .thread = {pop_two, pop_two},
+         .cpu = {0, 0}},
+        {.name = "replace_drain",
+         .large = true,
+         .about = "replaces on a CPU against a drain by another",
+         .setup = fill_one,
+         .thread = {pop_two, drain},
+         .cpu = {0, 1}},
+        {.name = "drain_same_cpu",
+         .large = true,
+         .about = "a drain on the CPU of a thread that pops and pushes",
+         .setup = fill_two,
+         .thread = {pop_and_push, drain},
+         .cpu = {0, 0}},
+        {.name = "drain_drain",
+         .large = true,
+         .about = "two drains, and a thread that pops and pushes",
+         .setup = fill_two,
+         .thread = {pop_and_push, drain, drain},
+         .cpu = {0, 1, 2}},
+        {.name = "bulk_drain",
+         .large = true,
+         .about = "a bulk allocation and a bulk free against a drain",
+         .setup = fill_two,
+         .thread = {bulk, drain},
+         .cpu = {0, 1}},
+        {.name = "bulk_same_cpu",
+         .about = "a bulk allocation and a bulk free against a thread on the same CPU",
+         .setup = fill_two,
+         .thread = {bulk, pop_and_push},
+         .cpu = {0, 0}},
+        {.name = "bulk_free_drain",
+         .large = true,
+         .about = "a bulk free and a free elsewhere against two drains",
+         .setup = fill_and_hold,
+         .thread = {free_in_bulk, free_fourth, drain_twice},
+         .cpu = {0, 1, 2}},
+        {0},
+};

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The back end of slub without sheaves: CPU slabs, node lists and frees by other CPUs, with slabs
+ * of two objects and both schemes of freezing.
+ */
+#include "scenario.h"
+
+#include "heap/reclaim.h"
+
+#define SMALL_SLABS "sheaf_capacity=0,slub_max_order=0,slub_min_objects=1,min_partial=0"
+
+static void *held[6];
+
+static void hold(unsigned int count)
+{
+        make_cache(2048, 0);
+        for (unsigned int i = 0; i < count; i++)
+                held[i] = take();
+}
+
+static void hold_two(void)
+{
+        hold(2);
+}
+
+static void hold_four(void)
+{
+        hold(4);
+}
+
+static void hold_six(void)
+{
+        hold(6);
+}
+
+/* The slabs of three objects that are held have a free object each. */
+static void hold_half(void)
+{
+        hold(6);
+        for (unsigned int i = 1; i < 6; i += 2)
+                give(held[i]);
+}
+
+static void check_held(void)
+{
+        for (unsigned int i = 0; i < 6; i += 2)
+                give(held[i]);
+        check_empty();
+}
+
+static void free_0(void)
+{
+        give(held[0]);
+}
+
+static void free_1(void)
+{
+        give(held[1]);
+}
+
+static void free_both(void)
+{
+        give(held[0]);
+        give(held[1]);
+}
+
+static void free_four(void)
+{
+        for (unsigned int i = 0; i < 4; i++)
+                give(held[i]);
+}
+
+static void free_0_and_2(void)
+{
+        give(held[0]);
+        give(held[2]);
+}
+
+static void free_1_and_3(void)
+{
+        give(held[1]);
+        give(held[3]);
+}
+
+static void free_rest_of_six(void)
+{
+        give(held[4]);
+        give(held[5]);
+}
+
+static void take_and_give(void)
+{
+        give(take());
+}
+
+static void take_three(void)
+{
+        void *object[3];
+
+        for (unsigned int i = 0; i < 3; i++)
+                object[i] = take();
+        for (unsigned int i = 0; i < 3; i++)
+                give(object[i]);
+}
+
+static void shrink(void)
+{
+        kmem_cache_shrink(cache);
+}
+
+static void trim(void)
+{
+        heap_trim(0);
+}
+
+#define EACH_FREEZING(name_, ...)                                                                  \
+        {.name = name_ "_delayed", .options = SMALL_SLABS ",freeze=delayed", __VA_ARGS__},         \
+        {                                                                                          \
+                .name = name_ "_eager", .options = SMALL_SLABS ",freeze=eager", __VA_ARGS__        \
+        }
+
+const struct scenario slab_scenarios[] = {
+        EACH_FREEZING("last_frees", .about = "both objects of a slab are freed by other CPUs",
+                      .setup = hold_two, .thread = {free_0, free_1}, .cpu = {1, 2}),
+        EACH_FREEZING("last_free_lists",
+                      .about = "frees that put slabs on the node's list and take them off",
+                      .setup = hold_four, .thread = {free_0_and_2, free_1_and_3}, .cpu = {1, 2}),
+        EACH_FREEZING("free_refill", .large = true,
+                      .about = "frees into slabs that a CPU refills from and takes for its own",
+                      .setup = hold_four, .thread = {free_0_and_2, take_three, free_1_and_3},
+                      .cpu = {1, 2, 3}),
+        EACH_FREEZING("free_shrink", .large = true,
+                      .about = "last frees against a shrink that discards slabs",
+                      .setup = hold_four, .thread = {free_0_and_2, free_1_and_3, shrink},
+                      .cpu = {0, 1, 2}),
+        EACH_FREEZING("free_all_shrink", .about = "a CPU frees two slabs, another shrinks",
+                      .setup = hold_four, .thread = {free_four, shrink}, .cpu = {1, 2}),
+        EACH_FREEZING("refill_shrink", .large = true, .about = "a refill against a shrink",
+                      .setup = hold_half, .thread = {take_three, shrink}, .cpu = {1, 2},
+                      .check = check_held),
+        EACH_FREEZING("refill_free", .about = "a refill against a free of another CPU",
+                      .setup = hold_two, .thread = {take_three, free_both}, .cpu = {1, 2}),
+        EACH_FREEZING("takers_same_cpu", .large = true,
+                      .about = "two threads share the CPU slab of a CPU", .setup = hold_half,
+                      .thread = {take_and_give, take_three}, .cpu = {0, 0}, .check = check_held),
+        EACH_FREEZING("refill_reclaim", .large = true, .about = "a refill against malloc_trim",
+                      .setup = hold_half, .thread = {take_three, trim}, .cpu = {1, 2},
+                      .check = check_held),
+        EACH_FREEZING("six_frees", .large = true, .about = "three slabs are emptied by three CPUs",
+                      .setup = hold_six, .thread = {free_0_and_2, free_1_and_3, free_rest_of_six},
+                      .cpu = {1, 2, 3}),
+        {0},
+};

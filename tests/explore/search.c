@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A search through all schedules of a scenario with a bounded number of preemptions (Musuvathi and
+ * Qadeer, "Iterative context bounding for systematic testing of multithreaded programs", PLDI
+ * 2007). Threads are coroutines. Where the schedule has a choice, the process forks: the child goes
+ * one way to the end of the search below it, then the parent goes the next way. So a prefix is run
+ * once, and no state must be put back.
+ *
+ * A preemption in front of a step whose word only one thread uses leads to the same executions as a
+ * preemption in front of the thread's next step. So choices are made only in front of words that a
+ * thread writes and another uses. They are learned: a search during which one became known is
+ * begun anew. Steps of sequences are choices in any case when another thread has the same CPU,
+ * because a preemption there has an effect of its own.
+ *
+ * One process of a search runs at a time. The others wait for their children.
+ */
+#define _GNU_SOURCE
+#include "search.h"
+
+#include "machine/state.h"
+
+#include <errno.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum {
+        STACK_BYTES = 256 << 10,
+        WORDS_SHIFT = 16,
+        WORDS = 1 << WORDS_SHIFT,
+        TLS_BYTES_MAX = 4096,
+        EXIT_FAILED = 3,
+        POINTS_MAX = 50000, /* of an execution; more is a loop that never ends */
+};
+
+/* Which threads read and write a word of 8 bytes. */
+struct word {
+        uintptr_t address;
+        uint8_t readers;
+        uint8_t writers;
+};
+
+enum state { STATE_NONE, STATE_READY, STATE_WAITS, STATE_YIELDS, STATE_ENDED };
+
+struct thread {
+        ucontext_t context;
+        enum state state;
+        const uint32_t *word; /* STATE_WAITS: until it is no longer @held */
+        uint32_t held;
+        bool timed;       /* the wait also ends by time */
+        uint64_t yielded; /* STATE_YIELDS: points passed by all when it began */
+        bool in_sequence;
+        bool aborted;
+        unsigned int aborts; /* of the sequence that it is in, plus 1 for its begin */
+        int locks;
+        char tls[TLS_BYTES_MAX];
+};
+
+static const struct scenario *scenario;
+static struct thread thread[THREADS_MAX];
+static char stacks[THREADS_MAX][STACK_BYTES] __attribute__((aligned(4096)));
+static ucontext_t main_context;
+static int self = -1; /* the thread that runs */
+static unsigned int preemptions_left;
+static const struct schedule *replayed; /* NULL: all schedules */
+static uint64_t deadline_ms;
+static struct word *words; /* shared by all processes, as @search */
+struct search *search;
+
+static char *tls_start;
+static size_t tls_bytes;
+
+static uint64_t now_ms(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void explore_fail(const char *text, ...)
+{
+        va_list arguments;
+
+        va_start(arguments, text);
+        vsnprintf(search->reason, sizeof(search->reason), text, arguments);
+        va_end(arguments);
+        search->failed = true;
+        _exit(EXIT_FAILED);
+}
+
+/* ---- Words that threads share ------------------------------------------------------------ */
+
+static struct word *word_of(const volatile void *address)
+{
+        uintptr_t key = (uintptr_t)address >> 3;
+        size_t at = (key * 0x9e3779b97f4a7c15) >> (64 - WORDS_SHIFT);
+
+        for (size_t tried = 0; tried < WORDS; tried++, at = (at + 1) % WORDS) {
+                if (words[at].address == key)
+                        return &words[at];
+                if (!words[at].address) {
+                        words[at].address = key;
+                        return &words[at];
+                }
+        }
+        explore_fail("the explorer's table of words is full: expected fewer than %d", WORDS);
+}
+
+static bool is_shared(const struct word *word)
+{
+        unsigned int users = word->readers | word->writers;
+
+        return word->writers && users & (users - 1);
+}
+
+/* Notes the access; whether another thread may care for it. */
+static bool note_access(const volatile void *address, enum access access)
+{
+        struct word *word = word_of(address);
+        bool before = is_shared(word);
+        uint8_t bit = (uint8_t)(1 << self);
+
+        if (access == ACCESS_WRITE)
+                word->writers |= bit;
+        else
+                word->readers |= bit;
+        if (!before && is_shared(word))
+                search->grew = true;
+        return is_shared(word);
+}
+
+/* ---- The choice of the next thread ------------------------------------------------------- */
+
+static bool can_run(const struct thread *t)
+{
+        switch (t->state) {
+        case STATE_READY:
+                return true;
+        case STATE_WAITS:
+                return *t->word != t->held;
+        case STATE_YIELDS:
+                return search->points > t->yielded + 1;
+        case STATE_NONE:
+        case STATE_ENDED:
+                break;
+        }
+        return false;
+}
+
+/* A thread whose wait ends by time, when nothing else can happen. */
+static int first_timed(void)
+{
+        for (int i = 0; i < THREADS_MAX; i++)
+                if (thread[i].state == STATE_YIELDS ||
+                    (thread[i].state == STATE_WAITS && thread[i].timed))
+                        return i;
+        return -1;
+}
+
+static void add_turn(int chosen)
+{
+        struct schedule *schedule = &search->schedule;
+
+        if (schedule->count == TURNS_MAX)
+                explore_fail("a schedule has more than %d turns", TURNS_MAX);
+        schedule->turn[schedule->count++] =
+                (struct turn){.step = search->steps, .thread = (uint32_t)chosen};
+}
+
+/*
+ * The rest of the search with another choice, in a child. True in the child; false in the parent,
+ * when the child has searched to the end and found nothing.
+ */
+static bool branch(void)
+{
+        unsigned int steps = search->steps;
+        unsigned int turns = search->schedule.count;
+        pid_t child;
+        int status;
+
+        if (deadline_ms && now_ms() > deadline_ms) {
+                search->late = true;
+                _exit(0);
+        }
+        child = fork();
+        if (child == 0)
+                return true;
+        if (child < 0)
+                explore_fail("fork: %s", strerror(errno));
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+                ;
+        if (status) {
+                if (!search->failed)
+                        snprintf(search->reason, sizeof(search->reason),
+                                 "the program ended by %s %d",
+                                 WIFSIGNALED(status) ? "signal" : "status",
+                                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+                search->failed = true;
+                _exit(EXIT_FAILED);
+        }
+        if (search->late)
+                _exit(0);
+        search->steps = steps;
+        search->schedule.count = turns;
+        return false;
+}
+
+static int replayed_choice(int usual)
+{
+        for (unsigned int i = 0; i < replayed->count; i++)
+                if (replayed->turn[i].step == search->steps &&
+                    can_run(&thread[replayed->turn[i].thread])) {
+                        if ((int)replayed->turn[i].thread != usual)
+                                add_turn((int)replayed->turn[i].thread);
+                        return (int)replayed->turn[i].thread;
+                }
+        return usual;
+}
+
+/* The thread that runs now; -1 if all have ended. @matters: others may care for the next step. */
+static int choose(bool matters)
+{
+        int ready[THREADS_MAX];
+        int count = 0;
+        bool stays = self >= 0 && can_run(&thread[self]);
+        bool alive = false;
+
+        for (int step = 0; step < THREADS_MAX; step++) {
+                int i = (max_of(self, 0) + step) % THREADS_MAX;
+
+                alive |= thread[i].state != STATE_NONE && thread[i].state != STATE_ENDED;
+                if (can_run(&thread[i]))
+                        ready[count++] = i;
+        }
+        if (!alive)
+                return -1;
+        if (!count) {
+                int timed = first_timed();
+
+                if (timed < 0)
+                        explore_fail("deadlock: no thread can run");
+                return timed;
+        }
+        if (replayed)
+                return replayed_choice(ready[0]);
+        if (count == 1 || (stays && (!matters || !preemptions_left)))
+                return ready[0];
+        search->choices++;
+        for (int i = 1; i < count; i++)
+                if (branch()) {
+                        preemptions_left -= stays;
+                        add_turn(ready[i]);
+                        return ready[i];
+                }
+        return ready[0];
+}
+
+/* Gives the CPU to a thread. Those in a sequence on that CPU are aborted. */
+static void enter(int chosen)
+{
+        for (int i = 0; i < THREADS_MAX; i++)
+                if (i != chosen && scenario->cpu[i] == scenario->cpu[chosen])
+                        thread[i].aborted = true;
+        self = chosen;
+        thread[chosen].state = STATE_READY;
+        sim.cpu = scenario->cpu[chosen];
+        sim.node = sim.node_of[sim.cpu];
+        memcpy(tls_start, thread[chosen].tls, tls_bytes);
+}
+
+static void hand_over(bool matters)
+{
+        int before = self;
+        int chosen = choose(matters);
+
+        if (before >= 0 && chosen == before) {
+                thread[before].state = STATE_READY;
+                return;
+        }
+        if (before >= 0)
+                memcpy(thread[before].tls, tls_start, tls_bytes);
+        if (chosen < 0) {
+                self = -1;
+                swapcontext(&thread[before].context, &main_context);
+        } else {
+                enter(chosen);
+                if (before < 0)
+                        swapcontext(&main_context, &thread[chosen].context);
+                else
+                        swapcontext(&thread[before].context, &thread[chosen].context);
+        }
+}
+
+/* ---- Points ------------------------------------------------------------------------------ */
+
+static void make_step(const struct place *place)
+{
+        if (search->steps == POINTS_MAX)
+                explore_fail("a schedule has more than %d steps: a loop does not end", POINTS_MAX);
+        search->step[search->steps++] = (struct step){.place = place, .thread = (uint32_t)self};
+        search->points++;
+}
+
+static bool shares_cpu(void)
+{
+        for (int i = 0; i < THREADS_MAX; i++)
+                if (i != self && thread[i].state != STATE_NONE &&
+                    scenario->cpu[i] == scenario->cpu[self])
+                        return true;
+        return false;
+}
+
+void explore_point(const struct place *place, const volatile void *address, enum access access)
+{
+        if (self < 0)
+                return;
+        hand_over(note_access(address, access));
+        make_step(place);
+}
+
+bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held, bool timed)
+{
+        if (self < 0)
+                return false;
+        thread[self].word = word;
+        thread[self].held = held;
+        thread[self].timed = timed;
+        thread[self].state = STATE_WAITS;
+        hand_over(true);
+        make_step(place);
+        return true;
+}
+
+void explore_yield(const struct place *place)
+{
+        if (self < 0)
+                return;
+        thread[self].yielded = search->points;
+        thread[self].state = STATE_YIELDS;
+        hand_over(true);
+        make_step(place);
+}
+
+void explore_count_lock(int change)
+{
+        if (self >= 0)
+                thread[self].locks += change;
+}
+
+uint32_t explore_self(void)
+{
+        return (uint32_t)(self + 1);
+}
+
+bool sequence_begin(void)
+{
+        if (self < 0)
+                return true;
+        thread[self].in_sequence = true;
+        thread[self].aborted = false;
+        return ++thread[self].aborts <= 2;
+}
+
+bool sequence_point(const struct place *place, const volatile void *address, enum access access)
+{
+        bool matters;
+
+        if (self < 0)
+                return true;
+        matters = note_access(address, access);
+        hand_over(matters || shares_cpu());
+        if (thread[self].aborted) {
+                make_step(PLACE("sequence: aborted"));
+                return false;
+        }
+        make_step(place);
+        return true;
+}
+
+void sequence_end(void)
+{
+        if (self < 0)
+                return;
+        thread[self].in_sequence = false;
+        thread[self].aborts = 0;
+}
+
+void sequences_fence(const struct place *place)
+{
+        static char fences;
+
+        if (self < 0)
+                return;
+        note_access(&fences, ACCESS_WRITE);
+        hand_over(true);
+        make_step(place);
+        for (int i = 0; i < THREADS_MAX; i++)
+                if (i != self)
+                        thread[i].aborted = true;
+}
+
+/* ---- An execution ------------------------------------------------------------------------ */
+
+static void thread_main(void)
+{
+        make_step(PLACE("begins"));
+        scenario->thread[self]();
+        if (thread[self].locks)
+                explore_fail("thread %d ended with %d locks", self, thread[self].locks);
+        thread[self].state = STATE_ENDED;
+        hand_over(true);
+}
+
+/* Where the program's thread-local variables are; each explored thread has a copy of its own. */
+static int find_tls(struct dl_phdr_info *info, size_t bytes, void *unused)
+{
+        (void)bytes;
+        (void)unused;
+        for (int i = 0; i < info->dlpi_phnum; i++)
+                if (info->dlpi_phdr[i].p_type == PT_TLS) {
+                        tls_start = info->dlpi_tls_data;
+                        tls_bytes = info->dlpi_phdr[i].p_memsz;
+                }
+        return 1; /* the first is the program */
+}
+
+static void prepare_threads(void)
+{
+        for (int i = 0; i < THREADS_MAX && scenario->thread[i]; i++) {
+                getcontext(&thread[i].context);
+                thread[i].context.uc_stack.ss_sp = stacks[i];
+                thread[i].context.uc_stack.ss_size = STACK_BYTES;
+                thread[i].context.uc_link = NULL;
+                makecontext(&thread[i].context, thread_main, 0);
+                thread[i].state = STATE_READY;
+                memcpy(thread[i].tls, tls_start, tls_bytes);
+        }
+}
+
+/* Runs all schedules, or the replayed one, in this process and its children; does not return. */
+static __attribute__((noreturn)) void run(void)
+{
+        char tls[TLS_BYTES_MAX];
+
+        prepare_threads();
+        memcpy(tls, tls_start, tls_bytes);
+        hand_over(true);
+        /* Here a process is at the end of an execution. */
+        memcpy(tls_start, tls, tls_bytes);
+        sim.cpu = 0;
+        sim.node = 0;
+        (scenario->check ? scenario->check : check_empty)();
+        search->executions++;
+        _exit(0);
+}
+
+static void run_in_child(void)
+{
+        pid_t child = fork();
+        int status;
+
+        if (child == 0)
+                run();
+        if (child < 0)
+                explore_fail("fork: %s", strerror(errno));
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+                ;
+        if (status && !search->failed) {
+                search->failed = true;
+                snprintf(search->reason, sizeof(search->reason), "the program ended by %s %d",
+                         WIFSIGNALED(status) ? "signal" : "status",
+                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        }
+}
+
+/* ---- The search -------------------------------------------------------------------------- */
+
+static void *map_shared(size_t bytes)
+{
+        void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+        return start == MAP_FAILED ? NULL : start;
+}
+
+bool search_init(void)
+{
+        search = map_shared(sizeof(*search));
+        words = map_shared(WORDS * sizeof(*words));
+        dl_iterate_phdr(find_tls, NULL);
+        return search && words && tls_start && tls_bytes <= TLS_BYTES_MAX;
+}
+
+static void clear_counts(void)
+{
+        memset(search, 0, offsetof(struct search, step));
+}
+
+void search_all(const struct scenario *explored, unsigned int preemptions, uint64_t deadline)
+{
+        scenario = explored;
+        preemptions_left = preemptions;
+        replayed = NULL;
+        deadline_ms = deadline;
+        do {
+                clear_counts();
+                run_in_child();
+        } while (search->grew && !search->failed && !search->late);
+}
+
+void search_replay(const struct scenario *explored, const struct schedule *schedule)
+{
+        struct schedule copy = *schedule;
+
+        scenario = explored;
+        replayed = &copy;
+        deadline_ms = 0;
+        clear_counts();
+        run_in_child();
+}
+
+void search_shrink(const struct scenario *explored, struct schedule *schedule)
+{
+        for (unsigned int i = schedule->count; i-- > 0;) {
+                struct schedule shorter = *schedule;
+
+                shorter.count--;
+                memmove(&shorter.turn[i], &shorter.turn[i + 1],
+                        (shorter.count - i) * sizeof(shorter.turn[0]));
+                search_replay(explored, &shorter);
+                if (search->failed)
+                        *schedule = search->schedule;
+                i = min_of(i, schedule->count);
+        }
+        search_replay(explored, schedule);
+}
