@@ -454,13 +454,18 @@ static enum line_kind read_event(struct import *import, const char *line, const 
         return LINE_TAKEN;
 }
 
-/* "CPU:2 [LOST 12 EVENTS]", "CPU:2 [12 EVENTS DROPPED]", "LOST 12 events!", perf's lost records. */
+/*
+ * "CPU:2 [LOST 12 EVENTS]", "CPU:2 [12 EVENTS DROPPED]", "LOST 12 events!", perf's lost records,
+ * "Lost 12 events" of bpftrace.
+ */
 static bool read_lost(struct import *import, const char *line)
 {
         const char *word = strstr(line, "LOST");
         uint64_t lost;
 
-        if (!word || word[4] == '_') {
+        if (strncmp(line, "Lost ", 5) == 0 && strstr(line, " events")) {
+                word = line + 5;
+        } else if (!word || word[4] == '_') {
                 word = strstr(line, "EVENTS DROPPED");
                 if (!word) {
                         /* perf: "PERF_RECORD_LOST lost 12" */
@@ -513,6 +518,12 @@ static bool is_frame(const char *line)
         return number_scan(&text, 16, &address) != NUMBER_NONE && *text == ' ';
 }
 
+/* "@count[12]: 3": what bpftrace prints of its maps at the end. */
+static bool is_map(const char *line)
+{
+        return line[0] == '@' && line[1] >= 'a' && line[1] <= 'z';
+}
+
 enum line_kind kernel_line(struct import *import, const char *line)
 {
         bool timed = false;
@@ -540,7 +551,7 @@ enum line_kind kernel_line(struct import *import, const char *line)
         if (*line == '#' || strncmp(line, "cpus=", 5) == 0 || strncmp(line, "version = ", 10) == 0)
                 read_cpus(import, line);
         else if (!timed && !is_frame(line) && line[strspn(line, " \t\r")] &&
-                 strncmp(line, "CPU ", 4) != 0)
+                 strncmp(line, "CPU ", 4) != 0 && !is_map(line))
                 return LINE_NOT_OURS;
         import->others++;
         return LINE_TAKEN;
