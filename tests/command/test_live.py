@@ -25,6 +25,7 @@ from test_run import LIBRARY
 
 from kmem.common.processes import start_time
 from kmem.live.attributes import refreshed
+from kmem.live.metrics import ProcessesCollector
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import (
     CACHES_MOST,
@@ -1136,3 +1137,38 @@ def test_all_on_engine_slob() -> None:
         assert now - 100 <= handed_out() <= now + 100
         program.do("[libc.free(block) for block in blocks]")
         assert handed_out() < now - 4500
+
+
+def test_soft_limit_is_shown() -> None:
+    """The limit, its trims and what they gave back, in the table, in JSON and in the metrics."""
+    code = "held = [bytes(5000) for _ in range(20000)]; print(flush=True); input()"
+    environment = os.environ | {"LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": "soft_limit=1M"}
+    with subprocess.Popen(
+        ["/usr/bin/python3", "-c", code],
+        env=environment | {"PYTHONMALLOC": "malloc"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        table = kmem_command.kmem("info", process.pid).stdout
+        document = json.loads(kmem_command.kmem("info", process.pid, "--json").stdout)
+        metrics = {
+            sample.name: sample.value
+            for metric in ProcessesCollector().collect()
+            for sample in metric.samples
+            if sample.labels.get("pid") == str(process.pid) and "soft_limit" in sample.name
+        }
+        process.communicate(b"\n")
+    limit = document["soft_limit"]
+    assert limit["limit_bytes"] == 1 << 20
+    assert 1 <= limit["trims"] <= 5000
+    assert (
+        f"# soft_limit: 1048576 bytes; {limit['trims']} trims gave back"
+        f" {limit['given_back_bytes']} bytes\n"
+    ) in table
+    assert metrics == {
+        "kmem_soft_limit_bytes": 1 << 20,
+        "kmem_soft_limit_trims_total": limit["trims"],
+        "kmem_soft_limit_given_back_bytes_total": limit["given_back_bytes"],
+    }

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kmem.live.registry.caches import Cache
-from kmem.live.registry.heap import Guards, Heap
+from kmem.live.registry.heap import Guards, Heap, SoftLimit
 from kmem.live.tables import word
 from kmem.live.watch import Figures, active_bytes, read_processes, waste_bytes
 
@@ -87,6 +87,18 @@ OF_GUARDS: tuple[tuple[str, str, Callable[[Guards], int]], ...] = (
         lambda guards: guards.missed,
     ),
     ("kmem_guard_faults", "Faults that sampled guards found.", lambda guards: guards.faults),
+)
+OF_LIMITS: tuple[tuple[str, str, Callable[[SoftLimit], int]], ...] = (
+    (
+        "kmem_soft_limit_trims",
+        "Times that memory went back because of option soft_limit.",
+        lambda limit: limit.trims,
+    ),
+    (
+        "kmem_soft_limit_given_back_bytes",
+        "Memory that went back because of option soft_limit.",
+        lambda limit: limit.given_back_bytes,
+    ),
 )
 CACHE_LABELS = ("pid", "command", "cache")
 PROCESS_LABELS = ("pid", "command")
@@ -182,6 +194,25 @@ def of_processes(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
                 gauge.add_metric((pid, figures.command), value(figures.heap))
         yield gauge
     yield from of_guards(shown)
+    yield from of_limits(shown)
+
+
+def of_limits(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
+    limited = [(figures.soft_limit, figures.command, pid) for figures, pid in shown]
+    rows = [((pid, command), limit) for limit, command, pid in limited if limit is not None]
+    size = GaugeMetricFamily(
+        "kmem_soft_limit_bytes",
+        "Limit of option soft_limit, of processes that have one.",
+        labels=PROCESS_LABELS,
+    )
+    for labels, limit in rows:
+        size.add_metric(labels, limit.limit_bytes)
+    yield size
+    for name, text, value in OF_LIMITS:
+        counter = CounterMetricFamily(name, text, labels=PROCESS_LABELS)
+        for labels, limit in rows:
+            counter.add_metric(labels, value(limit))
+        yield counter
 
 
 def of_guards(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:

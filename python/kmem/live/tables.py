@@ -11,7 +11,7 @@ from kmem.common.processes import command
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import on_libkmem, open_process, read_each
-from kmem.live.registry.heap import read_guards
+from kmem.live.registry.heap import read_guards, read_soft_limit
 from kmem.live.registry.layout import RegistryError
 from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 
@@ -106,6 +106,7 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
         missing = registry.number("head", "missing")
         protection = read_protection(registry)
         guards = read_guards(registry)
+        limit = read_soft_limit(registry)
     if as_json:
         document = {
             "pid": process,
@@ -115,6 +116,8 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
         }
         if guards is not None:
             document["guards"] = asdict(guards)
+        if limit is not None:
+            document["soft_limit"] = asdict(limit)
         typer.echo(json.dumps(document, indent=1))
         return
     typer.echo(VERSION_LINE)
@@ -131,6 +134,11 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
         typer.echo(
             f"# guards: {guards.made} made, {guards.live} live, {guards.missed} missed,"
             f" {guards.faults} faults"
+        )
+    if limit is not None:
+        typer.echo(
+            f"# soft_limit: {limit.limit_bytes} bytes; {limit.trims} trims gave back"
+            f" {limit.given_back_bytes} bytes"
         )
     if missing:
         typer.echo(f"# records that found no room in the registry: {missing}")

@@ -11,7 +11,14 @@ from kmem.common.processes import command, start_time
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process, read_each
-from kmem.live.registry.heap import Guards, Heap, read_guards, read_heap
+from kmem.live.registry.heap import (
+    Guards,
+    Heap,
+    SoftLimit,
+    read_guards,
+    read_heap,
+    read_soft_limit,
+)
 from kmem.live.registry.layout import RegistryError
 
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -31,6 +38,7 @@ class Figures:
     missing: int  # records that found no room in the registry
     user: int = 0  # owner of the registry
     guards: Guards | None = None  # None: its library is older than these
+    soft_limit: SoftLimit | None = None  # None: it has no limit, or its library is older
 
     @property
     def slab_bytes(self) -> int:
@@ -103,6 +111,7 @@ def read_figures(registry: Registry) -> Figures:
         missing=registry.number("head", "missing"),
         user=registry.status.st_uid,
         guards=read_guards(registry),
+        soft_limit=read_soft_limit(registry),
     )
 
 

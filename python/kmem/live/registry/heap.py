@@ -80,3 +80,26 @@ def read_guards(registry: Registry) -> Guards | None:
         missed=registry.number("head", "guards_missed"),
         faults=registry.number("head", "guard_faults"),
     )
+
+
+@dataclass(frozen=True)
+class SoftLimit:
+    """What option soft_limit has done in a process (docs/running.md)."""
+
+    limit_bytes: int
+    trims: int
+    given_back_bytes: int
+
+
+def read_soft_limit(registry: Registry) -> SoftLimit | None:
+    """The limit's figures; None without a limit, or from an older library."""
+    if "soft_limit_bytes" not in registry.parts["head"]:
+        return None
+    limit = registry.number("head", "soft_limit_bytes")
+    if not limit:
+        return None
+    return SoftLimit(
+        limit_bytes=limit,
+        trims=registry.number("head", "soft_limit_trims"),
+        given_back_bytes=registry.number("head", "soft_limit_given_back"),
+    )
