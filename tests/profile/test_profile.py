@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import json
 import os
 import re
 import signal
@@ -28,6 +29,7 @@ from kmem.live.profile import OWN, leased
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
+from kmem.live.stack_files import collapsed, speedscope
 from kmem.live.stacks import Counts, read_stacks
 from kmem.live.symbols import CUT, Image, Symbols, read_image
 
@@ -515,11 +517,12 @@ def test_attached_under_a_lowered_limit(tmp_path: Path) -> None:
 def test_attached(tmp_path: Path) -> None:
     """To a running process, without a restart: both kinds of file, and it is off afterwards."""
     packed, picture = tmp_path / "heap.pb.gz", tmp_path / "heap.svg"
+    lines, document = tmp_path / "heap.collapsed", tmp_path / "heap.speedscope.json"
     with sites(1000000, "registry=on") as process:
         wait_for_registry(process.pid)
         done = profile(
             *(str(process.pid), "--seconds", "2", "--interval", "65536"),
-            *("-o", packed, "-o", picture, "--view", "rate"),
+            *("-o", packed, "-o", picture, "-o", lines, "-o", document, "--view", "rate"),
         )
         assert done.returncode == 0, done.stderr
         assert "stacks" in done.stdout
@@ -538,6 +541,29 @@ def test_attached(tmp_path: Path) -> None:
         element.text.split(":")[0] for element in graph.iter() if element.tag.endswith("title")
     }
     assert {"all", "main", "site_burst"} <= shown
+    folded = [line.rpartition(" ") for line in lines.read_text().splitlines()]
+    total = sum(int(value) for _, _, value in folded)
+    assert any(re.search(r";main;(.*;)?site_burst$", stack) for stack, _, _ in folded), folded
+    found = json.loads(document.read_text())
+    assert [profile["endValue"] for profile in found["profiles"]] == [total]
+    assert {"main", "site_burst"} <= {frame["name"] for frame in found["shared"]["frames"]}
+
+
+def test_stack_files() -> None:
+    stacks = [(["malloc", "f(a;b)", "main"], 5), (["malloc", "main"], 7), (["x"], 0), (["y"], -3)]
+    stacks.append((["malloc", "main"], 1))
+    assert collapsed(stacks) == "main;f(a,b);malloc 5\nmain;malloc 8\n"
+    found = json.loads(speedscope(stacks, "title", "bytes"))
+    (profile,) = found["profiles"]
+    names = [frame["name"] for frame in found["shared"]["frames"]]
+    assert [[names[at] for at in sample] for sample in profile["samples"]] == [
+        ["main", "f(a;b)", "malloc"],
+        ["main", "malloc"],
+        ["main", "malloc"],
+    ]
+    assert profile["weights"] == [5, 7, 1]
+    assert (profile["unit"], profile["startValue"], profile["endValue"]) == ("bytes", 0, 13)
+    assert json.loads(speedscope([], "empty", "bytes"))["profiles"][0]["endValue"] == 0
 
 
 @pytest.mark.parametrize("follower", [[], ["/bin/sleep", "60"]], ids=["ends", "exec"])
@@ -608,7 +634,7 @@ def test_names_that_svg_cannot_hold() -> None:
     ("arguments", "message"),
     [
         (["1", "--interval", "10", "-o", "x.svg"], "--interval 10: expected 1024 to"),
-        (["1", "-o", "x.txt"], "expected a name that ends with .pb.gz or .svg"),
+        (["1", "-o", "x.txt"], "expected a name that ends with .pb.gz, .svg, .collapsed or"),
         (["1", "-o", "/nowhere/x.svg"], "-o /nowhere/x.svg: No such file or directory"),
         (["1", "-o", "x" * 300 + ".svg"], "File name too long"),
         (["999999999", "-o", "x.svg"], "process 999999999: there is none"),

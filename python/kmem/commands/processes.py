@@ -119,8 +119,8 @@ def profile(
             "-o",
             "--output",
             metavar="FILE",
-            help="File to write: NAME.pb.gz for pprof, NAME.svg for a flame graph; may be "
-            "repeated.",
+            help="File to write: NAME.pb.gz for pprof, NAME.svg for a flame graph, NAME.collapsed "
+            "for stacks as lines, NAME.speedscope.json for speedscope; may be repeated.",
             parser=file_name,
         ),
     ],

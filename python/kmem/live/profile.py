@@ -20,6 +20,7 @@ from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 from kmem.live.registry.requests import WAIT_SECONDS, answer, ask, waiting_request
+from kmem.live.stack_files import collapsed, speedscope
 from kmem.live.stacks import Counts, Stack, read_stacks
 from kmem.live.symbols import Symbols
 
@@ -33,6 +34,14 @@ TYPES = [
     ("inuse_space", "bytes"),
 ]
 VIEWS = {"live": ("bytes in use", 3), "rate": ("bytes allocated", 1)}
+
+
+# Files that show one figure for each stack, by the end of their names.
+TEXTS: dict[str, Callable[[list[tuple[list[str], int]], str], str]] = {
+    ".svg": lambda stacks, title: draw(stacks, title, "bytes"),
+    ".collapsed": lambda stacks, _: collapsed(stacks),
+    ".speedscope.json": lambda stacks, title: speedscope(stacks, title, "bytes"),
+}
 
 
 def set_value(registry: Registry, name: str, value: int) -> None:
@@ -168,8 +177,11 @@ def check(interval: int, outputs: list[Path]) -> None:
     if not LEAST <= interval <= MOST:
         raise BadUsage(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
     for path in outputs:
-        if not path.name.endswith((".pb.gz", ".svg")):
-            raise BadUsage(f"-o {path}: expected a name that ends with .pb.gz or .svg")
+        if not path.name.endswith((".pb.gz", *TEXTS)):
+            raise BadUsage(
+                f"-o {path}: expected a name that ends with .pb.gz, .svg, .collapsed or"
+                " .speedscope.json"
+            )
         if reason := why_not_written(path):
             raise KmemError(f"-o {path}: {reason}")
 
@@ -208,14 +220,15 @@ def profile(
     title, column = VIEWS[view]
     for path in outputs:
         try:
-            if path.name.endswith(".svg"):
+            form = next((end for end in TEXTS if path.name.endswith(end)), None)
+            if form is not None:
                 stacks = [
                     ([frame.function for frame in row.frames] or ["unknown"], row.values[column])
                     for row in rows
                 ]
-                picture = draw(stacks, f"process {process}: {title}", "bytes")
+                text = TEXTS[form](stacks, f"process {process}: {title}")
                 with whole(path) as place:
-                    place.write_text(picture, encoding="utf-8")
+                    place.write_text(text, encoding="utf-8")
             else:
                 message = encode(
                     rows,

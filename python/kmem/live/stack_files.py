@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Stacks as text for other viewers: collapsed lines, and speedscope's JSON."""
+
+import json
+from collections.abc import Sequence
+
+Stack = tuple[list[str], int]  # names, the innermost first, and a value
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def collapsed(stacks: Sequence[Stack]) -> str:
+    """A line a stack, "main;work;malloc 1024": the outermost function first, then the value.
+
+    flamegraph.pl, inferno and others read it. A semicolon in a name would begin another frame, so a
+    comma stands for it; a line's end cannot occur in names.
+    """
+    totals: dict[str, int] = {}
+    for names, value in stacks:
+        line = ";".join(name.replace(";", ",") for name in reversed(names))
+        totals[line] = totals.get(line, 0) + value
+    return "".join(f"{line} {value}\n" for line, value in sorted(totals.items()) if value > 0)
+
+
+def speedscope(stacks: Sequence[Stack], title: str, unit: str) -> str:
+    """A document with one profile of weighted stacks, as speedscope.app reads it."""
+    frames: dict[str, int] = {}
+    samples, weights = [], []
+    for names, value in stacks:
+        if value > 0:
+            samples.append([frames.setdefault(name, len(frames)) for name in reversed(names)])
+            weights.append(value)
+    profile = {
+        "type": "sampled",
+        "name": title,
+        "unit": unit,
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": samples,
+        "weights": weights,
+    }
+    return json.dumps(
+        {
+            "$schema": SCHEMA,
+            "exporter": "libkmem",
+            "name": title,
+            "shared": {"frames": [{"name": name} for name in frames]},
+            "profiles": [profile],
+        }
+    )
