@@ -11,11 +11,9 @@ struct kmem_cache *cache;
 static const void *out[OBJECTS_MAX];
 static unsigned int out_count;
 
-void make_cache(unsigned int size, unsigned int sheaf_capacity)
+void make_cache(unsigned int size)
 {
-        struct kmem_cache_args args = {.sheaf_capacity = sheaf_capacity};
-
-        cache = kmem_cache_create("explored", size, &args, SLAB_NO_MERGE);
+        cache = kmem_cache_create("explored", size, 0, SLAB_NO_MERGE, NULL);
         CHECK(cache);
 }
 

@@ -29,8 +29,8 @@ extern const struct scenario *const scenario_tables[];
 /* The cache of most scenarios; check_empty() looks at it and ends it. */
 extern struct kmem_cache *cache;
 
-/* Makes the cache with objects of that size and sheaves of that capacity (0: the default). */
-void make_cache(unsigned int size, unsigned int sheaf_capacity);
+/* Makes the cache with objects of that size. Option sheaf_capacity says how large sheaves are. */
+void make_cache(unsigned int size);
 
 /*
  * The oracle's books. take: kmem_cache_alloc, and nobody else has the object. give: kmem_cache_free

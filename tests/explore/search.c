@@ -21,11 +21,13 @@
 
 #include <errno.h>
 #include <link.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
@@ -37,6 +39,7 @@ enum {
         WORDS = 1 << WORDS_SHIFT,
         TLS_BYTES_MAX = 4096,
         EXIT_FAILED = 3,
+        LOOP_SECONDS = 10,  /* of the processor: what an execution never takes */
         POINTS_MAX = 50000, /* of an execution; more is a loop that never ends */
 };
 
@@ -176,6 +179,30 @@ static void add_turn(int chosen)
 }
 
 /*
+ * A process makes the steps of a single execution. A loop without scheduling points would never
+ * end; then SIGVTALRM ends the process, and the schedule counts as failed.
+ */
+static void limit_loops(void)
+{
+        struct itimerval limit = {.it_value.tv_sec = LOOP_SECONDS};
+
+        setitimer(ITIMER_VIRTUAL, &limit, NULL);
+}
+
+static void tell_end(int status)
+{
+        if (search->failed)
+                return;
+        search->failed = true;
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGVTALRM)
+                snprintf(search->reason, sizeof(search->reason), "a loop does not end");
+        else
+                snprintf(search->reason, sizeof(search->reason), "the program ended by %s %d",
+                         WIFSIGNALED(status) ? "signal" : "status",
+                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/*
  * The rest of the search with another choice, in a child. True in the child; false in the parent,
  * when the child has searched to the end and found nothing.
  */
@@ -191,19 +218,16 @@ static bool branch(void)
                 _exit(0);
         }
         child = fork();
-        if (child == 0)
+        if (child == 0) {
+                limit_loops();
                 return true;
+        }
         if (child < 0)
                 explore_fail("fork: %s", strerror(errno));
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
                 ;
         if (status) {
-                if (!search->failed)
-                        snprintf(search->reason, sizeof(search->reason),
-                                 "the program ended by %s %d",
-                                 WIFSIGNALED(status) ? "signal" : "status",
-                                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-                search->failed = true;
+                tell_end(status);
                 _exit(EXIT_FAILED);
         }
         if (search->late)
@@ -450,6 +474,7 @@ static __attribute__((noreturn)) void run(void)
 {
         char tls[TLS_BYTES_MAX];
 
+        limit_loops();
         prepare_threads();
         memcpy(tls, tls_start, tls_bytes);
         hand_over(true);
@@ -473,12 +498,8 @@ static void run_in_child(void)
                 explore_fail("fork: %s", strerror(errno));
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
                 ;
-        if (status && !search->failed) {
-                search->failed = true;
-                snprintf(search->reason, sizeof(search->reason), "the program ended by %s %d",
-                         WIFSIGNALED(status) ? "signal" : "status",
-                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        }
+        if (status)
+                tell_end(status);
 }
 
 /* ---- The search -------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@ static unsigned int freed; /* by threads that then no longer use the cache */
 
 static void fill(void)
 {
-        make_cache(64, 2);
+        make_cache(64);
         held[0] = take();
         held[1] = take();
 }
@@ -58,7 +58,7 @@ static void create_and_destroy(void)
 static void check_books(void)
 {
         cache = NULL;
-        make_cache(64, 2);
+        make_cache(64);
         check_empty();
 }
 
@@ -93,6 +93,7 @@ static void read_figures(void)
 const struct scenario cache_scenarios[] = {
         {.name = "destroy_last_free",
          .about = "two threads free the last objects, and the later one ends the cache",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {free_and_end_0, free_and_end_1},
          .cpu = {0, 1},
@@ -100,6 +101,7 @@ const struct scenario cache_scenarios[] = {
         {.name = "destroy_create",
          .large = true,
          .about = "the end of a cache against the life of another",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {free_and_end_0, free_and_end_1, create_and_destroy},
          .cpu = {0, 1, 2},
@@ -107,26 +109,28 @@ const struct scenario cache_scenarios[] = {
         {.name = "create_create",
          .large = true,
          .about = "two threads make and end caches",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {create_and_destroy, create_and_destroy},
          .cpu = {0, 1},
          .check = check_held},
         {.name = "capacity_use",
-         .large = true,
          .about = "sheaves get another size while a thread allocates and frees",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {use, set_capacity},
          .cpu = {0, 1},
          .check = check_held},
         {.name = "capacity_none",
-         .large = true,
          .about = "sheaves are switched off while a thread allocates and frees",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {use, set_none},
          .cpu = {0, 1},
          .check = check_held},
         {.name = "figures_use",
          .about = "a reader of the figures against a thread that allocates and frees",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {use, read_figures},
          .cpu = {0, 1},

@@ -27,7 +27,7 @@ static void fill(void)
 {
         void *other;
 
-        make_cache(64, 2);
+        make_cache(64);
         take_large(&held);
         take_large(&other);
         give_large(other);
@@ -66,29 +66,34 @@ static void check_held(void)
 const struct scenario page_scenarios[] = {
         {.name = "kept_take_put",
          .about = "a block is kept and taken again by two threads",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {use_large, free_held},
          .cpu = {0, 1}},
         {.name = "kept_three",
          .large = true,
          .about = "three threads want and keep blocks of one size",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {use_large, use_large, free_held},
          .cpu = {0, 1, 2}},
         {.name = "kept_trim",
          .about = "malloc_trim frees kept blocks that a thread wants",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {use_large, trim},
          .cpu = {0, 1},
          .check = check_held},
         {.name = "free_trim",
          .about = "malloc_trim against the free of a large block",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {free_held, trim},
          .cpu = {0, 1}},
         {.name = "small_trim",
          .large = true,
          .about = "malloc_trim against pops and pushes of a cache",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {use_small, trim},
          .cpu = {0, 1},
@@ -96,6 +101,7 @@ const struct scenario page_scenarios[] = {
         {.name = "trim_trim",
          .large = true,
          .about = "two malloc_trim at once",
+         .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {trim, trim},
          .cpu = {0, 1},

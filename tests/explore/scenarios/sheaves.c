@@ -8,30 +8,30 @@
 static void *held[4];
 
 /* Slots of both CPUs have records and sheaves: scenarios begin where the first calls end. */
-static void fill(unsigned int capacity, unsigned int objects)
+static void fill(unsigned int objects)
 {
         void *object[8];
 
-        make_cache(64, capacity);
+        make_cache(64);
         for (unsigned int i = 0; i < objects; i++)
                 object[i] = take();
         for (unsigned int i = 0; i < objects; i++)
                 give(object[i]);
 }
 
-static void fill_one(void)
-{
-        fill(1, 2);
-}
-
 static void fill_two(void)
 {
-        fill(2, 3);
+        fill(2);
+}
+
+static void fill_three(void)
+{
+        fill(3);
 }
 
 static void fill_and_hold(void)
 {
-        fill(2, 3);
+        fill(3);
         for (unsigned int i = 0; i < 4; i++)
                 held[i] = take();
 }
@@ -59,6 +59,12 @@ static void push_second(void)
 {
         give(held[2]);
         give(held[3]);
+}
+
+static void push_all(void)
+{
+        push_first();
+        push_second();
 }
 
 static void drain(void)
@@ -105,63 +111,87 @@ static void free_fourth(void)
 const struct scenario sheaf_scenarios[] = {
         {.name = "pop_drain",
          .about = "pop and push on a CPU against a drain by another",
-         .setup = fill_two,
+         .options = "sheaf_capacity=2",
+         .setup = fill_three,
          .thread = {pop_and_push, drain},
          .cpu = {0, 1}},
         {.name = "push_drain",
          .about = "two pushes into sheaves that a drain takes, which frees objects itself then",
+         .options = "sheaf_capacity=2",
          .setup = fill_and_hold,
          .thread = {push_first, drain_then_push},
          .cpu = {0, 1}},
         {.name = "pops_same_cpu",
          .about = "two threads on a CPU pop and push, and abort each other",
-         .setup = fill_two,
+         .options = "sheaf_capacity=2",
+         .setup = fill_three,
          .thread = {pop_and_push, pop_and_push},
          .cpu = {0, 0}},
         {.name = "pushes_same_cpu",
          .about = "two threads on a CPU push until sheaves are full",
+         .options = "sheaf_capacity=2",
          .setup = fill_and_hold,
          .thread = {push_first, push_second},
          .cpu = {0, 0}},
         {.name = "replaces_same_cpu",
          .about = "two threads on a CPU replace sheaves of one object",
-         .setup = fill_one,
+         .options = "sheaf_capacity=1",
+         .setup = fill_two,
          .thread = {pop_two, pop_two},
          .cpu = {0, 0}},
         {.name = "replace_drain",
          .large = true,
          .about = "replaces on a CPU against a drain by another",
-         .setup = fill_one,
+         .options = "sheaf_capacity=1",
+         .setup = fill_two,
          .thread = {pop_two, drain},
          .cpu = {0, 1}},
         {.name = "drain_same_cpu",
          .large = true,
          .about = "a drain on the CPU of a thread that pops and pushes",
-         .setup = fill_two,
+         .options = "sheaf_capacity=2",
+         .setup = fill_three,
          .thread = {pop_and_push, drain},
          .cpu = {0, 0}},
         {.name = "drain_drain",
          .large = true,
          .about = "two drains, and a thread that pops and pushes",
-         .setup = fill_two,
+         .options = "sheaf_capacity=2",
+         .setup = fill_three,
          .thread = {pop_and_push, drain, drain},
          .cpu = {0, 1, 2}},
         {.name = "bulk_drain",
          .large = true,
          .about = "a bulk allocation and a bulk free against a drain",
-         .setup = fill_two,
+         .options = "sheaf_capacity=2",
+         .setup = fill_three,
          .thread = {bulk, drain},
          .cpu = {0, 1}},
         {.name = "bulk_same_cpu",
          .about = "a bulk allocation and a bulk free against a thread on the same CPU",
-         .setup = fill_two,
+         .options = "sheaf_capacity=2",
+         .setup = fill_three,
          .thread = {bulk, pop_and_push},
          .cpu = {0, 0}},
         {.name = "bulk_free_drain",
          .large = true,
          .about = "a bulk free and a free elsewhere against two drains",
+         .options = "sheaf_capacity=2",
          .setup = fill_and_hold,
          .thread = {free_in_bulk, free_fourth, drain_twice},
          .cpu = {0, 1, 2}},
+        {.name = "stock_drain",
+         .about = "frees that fill the stock against a drain that empties it",
+         .options = "sheaf_capacity=1",
+         .setup = fill_and_hold,
+         .thread = {push_all, drain},
+         .cpu = {0, 1}},
+        {.name = "stock_same_cpu",
+         .about = "two threads of a CPU fill and use its stock",
+         .options = "sheaf_capacity=1",
+         .large = true,
+         .setup = fill_and_hold,
+         .thread = {push_all, pop_two},
+         .cpu = {0, 0}},
         {0},
 };

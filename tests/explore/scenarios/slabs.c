@@ -13,7 +13,7 @@ static void *held[6];
 
 static void hold(unsigned int count)
 {
-        make_cache(2048, 0);
+        make_cache(2048);
         for (unsigned int i = 0; i < count; i++)
                 held[i] = take();
 }
