@@ -14,9 +14,9 @@ from textual.pilot import Pilot
 
 from kmem.live.registry.caches import read_caches
 from kmem.live.registry.find import open_process
-from kmem.live.top import Top
-from kmem.live.top_rows import ORDERS
-from kmem.live.watch import History, short_bytes, sparkline
+from kmem.live.top import Rows, Top
+from kmem.live.top_rows import CACHE_COLUMNS, ORDERS, PROCESS_COLUMNS, Columns, fit
+from kmem.live.watch import History, Rates, short_bytes, short_count, sparkline
 
 pytestmark = pytest.mark.alone
 
@@ -60,7 +60,7 @@ def rows(lines: list[str]) -> list[list[str]]:
     start = next(number for number, line in enumerate(lines) if "SIZE  GROWTH" in line)
     found = []
     for line in lines[start + 1 :]:
-        if line.startswith("─") or "quit" in line or not line:
+        if line.startswith("─") or "quit" in line or not line[:10].strip():
             break
         found.append(line[:79].split())
     return found
@@ -81,14 +81,13 @@ def test_caches_in_80x24(program: Program) -> None:
         lines = await shown(pilot, having("mine", "Slabs", "Heap", "q quit"))
         assert len(lines) == 24
         assert f"Process {program.pid} python3" in lines[0] or str(program.pid) in lines[0]
-        shown_rows = {row[-1]: row for row in rows(lines)}
+        shown_rows = {row[0]: row for row in rows(lines)}
         assert len(shown_rows) >= 12
         for name, row in shown_rows.items():
-            assert int(row[3]) == info[name]["num_objs"]
-            assert int(row[5]) == info[name]["objsize"]
-            assert int(row[6]) == info[name]["num_slabs"]
+            assert int(row[4]) == info[name]["num_objs"]
+            assert int(row[6]) == info[name]["objsize"]
             used = 100 * info[name]["active_objs"] // max(info[name]["num_objs"], 1)
-            assert row[4] == f"{used}%"
+            assert row[5] == f"{used}%"
 
     play(program.pid, script)
 
@@ -107,7 +106,7 @@ def test_keys_sort(program: Program, key: str) -> None:
             by_name, key=lambda cache: ORDERS[key].key(cache, History(9)),
             reverse=ORDERS[key].falling,
         )  # fmt: skip
-        names = [row[-1] for row in rows(lines)]
+        names = [row[0] for row in rows(lines)]
         assert names == [cache.name for cache in expected][: len(names)]
 
     play(program.pid, script)
@@ -121,9 +120,70 @@ def test_growth_and_trend(program: Program) -> None:
 
         def grew(lines: list[str]) -> bool:
             first = rows(lines)[0]
-            return first[-1] == "mine" and first[1] == "+10M" and "▁█" in first[-2]
+            return first[0] == "mine" and first[2] == "+10M" and "▁█" in first[-1]
 
         await shown(pilot, grew)
+
+    play(program.pid, script)
+
+
+@pytest.mark.parametrize("columns", [CACHE_COLUMNS, PROCESS_COLUMNS])
+def test_columns_fit(columns: Columns) -> None:
+    """From 60 columns on every line fits, the name is first and wide enough to be known."""
+    before = 0
+    for width in range(60, 251):
+        fitting = fit(columns, width)
+        assert fitting[0][0] == 0
+        assert 16 <= fitting[0][1] <= 48
+        assert sum(room + 1 for _, room in fitting) - 1 <= width
+        assert len(fitting) >= before
+        before = len(fitting)
+    assert before == len(columns)
+
+
+def test_rates() -> None:
+    rates = Rates()
+    rates.add([(1, 100), (2, 50)], 10.0)
+    assert rates.shown(1) == "-"
+    rates.add([(1, 300), (2, 40), (3, 7)], 12.0)
+    assert [rates.shown(key) for key in (1, 2, 3, 4)] == ["100", "0", "-", "-"]
+
+
+def test_calls_are_counted(program: Program) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size"))
+        for _ in range(30):
+            program.do("some = take(mine, 100000)")
+            lines = screen(pilot)
+            mine = next((row for row in rows(lines) if row[0] == "mine"), None)
+            if mine is not None and mine[3] not in ("-", "0"):
+                return
+            await pilot.pause(0.1)
+        raise AssertionError("no rate for mine:\n" + "\n".join(screen(pilot)))
+
+    play(program.pid, script)
+
+
+def test_help(program: Program) -> None:
+    """A line for each column, and it goes away by any of its keys."""
+
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size", "? help"))
+        await pilot.press("question_mark")
+        lines = await shown(pilot, having("CALLS/S", "allocations and frees a second", "growth"))
+        assert all(any(column.name in line for line in lines) for column in CACHE_COLUMNS)
+        await pilot.press("escape")
+        await shown(pilot, lambda lines: not having("allocations and frees a second")(lines))
+
+    play(program.pid, script, size=(100, 40))
+
+
+def test_sorting_goes_to_the_top(program: Program) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await shown(pilot, having("By size"))
+        await pilot.press("down", "down", "down", "n")
+        await shown(pilot, having("By name;"))
+        assert pilot.app.screen.query_one(Rows).cursor_row == 0
 
     play(program.pid, script)
 
@@ -133,7 +193,7 @@ def test_detail_is_live(program: Program) -> None:
         await shown(pilot, having("By size"))
         program.do("some = take(mine, 100000)")
         await pilot.press("c")
-        await shown(pilot, lambda lines: rows(lines)[0][-1] == "mine")
+        await shown(pilot, lambda lines: rows(lines)[0][0] == "mine")
         await pilot.press("enter")
         await shown(pilot, having("mine: engine slub", "sheaf_capacity", "cpu_partial"))
         value("attr", program.pid, "mine/min_partial", 77)
@@ -154,7 +214,7 @@ def test_choose_a_process(program: Program) -> None:
     async def script(pilot: Pilot[None]) -> None:
         lines = await shown(pilot, having(str(program.pid), "All ", "processes on libkmem"))
         table = rows(lines)
-        place = next(number for number, row in enumerate(table) if row[0] == str(program.pid))
+        place = next(number for number, row in enumerate(table) if row[1] == str(program.pid))
         await pilot.press(*["down"] * place, "enter")
         await shown(pilot, having(f"Process {program.pid} ", "kmalloc-"))
         await pilot.press("escape")
@@ -208,7 +268,7 @@ def test_sleeping_and_stopped_processes_are_shown(program: Program) -> None:
         os.kill(program.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("size", [(20, 5), (40, 10), (200, 60)])
+@pytest.mark.parametrize("size", [(20, 5), (40, 10), (60, 24), (200, 60), (250, 60)])
 def test_other_sizes_of_terminals(program: Program, size: tuple[int, int]) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await shown(pilot, having("Process"))
@@ -221,14 +281,16 @@ def test_other_sizes_of_terminals(program: Program, size: tuple[int, int]) -> No
 def test_once(program: Program) -> None:
     table = value("top", "--once", "--sort", "n", program.pid).splitlines()
     assert f"Process {program.pid} " in table[0]
-    names = [line.split()[-1] for line in table[4:]]
+    names = [line.split()[0] for line in table[4:]]
     assert names == sorted(names)
     assert "mine" in names
     info = {row["name"]: row for row in json.loads(value("info", program.pid, "--json"))["caches"]}
     for line in table[4:]:
         cells = line.split()
-        assert int(cells[3]) == info[cells[-1]]["num_objs"]
-    assert any(line.split()[0] == str(program.pid) for line in value("top", "-o").splitlines()[4:])
+        assert int(cells[4]) == info[cells[0]]["num_objs"]
+        assert int(cells[8]) == info[cells[0]]["num_slabs"]
+        assert cells[3] == "-"  # a rate needs two looks
+    assert any(line.split()[1] == str(program.pid) for line in value("top", "-o").splitlines()[4:])
 
 
 def test_on_a_real_terminal(program: Program) -> None:
@@ -319,5 +381,9 @@ def test_short_forms() -> None:
     assert short_bytes(2048, sign=True) == "+2.0K"
     assert all(len(short_bytes(7 * 10**power)) <= 5 for power in range(19))
     assert sparkline([0, 5, 10], 4) == " ▁▄█"
-    assert sparkline([3, 3], 2) == "▁▁"
+    assert sparkline([3, 3], 2) == "██"
+    assert sparkline([100, 101], 2) == "▇█"
+    assert sparkline([0, 0], 2) == "▁▁"
+    counts = [short_count(count) for count in (0, 0.25, 7, 9.96, 999, 1000, 123456, 5e6, 2e12)]
+    assert counts == ["0", "0.2", "7", "10", "999", "1.0k", "123k", "5.0M", "2.0T"]
     assert sparkline([], 3) == "   "

@@ -6,6 +6,7 @@ the last figures and a line that tells of the end.
 """
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -13,8 +14,10 @@ import typer
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.coordinate import Coordinate
-from textual.screen import Screen
+from textual.events import Resize
+from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Static
 
 from kmem.common.errors import BadUsage, KmemError, say
@@ -27,14 +30,17 @@ from kmem.live.top_rows import (
     Columns,
     Row,
     cache_rows,
+    calls,
+    cell,
     detail,
-    heading,
-    line,
+    fit,
+    help_text,
     process_rows,
     process_summary,
     processes_summary,
+    table,
 )
-from kmem.live.watch import Figures, History, Watched, read_processes
+from kmem.live.watch import Figures, History, Rates, Watched, read_processes
 
 
 class Rows(DataTable[Text]):
@@ -42,45 +48,71 @@ class Rows(DataTable[Text]):
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
-        self.widths = columns
+        self.all = columns
+        self.fitting: list[tuple[int, int]] = []
+        self.rows_shown: Sequence[Row] = []
         self.keys: list[int] = []
 
-    def on_mount(self) -> None:
-        for name, width in self.widths:
-            text = Text(f"{name.rjust(width)} " if width else name)
-            self.add_column(text, width=width + 1 if width else None)
+    def text(self, index: int, width: int, cell_text: str) -> Text:
+        return Text(cell(cell_text, width, is_name=not self.all[index].width) + " ")
+
+    def lay_out(self, width: int) -> None:
+        """Show the columns that the terminal has room for; one is the scroll bar's."""
+        fitting = fit(self.all, width - 1)
+        if fitting == self.fitting:
+            return
+        self.fitting = fitting
+        self.clear(columns=True)
+        for index, room in fitting:
+            self.add_column(self.text(index, room, self.all[index].name), width=room + 1)
+        self.fill(self.rows_shown, keep_row=True)
 
     @property
     def chosen(self) -> int | None:
         return self.keys[self.cursor_row] if self.cursor_row < len(self.keys) else None
 
-    def fill(self, rows: Sequence[Row], *, keep_row: bool) -> None:
+    def fill(self, rows: Sequence[Row], *, keep_row: bool, to_top: bool = False) -> None:
         chosen, place, scroll = self.chosen, self.cursor_row, self.scroll_offset
         self.clear()
+        self.rows_shown = rows
         self.keys = [key for key, _ in rows]
         for _, cells in rows:
-            self.add_row(
-                *(
-                    Text(f"{cell.rjust(width)} " if width else cell)
-                    for (_, width), cell in zip(self.widths, cells, strict=True)
-                )
-            )
-        follow = (keep_row or place > 0) and chosen in self.keys
+            self.add_row(*(self.text(index, room, cells[index]) for index, room in self.fitting))
+        follow = (keep_row or place > 0) and not to_top and chosen in self.keys
         self.cursor_coordinate = Coordinate(
             self.keys.index(chosen) if follow and chosen is not None else 0, 0
         )
-        self.scroll_to(y=scroll.y, animate=False)
+        self.scroll_to(y=0 if to_top else scroll.y, animate=False)
+
+
+class Help(ModalScreen[None]):
+    """What columns and keys mean."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q,enter", "dismiss", "back")
+    ]
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(help_text(self.columns), markup=False)
+        yield Footer(compact=True, show_command_palette=False)
 
 
 class View(Screen[None]):
     """A summary, a line for faults, and a table."""
 
     COLUMNS: ClassVar[Columns]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "help", "help")]
 
     def __init__(self, delay: float) -> None:
         super().__init__()
         self.delay = delay
         self.history = History(MOMENTS)
+        self.rates = Rates()
 
     def compose(self) -> ComposeResult:
         yield Static(id="summary", markup=False)
@@ -89,7 +121,14 @@ class View(Screen[None]):
         yield Static(id="detail", markup=False)
         yield Footer(compact=True, show_command_palette=False)
 
+    def on_resize(self, event: Resize) -> None:
+        self.table.lay_out(event.size.width)
+
+    def action_help(self) -> None:
+        self.app.push_screen(Help(self.COLUMNS))
+
     def on_mount(self) -> None:
+        self.table.lay_out(self.app.size.width)
         self.set_interval(self.delay, self.refresh_figures)
         self.refresh_figures()
 
@@ -134,10 +173,12 @@ class ProcessView(View):
             self.ended = True
             self.say("state", [f"{error}; these were its last figures"])
             return
-        self.history.add((cache["birth"], cache.slab_bytes) for cache in self.figures.caches)
+        caches = self.figures.caches
+        self.history.add((cache["birth"], cache.slab_bytes) for cache in caches)
+        self.rates.add(((cache["birth"], calls(cache)) for cache in caches), time.monotonic())
         self.show_figures()
 
-    def show_figures(self) -> None:
+    def show_figures(self, *, to_top: bool = False) -> None:
         if self.figures is None:
             return
         self.say("summary", process_summary(self.figures))
@@ -150,9 +191,8 @@ class ProcessView(View):
                     + (f"; {missing} caches or slots found no room" if missing else "")
                 ],
             )
-        self.table.fill(
-            cache_rows(self.figures, ORDERS[self.order], self.history), keep_row=self.has_detail
-        )
+        rows = cache_rows(self.figures, ORDERS[self.order], self.history, self.rates)
+        self.table.fill(rows, keep_row=self.has_detail, to_top=to_top)
         self.show_detail()
 
     @property
@@ -184,7 +224,8 @@ class ProcessView(View):
 
     def action_order(self, key: str) -> None:
         self.order = key
-        self.show_figures()
+        # The first row is what one sorts for, unless the details of a cache are open.
+        self.show_figures(to_top=not self.has_detail)
 
     def action_leave(self) -> None:
         if self.has_detail:
@@ -226,8 +267,10 @@ class ProcessesView(View):
             self.say("state", [""])
         self.refused = bool(refusals)
         self.history.add((figures.process, figures.slab_bytes) for figures in processes)
+        totals = [(each.process, sum(map(calls, each.caches))) for each in processes]
+        self.rates.add(totals, time.monotonic())
         self.say("summary", processes_summary(processes))
-        self.table.fill(process_rows(processes, self.history), keep_row=False)
+        self.table.fill(process_rows(processes, self.history, self.rates), keep_row=False)
 
     def action_refresh(self) -> None:
         self.refresh_figures()
@@ -254,6 +297,9 @@ class Top(App[None]):
     #summary { height: 3; text-wrap: nowrap; text-overflow: ellipsis; }
     #state { height: 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
     Rows { height: 1fr; scrollbar-size-vertical: 1; }
+    Help { align: center middle; }
+    Help VerticalScroll { width: 90; max-width: 100%; height: auto; max-height: 100%;
+        border: solid $primary; padding: 0 1; }
     #detail { height: 10; display: none; border-top: solid $primary; text-wrap: nowrap;
         text-overflow: ellipsis; }
     """
@@ -277,22 +323,22 @@ class Top(App[None]):
 
 
 def print_once(process: int | None, order: str) -> None:
-    history = History(MOMENTS)
+    history, rates = History(MOMENTS), Rates()
     if process is None:
         refusals: list[str] = []
         processes = read_processes(refusals)
         for refusal in refusals:
             say(refusal)
         lines, columns = processes_summary(processes), PROCESS_COLUMNS
-        rows = process_rows(processes, history)
+        rows = process_rows(processes, history, rates)
     else:
         watched = Watched(process)
         figures = watched.read()
         watched.close()
         lines, columns = process_summary(figures), CACHE_COLUMNS
-        rows = cache_rows(figures, ORDERS[order], history)
-    for text in [*lines, heading(columns), *(line(columns, cells) for _, cells in rows)]:
-        typer.echo(text.rstrip())
+        rows = cache_rows(figures, ORDERS[order], history, rates)
+    for text in [*lines, *table(columns, rows)]:
+        typer.echo(text)
 
 
 def show_top(process: int | None, *, delay: float, order: str, once: bool) -> None:

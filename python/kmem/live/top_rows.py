@@ -11,6 +11,7 @@ from kmem.live.tables import table_row, word
 from kmem.live.watch import (
     Figures,
     History,
+    Rates,
     active_bytes,
     fast_share,
     short_bytes,
@@ -50,29 +51,84 @@ ORDERS = {
     "n": Order("name", lambda cache, _: cache.name, falling=False),
 }
 
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table; one with a higher rank leaves a narrow terminal first."""
+
+    name: str
+    width: int  # 0: the rest of the line
+    rank: int = 0
+
+
+# The name comes first, and is always there.
 CACHE_COLUMNS = (
-    ("SIZE", 6),
-    ("GROWTH", 7),
-    ("WASTE", 6),
-    ("OBJS", 8),
-    ("USE", 4),
-    ("OBJSIZE", 7),
-    ("SLABS", 6),
-    ("TREND", TREND_WIDTH),
-    ("NAME", 0),
+    Column("NAME", 0),
+    Column("SIZE", 6),
+    Column("GROWTH", 7),
+    Column("CALLS/S", 7, 2),
+    Column("OBJS", 8, 3),
+    Column("USE", 4),
+    Column("OBJSIZE", 7, 4),
+    Column("WASTE", 6, 5),
+    Column("SLABS", 6, 6),
+    Column("TREND", TREND_WIDTH, 1),
 )
 PROCESS_COLUMNS = (
-    ("PID", 7),
-    ("SIZE", 6),
-    ("GROWTH", 7),
-    ("WASTE", 6),
-    ("OBJS", 8),
-    ("CACHES", 6),
-    ("RSS", 6),
-    ("TREND", TREND_WIDTH),
-    ("COMMAND", 0),
+    Column("COMMAND", 0),
+    Column("PID", 7),
+    Column("SIZE", 6),
+    Column("GROWTH", 7),
+    Column("CALLS/S", 7, 2),
+    Column("RSS", 6, 3),
+    Column("WASTE", 6, 4),
+    Column("OBJS", 8, 5),
+    Column("CACHES", 6, 6),
+    Column("TREND", TREND_WIDTH, 1),
 )
-Columns = tuple[tuple[str, int], ...]
+Columns = tuple[Column, ...]
+NAME_LEAST, NAME_MOST = 16, 48  # columns of the terminal
+# What each column says, for the help.
+MEANINGS = {
+    "NAME": "the cache; size classes of malloc are kmalloc-SIZE",
+    "COMMAND": "the program",
+    "PID": "number of the process",
+    "SIZE": "memory in slabs, the cache's whole pages",
+    "GROWTH": "change of SIZE over the moments that TREND shows and some before",
+    "CALLS/S": "allocations and frees a second, at least: the fast path counts in steps",
+    "OBJS": "objects that the slabs have room for",
+    "USE": "share of these that are in use or kept ready for a CPU",
+    "OBJSIZE": "bytes that an object takes, with padding",
+    "WASTE": "memory in slabs that the program did not ask for",
+    "SLABS": "number of slabs",
+    "RSS": "resident memory of the whole process",
+    "CACHES": "number of caches",
+    "TREND": "SIZE at the last moments, from 0 up to the largest of them",
+}
+
+
+def fit(columns: Columns, width: int) -> list[tuple[int, int]]:
+    """The columns that a line has room for: index and width of each, the name at least as wide as
+    NAME_LEAST, where that can be."""
+    shown = list(range(len(columns)))
+
+    def rest() -> int:
+        return width - sum(columns[index].width + 1 for index in shown if columns[index].width)
+
+    while rest() < NAME_LEAST:
+        last = max(shown, key=lambda index: columns[index].rank)
+        if columns[last].rank == 0:
+            break
+        shown.remove(last)
+    name = min(max(rest(), 1), NAME_MOST)
+    return [(index, columns[index].width or name) for index in shown]
+
+
+def cell(text: str, width: int, *, is_name: bool) -> str:
+    """Names stand on the left, and lose their end where there is no room; figures on the right."""
+    if not is_name:
+        return text.rjust(width)
+    return (text if len(text) <= width else text[: width - 1] + "…").ljust(width)
 
 
 def sorted_caches(caches: Sequence[Cache], order: Order, history: History) -> list[Cache]:
@@ -81,50 +137,78 @@ def sorted_caches(caches: Sequence[Cache], order: Order, history: History) -> li
     return sorted(by_name, key=lambda cache: order.key(cache, history), reverse=order.falling)
 
 
-def cache_rows(figures: Figures, order: Order, history: History) -> list[Row]:
+def calls(cache: Cache) -> int:
+    """Allocations and frees so far, at least."""
+    return cache.slow_calls + cache.fast_calls
+
+
+def cache_rows(figures: Figures, order: Order, history: History, rates: Rates) -> list[Row]:
     rows = []
     for cache in sorted_caches(figures.caches, order, history):
         birth = cache["birth"]
         cells = [
+            word(cache.name),
             short_bytes(cache.slab_bytes),
             short_bytes(history.growth(birth), sign=True),
-            short_bytes(waste_bytes(cache)),
+            rates.shown(birth),
             str(cache.objects),
             f"{use_percent(cache)}%",
             str(cache["slab_size"]),
+            short_bytes(waste_bytes(cache)),
             str(cache.total("slabs")),
             sparkline(history.values(birth), TREND_WIDTH),
-            word(cache.name),
         ]
         rows.append((birth, cells))
     return rows
 
 
-def process_rows(processes: Sequence[Figures], history: History) -> list[Row]:
+def process_rows(processes: Sequence[Figures], history: History, rates: Rates) -> list[Row]:
     rows = []
     for figures in sorted(processes, key=lambda figures: figures.slab_bytes, reverse=True):
         cells = [
+            figures.command,
             str(figures.process),
             short_bytes(figures.slab_bytes),
             short_bytes(history.growth(figures.process), sign=True),
+            rates.shown(figures.process),
+            short_bytes(figures.resident_bytes),
             short_bytes(figures.waste_bytes),
             str(figures.objects),
             str(len(figures.caches)),
-            short_bytes(figures.resident_bytes),
             sparkline(history.values(figures.process), TREND_WIDTH),
-            figures.command,
         ]
         rows.append((figures.process, cells))
     return rows
 
 
-def line(columns: Columns, cells: Sequence[str]) -> str:
-    shown = [cell.rjust(width) for (_, width), cell in zip(columns, cells, strict=True)]
-    return " ".join(shown)
+def table(columns: Columns, rows: Sequence[Row]) -> list[str]:
+    """All columns as lines, with room for the longest name."""
+    name = max([len(cells[0]) for _, cells in rows] + [len(columns[0].name)])
+    lines = [[column.name for column in columns], *(cells for _, cells in rows)]
+    return [
+        " ".join(
+            cell(text, column.width or name, is_name=not column.width)
+            for column, text in zip(columns, cells, strict=True)
+        ).rstrip()
+        for cells in lines
+    ]
 
 
-def heading(columns: Columns) -> str:
-    return line(columns, [name for name, _ in columns])
+def help_text(columns: Columns) -> str:
+    """What the columns and the keys mean."""
+    orders = [f"{key} {order.name}" for key, order in ORDERS.items()]
+    half = (len(orders) + 1) // 2
+    pairs = zip(orders[:half], [*orders[half:], ""][:half], strict=True)
+    return "\n".join(
+        [
+            "Columns; a narrow terminal leaves some out",
+            *(f"  {column.name:<8} {MEANINGS[column.name]}" for column in columns),
+            "",
+            "Keys: enter opens a process or a cache, escape goes back, space looks now, q quits.",
+            "Caches are sorted by",
+            *(f"  {left:<20} {right}".rstrip() for left, right in pairs),
+        ]
+    )
 
 
 def process_summary(figures: Figures) -> list[str]:

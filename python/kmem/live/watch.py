@@ -200,17 +200,56 @@ class History:
         return list(track.bytes) if track else []
 
 
+@dataclass
+class Rates:
+    """Counts a second by key, between the last two moments that were read."""
+
+    totals: dict[int, int] = field(default_factory=dict)
+    moment: float = 0.0  # s
+    rates: dict[int, float] = field(default_factory=dict)
+
+    def add(self, values: Iterable[tuple[int, int]], moment: float) -> None:
+        """Counts so far; keys that are missing have ended, and new ones have no rate yet."""
+        now = dict(values)
+        passed = moment - self.moment
+        if passed <= 0:
+            return
+        self.rates = {
+            key: max(total - self.totals[key], 0) / passed
+            for key, total in now.items()
+            if key in self.totals
+        }
+        self.totals, self.moment = now, moment
+
+    def shown(self, key: int) -> str:
+        """The rate in at most five digits, or four and a letter for thousands; - without one."""
+        rate = self.rates.get(key)
+        return "-" if rate is None else short_count(rate)
+
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: list[int], width: int) -> str:
-    """The last values as bars between their minimum and maximum; equal values are low bars."""
+    """The last values as bars from 0 up to their maximum, so that a small change looks small."""
     last = values[-width:]
     if not last:
         return " " * width
-    low, high = min(last), max(last)
-    span = max(high - low, 1)
-    return "".join(BARS[(value - low) * (len(BARS) - 1) // span] for value in last).rjust(width)
+    high = max(*last, 1)
+    return "".join(BARS[value * (len(BARS) - 1) // high] for value in last).rjust(width)
+
+
+def short_count(count: float) -> str:
+    """At most four digits, or three and a letter for powers of 1000: 812, 9.5k, 132M."""
+    if count < 1000:
+        return f"{count:.0f}" if count >= 9.95 or count == int(count) else f"{count:.1f}"
+    for letter in "kMGT":
+        count /= 1000
+        if count < 9.95:
+            return f"{count:.1f}{letter}"
+        if count < 999.5:
+            return f"{count:.0f}{letter}"
+    return f"{count:.0f}T"
 
 
 def short_bytes(count: int, *, sign: bool = False) -> str:
