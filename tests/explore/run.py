@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=int, default=0, help="per scenario; 0: no limit")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     scenarios = read_scenarios(given.explorer, given.names)
     print(
         ROW.format(
