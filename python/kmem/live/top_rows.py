@@ -95,7 +95,7 @@ MEANINGS = {
     "PID": "number of the process",
     "SIZE": "memory in slabs, the cache's whole pages",
     "GROWTH": "change of SIZE over the moments that TREND shows and some before",
-    "CALLS/S": "allocations and frees a second, at least: the fast path counts in steps",
+    "CALLS/S": "allocations and frees a second, at least: pairs within a sheaf are not seen",
     "OBJS": "objects that the slabs have room for",
     "USE": "share of these that are in use or kept ready for a CPU",
     "OBJSIZE": "bytes that an object takes, with padding",
