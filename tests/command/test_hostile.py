@@ -49,8 +49,8 @@ from kmem.live.sampler import CacheTrack, Sampler, cache_document, process_row
 from kmem.live.service import HEADERS, Service
 from kmem.live.stacks import read_stacks
 from kmem.live.tables import table_row
-from kmem.live.top_rows import ORDERS, cache_rows
-from kmem.live.watch import Figures, History, read_figures
+from kmem.live.top_rows import ORDERS, cache_rows, calls
+from kmem.live.watch import Figures, History, Rates, read_figures
 
 pytestmark = pytest.mark.alone
 
@@ -126,7 +126,10 @@ class Reader:
     def use(self, registry: Registry, *, asks: bool) -> None:
         figures = read_figures(registry)
         read_stacks(registry)
-        rows = cache_rows(figures, ORDERS["c"], History(9))
+        rates = Rates()
+        for moment in (1.0, 2.0):
+            rates.add(((cache["birth"], calls(cache)) for cache in figures.caches), moment)
+        rows = cache_rows(figures, ORDERS["c"], History(9), rates)
         assert len(rows) == len(figures.caches)
         process_row(figures)
         for cache in figures.caches:

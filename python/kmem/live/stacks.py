@@ -72,9 +72,10 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
                 read("slice_objects") / OBJECTS,
                 read("slice_bytes"),
             )
-        # A record with more frames than the field has is longer.
-        _, size = RECORD_HEAD.unpack(registry.content(at, RECORD_HEAD.size))
-        frames = min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1)
+        # A record with more frames than the field has is longer. A hostile process may change it.
+        head = registry.content(at, RECORD_HEAD.size)
+        size = RECORD_HEAD.unpack(head)[1] if len(head) == RECORD_HEAD.size else 0
+        frames = max(min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1), 0)
         addresses = registry.content(at + place.offset, 8 * frames)
         if len(addresses) != 8 * frames:
             raise RegistryError(f"{registry.path}: a stack lies behind the end")
