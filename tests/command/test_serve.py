@@ -22,7 +22,7 @@ from kmem_command import KMEM
 from prometheus_client.parser import text_string_to_metric_families
 from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
 
-from kmem.live.metrics import CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
+from kmem.live.metrics import CACHES, CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
 from kmem.live.registry.caches import Cache
 from kmem.live.serve import host_names
 from kmem.live.watch import Figures
@@ -72,7 +72,8 @@ class Server:
 
 
 def serve(*options: str) -> Iterator[Server]:
-    command = [KMEM, "serve", "--port", "0", "--interval", "0.2", *options]
+    command = [KMEM, "serve", "--port", "0", "--interval", "0.2", "--caches", "200"]
+    command += options
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as popen:
@@ -372,6 +373,8 @@ def test_malformed_changes(writable: Server, program: Program) -> None:
     [
         (["--port", "70000"], ["--port 70000", "65535"]),
         (["--interval", "0"], ["--interval 0", "0.1 to"]),
+        (["--caches", "0"], ["--caches 0", "1 to 200"]),
+        (["--caches", "201"], ["--caches 201", "1 to 200"]),
     ],
 )
 def test_wrong_requests(arguments: list[str], words: list[str]) -> None:
@@ -403,15 +406,17 @@ def fake_cache(name: str, slabs: int) -> Cache:
     return Cache(0, fields, [node], slabs, 0, 0, 0)
 
 
-def test_labels_are_bounded() -> None:
+@pytest.mark.parametrize("most", [1, CACHES, CACHES_MOST])
+def test_labels_are_bounded(most: int) -> None:
     caches = [fake_cache(f"cache-{number}", number) for number in range(CACHES_MOST + 50)]
     caches.append(fake_cache("cache-7", 1))
     caches.append(fake_cache(OTHER, 1 << 20))
     processes = [Figures(n, n, "x", "0", caches, None, 0, 0) for n in range(PROCESSES_MOST + 10)]
-    families = {family.name: family for family in ProcessesCollector(lambda _: processes).collect()}
+    collector = ProcessesCollector(lambda _: processes, most)
+    families = {family.name: family for family in collector.collect()}
     assert families["kmem_processes"].samples[0].value == PROCESSES_MOST + 10
     samples = families["kmem_cache_slab_bytes"].samples
-    assert len(samples) == PROCESSES_MOST * (CACHES_MOST + 1)
+    assert len(samples) == PROCESSES_MOST * (most + 1)
     of_one = [sample for sample in samples if sample.labels["pid"] == "0"]
     assert len({sample.labels["cache"] for sample in of_one}) == len(of_one)
     assert sum(sample.value for sample in of_one) == sum(cache.slab_bytes for cache in caches)

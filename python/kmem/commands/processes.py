@@ -212,6 +212,15 @@ def serve(
     allow_writes: Annotated[
         bool, typer.Option("--allow-writes", help="Let the page change attributes.")
     ] = False,
+    caches: Annotated[
+        int,
+        typer.Option(
+            "--caches",
+            metavar="N",
+            help="Caches of each process in the metrics, the largest, 1 to 200; the others are "
+            "added up.",
+        ),
+    ] = 25,
 ) -> None:
     """Serve Prometheus metrics and a page with live charts, on this machine only.
 
@@ -220,4 +229,4 @@ def serve(
     """
     from kmem.live.serve import show_service
 
-    show_service(port, interval, allow_writes=allow_writes)
+    show_service(port, interval, allow_writes=allow_writes, caches=caches)

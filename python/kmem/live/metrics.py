@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Prometheus metrics of all visible processes on libkmem, read at each scrape.
 
-The number of labels is bounded: the PROCESSES_MOST largest processes, and of each the CACHES_MOST
-largest caches. The other caches are added up as cache "(other)", together with any cache of that
-name. Caches of equal name in a process are added up.
+The number of labels is bounded: the PROCESSES_MOST largest processes, and of each some of the
+largest caches, CACHES_MOST at most. The other caches are added up as cache "(other)", together with
+any cache of that name. Caches of equal name in a process are added up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +19,9 @@ from kmem.live.watch import Figures, active_bytes, read_processes, waste_bytes
 
 PROCESSES_MOST = 100
 CACHES_MOST = 200
+CACHES = (
+    25  # of a process, unless the user wants others: 9 processes are then about 200 KB a scrape
+)
 OTHER = "(other)"
 
 OF_CACHES: tuple[tuple[str, str, Callable[[Cache], int]], ...] = (
@@ -112,8 +115,8 @@ class Group:
     caches: list[Cache]
 
 
-def grouped(caches: Sequence[Cache]) -> list[Group]:
-    """Caches by name, the largest first; caches beyond the bound are a single group."""
+def grouped(caches: Sequence[Cache], most: int) -> list[Group]:
+    """Caches by name, the largest first; those behind the first @most are a single group."""
     names: dict[str, list[Cache]] = {}
     for cache in caches:
         names.setdefault(word(cache.name), []).append(cache)
@@ -124,15 +127,20 @@ def grouped(caches: Sequence[Cache]) -> list[Group]:
         key=lambda group: sum(cache.slab_bytes for cache in group.caches),
         reverse=True,
     )
-    rest += [cache for group in groups[CACHES_MOST:] for cache in group.caches]
-    return groups[:CACHES_MOST] + ([Group(OTHER, rest)] if rest else [])
+    rest += [cache for group in groups[most:] for cache in group.caches]
+    return groups[:most] + ([Group(OTHER, rest)] if rest else [])
 
 
 class ProcessesCollector(Collector):
     """The collector that the official client asks for all metrics at each scrape."""
 
-    def __init__(self, read: Callable[[list[str]], list[Figures]] = read_processes) -> None:
+    def __init__(
+        self,
+        read: Callable[[list[str]], list[Figures]] = read_processes,
+        caches: int = CACHES,
+    ) -> None:
         self.read = read
+        self.caches = caches
 
     def describe(self) -> Iterable[Metric]:
         """Read nothing when the collector is registered."""
@@ -154,7 +162,7 @@ class ProcessesCollector(Collector):
         groups = [
             ((pid, figures.command, group.name), group)
             for figures, pid in shown
-            for group in grouped(figures.caches)
+            for group in grouped(figures.caches, self.caches)
         ]
         for name, text, value in OF_CACHES:
             gauge = GaugeMetricFamily(name, text, labels=CACHE_LABELS)

@@ -23,6 +23,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.signals import end_as_by_ctrl_c
+from kmem.live.metrics import CACHES_MOST
 from kmem.live.sampler import Sampler
 from kmem.live.service import CLIENT_SECONDS, Service
 
@@ -107,14 +108,16 @@ class QuietHandler(WSGIRequestHandler):
         pass
 
 
-def show_service(port: int, interval: float, *, allow_writes: bool) -> None:
+def show_service(port: int, interval: float, *, allow_writes: bool, caches: int) -> None:
     if not 0 <= port <= 65535:
         raise BadUsage(f"serve: --port {port}: expected 0 (any) to 65535")
     if not 0.1 <= interval <= 3600:
         raise BadUsage(f"serve: --interval {interval:g}: expected 0.1 to 3600 seconds")
+    if not 1 <= caches <= CACHES_MOST:
+        raise BadUsage(f"serve: --caches {caches}: expected 1 to {CACHES_MOST}")
     sampler = Sampler(interval)
     token = secrets.token_urlsafe(16) if allow_writes else None
-    service = Service(sampler, (), token)
+    service = Service(sampler, (), token, caches)
     try:
         server = make_server(ADDRESS, port, service, PatientServer, QuietHandler)
     except OSError as error:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from kmem.common.errors import KmemError
 from kmem.live.attributes import WRITABLE, check_value
-from kmem.live.metrics import ProcessesCollector
+from kmem.live.metrics import CACHES, ProcessesCollector
 from kmem.live.registry.caches import read_caches
 from kmem.live.registry.find import open_process
 from kmem.live.registry.requests import ask
@@ -68,13 +68,18 @@ def as_json(document: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 class Service:
     """The application: answers each request."""
 
-    def __init__(self, sampler: Sampler, hosts: Iterable[str], token: str | None) -> None:
-        """@token: needed for changes; None refuses all changes."""
+    def __init__(
+        self, sampler: Sampler, hosts: Iterable[str], token: str | None, caches: int = CACHES
+    ) -> None:
+        """@token: needed for changes; None refuses all changes.
+
+        @caches: of each process in the metrics.
+        """
         self.sampler = sampler
         self.hosts = set(hosts)
         self.token = token
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(ProcessesCollector())
+        registry.register(ProcessesCollector(caches=caches))
         self.metrics = make_wsgi_app(registry)
         self.scraping = threading.Lock()
 
