@@ -35,7 +35,7 @@ from kmem.common.extras import packages_of
 
 PYPROJECT = ROOT / "pyproject.toml"
 # The extras of commands that an installation has.
-EXTRAS = ("command", "figures", "watch", "lab", "plots", "tune")
+EXTRAS = ("command", "figures", "profile", "watch", "lab", "plots", "tune")
 # A wheel has no links, so each has the name by which it is looked for.
 LIBRARIES = (SONAME, "libkmem-malloc.so")
 ZSTD_LICENCE = Path("/usr/share/doc/libzstd1/copyright")

@@ -130,7 +130,7 @@ def test_all_processes() -> None:
     )
     assert f" process {first} (guard-faults): overflow: a" in done.stdout
     assert f" process {second} (guard-faults): use after free: a" in done.stdout
-    assert "  allocated by thread" in done.stdout and "    allocate_here\n" in done.stdout
+    assert "  allocated by thread" in done.stdout and "    allocate_here (" in done.stdout
 
 
 @pytest.mark.parametrize("words", [(), ("1", "--all")])

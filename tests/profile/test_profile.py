@@ -8,6 +8,7 @@ import errno
 import gzip
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -23,15 +24,18 @@ from xml.etree import ElementTree
 import pytest
 
 from kmem.common.errors import KmemError
+from kmem.live import leases
 from kmem.live import profile as kmem_profile
-from kmem.live.pprof import Frame, Mapping, Row, encode
-from kmem.live.profile import OWN, leased
+from kmem.live.images import Image, read_image
+from kmem.live.leases import OWN, leased
+from kmem.live.perf_maps import parse
+from kmem.live.pprof import Frame, Line, Mapping, Row, encode
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 from kmem.live.stack_files import collapsed, speedscope
 from kmem.live.stacks import Counts, read_stacks
-from kmem.live.symbols import CUT, Image, Symbols, read_image
+from kmem.live.symbols import CUT, Symbols
 
 pytestmark = pytest.mark.alone
 
@@ -98,7 +102,7 @@ def test_depth(calls: int) -> None:
         with contextlib.closing(open_process(process.pid)) as registry:
             stacks = read_stacks(registry)
             assert symbols.look(lambda: True)
-            names = [[symbols.frame(at).function for at in stack] for stack in stacks]
+            names = [[function(symbols.frame(at)) for at in stack] for stack in stacks]
         symbols.close()
     deep = [stack for stack in names if "deep_call" in stack]
     assert deep
@@ -112,6 +116,11 @@ def test_depth(calls: int) -> None:
             assert stack == ["site_bulky", *["deep_call"] * 127, CUT]
 
 
+def function(frame: Frame) -> str:
+    """The function that the address is in, and not those inlined there."""
+    return frame.lines[-1].function
+
+
 def by_site(process: int) -> dict[str, list[Counts]]:
     found = defaultdict(list)
     with open_process(process) as registry:
@@ -120,7 +129,7 @@ def by_site(process: int) -> dict[str, list[Counts]]:
         symbols = Symbols(process)
         assert symbols.look(lambda: True)
         for stack, counts in read_stacks(registry).items():
-            found[symbols.frame(stack[0]).function if stack else "?"].append(counts)
+            found[function(symbols.frame(stack[0])) if stack else "?"].append(counts)
     return found
 
 
@@ -411,14 +420,14 @@ def test_off_after_a_signal_at_the_end(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may be the second one: it does not interrupt what leaves no sampling behind."""
-    ask = kmem_profile.ask
+    ask = leases.ask
 
     def interrupted(registry: Registry, birth: int, name: str, text: str = "") -> tuple[int, int]:
         if text == OWN:
             signal.raise_signal(number)
         return ask(registry, birth, name, text)
 
-    monkeypatch.setattr(kmem_profile, "ask", interrupted)
+    monkeypatch.setattr(leases, "ask", interrupted)
     before = {
         each: signal.signal(each, signal.default_int_handler)
         for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -550,8 +559,9 @@ def test_attached(tmp_path: Path) -> None:
 
 
 def test_stack_files() -> None:
-    stacks = [(["malloc", "f(a;b)", "main"], 5), (["malloc", "main"], 7), (["x"], 0), (["y"], -3)]
-    stacks.append((["malloc", "main"], 1))
+    malloc, main, plain = Line("malloc", "/c/malloc.c", 9), Line("main"), Line("f(a;b)", "f.cpp", 3)
+    stacks = [([malloc, plain, main], 5), ([malloc, main], 7), ([main], 0), ([main], -3)]
+    stacks.append(([malloc, main], 1))
     assert collapsed(stacks) == "main;f(a,b);malloc 5\nmain;malloc 8\n"
     found = json.loads(speedscope(stacks, "title", "bytes"))
     (profile,) = found["profiles"]
@@ -561,6 +571,8 @@ def test_stack_files() -> None:
         ["main", "malloc"],
         ["main", "malloc"],
     ]
+    assert found["shared"]["frames"][1] == {"name": "f(a;b)", "file": "f.cpp", "line": 3}
+    assert found["shared"]["frames"][0] == {"name": "main"}
     assert profile["weights"] == [5, 7, 1]
     assert (profile["unit"], profile["startValue"], profile["endValue"]) == ("bytes", 0, 13)
     assert json.loads(speedscope([], "empty", "bytes"))["profiles"][0]["endValue"] == 0
@@ -591,7 +603,8 @@ def test_a_program_that_goes_away(follower: list[str], tmp_path: Path) -> None:
 
 
 def test_encoding() -> None:
-    frame = Frame(0x1234, "f<&>", Mapping(0x1000, 0x2000, 0, "/bin/x"))
+    lines = (Line("g", "g.h", 7), Line("f<&>", "f.cpp", 3000))
+    frame = Frame(0x1234, lines, Mapping(0x1000, 0x2000, 0, "/bin/x", "ab01", True))
     message = encode(
         [Row((frame,), (300, 1 << 40))],
         [("alloc_objects", "count"), ("alloc_space", "bytes")],
@@ -607,8 +620,18 @@ def test_encoding() -> None:
     assert names[int(found[14])] == "alloc_space"
     location = dict(fields(bytes(found[4])))
     assert location[3] == 0x1234 and location[2] == 1
-    function = dict(fields(bytes(found[5])))
-    assert names[int(function[2])] == "f<&>"
+    functions = {}
+    for field, content in fields(message):
+        if field == 5:
+            parts = dict(fields(bytes(content)))
+            functions[parts[1]] = (names[int(parts[2])], names[int(parts[4])])
+    shown = [dict(fields(bytes(line))) for field, line in fields(bytes(found[4])) if field == 4]
+    assert [(*functions[line[1]], line[2]) for line in shown] == [
+        ("g", "g.h", 7),
+        ("f<&>", "f.cpp", 3000),
+    ]
+    mapping = dict(fields(bytes(found[3])))
+    assert names[int(mapping[6])] == "ab01" and all(mapping[field] == 1 for field in range(7, 11))
 
 
 def test_damaged_section_headers(tmp_path: Path) -> None:
@@ -619,7 +642,185 @@ def test_damaged_section_headers(tmp_path: Path) -> None:
     path.write_bytes(program)
     path.chmod(0o755)
     assert subprocess.run([path], check=False).returncode == 0
-    assert read_image(path) == Image()
+    assert read_image(str(path)) == Image()
+
+
+@pytest.fixture(scope="module", params=["-pie", "-no-pie"])
+def shop(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A program in C++ that allocates in a function inlined into a function inlined elsewhere."""
+    program = tmp_path_factory.mktemp("shop") / "shop"
+    source = program.with_suffix(".cpp")
+    source.write_text(SHOP)
+    subprocess.run(["g++", "-O2", "-g", request.param, source, "-o", program], check=True)
+    return program
+
+
+SHOP = """#include <cstdlib>
+#include <cstdio>
+namespace shop {
+template <typename T> struct basket {
+        __attribute__((always_inline)) void *take(T n) { return fetch(n); }
+        __attribute__((always_inline)) void *fetch(T n) { return std::malloc(n); }
+};
+void *volatile kept;
+__attribute__((noinline)) void fill(basket<int> &one) { kept = one.take(100000); kept = nullptr; }
+}
+int main() {
+        shop::basket<int> one;
+        for (int n = 0; n < 400; n++) shop::fill(one);
+        std::puts("end"); std::fflush(stdout); return std::getchar();
+}
+"""
+INLINED = ["shop::basket<int>::fetch(int)", "shop::basket<int>::take(int)"]
+
+
+def filled(program: Path) -> tuple[Line, ...]:
+    """The lines of the frame that allocates in the program of `shop`, as it runs."""
+    with on_library("profile_interval=65536", program) as process:
+        assert process.stdout is not None and process.stdout.readline() == "end\n"
+        with (
+            open_process(process.pid) as registry,
+            contextlib.closing(Symbols(process.pid)) as symbols,
+        ):
+            assert symbols.look(lambda: True)
+            stacks = read_stacks(registry)
+            frames = [symbols.frame(stack[0]) for stack in stacks if stack]
+    inside = [frame for frame in frames if frame.mapping and frame.mapping.path == str(program)]
+    assert inside
+    assert len({frame.lines for frame in inside}) == 1
+    return inside[0].lines
+
+
+def check_filled(lines: tuple[Line, ...], source: Path) -> None:
+    assert [line.function for line in lines[:-1]] == INLINED
+    assert lines[-1].function.startswith("shop::fill(shop::basket<int>&")
+    assert [(line.file, line.number) for line in lines] == [
+        (str(source), 6),
+        (str(source), 5),
+        (str(source), 9),
+    ]
+
+
+def test_inlined_functions_and_lines(shop: Path) -> None:
+    check_filled(filled(shop), shop.with_suffix(".cpp"))
+
+
+@pytest.mark.parametrize("way", ["link", "link in .debug", "build id", "no build id"])
+def test_separate_debug_file(shop: Path, tmp_path: Path, way: str) -> None:
+    """A stripped program's functions and lines are in a file beside it, or one by its build id."""
+    program, debug = tmp_path / "shop", tmp_path / "shop.debug"
+    copy = ["objcopy", "--remove-section=.note.gnu.build-id"] if way == "no build id" else ["cp"]
+    subprocess.run([*copy, shop, program], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    linked = [] if way == "build id" else [f"--add-gnu-debuglink={debug}"]
+    subprocess.run(["objcopy", "--strip-all", *linked, program], check=True)
+    if way == "build id":
+        build_id = read_image(str(program)).build_id
+        assert len(build_id) == 40
+        folder = tmp_path / "root" / "usr" / "lib" / "debug" / ".build-id" / build_id[:2]
+        folder.mkdir(parents=True)
+        debug.rename(folder / f"{build_id[2:]}.debug")
+        image = read_image(str(program), [Path("/"), tmp_path / "root"])
+        assert image.has_lines
+        symbol = subprocess.run(["nm", "-C", shop], capture_output=True, text=True, check=True)
+        address = int(re.search(r"^(\w+) T shop::fill", symbol.stdout, re.M)[1], 16)
+        # Pages of code lie at equal places in the file and, but for the base, in memory.
+        found = image.lines_at(address % 0x400000)
+        assert found[-1].function.startswith("shop::fill(")
+        return
+    if way == "link in .debug":
+        (tmp_path / ".debug").mkdir()
+        debug.rename(tmp_path / ".debug" / debug.name)
+    check_filled(filled(program), shop.with_suffix(".cpp"))
+
+
+@pytest.mark.parametrize("build_id", [True, False])
+def test_debug_file_of_another_program(shop: Path, tmp_path: Path, build_id: bool) -> None:
+    """Is not believed: its lines would be wrong ones."""
+    program, debug = tmp_path / "shop", tmp_path / "shop.debug"
+    drop = [] if build_id else ["--remove-section=.note.gnu.build-id"]
+    subprocess.run(["objcopy", *drop, shop, program], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    link = ["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", program]
+    subprocess.run(link, check=True)
+    assert read_image(str(program)).has_lines
+    other = tmp_path / "other.cpp"
+    other.write_text("int main() { return 7; }")
+    words = ["-Wl,--build-id"] if build_id else ["-Wl,--build-id=none"]
+    subprocess.run(["g++", "-g", *words, other, "-o", debug], check=True)
+    image = read_image(str(program))
+    assert not image.has_lines and image.names is not None
+
+
+def test_damaged_images(shop: Path, tmp_path: Path) -> None:
+    """Whatever is in a file, there are names or none, and no error."""
+    whole_ = shop.read_bytes()
+    path = tmp_path / "damaged"
+    draw = random.Random(1)
+    read = 0
+    for turn in range(60):
+        content = bytearray(whole_)
+        if turn % 3 == 0:
+            del content[draw.randrange(len(content)) :]
+        for _ in range(draw.choice((1, 8, 200)) if turn % 3 else 0):
+            end = 64 if turn % 3 == 1 else len(content)
+            content[draw.randrange(end)] = draw.randrange(256)
+        path.write_bytes(content)
+        image = read_image(str(path))
+        read += image.names is not None
+        for start, size, _ in image.parts[:16]:
+            for offset in range(start, start + min(size, 1 << 14), 64):
+                image.lines_at(offset)
+    assert 0 < read < 60
+
+
+MADE = """
+import ctypes, mmap, sys
+# push rbp; mov rbp, rsp; mov edi, 100000; mov rax, malloc; call rax; pop rbp; ret
+malloc = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
+begin, end = bytes.fromhex("554889e5bfa086010048b8"), bytes.fromhex("ffd05dc3")
+pages = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+pages.write(begin + malloc.to_bytes(8, "little") + end)
+start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+call = ctypes.CFUNCTYPE(ctypes.c_void_p)(start)
+for _ in range(400): call()
+print(hex(start), flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("mode", ["own", "other user's", "link"])
+def test_perf_map(mode: str) -> None:
+    """Code that is in no file has its name from a map, unless another user may have written it."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("the code is for x86-64")
+    if mode == "other user's" and os.getuid() != 0:
+        pytest.skip("needs root to give a file to another user")
+    words = ("profile_interval=65536", sys.executable, "-c", MADE)
+    with on_library(*words) as process, contextlib.ExitStack() as stack:
+        assert process.stdout is not None
+        start = int(process.stdout.readline(), 16)
+        path = Path(f"/tmp/perf-{process.pid}.map")
+        stack.callback(path.unlink)
+        target = path.with_suffix(".elsewhere") if mode == "link" else path
+        lines = f"nonsense\n{start:x} 9 thrown away\n{start:x} 40 LazyCompile:~work a.js:3\n"
+        if mode == "link":
+            path.symlink_to(target)
+            stack.callback(target.unlink)
+        target.write_text(lines)
+        if mode == "other user's":
+            os.chown(path, 65534, 65534)
+        symbols = stack.enter_context(contextlib.closing(Symbols(process.pid)))
+        registry = stack.enter_context(open_process(process.pid))
+        assert symbols.look(lambda: True)
+        names = {function(symbols.frame(stack[0])) for stack in read_stacks(registry) if stack}
+        process.kill()
+    assert ("LazyCompile:~work a.js:3" in names) == (mode == "own"), names
+
+
+def test_perf_map_lines() -> None:
+    text = "\n12 g\n0x10 8 a\n10 8 b c\x01\nzz 8 d\n20 -4 e\n"
+    assert parse(text) == {16: (8, "b c?"), 32: (-4, "e")}
 
 
 def test_names_that_svg_cannot_hold() -> None:
@@ -627,7 +828,7 @@ def test_names_that_svg_cannot_hold() -> None:
         symbols.mappings = [Mapping(0x1000, 0x2000, 0, "/nowhere/a\x01b")]
         symbols.starts = [0x1000]
         frame = symbols.frame(0x1011)
-    assert frame.function == "[a?b]+0x10"
+    assert function(frame) == "[a?b]+0x10"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import median_of_ratios
 from kmem.common.files import write_json
 from kmem.common.tree import build
-from kmem.live.profile import set_value
+from kmem.live.leases import set_value
 from kmem.live.registry.file import Registry
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)

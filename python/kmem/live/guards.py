@@ -21,6 +21,7 @@ import typer
 from kmem.common.errors import KmemError, say
 from kmem.common.processes import start_time
 from kmem.common.text import printable
+from kmem.live.images import Image, read_image
 from kmem.live.registry.owner import (
     folders,
     is_number,
@@ -29,7 +30,6 @@ from kmem.live.registry.owner import (
     some_names,
     why_not_trusted,
 )
-from kmem.live.symbols import Image, read_image
 
 SUFFIX = ".faults"
 FILE_MOST_BYTES = 4 << 20  # the library writes 64 lines of at most 16 KiB
@@ -127,26 +127,29 @@ def fault_files(process: int | None) -> Iterator[FaultFile]:
 
 
 class Names:
-    """Names of functions in files, as far as these are still the same and can be read."""
+    """Functions and lines in files, as far as these are still the same and can be read."""
 
     def __init__(self) -> None:
         self.images: dict[str, Image] = {}
 
-    def of(self, frame: list[Any]) -> str:
+    def of(self, frame: list[Any]) -> list[str]:
+        """The functions inlined at the frame's place, then the function itself."""
         path, offset, address = frame
         if not path.startswith("/"):
-            return f"0x{address:x}"
+            return [f"0x{address:x}"]
         if path not in self.images:
-            self.images[path] = read_image(Path(path))
-        name = self.images[path].name_at(offset)
-        return printable(name or f"[{Path(path).name}]+0x{offset:x}")
+            self.images[path] = read_image(path)
+        return [
+            f"{line.function} ({line.file}:{line.number})" if line.file else line.function
+            for line in self.images[path].lines_at(offset)
+        ] or [printable(f"[{Path(path).name}]+0x{offset:x}")]
 
 
 def with_names(fault: dict[str, Any], names: Names) -> dict[str, Any]:
     return fault | {
         step: {
             "thread": fault[step]["thread"],
-            "frames": [names.of(frame) for frame in fault[step]["frames"]],
+            "frames": [name for frame in fault[step]["frames"] for name in names.of(frame)],
         }
         for step in STEPS
         if step in fault

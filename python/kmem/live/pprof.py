@@ -19,14 +19,29 @@ class Mapping:
     end: int
     offset: int
     path: str
+    build_id: str = ""
+    has_lines: bool = False  # files, lines and inlined functions are known
+
+
+@dataclass(frozen=True)
+class Line:
+    """A function, and the place in its source; no file and line 0 if that is not known."""
+
+    function: str
+    file: str = ""
+    number: int = 0
 
 
 @dataclass(frozen=True)
 class Frame:
-    """An address in a call and its function; the mapping is None if it is not known."""
+    """An address in a call, and what is there; the mapping is None if it is not known.
+
+    The last line is the function itself, and those before it are functions inlined at the address,
+    each called by the next.
+    """
 
     address: int
-    function: str
+    lines: tuple[Line, ...]
     mapping: Mapping | None
 
 
@@ -85,7 +100,7 @@ def encode(
     """A profile's message; each of its values has a type and a unit."""
     strings = Strings()
     locations: dict[Frame, int] = {}
-    functions: dict[str, int] = {}
+    functions: dict[tuple[str, str], int] = {}
     mappings: dict[Mapping, int] = {}
     out = bytearray()
 
@@ -98,21 +113,27 @@ def encode(
         numbers = [locations.setdefault(frame, len(locations) + 1) for frame in row.frames]
         out += block(2, packed(1, numbers) + packed(2, row.values))
     for frame in locations:
-        functions.setdefault(frame.function, len(functions) + 1)
+        for line in frame.lines:
+            functions.setdefault((line.function, line.file), len(functions) + 1)
         if frame.mapping is not None:
             mappings.setdefault(frame.mapping, len(mappings) + 1)
     for mapping, at in mappings.items():
         text = number(1, at) + number(2, mapping.start) + number(3, mapping.end)
-        text += number(4, mapping.offset) + number(5, strings[mapping.path]) + number(7, 1)
+        text += number(4, mapping.offset) + number(5, strings[mapping.path])
+        text += number(6, strings[mapping.build_id]) + number(7, 1)
+        text += b"".join(number(field, mapping.has_lines) for field in (8, 9, 10))
         out += block(3, text)
     for frame, at in locations.items():
-        line = number(1, functions[frame.function])
+        lines = (
+            number(1, functions[line.function, line.file]) + number(2, line.number)
+            for line in frame.lines
+        )
         mapping_number = mappings[frame.mapping] if frame.mapping else 0
         text = number(1, at) + number(2, mapping_number) + number(3, frame.address)
-        out += block(4, text + block(4, line))
-    for function, at in functions.items():
+        out += block(4, text + b"".join(block(4, line) for line in lines))
+    for (function, file), at in functions.items():
         text = number(1, at) + number(2, strings[function]) + number(3, strings[function])
-        out += block(5, text)
+        out += block(5, text + number(4, strings[file]))
     period_type = value_type(11, "space", "bytes")
     note, default = strings[comment], strings[default_type]
     out += strings.encode()

@@ -15,18 +15,17 @@ from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import whole, why_not_written
 from kmem.common.signals import end_as_by_ctrl_c, handle
 from kmem.live.flame import draw
-from kmem.live.pprof import Row, encode, write
+from kmem.live.leases import leased
+from kmem.live.pprof import Line, Row, encode, write
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
-from kmem.live.registry.requests import WAIT_SECONDS, answer, ask, waiting_request
+from kmem.live.stack_files import Stack as TextStack
 from kmem.live.stack_files import collapsed, speedscope
 from kmem.live.stacks import Counts, Stack, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
-RENEWALS = 4  # renewals in the time of a lease
-OWN = ""  # the value that the program's own options give
 TYPES = [
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
@@ -36,25 +35,20 @@ TYPES = [
 VIEWS = {"live": ("bytes in use", 3), "rate": ("bytes allocated", 1)}
 
 
+def lines_of(row: Row) -> list[Line]:
+    return [line for frame in row.frames for line in frame.lines]
+
+
+def named(stacks: list[TextStack]) -> list[tuple[list[str], int]]:
+    return [([line.function for line in lines], value) for lines, value in stacks]
+
+
 # Files that show one figure for each stack, by the end of their names.
-TEXTS: dict[str, Callable[[list[tuple[list[str], int]], str], str]] = {
-    ".svg": lambda stacks, title: draw(stacks, title, "bytes"),
+TEXTS: dict[str, Callable[[list[TextStack], str], str]] = {
+    ".svg": lambda stacks, title: draw(named(stacks), title, "bytes"),
     ".collapsed": lambda stacks, _: collapsed(stacks),
     ".speedscope.json": lambda stacks, title: speedscope(stacks, title, "bytes"),
 }
-
-
-def set_value(registry: Registry, name: str, value: int) -> None:
-    """Set a value of a lease, or renew it: see leased."""
-    process = registry.process
-    done = answer(registry, ask(registry, 0, name, str(value)), WAIT_SECONDS)
-    if done is None:
-        raise RegistryError(
-            f"process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s, so no"
-            " samples were taken; expected one that allocates"
-        )
-    if done[0] != 0:
-        raise RegistryError(f"process {process} cannot be profiled: error {done[0]}")
 
 
 @contextlib.contextmanager
@@ -71,44 +65,6 @@ def only_one(registry: Registry) -> Iterator[None]:
             f"process {process} is being profiled; expected one at a time"
         ) from None
     yield
-
-
-@contextlib.contextmanager
-def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[], None]]:
-    """Set `settings` inside the block, and restore the earlier values at its end.
-
-    The caller has to call the yielded function again and again. The process restores its values by
-    itself when no request came for the time of the lease, so a killed command leaves nothing
-    switched on.
-    """
-    for name in (*settings, "profile_lease_ms"):
-        if name not in registry.parts["head"]:
-            process = registry.process
-            raise RegistryError(f"process {process} runs on a release without {name}")
-    period = registry.number("head", "profile_lease_ms") / 1000 / RENEWALS
-    due = 0.0
-
-    def renew() -> None:
-        nonlocal due
-        if time.monotonic() < due:
-            return
-        for name, value in settings.items():
-            ask(registry, 0, name, str(value))
-        due = time.monotonic() + period
-
-    try:
-        for name, value in settings.items():
-            # An earlier profile may have ended while the process slept, and its request may still
-            # wait.
-            there = registry.number("head", name) == value
-            if not there or waiting_request(registry, 0, name) is not None:
-                set_value(registry, name, value)
-        renew()
-        yield renew
-    finally:
-        if alive(registry):
-            for name in settings:
-                ask(registry, 0, name, OWN)
 
 
 @contextlib.contextmanager
@@ -222,9 +178,8 @@ def profile(
         try:
             form = next((end for end in TEXTS if path.name.endswith(end)), None)
             if form is not None:
-                stacks = [
-                    ([frame.function for frame in row.frames] or ["unknown"], row.values[column])
-                    for row in rows
+                stacks: list[TextStack] = [
+                    (lines_of(row) or [Line("unknown")], row.values[column]) for row in rows
                 ]
                 text = TEXTS[form](stacks, f"process {process}: {title}")
                 with whole(path) as place:

@@ -4,7 +4,9 @@
 import json
 from collections.abc import Sequence
 
-Stack = tuple[list[str], int]  # names, the innermost first, and a value
+from kmem.live.pprof import Line
+
+Stack = tuple[Sequence[Line], int]  # functions, the innermost first, and a value
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -15,19 +17,24 @@ def collapsed(stacks: Sequence[Stack]) -> str:
     comma stands for it; a line's end cannot occur in names.
     """
     totals: dict[str, int] = {}
-    for names, value in stacks:
-        line = ";".join(name.replace(";", ",") for name in reversed(names))
+    for lines, value in stacks:
+        line = ";".join(line.function.replace(";", ",") for line in reversed(lines))
         totals[line] = totals.get(line, 0) + value
     return "".join(f"{line} {value}\n" for line, value in sorted(totals.items()) if value > 0)
 
 
+def frame(line: Line) -> dict[str, str | int]:
+    place: dict[str, str | int] = {"file": line.file, "line": line.number} if line.file else {}
+    return {"name": line.function, **place}
+
+
 def speedscope(stacks: Sequence[Stack], title: str, unit: str) -> str:
     """A document with one profile of weighted stacks, as speedscope.app reads it."""
-    frames: dict[str, int] = {}
+    frames: dict[Line, int] = {}
     samples, weights = [], []
-    for names, value in stacks:
+    for lines, value in stacks:
         if value > 0:
-            samples.append([frames.setdefault(name, len(frames)) for name in reversed(names)])
+            samples.append([frames.setdefault(line, len(frames)) for line in reversed(lines)])
             weights.append(value)
     profile = {
         "type": "sampled",
@@ -43,7 +50,7 @@ def speedscope(stacks: Sequence[Stack], title: str, unit: str) -> str:
             "$schema": SCHEMA,
             "exporter": "libkmem",
             "name": title,
-            "shared": {"frames": [{"name": name} for name in frames]},
+            "shared": {"frames": list(map(frame, frames))},
             "profiles": [profile],
         }
     )

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Settings that a process keeps for as long as a command renews them."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from kmem.live.registry.file import Registry, alive
+from kmem.live.registry.layout import RegistryError
+from kmem.live.registry.requests import WAIT_SECONDS, answer, ask, waiting_request
+
+RENEWALS = 4  # renewals in the time of a lease
+OWN = ""  # the value that the program's own options give
+
+
+def set_value(registry: Registry, name: str, value: int) -> None:
+    """Set a value of a lease, or renew it: see leased."""
+    process = registry.process
+    done = answer(registry, ask(registry, 0, name, str(value)), WAIT_SECONDS)
+    if done is None:
+        raise RegistryError(
+            f"process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s, so no"
+            " samples were taken; expected one that allocates"
+        )
+    if done[0] != 0:
+        raise RegistryError(f"process {process} cannot be profiled: error {done[0]}")
+
+
+@contextlib.contextmanager
+def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[], None]]:
+    """Set `settings` inside the block, and restore the earlier values at its end.
+
+    The caller has to call the yielded function again and again. The process restores its values by
+    itself when no request came for the time of the lease, so a killed command leaves nothing
+    switched on.
+    """
+    for name in (*settings, "profile_lease_ms"):
+        if name not in registry.parts["head"]:
+            process = registry.process
+            raise RegistryError(f"process {process} runs on a release without {name}")
+    period = registry.number("head", "profile_lease_ms") / 1000 / RENEWALS
+    due = 0.0
+
+    def renew() -> None:
+        nonlocal due
+        if time.monotonic() < due:
+            return
+        for name, value in settings.items():
+            ask(registry, 0, name, str(value))
+        due = time.monotonic() + period
+
+    try:
+        for name, value in settings.items():
+            # An earlier profile may have ended while the process slept, and its request may still
+            # wait.
+            there = registry.number("head", name) == value
+            if not there or waiting_request(registry, 0, name) is not None:
+                set_value(registry, name, value)
+        renew()
+        yield renew
+    finally:
+        if alive(registry):
+            for name in settings:
+                ask(registry, 0, name, OWN)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Names of machine code that a program made while it ran, from its /tmp/perf-PID.map.
+
+Compilers of Java, JavaScript and others write a line for each function, "START SIZE NAME" with
+hexadecimal numbers, when they are asked to. The address of a function that was thrown away may be
+used by a later line.
+"""
+
+import bisect
+import contextlib
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from kmem.common.text import printable
+
+MAP_MOST_BYTES = 256 << 20
+NAME_MOST = 4096  # letters
+
+
+def status_of(process: int) -> tuple[int, int]:
+    """The effective user of a process, and its own process id, which differs in a container."""
+    user, number = -1, process
+    with contextlib.suppress(OSError, ValueError):
+        text = Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            name, _, values = line.partition(":")
+            if name == "Uid":
+                user = int(values.split()[1])
+            elif name == "NSpid":
+                number = int(values.split()[-1])
+    return user, number
+
+
+def parse(text: str) -> dict[int, tuple[int, str]]:
+    """Size and name by address; other lines are left out."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split(maxsplit=2)
+        if len(words) == 3:
+            with contextlib.suppress(ValueError):
+                found[int(words[0], 16)] = (int(words[1], 16), printable(words[2])[:NAME_MOST])
+    return found
+
+
+class PerfMap:
+    """The file of a process; it is read when a name is wanted, which may be after its end."""
+
+    def __init__(self, process: int) -> None:
+        self.user, self.number = status_of(process)
+        self.functions: dict[int, tuple[int, str]] | None = None
+        self.starts: list[int] = []
+
+    def read(self, roots: Sequence[Path]) -> dict[int, tuple[int, str]]:
+        """The functions of the file in /tmp, where any user may have put it for another user."""
+        if not roots:
+            return {}
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(roots[0] / "tmp" / f"perf-{self.number}.map", flags)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or status.st_uid not in (self.user, 0):
+                    return {}
+                return parse(file.read(MAP_MOST_BYTES).decode("utf-8", "replace"))
+        except OSError:
+            return {}
+
+    def name(self, roots: Sequence[Path], address: int) -> str | None:
+        """The function at an address; the file is in the first of the roots."""
+        if self.functions is None:
+            self.functions = self.read(roots)
+            self.starts = sorted(self.functions)
+        at = bisect.bisect(self.starts, address) - 1
+        if at < 0:
+            return None
+        size, name = self.functions[self.starts[at]]
+        return name if address < self.starts[at] + size else None
