@@ -12,6 +12,7 @@ import struct
 import subprocess
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
 
 from kmem.live.metrics import CACHES, CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
 from kmem.live.registry.caches import Cache
+from kmem.live.sampler import ProcessTrack
 from kmem.live.serve import host_names
 from kmem.live.watch import Figures
 
@@ -247,7 +249,7 @@ def test_changes_need_the_token(writable: Server, program: Program) -> None:
     assert change(writable, program, "cpu_partial", "7") == (200, "")
     assert value("attr", program.pid, "mine/cpu_partial") == "7\n"
     # The token is nowhere in what the server says.
-    for path in ("", "page.js", "metrics", "api/processes"):
+    for path in ("", "page.js", "table.js", "metrics", "api/processes"):
         assert writable.token.encode() not in writable.ask(path)[1]
 
 
@@ -397,13 +399,83 @@ def test_ctrl_c_ends_it() -> None:
         assert (popen.returncode, errors) == (0, "")
 
 
-def fake_cache(name: str, slabs: int) -> Cache:
+def fake_cache(name: str, slabs: int, birth: int = 1) -> Cache:
     fields = {
-        "birth": 1, "name": name, "engine": "slub", "order": 0, "objs_per_slab": 1,
+        "birth": birth, "name": name, "engine": "slub", "order": 0, "objs_per_slab": 1,
         "object_size": 4096, "slab_size": 4096,
     }  # fmt: skip
     node = {"slabs": slabs, "objects": slabs, "partial": 0, "refused": 0}
     return Cache(0, fields, [node], slabs, 0, 0, 0)
+
+
+def tracked(looks: dict[float, list[Cache]], room: int = 9) -> ProcessTrack:
+    """A process that was looked at at these times, and had these caches."""
+    figures = [Figures(1, 1, "x", "0", caches, None, 0, 0) for caches in looks.values()]
+    track = ProcessTrack(figures[0])
+    for moment, found in zip(looks, figures, strict=True):
+        track.add(found, moment, room)
+    return track
+
+
+def growths(track: ProcessTrack, since: float | None) -> tuple[float, int, list[int | None]]:
+    """The look that growth counts from, that of the process, and those of its caches, in pages."""
+    start = track.start(since)
+    growth = {birth: track.cache_growth(cache, start) for birth, cache in track.caches.items()}
+    own = [growth[birth] and growth[birth] // 4096 for birth in sorted(growth)]
+    return start, track.growth(start) // 4096, own
+
+
+def test_growth_since_a_time() -> None:
+    """By looks while they are kept, then by minutes; what came later grew from nothing."""
+    looks = {}
+    for moment in range(10000, 17201, 10):
+        caches = [fake_cache("old", moment)]
+        if moment >= 17000:
+            caches.append(fake_cache("new", 7, birth=2))
+        looks[float(moment)] = caches
+    track = tracked(looks)
+    assert growths(track, 17195) == (17190, 10, [10, 0])
+    assert growths(track, 17190) == (17190, 10, [10, 0])
+    assert growths(track, 16990) == (16990, 217, [210, 7])
+    assert growths(track, None) == (14210, 2997, [2990, 7])
+    assert growths(track, 14000) == (13960, 3247, [3240, 7])
+    # An hour of minutes is kept.
+    assert growths(track, 0) == (13600, 3607, [3600, 7])
+
+
+def test_growth_of_caches_without_history() -> None:
+    looks = {
+        float(moment): [fake_cache("one", moment), fake_cache("two", moment, birth=2)]
+        for moment in range(1000, 1200)
+    }
+    assert growths(tracked(looks, room=1), 1100) == (1100, 198, [99, None])
+
+
+def test_growth_with_a_clock_that_was_set_back() -> None:
+    track = tracked({time: [fake_cache("one", 5)] for time in (5000.0, 5001.0, 1000.0, 1001.0)})
+    for since in (None, 0, 900, 1000, 3000, 6000):
+        assert growths(track, since)[1:] == (0, [0])
+
+
+def test_the_time_that_growth_counts_from(server: Server, program: Program) -> None:
+    before = until_read(server, program)
+    mark = before["times"][-1]
+    program.do("more = take(mine, 50000)")
+    until_read(server, program)
+    for since in (f"{mark:.3f}", "-3600"):
+        after = server.get(f"api/processes/{program.pid}?since={since}")
+        mine = next(cache for cache in after["caches"] if cache["name"] == "mine")
+        assert mine["growth"] >= 50000 * 100
+        assert after["growth"] >= mine["growth"]
+        assert mine == max(after["caches"], key=lambda cache: cache["growth"])
+    assert after["grown_since"] <= mark
+    for wrong in ("x", "", "nan", "inf", "1e999", "<b>"):
+        for path in ("api/processes", f"api/processes/{program.pid}"):
+            status, body = server.ask(f"{path}?since={urllib.parse.quote(wrong)}")
+            assert status == 400
+            assert json.loads(body)["error"] == (
+                f"since={wrong}: expected seconds since 1970, or -SECONDS"
+            )
 
 
 @pytest.mark.parametrize("most", [1, CACHES, CACHES_MOST])
@@ -434,7 +506,7 @@ def page(new_page) -> object:
 def test_page_shows_live_figures(server: Server, program: Program, page) -> None:
     page.goto(server.address)
     page.select_option("#process", str(program.pid))
-    row = page.locator("#caches tbody tr", has=page.get_by_role("button", name="mine", exact=True))
+    row = page.locator("#caches tbody tr", has=page.get_by_role("link", name="mine", exact=True))
     row.wait_for()
     before = int(row.locator("td").nth(4).inner_text().replace(",", ""))
     program.do("more = take(mine, 50000)")
@@ -458,7 +530,7 @@ def test_page_shows_live_figures(server: Server, program: Program, page) -> None
 def test_page_drills_down(server: Server, program: Program, page) -> None:
     page.goto(server.address)
     page.select_option("#process", str(program.pid))
-    page.get_by_role("button", name="mine", exact=True).last.click()
+    page.get_by_role("link", name="mine", exact=True).click()
     page.locator("#cache").wait_for()
     assert page.locator("#cache-name").inner_text() == "mine"
     page.locator("#cache-memory polyline").first.wait_for(state="attached")
@@ -473,7 +545,7 @@ def test_page_changes_attributes(writable: Server, program: Program, page) -> No
     program.do("busy()")
     page.goto(f"{writable.address}#token={writable.token}")
     page.select_option("#process", str(program.pid))
-    page.get_by_role("button", name="mine", exact=True).last.click()
+    page.get_by_role("link", name="mine", exact=True).click()
     field = page.get_by_label("new min_partial")
     field.fill("123")
     field.press("Enter")
@@ -489,7 +561,7 @@ def test_page_changes_attributes(writable: Server, program: Program, page) -> No
 def test_page_without_the_token_changes_nothing(writable: Server, program: Program, page) -> None:
     page.goto(writable.address)
     page.select_option("#process", str(program.pid))
-    page.get_by_role("button", name="mine", exact=True).last.click()
+    page.get_by_role("link", name="mine", exact=True).click()
     page.locator("#attributes [data-name=slab_size]").wait_for()
     assert page.locator("#attributes form").count() == 0
     assert "token" in page.locator("#answer").inner_text()
@@ -498,7 +570,7 @@ def test_page_without_the_token_changes_nothing(writable: Server, program: Progr
 def test_page_says_that_a_process_has_ended(server: Server, program: Program, page) -> None:
     page.goto(server.address)
     page.select_option("#process", str(program.pid))
-    page.get_by_role("button", name="mine", exact=True).last.wait_for()
+    page.get_by_role("link", name="mine", exact=True).wait_for()
     program.popen.kill()
     program.popen.wait()
     wait_until(
@@ -511,8 +583,138 @@ def test_names_are_text(server: Server, program: Program, page) -> None:
     program.do("kept = take(evil, 10000)")
     page.goto(server.address)
     page.select_option("#process", str(program.pid))
-    page.get_by_role("button", name="<img!src=x!onerror=alert(1)>").first.wait_for()
+    page.get_by_role("link", name="<img!src=x!onerror=alert(1)>").wait_for()
     assert page.locator("img").count() == 0
+
+
+def test_page_of_all_processes(server: Server, program: Program, page) -> None:
+    """The first page lists them; each, and each cache, has an address that opens it again."""
+    program.do("libc = ctypes.CDLL(None)")
+    program.do("libc.prctl(15, b'<i>evil</i>')")  # PR_SET_NAME
+    page.goto(server.address)
+    row = page.locator("#processes tbody tr", has=page.get_by_text(str(program.pid), exact=True))
+    wait_until(lambda: row.locator("td").first.inner_text() == "<i>evil</i>")
+    assert page.locator("#one").is_hidden() and page.locator("i").count() == 0
+    row.get_by_role("link").click()
+    page.get_by_role("link", name="mine", exact=True).click()
+    page.locator("#cache").wait_for()
+    assert page.locator("#all").is_hidden()
+    shared = page.url
+    birth = next(
+        cache["birth"]
+        for cache in server.get(f"api/processes/{program.pid}")["caches"]
+        if cache["name"] == "mine"
+    )
+    assert shared == f"{server.address}?process={program.pid}&cache={birth}"
+    page.go_back()
+    page.locator("#cache").wait_for(state="hidden")
+    page.go_back()
+    page.locator("#processes").wait_for()
+    page.goto(shared)
+    page.locator("#cache-memory polyline").first.wait_for(state="attached")
+    assert page.locator("#cache-name").inner_text() == "mine"
+    page.goto(f"{server.address}?process={program.pid}&cache=999999")
+    wait_until(lambda: "has been destroyed" in page.locator("#state").inner_text())
+    page.goto(f"{server.address}?process=x%2Fy")
+    wait_until(lambda: "there is no such page" in page.locator("#state").inner_text())
+    page.goto(f"{server.address}?since=x")
+    wait_until(lambda: "since=x: expected" in page.locator("#state").inner_text())
+
+
+def test_page_shows_what_grew_since_a_mark(server: Server, program: Program, page) -> None:
+    page.goto(f"{server.address}?process={program.pid}")
+    names = page.locator("#caches tbody td:first-child")
+    names.first.wait_for()
+    page.get_by_role("button", name="mark now").click()
+    page.wait_for_url("**since=*")
+    program.do("more = take(mine, 50000)")
+    wait_until(lambda: names.first.inner_text() == "mine")
+    grown = page.locator("#caches tbody tr").first.locator("td").nth(2)
+    wait_until(lambda: re.fullmatch(r"\+(4\.\d|5\.\d) MiB", grown.inner_text()))
+    # The mark is a part of the address.
+    page.goto(page.url)
+    wait_until(lambda: re.fullmatch(r"\+(4\.\d|5\.\d) MiB", grown.inner_text()))
+    assert "mark" in page.locator("#since option:checked").inner_text()
+    page.select_option("#since", label="an hour ago")
+    page.wait_for_url("**since=-3600*")
+
+
+def test_page_pauses(server: Server, program: Program, page) -> None:
+    page.goto(f"{server.address}?process={program.pid}")
+    row = page.locator("#caches tbody tr", has=page.get_by_role("link", name="mine", exact=True))
+    row.wait_for()
+    page.get_by_role("button", name="pause").click()
+    wait_until(lambda: "paused at" in page.locator("#state").inner_text())
+    # What was on its way when it was paused may still come.
+    page.wait_for_timeout(500)
+    shown = row.inner_text()
+    program.do("more = take(mine, 50000)")
+    until_read(server, program)
+    page.wait_for_timeout(500)
+    assert row.inner_text() == shown
+    # Caches open, with the figures of that moment.
+    page.get_by_role("link", name="mine", exact=True).click()
+    page.locator("#cache-memory polyline").first.wait_for(state="attached")
+    assert row.inner_text() == shown
+    page.get_by_role("button", name="go on").click()
+    wait_until(lambda: row.inner_text() != shown)
+
+
+def test_page_by_keyboard_and_pointer(server: Server, program: Program, page) -> None:
+    """Figures come anew every second; the focus and the chart's line stay where they are."""
+    page.goto(server.address)
+    link = page.locator("#processes a", has_text="python").first
+    link.wait_for()
+    page.goto(f"{server.address}?process={program.pid}")
+    link = page.get_by_role("link", name="mine", exact=True)
+    link.focus()
+    before = link.element_handle()
+    wait_until(lambda: not before.evaluate("element => element.isConnected"))
+    assert page.evaluate("document.activeElement.textContent") == "mine"
+    page.locator("#totals").hover()
+    line = page.locator("#totals .cursor").element_handle()
+    wait_until(lambda: not line.evaluate("element => element.isConnected"))
+    assert page.locator("#totals .cursor").get_attribute("visibility") == "visible"
+    page.keyboard.press("Enter")
+    page.locator("#cache").wait_for()
+    assert page.evaluate("document.activeElement.id") == "cache"
+
+
+def test_page_keeps_the_token_out_of_addresses(writable: Server, program: Program, page) -> None:
+    page.goto(f"{writable.address}?process={program.pid}#token={writable.token}")
+    page.get_by_role("link", name="mine", exact=True).click()
+    field = page.get_by_label("new min_partial")
+    field.wait_for()
+    assert writable.token is not None and writable.token not in page.url
+    page.reload()
+    field.wait_for()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_page_of_absurd_figures(server: Server, program: Program, page, width: int) -> None:
+    """Figures of 64 bits and long names stay figures and text, and the page no wider than it is."""
+    document = until_read(server, program)
+    listed = server.get("api/processes")
+    huge, name = (1 << 64) - 1, "<script>alert(1)</script>" * 4
+    row = next(row for row in listed["processes"] if row["pid"] == program.pid)
+    for one in (row, document, *document["caches"]):
+        one |= {key: huge for key in one if key.endswith(("bytes", "objects", "slabs"))}
+        one |= {"growth": -huge, "command": name, "name": name}
+        for track in one["history"].values() if isinstance(one["history"], dict) else []:
+            track[:] = [huge] * len(track)
+    document["caches"][0] |= {"growth": None, "fast_share": None}
+    page.set_viewport_size({"width": width, "height": 844})
+    page.route("**/api/processes*", lambda route: route.fulfill(json=listed))
+    page.route(f"**/api/processes/{program.pid}*", lambda route: route.fulfill(json=document))
+    page.goto(server.address)
+    page.locator("#processes a").filter(has_text="<script>").first.click()
+    page.locator("#caches a").filter(has_text="<script>").first.click()
+    page.locator("#cache").wait_for()
+    text = page.locator("body").inner_text()
+    assert not re.search("NaN|undefined|Infinity|null", text)
+    assert "-16384 PiB" in text
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("main script").count() == 0
 
 
 def test_foreign_page_gets_nothing(writable: Server, program: Program, browser) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The figures of the last minutes that `kmem serve` keeps, in the form that its page gets."""
+"""The figures of the last hour that `kmem serve` keeps, in the form that its page gets."""
 
 import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,9 @@ from kmem.live.tables import table_row, word
 from kmem.live.watch import Figures, active_bytes, fast_share, read_processes, waste_bytes
 
 MOMENTS = 300
+# Sizes are also kept once a minute, for growth since a time before the last moments.
+MINUTES = 61
+MINUTE_SECONDS = 60
 # Caches with a history; of further caches only the newest figures are kept.
 HISTORIES_OF_PROCESS = 1 << 10
 LINES_MOST = 1000  # different lines on standard error
@@ -40,14 +43,30 @@ class CacheTrack:
         self.slab, self.waste, self.taken, self.given, self.slow, self.fast = (
             deque[int](maxlen=self.moments) for _ in range(6)
         )
+        self.minutes = deque[int](maxlen=min(self.moments, MINUTES))
 
-    def add(self, cache: Cache) -> None:
+    def add(self, cache: Cache, *, minute: bool = False) -> None:
+        """@minute: this look is also kept as that of its minute."""
+        if minute:
+            self.minutes.append(cache.slab_bytes)
         self.slab.append(cache.slab_bytes)
         self.waste.append(waste_bytes(cache))
         self.taken.append(cache.taken)
         self.given.append(cache.given)
         self.slow.append(cache.slow_calls)
         self.fast.append(cache.fast_calls)
+
+
+def value_at(times: Sequence[float], values: Sequence[int], at: float) -> int | None:
+    """The value of the last look up to a time: 0 before the values begin, None before the times.
+
+    Values are of the last times: what came later than the first look has fewer.
+    """
+    before = sum(time <= at for time in times)
+    if not before:
+        return None
+    place = before - 1 - (len(times) - len(values))
+    return values[place] if place >= 0 else 0
 
 
 @dataclass
@@ -61,6 +80,32 @@ class ProcessTrack:
     held: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
     resident: deque[int] = field(default_factory=lambda: deque(maxlen=MOMENTS))
     caches: dict[int, CacheTrack] = field(default_factory=dict)  # by birth
+    minute_times: deque[float] = field(default_factory=lambda: deque(maxlen=MINUTES))
+    minutes: deque[int] = field(default_factory=lambda: deque(maxlen=MINUTES))
+
+    def start(self, since: float | None) -> float:
+        """The look that growth since a time counts from: the last one up to it, or the first."""
+        if since is None:
+            return self.times[0]
+        for times in (self.times, self.minute_times):
+            if before := [time for time in times if time <= since]:
+                return before[-1]
+        return min(self.times[0], self.minute_times[0])
+
+    def growth(self, start: float) -> int:
+        return self.grown(self.slab, self.minutes, start)
+
+    def cache_growth(self, cache: CacheTrack, start: float) -> int | None:
+        """None if the cache has no history."""
+        if cache.moments != MOMENTS:
+            return None
+        return self.grown(cache.slab, cache.minutes, start)
+
+    def grown(self, slab: Sequence[int], minutes: Sequence[int], start: float) -> int:
+        base = value_at(self.times, slab, start)
+        if base is None:
+            base = value_at(self.minute_times, minutes, start)
+        return slab[-1] - (base or 0)
 
     def histories(self) -> int:
         return sum(track.moments == MOMENTS for track in self.caches.values())
@@ -69,6 +114,10 @@ class ProcessTrack:
         """@room: most caches that may have a history. Returns the room that is left."""
         self.figures = figures
         self.times.append(moment)
+        minute = not self.minute_times or moment - self.minute_times[-1] >= MINUTE_SECONDS
+        if minute:
+            self.minute_times.append(moment)
+            self.minutes.append(figures.slab_bytes)
         self.slab.append(figures.slab_bytes)
         self.waste.append(figures.waste_bytes)
         self.held.append(figures.heap.held_bytes if figures.heap else 0)
@@ -82,7 +131,7 @@ class ProcessTrack:
             if track is None:
                 track = self.caches[cache["birth"]] = CacheTrack(MOMENTS if left > 0 else 1)
                 left -= 1
-            track.add(cache)
+            track.add(cache, minute=minute)
         return room - self.histories()
 
 
@@ -223,26 +272,37 @@ class Sampler:
                 room = max(min(HISTORIES_OF_PROCESS, of_user), 0)
                 used[figures.user] += room - track.add(figures, moment, room)
 
-    def processes(self) -> list[Document]:
+    def processes(self, since: float | None = None) -> list[Document]:
+        """@since: growth is from this time on; None: from the first of the last moments on."""
         with self.lock:
             rows = [
-                process_row(track.figures) | {"history": list(track.slab)}
-                for track in self.tracks.values()
+                process_row(track.figures)
+                | {
+                    "history": list(track.slab),
+                    "growth": track.growth(start),
+                    "grown_since": start,
+                }
+                for track, start in ((track, track.start(since)) for track in self.tracks.values())
             ]
         return sorted(rows, key=lambda row: row["slab_bytes"], reverse=True)
 
-    def process(self, process: int) -> Document | None:
+    def process(self, process: int, since: float | None = None) -> Document | None:
         """All figures of a process; None if it is not there any more."""
         with self.lock:
             track = self.tracks.get(process)
             if track is None:
                 return None
+            start = track.start(since)
             caches = [
-                cache_document(cache, track.caches[cache["birth"]])
-                for cache in track.figures.caches
+                cache_document(cache, own) | {"growth": track.cache_growth(own, start)}
+                for cache, own in (
+                    (cache, track.caches[cache["birth"]]) for cache in track.figures.caches
+                )
             ]
             return process_row(track.figures) | {
                 "times": list(track.times),
+                "growth": track.growth(start),
+                "grown_since": start,
                 "history": {
                     "slab": list(track.slab),
                     "waste": list(track.waste),

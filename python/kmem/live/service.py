@@ -3,12 +3,15 @@
 
 import hmac
 import json
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
@@ -27,7 +30,9 @@ CLIENT_SECONDS = 5
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/formats.js": ("formats.js", "text/javascript; charset=utf-8"),
     "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
+    "/table.js": ("table.js", "text/javascript; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
 }
 HEADERS = [
@@ -163,16 +168,18 @@ class Service:
             name, kind = FILES[path]
             return Answer((files("kmem.live") / "page" / name).read_bytes(), kind)
         if words == ["api", "processes"]:
+            since = since_when(environment)
             return as_json(
                 {
+                    "now": time.time(),
                     "interval": self.sampler.interval,
                     "writable": self.token is not None,
-                    "processes": self.sampler.processes(),
+                    "processes": self.sampler.processes(since),
                 }
             )
         if words[:2] == ["api", "processes"] and len(words) == 3:
             process = process_number(words[2])
-            document = self.sampler.process(process)
+            document = self.sampler.process(process, since_when(environment))
             if document is None:
                 with open_process(process) as registry:
                     read_caches(registry)  # both give the reason if there are no figures
@@ -204,6 +211,23 @@ def process_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10):
         raise RefusedError(HTTPStatus.NOT_FOUND, f"process {text[:40]!r}: expected a number")
     return int(text)
+
+
+def since_when(environment: Environment) -> float | None:
+    """The time of `since`: seconds since 1970 or, below 0, before now. None if there is none."""
+    texts = parse_qs(environment.get("QUERY_STRING", ""), keep_blank_values=True).get("since")
+    if texts is None:
+        return None
+    try:
+        since = float(texts[-1])
+    except ValueError:
+        since = math.nan
+    if not math.isfinite(since):
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST,
+            f"since={texts[-1][:40]}: expected seconds since 1970, or -SECONDS",
+        )
+    return since if since >= 0 else time.time() + since
 
 
 def read_change(environment: Environment) -> tuple[str, str, str]:

@@ -12,6 +12,14 @@ function shape(name, attributes, text) {
   return element;
 }
 
+// Puts children in the place of others; a button or link that has the focus keeps it.
+function replaceKeepingFocus(place, children) {
+  const key = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  place.replaceChildren(...children);
+  if (key === undefined) return;
+  [...place.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus({ preventScroll: true });
+}
+
 // The least of 1, 2, 2.5 or 5 times a power of ten (of 1024 and two, for bytes) above value / 4.
 function step(value, binary) {
   const wanted = Math.max(value / 4, binary ? 1 : 1e-9);
@@ -68,31 +76,38 @@ function drawChart(svg, times, series, options) {
   });
 
   const legend = svg.parentElement.querySelector(".legend");
-  const writeLegend = (at) => legend.replaceChildren(...series.map((one, number) => {
+  const writeLegend = (at) => replaceKeepingFocus(legend, series.map((one, number) => {
     const value = full[number][at];
     const entry = document.createElement(options.pick && !one.rest ? "button" : "span");
     const mark = document.createElement("i"), figure = document.createElement("b");
     mark.style.background = one.color;
     figure.textContent = ` ${value === null || value === undefined ? "-" : options.format(value)}`;
     entry.append(mark, one.name, figure);
-    if (options.pick && !one.rest) entry.addEventListener("click", () => options.pick(one));
+    if (options.pick && !one.rest) {
+      entry.dataset.key = one.birth;
+      entry.addEventListener("click", () => options.pick(one));
+    }
     return entry;
   }));
-  writeLegend(times.length - 1);
   const cursor = shape("line", { class: "cursor", y1: EDGE.top, y2: bottom, visibility: "hidden" });
   svg.append(cursor);
-  svg.onpointermove = (event) => {
-    if (!times.length) return;
-    const place = event.clientX - svg.getBoundingClientRect().left;
+  // The pointer's place is kept by the element, so a chart that is drawn anew still shows it.
+  const show = (event) => {
+    svg.pointed = event?.clientX;
+    const pointed = svg.pointed !== undefined && times.length > 0;
+    cursor.setAttribute("visibility", pointed ? "visible" : "hidden");
+    if (!pointed) {
+      writeLegend(times.length - 1);
+      return;
+    }
+    const place = svg.pointed - svg.getBoundingClientRect().left;
     const at = times.reduce((best, time, index) =>
       Math.abs(x(time) - place) < Math.abs(x(times[best]) - place) ? index : best, 0);
     cursor.setAttribute("x1", x(times[at]));
     cursor.setAttribute("x2", x(times[at]));
-    cursor.setAttribute("visibility", "visible");
     writeLegend(at);
   };
-  svg.onpointerleave = () => {
-    cursor.setAttribute("visibility", "hidden");
-    writeLegend(times.length - 1);
-  };
+  svg.onpointermove = show;
+  svg.onpointerleave = () => show();
+  show(svg.pointed === undefined ? undefined : { clientX: svg.pointed });
 }

@@ -4,42 +4,52 @@
 "use strict";
 
 const SHOWN = 8; // caches with a colour of their own; the rest is one series
-const COLUMNS = [
-  ["cache", "name", (value) => value],
-  ["size", "slab_bytes", bytes],
-  ["growth", "growth", (value) => (value > 0 ? "+" : value < 0 ? "-" : "") + bytes(Math.abs(value))],
-  ["waste", "waste_bytes", bytes],
-  ["objects", "objects", count],
-  ["active", "active_objects", count],
-  ["use", "use", (value) => `${Math.round(100 * value)}%`],
-  ["object size", "object_size", count],
-  ["slabs", "slabs", count],
-  ["partial", "partial", count],
-  ["taken", "taken", count],
-  ["given back", "given", count],
-  ["fast path", "fast_share", (value) => (value === null ? "-" : `≥ ${(100 * value).toFixed(1)}%`)],
-];
 const find = (name) => document.getElementById(name);
-const token = new URLSearchParams(location.hash.slice(1)).get("token");
 
-let chosenProcess = null; // number
+let chosenProcess = null; // text of its number; null: all processes
 let chosenCache = null; // birth
-let order = "slab_bytes";
+let since = ""; // as the server takes it; growth counts from there
+let paused = false;
 let writable = false;
 let editing = null; // birth of the cache whose attributes have been laid out
+const held = { all: null, process: null }; // the figures that are shown
 
-function bytes(value) {
-  let letter = 0;
-  while (value >= 1024 && letter < 5) { value /= 1024; letter++; }
-  return `${letter && value < 10 ? value.toFixed(1) : Math.round(value)}${["", " KiB", " MiB", " GiB", " TiB", " PiB"][letter]}`;
+// The token leaves the address, so that an address can be shared without it.
+let token = new URLSearchParams(location.hash.slice(1)).get("token");
+try {
+  if (token) sessionStorage.setItem("token", token);
+  token ??= sessionStorage.getItem("token");
+} catch {
+  // A browser that keeps nothing: the token lasts as long as the page.
+}
+if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+
+function readAddress() {
+  const words = new URLSearchParams(location.search);
+  chosenProcess = words.get("process");
+  chosenCache = words.get("cache");
+  since = words.get("since") ?? "";
 }
 
-function count(value) {
-  return Math.round(value).toLocaleString("en");
+function address(process, cache) {
+  const words = new URLSearchParams();
+  if (process !== null) words.set("process", process);
+  if (cache !== null) words.set("cache", cache);
+  if (since) words.set("since", since);
+  return `/${words.size ? "?" : ""}${words}`;
 }
 
-function percent(value) {
-  return `${value.toFixed(1)}%`;
+// Shows a process, one of its caches, or with nulls all processes; the address says which.
+function go(process, cache) {
+  const other = process !== chosenProcess;
+  [chosenProcess, chosenCache] = [process, cache];
+  history.pushState(null, "", address(process, cache));
+  render();
+  if (other) refresh();
+}
+
+function share(one) {
+  return one.objects ? one.active_objects / one.objects : 0;
 }
 
 function color(number) {
@@ -124,8 +134,9 @@ function showTiles(process) {
 }
 
 function pick(cache) {
-  chosenCache = cache.birth;
-  refresh();
+  go(chosenProcess, cache.birth);
+  find("cache").scrollIntoView({ block: "nearest" });
+  find("cache").focus({ preventScroll: true });
 }
 
 function showCharts(process) {
@@ -148,6 +159,7 @@ function showCharts(process) {
     { name: "taken", color: color(0), values: moved("taken") },
     { name: "given back", color: color(1), values: moved("given") },
   ], { format: count });
+  find("fast").parentElement.hidden = process.fast_path.share === null;
   const total = (history) => sum(process.caches, history, times.length);
   drawChart(find("fast"), times, [
     { name: "at least", color: color(2), values: shares(total("fast"), total("slow")) },
@@ -156,36 +168,6 @@ function showCharts(process) {
   share.textContent = "Fast-path share. ";
   find("share").replaceChildren(share, process.fast_path.share === null ? process.fast_path.why
     : `At least ${percent(100 * process.fast_path.share)} of all calls so far.`);
-}
-
-function showTable(process) {
-  for (const cache of process.caches) {
-    cache.use = cache.objects ? cache.active_objects / cache.objects : 0;
-    cache.growth = cache.history.slab.at(-1) - cache.history.slab[0];
-  }
-  const rising = order === "name" ? 1 : -1;
-  const rows = [...process.caches].sort((a, b) =>
-    (a[order] < b[order] ? -rising : a[order] > b[order] ? rising : 0) || (a.name < b.name ? -1 : 1));
-  find("caches").querySelector("tbody").replaceChildren(...rows.map((cache) => {
-    const row = document.createElement("tr");
-    row.classList.toggle("chosen", cache.birth === chosenCache);
-    for (const [, key, format] of COLUMNS) {
-      const cell = document.createElement("td");
-      if (key === "name") {
-        const button = document.createElement("button");
-        button.textContent = cache.name;
-        button.addEventListener("click", () => pick(cache));
-        cell.append(button);
-      } else {
-        cell.textContent = format(cache[key]);
-      }
-      row.append(cell);
-    }
-    return row;
-  }));
-  for (const head of find("caches").querySelectorAll("th"))
-    if (head.dataset.key === order) head.setAttribute("aria-sort", rising > 0 ? "ascending" : "descending");
-    else head.removeAttribute("aria-sort");
 }
 
 // One attribute: its name, its value, and a field to change it where that is allowed.
@@ -247,70 +229,129 @@ function showCache(process) {
     { name: "taken", color: color(0), values: rates(cache.history.taken, process.times) },
     { name: "given back", color: color(1), values: rates(cache.history.given, process.times) },
   ], { format: count });
+  find("cache-fast").parentElement.hidden = cache.fast_share === null;
   drawChart(find("cache-fast"), process.times, [
     { name: "at least", color: color(2), values: shares(cache.history.fast, cache.history.slow) },
   ], { format: percent });
 }
 
-function showProcesses(list) {
-  const select = find("process");
-  const wanted = list.map((process) => [String(process.pid), `${process.pid} ${process.command}, ${bytes(process.slab_bytes)}`]);
-  if (chosenProcess !== null && !list.some((process) => process.pid === chosenProcess))
-    wanted.push([String(chosenProcess), `${chosenProcess}, ended`]);
+function fillSelect(select, wanted, chosen) {
   while (select.length > wanted.length) select.remove(select.length - 1);
   wanted.forEach(([value, text], at) => {
     const option = select.options[at] ?? select.appendChild(document.createElement("option"));
     if (option.value !== value || option.textContent !== text) Object.assign(option, { value, textContent: text });
   });
-  if (chosenProcess === null && list.length) chosenProcess = list[0].pid;
-  if (chosenProcess !== null) select.value = String(chosenProcess);
+  select.value = chosen;
 }
 
-let refreshing = false;
+function showChoices(list) {
+  const processes = [["", "all processes"], ...list.map((process) =>
+    [String(process.pid), `${process.pid} ${process.command}, ${bytes(process.slab_bytes)}`])];
+  if (chosenProcess !== null && !processes.some(([value]) => value === chosenProcess))
+    processes.push([chosenProcess, `${chosenProcess}, ended`]);
+  fillSelect(find("process"), processes, chosenProcess ?? "");
+  const times = [["", "the first look shown"], ["-600", "10 minutes ago"], ["-3600", "an hour ago"]];
+  if (!times.some(([value]) => value === since)) times.push([since, `mark ${clock(Number(since))}`]);
+  fillSelect(find("since"), times, since);
+}
+
+function showAll(processes) {
+  fillTable(find("processes"), processes.map((process) => ({
+    ...process, use: share(process), held_bytes: process.heap ? process.heap.held_bytes : null,
+  })), {
+    key: (process) => String(process.pid), href: (process) => address(String(process.pid), null),
+    pick: (process) => go(String(process.pid), null), text: (process) => process.command,
+  });
+}
+
+function showCaches(process) {
+  find("counted").textContent = `Growth counts from ${clock(process.grown_since)} on.`;
+  fillTable(find("caches"), process.caches.map((cache) => ({ ...cache, use: share(cache) })), {
+    key: (cache) => cache.birth, href: (cache) => address(chosenProcess, cache.birth),
+    pick, text: (cache) => cache.name, chosen: chosenCache,
+  });
+}
+
+function render() {
+  if (!held.all) return;
+  showChoices(held.all.processes);
+  const same = held.process !== null && String(held.process.pid) === chosenProcess;
+  const process = same ? held.process : null;
+  document.title = process ? `${process.command} ${process.pid} - kmem` : "kmem";
+  find("all").hidden = chosenProcess !== null;
+  find("one").hidden = process === null;
+  if (chosenProcess === null) showAll(held.all.processes);
+  if (!process) return;
+  showTiles(process);
+  showCharts(process);
+  showCache(process);
+  showCaches(process);
+}
+
+function stateOf() {
+  const process = held.process;
+  if (chosenProcess === null)
+    return held.all.processes.length ? "" : "There is no process on libkmem that can be seen.";
+  if (chosenCache !== null && !process.caches.some((cache) => cache.birth === chosenCache))
+    return `process ${process.pid}: the cache of this address has been destroyed`;
+  return process.missing ? `${process.missing} caches or slots found no room in the registry` : "";
+}
+
+let refreshing = false, again = false;
+// Reads the figures of what is chosen, anew if another thing was chosen meanwhile.
 async function refresh() {
-  if (refreshing) return 1;
+  again = true;
+  if (refreshing) return;
   refreshing = true;
-  let interval = 1;
-  try {
-    const all = await ask("api/processes");
-    interval = all.interval;
-    writable = all.writable;
-    showProcesses(all.processes);
-    if (chosenProcess === null) {
-      say("state", "There is no process on libkmem that can be seen.");
-    } else {
-      const process = await ask(`api/processes/${chosenProcess}`);
-      say("state", process.missing ? `${process.missing} caches or slots found no room in the registry` : "");
-      showTiles(process);
-      showCharts(process);
-      showCache(process);
-      showTable(process);
+  while (again) {
+    again = false;
+    try {
+      await load();
+      say("state", paused ? `paused at ${clock(held.all.now)}` : stateOf());
+    } catch (error) {
+      say("state", error.message, true);
     }
-  } catch (error) {
-    say("state", error.message, true);
-  } finally {
-    refreshing = false;
   }
-  return interval;
+  refreshing = false;
+  render();
+}
+
+async function load() {
+  const query = since ? `?since=${encodeURIComponent(since)}` : "";
+  held.all = await ask(`api/processes${query}`);
+  writable = held.all.writable;
+  if (chosenProcess === null) return;
+  showChoices(held.all.processes);
+  held.process = await ask(`api/processes/${encodeURIComponent(chosenProcess)}${query}`);
 }
 
 async function run() {
-  const interval = await refresh();
-  setTimeout(run, 1000 * Math.max(interval, 0.25));
+  if (!paused) await refresh();
+  setTimeout(run, 1000 * Math.max(held.all?.interval ?? 1, 0.25));
 }
 
-find("process").addEventListener("change", (event) => {
-  chosenProcess = Number(event.target.value);
-  chosenCache = null;
+function growFrom(moment) {
+  since = moment;
+  history.pushState(null, "", address(chosenProcess, chosenCache));
+  if (moment) orderBy("growth");
   refresh();
-});
-find("close").addEventListener("click", () => { chosenCache = null; refresh(); });
-for (const [title, key] of COLUMNS) {
-  const head = document.createElement("th"), button = document.createElement("button");
-  head.dataset.key = key;
-  button.textContent = title;
-  button.addEventListener("click", () => { order = key; refresh(); });
-  head.append(button);
-  find("caches").querySelector("thead tr").append(head);
 }
+
+find("home").addEventListener("click", (event) => followed(event, () => go(null, null)));
+find("process").addEventListener("change", (event) => go(event.target.value || null, null));
+find("since").addEventListener("change", (event) => growFrom(event.target.value));
+find("mark").addEventListener("click", () => { if (held.all) growFrom(held.all.now.toFixed(3)); });
+find("pause").addEventListener("click", (event) => {
+  paused = !paused;
+  event.currentTarget.setAttribute("aria-pressed", String(paused));
+  event.currentTarget.textContent = paused ? "go on" : "pause";
+  if (!paused) refresh();
+  else if (held.all) say("state", `paused at ${clock(held.all.now)}`);
+});
+find("close").addEventListener("click", () => go(chosenProcess, null));
+window.addEventListener("popstate", () => { readAddress(); render(); refresh(); });
+readAddress();
+if (since) orderBy("growth");
+layOut(find("processes"), render);
+layOut(find("caches"), render);
 run();
