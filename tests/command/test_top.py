@@ -55,14 +55,14 @@ def having(*words: str) -> Callable[[list[str]], bool]:
     return lambda lines: all(word in "\n".join(lines) for word in words)
 
 
-def rows(lines: list[str]) -> list[list[str]]:
+def rows(lines: list[str], width: int = SIZE[0]) -> list[list[str]]:
     """The cells of the table's rows; blanks are in none but the trend."""
     start = next(number for number, line in enumerate(lines) if "SIZE  GROWTH" in line)
     found = []
     for line in lines[start + 1 :]:
         if line.startswith("─") or "quit" in line or not line[:10].strip():
             break
-        found.append(line[:79].split())
+        found.append(line[: width - 1].split())
     return found
 
 
