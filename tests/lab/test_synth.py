@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kmem.common.tree import ROOT
+from kmem.explain.synth import Plan, Wanted, plan_of, synthesise
+from kmem.explain.synth_check import check_report, table_of
 from kmem.explain.table import Cache, Table
 from kmem.lab.replays import Job, replay
-from kmem.lab.synth import Plan, Wanted, plan_of, synthesise
-from kmem.lab.synth_check import check_report, table_of
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 

@@ -406,7 +406,7 @@ def synth(
     if check:
         if tables or out:
             raise BadUsage("lab synth: --check has tables of its own; expected no SLABINFO, --out")
-        from kmem.lab.synth_check import check_report
+        from kmem.explain.synth_check import check_report
 
         show_experiment(lambda: check_report(quick=quick), json_file, None)
         return
@@ -420,7 +420,7 @@ def synth(
         raise BadUsage(f"lab synth: --page-size {page_size}: expected 4096, 16384 or 65536")
     if reason := why_not_written(out):
         raise KmemError(f"lab synth: --out {out}: {reason}; expected a file to write")
-    from kmem.lab.synth import synth as make
+    from kmem.explain.synth import synth as make
 
     make(
         tables,

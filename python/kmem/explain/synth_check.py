@@ -16,10 +16,10 @@ from typing import Any
 from kmem.common.errors import KmemError
 from kmem.common.figures import rank_correlation
 from kmem.common.spread import run_all
+from kmem.explain.synth import plan_of, synthesise
 from kmem.explain.table import Cache, Table
 from kmem.lab.replays import Job, replay, replay_all
 from kmem.lab.report import Report, cell, table
-from kmem.lab.synth import plan_of, synthesise
 from kmem.traces import file as tr
 
 TRACES = Path(tr.__file__).parent
