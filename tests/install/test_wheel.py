@@ -59,7 +59,7 @@ def test_no_package_comes_with_it(wheel: Path) -> None:
     needed = email.message_from_string(text).get_all("Requires-Dist", [])
     assert needed and all("extra ==" in line for line in needed)
     extras = {match for line in needed for match in re.findall(r'extra == "(\w+)"', line)}
-    assert extras == {"command", "figures", "watch", "lab", "plots", "tune"}
+    assert extras == {"command", "figures", "profile", "watch", "lab", "plots", "tune"}
 
 
 def test_malloc_is_replaced(environment: Path) -> None:

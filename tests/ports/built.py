@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
@@ -88,12 +89,18 @@ def run(*command: str | Path, **variables: str) -> str:
 
 @cache
 def build(port: Port) -> Path:
-    """Builds in build-ports/NAME/, which is kept for the next time; the folder of the libraries."""
+    """Builds in build-ports/NAME/, which is kept for the next time; the folder of the libraries.
+
+    Tests of two files may run at a time, and the second must not read what the first still writes.
+    """
     folder = ROOT / "build-ports" / port.name
     path = f"{TOOLS}:{os.environ['PATH']}"
-    if not (folder / "build.ninja").exists():
-        run(TOOLS / "meson", "setup", folder, *port.setup, CC=port.compiler, PATH=path)
-    run(TOOLS / "ninja", "-C", folder, "libraries", "src/libkmem.a", PATH=path)
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{port.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "build.ninja").exists():
+            run(TOOLS / "meson", "setup", folder, *port.setup, CC=port.compiler, PATH=path)
+        run(TOOLS / "ninja", "-C", folder, "libraries", "src/libkmem.a", PATH=path)
     return folder / "src"
 
 
