@@ -5,9 +5,7 @@
  */
 #include "percpu/slot_source.h"
 
-#include "machine/message.h"
 #include "machine/system.h"
-#include "percpu/area.h"
 
 struct kmem_inline_layout fast;
 
@@ -59,26 +57,6 @@ bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *ex
         return true;
 }
 
-bool area_thread_is_ours(void)
-{
-        return false;
-}
-
-/* No process runs on a simulated machine. */
-void area_fork_child(void)
-{
-}
-
-enum area_lent area_lend(void)
-{
-        return AREA_UNUSED;
-}
-
-void area_take_back(enum area_lent lent)
-{
-        (void)lent;
-}
-
 bool slots_can_drain(void)
 {
         return true;
@@ -88,25 +66,4 @@ bool slots_fence(void)
 {
         sim.counts.fences++;
         return true;
-}
-
-/* Never called, since slots_are_rseq. */
-static void no_locked_slots(void)
-{
-        message_fatal("simulated: there are no locked slots");
-}
-
-void *locked_slot_pop(uint32_t pair_offset)
-{
-        (void)pair_offset;
-        no_locked_slots();
-        return NULL;
-}
-
-enum push_result locked_slot_push(uint32_t pair_offset, void *object)
-{
-        (void)pair_offset;
-        (void)object;
-        no_locked_slots();
-        return PUSH_FULL;
 }

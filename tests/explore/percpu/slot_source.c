@@ -5,9 +5,7 @@
  */
 #include "percpu/slot_source.h"
 
-#include "machine/message.h"
 #include "machine/system.h"
-#include "percpu/area.h"
 
 struct kmem_inline_layout fast;
 
@@ -58,26 +56,6 @@ bool slot_replace(struct slot *slot, uint32_t pair_offset, const struct pair *ex
         return rseq_replace(slot, pair_offset, expected, new_pair);
 }
 
-bool area_thread_is_ours(void)
-{
-        return false;
-}
-
-/* The explorer's own forks are no forks of the library's process. */
-void area_fork_child(void)
-{
-}
-
-enum area_lent area_lend(void)
-{
-        return AREA_UNUSED;
-}
-
-void area_take_back(enum area_lent lent)
-{
-        (void)lent;
-}
-
 bool slots_can_drain(void)
 {
         return true;
@@ -87,15 +65,4 @@ bool slots_fence(void)
 {
         sequences_fence(PLACE("membarrier()"));
         return true;
-}
-
-/* Never called, since slots_are_rseq. */
-void *locked_slot_pop(uint32_t pair_offset)
-{
-        message_fatal("explored: there are no locked slots (offset %u)", pair_offset);
-}
-
-enum push_result locked_slot_push(uint32_t pair_offset, void *object)
-{
-        message_fatal("explored: there are no locked slots (offset %u, %p)", pair_offset, object);
 }
