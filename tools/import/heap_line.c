@@ -263,7 +263,7 @@ static bool read_arguments(const char *text, uint64_t argument[ARGUMENTS + 1], u
         return true;
 }
 
-/* "malloc(100) = 0x55d0"; @name is its beginning, @open its bracket. */
+/* "malloc(100) = 0x55d0"; @open is its bracket. */
 static enum line_kind call_line(struct import *import, const struct call *call, const char *open,
                                 int32_t thread, bool timed)
 {

@@ -545,9 +545,8 @@ enum line_kind kernel_line(struct import *import, const char *line)
                         return LINE_TAKEN;
                 }
         }
-        if (read_lost(import, line)) {
+        if (read_lost(import, line))
                 return LINE_TAKEN;
-        }
         if (*line == '#' || strncmp(line, "cpus=", 5) == 0 || strncmp(line, "version = ", 10) == 0)
                 read_cpus(import, line);
         else if (!timed && !is_frame(line) && line[strspn(line, " \t\r")] &&

@@ -31,7 +31,6 @@ PACKED: dict[bytes, tuple[str, Any]] = {
     b"\xfd7zXZ\x00": ("xz", lzma.open),
 }
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
-TIMES = ["--ns"]  # perf prints microseconds without it
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
 
 # Beginnings of files that a program turns into text: its name, Debian's package, and its words.
@@ -39,7 +38,7 @@ PROGRAMS: dict[bytes, tuple[str, str, list[str]]] = {
     b"PERFILE2": (
         "perf",
         "linux-perf",
-        ["script", "--show-lost-events", *TIMES, "-F", FIELDS, "-i"],
+        ["script", "--show-lost-events", "--ns", "-F", FIELDS, "-i"],
     ),
     b"\x17\x08\x44tracing": ("trace-cmd", "trace-cmd", ["report", "-t", "-i"]),
 }
@@ -70,15 +69,12 @@ def pump(source: IO[bytes], sink: IO[bytes], failed: Failed) -> None:
 def unpacked(file: Path, form: str, opener: Any) -> Iterator[IO[bytes]]:
     """The text of a packed file, through a pipe."""
     failed = Failed()
-    with (
-        opener(file, "rb") as source,
-        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as through,
-    ):
-        assert through.stdin is not None and through.stdout is not None
-        thread = Thread(target=pump, args=(source, through.stdin, failed), daemon=True)
+    out, into = os.pipe()
+    with opener(file, "rb") as source, os.fdopen(out, "rb", buffering=0) as text:
+        thread = Thread(target=pump, args=(source, os.fdopen(into, "wb"), failed), daemon=True)
         thread.start()
-        yield through.stdout
-        through.stdout.close()
+        yield text
+        text.close()
         thread.join()
     if failed.reason is not None:
         raise KmemError(f"import: {file}: damaged {form} file: {failed.reason}")

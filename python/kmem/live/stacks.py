@@ -58,7 +58,8 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
     """All sampled stacks; freed counts are read before allocated counts."""
     found: dict[Stack, Counts] = {}
     place = registry.parts["stack"]["frame"]
-    for at in registry.records(registry.copy())[RECORD_STACK]:
+    copy = registry.copy()
+    for at in registry.records(copy)[RECORD_STACK]:
 
         def read(name: str, at: int = at) -> int:
             return registry.number("stack", name, at)
@@ -72,10 +73,10 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
                 read("slice_objects") / OBJECTS,
                 read("slice_bytes"),
             )
-        # A record with more frames than the field has is longer. A hostile process may change it.
-        head = registry.content(at, RECORD_HEAD.size)
-        size = RECORD_HEAD.unpack(head)[1] if len(head) == RECORD_HEAD.size else 0
-        frames = max(min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1), 0)
+        # A record with more frames than the field has is longer. Its length is that of the copy,
+        # which was checked: the process may change its own.
+        _, size = RECORD_HEAD.unpack_from(copy, at)
+        frames = min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1)
         addresses = registry.content(at + place.offset, 8 * frames)
         if len(addresses) != 8 * frames:
             raise RegistryError(f"{registry.path}: a stack lies behind the end")

@@ -239,17 +239,22 @@ def sparkline(values: list[int], width: int) -> str:
     return "".join(BARS[value * (len(BARS) - 1) // high] for value in last).rjust(width)
 
 
+def scaled(size: float, step: int, letters: str) -> str:
+    """A size of 1000 or more in the first letter that leaves it three digits, or in the last."""
+    for letter in letters:
+        size /= step
+        if size < 9.95:
+            return f"{size:.1f}{letter}"
+        if size < 999.5:
+            break
+    return f"{size:.0f}{letter}"
+
+
 def short_count(count: float) -> str:
     """At most four digits, or three and a letter for powers of 1000: 812, 9.5k, 132M."""
     if count < 1000:
         return f"{count:.0f}" if count >= 9.95 or count == int(count) else f"{count:.1f}"
-    for letter in "kMGT":
-        count /= 1000
-        if count < 9.95:
-            return f"{count:.1f}{letter}"
-        if count < 999.5:
-            return f"{count:.0f}{letter}"
-    return f"{count:.0f}T"
+    return scaled(count, 1000, "kMGT")
 
 
 def short_bytes(count: int, *, sign: bool = False) -> str:
@@ -258,10 +263,4 @@ def short_bytes(count: int, *, sign: bool = False) -> str:
     size = float(abs(count))
     if size < 1000:
         return f"{mark}{int(size)}"
-    for letter in "KMGTPE":
-        size /= 1024
-        if size < 9.95:
-            return f"{mark}{size:.1f}{letter}"
-        if size < 999.5:
-            return f"{mark}{size:.0f}{letter}"
-    return f"{mark}{size:.0f}E"
+    return mark + scaled(size, 1024, "KMGTPE")
