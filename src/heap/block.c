@@ -364,7 +364,7 @@ static KMEM_NOINLINE bool free_hardened_slow(void *block, size_t size, const cha
         figures_poll();
         if (is_recording())
                 record_free(block, site);
-        if (!hardened_free(block, size, block_form_of(call), call))
+        if (!hardened_free(block, size, block_form_of(call), call, site))
                 report_bad_free(call, block, "not the start of a block of this heap");
         errno = saved_errno;
         return true;
@@ -374,7 +374,7 @@ static inline bool free_hardened(void *block, size_t size, const char *call, con
 {
         if (unlikely(!hardened_contains(block) || is_recording()))
                 return free_hardened_slow(block, size, call, site);
-        return hardened_free(block, size, block_form_of(call), call);
+        return hardened_free(block, size, block_form_of(call), call, site);
 }
 
 static void free_plain(void *block, const char *call, const void *site)

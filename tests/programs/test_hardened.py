@@ -176,6 +176,17 @@ def test_right_forms(dropin: DropIn, plain: Plain, build: Build) -> None:
     same(dropin, plain, [build("forms", "forms.cpp", flags=["-Wno-mismatched-new-delete"]), "none"])
 
 
+@alone
+def test_library_with_the_runtime_inside(dropin: DropIn, plain: Plain, build: Build) -> None:
+    """rustc's library is one: it frees what libLLVM made by an operator new that is not its own."""
+    inside = ["-shared", "-fPIC", "-static-libstdc++", "-fvisibility=hidden"]
+    inside.append("-Wl,--exclude-libs,ALL")
+    library = build("libinner_runtime.so", "inner_runtime.cpp", flags=inside)
+    place = f"-Wl,-rpath,{library.parent}"
+    program = build("outer_runtime", "outer_runtime.cpp", libraries=[str(library), place])
+    same(dropin, plain, [program])
+
+
 @pytest.mark.parametrize("wrong", FORMS)
 @alone
 def test_wrong_forms(dropin: DropIn, build: Build, wrong: str) -> None:

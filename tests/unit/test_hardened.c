@@ -11,6 +11,7 @@
 #include "lang/bits.h"
 #include "machine/system.h"
 
+#include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -231,8 +232,33 @@ static void child_right_forms(void)
         drop(kmalloc(40, GFP_KERNEL));
 }
 
+/* libc stands for a library with the C++ runtime inside: it takes no operator from elsewhere. */
+static void child_inner_runtime(void)
+{
+        const void *site = dlsym(RTLD_DEFAULT, "qsort");
+
+        check(site != NULL);
+        block_free_at(block_alloc(CLASS_NEW, 40, false, NULL), "free", site);
+        drop(block_alloc(CLASS_NEW, 40, false, NULL));
+        block_free_at(take(40), "operator delete", NULL);
+}
+
+static void child_large_inner_runtime(void)
+{
+        block_free_at(take(LARGE), "operator delete", dlsym(RTLD_DEFAULT, "qsort"));
+        drop(block_alloc(CLASS_NEW, LARGE, false, NULL));
+}
+
+static void child_new_free_here(void)
+{
+        block_free_at(block_alloc(CLASS_NEW, 40, false, NULL), "free", child_new_free_here);
+}
+
 static void forms_and_sizes(void **state)
 {
+        child_passes("inner_runtime", options_used);
+        child_passes("large_inner_runtime", options_used);
+        child_aborts("new_free_here", options_used, "from operator new");
         child_aborts("new_free", options_used, "from operator new");
         child_aborts("malloc_delete", options_used, "not from operator new");
         child_aborts("large_new_free", options_used, "from operator new");
@@ -1018,6 +1044,9 @@ int main(int argc, char **argv)
                 CASE(wrong_delete_size),
                 CASE(large_wrong_size),
                 CASE(right_forms),
+                CASE(inner_runtime),
+                CASE(large_inner_runtime),
+                CASE(new_free_here),
                 CASE(behind_freed),
                 CASE(behind_by_zero),
                 CASE(behind_resized),

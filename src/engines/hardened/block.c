@@ -7,6 +7,7 @@
 #include "engines/hardened/large.h"
 
 #include "lang/bits.h"
+#include "machine/imports.h"
 #include "machine/system.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@
 enum { SMALL_BYTES = 256, CLASS_ALIGN = 16, NOT_DRAWN = 0xffff };
 
 static const char *const title_free = "Object already free";
+static const char *const title_form = "Wrong form of free";
 static const char *const twice = "free already (double free)";
 
 struct fault {
@@ -25,6 +27,7 @@ struct fault {
 /* The arena of the calling thread, and 1; 0: none chosen yet. Initial-exec: access must never allocate. */
 static __thread uint32_t own_arena __attribute__((tls_model("initial-exec")));
 static uint32_t arenas_chosen; /* cumulative */
+bool hardened_forms_alike;
 
 static KMEM_NOINLINE uint32_t choose_arena(void)
 {
@@ -235,10 +238,23 @@ static void wait_locked(struct pool *pool, const struct hardened_class *class, u
         }
 }
 
-const char *hardened_wrong_form(enum block_form form)
+/*
+ * A shared library that has the C++ runtime inside calls its own operators, and these call malloc and free. So it frees
+ * blocks of other objects' operator new rightly, and they delete its blocks. It takes no operator from elsewhere, which
+ * tells it from code that frees wrongly: that made the block by an operator of ours, or is in C (0034).
+ */
+KMEM_COLD void hardened_wrong_form(const void *block, enum block_form form, const char *call,
+                                   const void *site)
 {
-        return form == FORM_MALLOC ? "from operator new, and must be freed by operator delete"
-                                   : "not from operator new, so operator delete cannot free it";
+        if (site && !imports_operators(site)) {
+                store_relaxed(&hardened_forms_alike, true);
+                return;
+        }
+        hardened_report(call, block, title_form,
+                        form == FORM_MALLOC
+                                ? "from operator new, and must be freed by operator delete"
+                                : "not from operator new, so operator delete cannot free it",
+                        UINT32_MAX);
 }
 
 static struct fault fault_of_state(struct slab_record *record, const struct hardened_class *class,
@@ -280,9 +296,8 @@ static struct fault fault_of_free(struct slab_record *record, const struct harde
         if (unlikely(fault.title))
                 return fault;
         own = bit_get(record_new(record, class), index) ? FORM_NEW : FORM_MALLOC;
-        if (unlikely(own != form)) {
-                fault.title = "Wrong form of free";
-                fault.text = hardened_wrong_form(form);
+        if (hardened_is_wrong_form(own, form)) {
+                fault.title = title_form;
         } else if (unlikely(size != SIZE_MAX &&
                             hardened_class_for(size, 1) != class_number_of(class))) {
                 fault.title = "Wrong size of free";
@@ -305,7 +320,8 @@ static struct hardened_place start_of(const void *block, const char *call)
         return place;
 }
 
-static void object_free(void *block, size_t size, enum block_form form, const char *call)
+static void object_free(void *block, size_t size, enum block_form form, const char *call,
+                        const void *site)
 {
         struct hardened_place place = start_of(block, call);
         struct slab_record *record = place.record;
@@ -315,7 +331,11 @@ static void object_free(void *block, size_t size, enum block_form form, const ch
 
         if (unlikely(fault.title)) {
                 pool_drop(pool, locked);
-                hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
+                if (fault.title != title_form)
+                        hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
+                hardened_wrong_form(block, form, call, site);
+                object_free(block, size, form, call, site);
+                return;
         }
         if (likely(record->number))
                 clear_object(block, place.class->size);
@@ -326,11 +346,12 @@ static void object_free(void *block, size_t size, enum block_form form, const ch
         pool_drop(pool, locked);
 }
 
-bool hardened_free(void *block, size_t size, enum block_form form, const char *call)
+bool hardened_free(void *block, size_t size, enum block_form form, const char *call,
+                   const void *site)
 {
         if (unlikely(!hardened_contains(block)))
-                return hardened_large_free(block, size, form, call);
-        object_free(block, size, form, call);
+                return hardened_large_free(block, size, form, call, site);
+        object_free(block, size, form, call, site);
         return true;
 }
 
@@ -357,7 +378,7 @@ static struct hardened_place check_object(void *block, const char *call)
         if (!fault.title)
                 fault = fault_of_canary(place.record, place.class, block);
         if (!fault.title && bit_get(record_new(place.record, place.class), place.index)) {
-                fault.title = "Wrong form of free";
+                fault.title = title_form;
                 fault.text = "from operator new, and cannot be resized";
         }
         pool_drop(pool, locked);
@@ -382,6 +403,6 @@ void *hardened_resize(void *block, size_t size, const char *call)
                 return NULL;
         old = place.record->number ? place.class->size - CANARY_BYTES : 0;
         memcpy(moved, block, min_of(old, size));
-        object_free(block, SIZE_MAX, FORM_MALLOC, call);
+        object_free(block, SIZE_MAX, FORM_MALLOC, call, NULL);
         return moved;
 }

@@ -141,6 +141,9 @@ struct hardened_place {
         uint32_t offset; /* in the object; UINT32_MAX: outside of all objects, in a guard */
 };
 
+/* An object of the process has operators new and delete of its own, so forms tell nothing; never false again. */
+extern KMEM_HIDDEN bool hardened_forms_alike;
+
 static inline bool hardened_is_on(void)
 {
         return unlikely(load_relaxed(&hardened.bytes) != 0);
@@ -265,8 +268,12 @@ extern KMEM_HIDDEN struct lock hardened_grow_lock;
 
 /* @align: a power of two. All bytes are zero. NULL without memory. */
 KMEM_HIDDEN void *hardened_alloc(size_t size, size_t align, enum block_form form);
-/* The size is not known: SIZE_MAX. False if the address is not of this back end, and nothing happened. */
-KMEM_HIDDEN bool hardened_free(void *block, size_t size, enum block_form form, const char *call);
+/*
+ * The size is not known: SIZE_MAX. @site: the caller of @call, NULL if that is the library. False if the address is not
+ * of this back end, and nothing happened.
+ */
+KMEM_HIDDEN bool hardened_free(void *block, size_t size, enum block_form form, const char *call,
+                               const void *site);
 /* Usable bytes, 0 for blocks of size 0; false in *known if no block starts there. */
 KMEM_HIDDEN size_t hardened_bytes(const void *block, bool *known);
 /*
@@ -274,8 +281,16 @@ KMEM_HIDDEN size_t hardened_bytes(const void *block, bool *known);
  * are zero if the block moved.
  */
 KMEM_HIDDEN void *hardened_resize(void *block, size_t size, const char *call);
-/* The fault of a free of that form, of a block of the other form. */
-KMEM_HIDDEN const char *hardened_wrong_form(enum block_form form);
+/*
+ * A block came back to @call in another form than it has. Reports that, unless the caller at @site may have a C++ runtime
+ * of its own: then forms are alike from now on, and it returns. No lock may be held.
+ */
+KMEM_HIDDEN void hardened_wrong_form(const void *block, enum block_form form, const char *call,
+                                     const void *site);
+static inline bool hardened_is_wrong_form(enum block_form own, enum block_form form)
+{
+        return unlikely(own != form) && !load_relaxed(&hardened_forms_alike);
+}
 /* The first byte that is not zero, or UINT32_MAX. */
 KMEM_HIDDEN uint32_t hardened_first_used(const char *object, uint32_t bytes);
 

@@ -268,12 +268,12 @@ static void close_block(const struct large_block *block)
  * Takes a block out of the table, unless something is wrong with the call; *known is false if there is no block.
  */
 static struct large_block take_out(void *address, size_t size, enum block_form form,
-                                   const char *call, bool *known)
+                                   const char *call, const void *site, bool *known)
 {
         struct large_block block = {0};
         struct large_block *entry;
         uint32_t bad = UINT32_MAX;
-        bool waits;
+        bool waits, wrong = false;
 
         lock_take(&hardened_large_lock);
         entry = find_locked(address);
@@ -281,8 +281,8 @@ static struct large_block take_out(void *address, size_t size, enum block_form f
         if (entry) {
                 block = *entry;
                 bad = harmed_end(entry);
-                if (bad == UINT32_MAX && block.form == form &&
-                    (size == SIZE_MAX || size == block.size)) {
+                wrong = hardened_is_wrong_form(block.form, form);
+                if (bad == UINT32_MAX && !wrong && (size == SIZE_MAX || size == block.size)) {
                         remove_locked(entry);
                         large.count--;
                         large.bytes -= block.size;
@@ -296,19 +296,21 @@ static struct large_block take_out(void *address, size_t size, enum block_form f
         if (unlikely(bad != UINT32_MAX))
                 hardened_report(call, address, "Canary overwritten", "written to behind its end",
                                 bad);
-        if (unlikely(entry && block.form != form))
-                hardened_report(call, address, "Wrong form of free", hardened_wrong_form(form),
-                                UINT32_MAX);
+        if (unlikely(wrong)) {
+                hardened_wrong_form(address, form, call, site);
+                return take_out(address, size, form, call, site, known);
+        }
         if (unlikely(entry && size != SIZE_MAX && size != block.size))
                 hardened_report(call, address, "Wrong size of free", "freed with another size",
                                 UINT32_MAX);
         return block;
 }
 
-bool hardened_large_free(void *address, size_t size, enum block_form form, const char *call)
+bool hardened_large_free(void *address, size_t size, enum block_form form, const char *call,
+                         const void *site)
 {
         bool known;
-        struct large_block block = take_out(address, size, form, call, &known);
+        struct large_block block = take_out(address, size, form, call, site, &known);
 
         if (known)
                 close_block(&block);
@@ -386,7 +388,7 @@ void *hardened_large_resize(void *address, size_t size, const char *call)
                 memcpy(moved, address, min_of(old, size));
         else
                 move_content(moved, address, min_of(old, size));
-        hardened_large_free(address, SIZE_MAX, FORM_MALLOC, call);
+        hardened_large_free(address, SIZE_MAX, FORM_MALLOC, call, NULL);
         return moved;
 }
 

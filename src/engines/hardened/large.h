@@ -17,7 +17,7 @@ extern KMEM_HIDDEN struct lock hardened_large_lock;
 /* As hardened_alloc and its relatives in hardened.h. @size is not 0. */
 KMEM_HIDDEN void *hardened_large_alloc(size_t size, size_t align, enum block_form form);
 KMEM_HIDDEN bool hardened_large_free(void *block, size_t size, enum block_form form,
-                                     const char *call);
+                                     const char *call, const void *site);
 KMEM_HIDDEN size_t hardened_large_bytes(const void *block, bool *known);
 KMEM_HIDDEN void *hardened_large_resize(void *block, size_t size, const char *call);
 
