@@ -112,6 +112,15 @@ def require(name: str) -> None:
         pytest.skip(f"{name}: missing {', '.join(missing)}; {reason or 'not in its packages'}")
 
 
+@functools.cache
+def require_packages(*packages: str) -> None:
+    """Makes sure that Debian packages are installed, or skips the test and says why."""
+    script = [ROOT / "scripts" / "debian-packages", *packages]
+    done = subprocess.run(script, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(" ".join(done.stderr.split())[-400:])
+
+
 if __name__ == "__main__":
     # A test that lacks a program says why.
     install()

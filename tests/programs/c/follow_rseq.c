@@ -41,6 +41,7 @@ enum {
         TASKS_MAX = 4096,
         REPORTS_MAX = 20,
         UNREGISTER = 1,
+        STACK_WORDS = 40, /* of a task that crashes */
         /* Offsets in an area. */
         CPU_ID_START = 0,
         RSEQ_CS = 8,
@@ -105,6 +106,30 @@ static void print_place(pid_t id, uint64_t address)
                         fprintf(stderr, "  before %s+%#lx\n", name, address - start + offset);
         if (file)
                 fclose(file);
+}
+
+/* Where a task gets a signal that ends it, and what its area asks the kernel to abort (rseq_cs). */
+static void tell_crash(const struct task *task, int number)
+{
+        struct ptrace_syscall_info at = {0};
+        siginfo_t signal = {0};
+        long words = 0;
+
+        if (number != SIGSEGV && number != SIGBUS && number != SIGILL)
+                return;
+        ptrace(PTRACE_GETSIGINFO, task->id, 0, &signal);
+        ptrace(PTRACE_GET_SYSCALL_INFO, task->id, sizeof(at), &at);
+        if (task->area)
+                words = ptrace(PTRACE_PEEKDATA, task->id, task->area + RSEQ_CS, 0);
+        fprintf(stderr,
+                "follow_rseq: task %d of process %d, lender %d, gets signal %d, code %d, address"
+                " %p; area %#" PRIx64 "%s, rseq_cs %#lx\n",
+                task->id, task->process, task->lender, number, signal.si_code, signal.si_addr,
+                task->area, task->registered ? "" : " (not registered)", words);
+        print_place(task->id, at.instruction_pointer);
+        for (unsigned int i = 0; i < STACK_WORDS; i++)
+                print_place(task->id, (uint64_t)ptrace(PTRACE_PEEKDATA, task->id,
+                                                       at.stack_pointer + i * sizeof(words), 0));
 }
 
 /* The first faults are told, all are counted. */
@@ -382,7 +407,10 @@ static int see_stop(struct task *task, int status)
                 see_call(task);
                 return 0;
         }
-        return is_watched_store(task) ? 0 : WSTOPSIG(status);
+        if (is_watched_store(task))
+                return 0;
+        tell_crash(task, WSTOPSIG(status));
+        return WSTOPSIG(status);
 }
 
 /*
