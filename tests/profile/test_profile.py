@@ -22,6 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from profiled import KMEM, LIBRARY, ROOT, on_library, profile, wait_for_registry
 
 from kmem.common.errors import KmemError
 from kmem.live import leases
@@ -32,33 +33,15 @@ from kmem.live.perf_maps import parse
 from kmem.live.pprof import Frame, Line, Mapping, Row, encode
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
-from kmem.live.registry.layout import RegistryError
 from kmem.live.stack_files import collapsed, speedscope
 from kmem.live.stacks import Counts, read_stacks
 from kmem.live.symbols import CUT, Symbols
 
 pytestmark = pytest.mark.alone
 
-ROOT = Path(__file__).resolve().parents[2]
-KMEM = ROOT / "kmem"
-LIBRARY = ROOT / "build" / "src" / "libkmem-malloc.so"
 SITES = ROOT / "build" / "tests" / "profile" / "profile-sites"
 ENOUGH = 4000  # samples; a binomial estimate from so many is off by 1.6% in the standard deviation
 BOUND = 0.05
-
-
-@contextmanager
-def on_library(
-    options: str, *command: str | Path, **variables: str
-) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": options, **variables}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @contextmanager
@@ -67,17 +50,6 @@ def sites(rounds: int, options: str, *words: str) -> Iterator[subprocess.Popen[s
         pytest.skip(f"{SITES} is not built")
     with on_library(options, SITES, *words, str(rounds)) as process:
         yield process
-
-
-def wait_for_registry(process: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            open_process(process).close()
-            return
-        except RegistryError:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
 
 
 def truth(process: subprocess.Popen[str]) -> dict[str, tuple[int, int, int]]:
@@ -290,10 +262,6 @@ def test_slices_without_a_thread(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "--slices 10" in done.stderr and "reclaim thread" in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def profile(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([KMEM, "profile", *arguments], capture_output=True, text=True)
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -2,7 +2,7 @@
 """Commands that see and steer running processes."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -110,20 +110,37 @@ def guards(
     show_guards(process, as_json=as_json, keep=keep)
 
 
+def process_or_file(text: str) -> int | Path:
+    """Digits are a process id, and all else is a file."""
+    if not text.isdecimal():
+        return file_name(text)
+    if int(text) < 1:
+        raise ValueError("expected a process id of 1 or more, or a file")
+    return int(text)
+
+
 @app.command()
 def profile(
-    process: Pid,
+    source: Annotated[
+        Any,
+        typer.Argument(
+            metavar="PID|FILE",
+            help="Process id, or a NAME.pb.gz that an earlier profile wrote.",
+            parser=process_or_file,
+        ),
+    ],
     outputs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
             help="File to write: NAME.pb.gz for pprof, NAME.svg for a flame graph, NAME.collapsed "
-            "for stacks as lines, NAME.speedscope.json for speedscope; may be repeated.",
+            "for stacks as lines, NAME.speedscope.json for speedscope; may be repeated. Without "
+            "it a table of the largest call sites is printed.",
             parser=file_name,
         ),
-    ],
+    ] = None,
     seconds: Annotated[
         float,
         typer.Option(
@@ -141,10 +158,26 @@ def profile(
     view: Annotated[
         Literal["live", "rate"],
         typer.Option(
-            help="Figure of the flame graph: live for bytes in use, rate for bytes allocated "
-            "meanwhile."
+            help="Figure of the table and the flame graph: live for bytes in use, rate for bytes "
+            "allocated meanwhile."
         ),
     ] = "live",
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            "--base",
+            metavar="FILE",
+            help="Subtract the profile in this NAME.pb.gz: what grew and what shrank since.",
+            parser=file_name,
+        ),
+    ] = None,
+    growth: Annotated[
+        bool,
+        typer.Option(
+            "--growth",
+            help="Profile twice for --seconds each, and subtract the first: what grows.",
+        ),
+    ] = False,
     slices: Annotated[
         int,
         typer.Option(
@@ -161,11 +194,21 @@ def profile(
     """Profile the heap of a running process by samples (docs/profiles.md).
 
     Memory in use counts objects allocated since sampling began. Start a program with the option
-    profile_interval=BYTES to sample it from the beginning.
+    profile_interval=BYTES to sample it from the beginning. --growth finds a leak in a running
+    program.
     """
     from kmem.live.profile import profile
 
-    profile(process, seconds=seconds, interval=interval, slices=slices, outputs=outputs, view=view)
+    profile(
+        source,
+        seconds=seconds,
+        interval=interval,
+        slices=slices,
+        outputs=outputs or [],
+        view=view,
+        base=base,
+        growth=growth,
+    )
 
 
 @app.command()

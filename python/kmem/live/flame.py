@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""A flame graph as SVG: the outermost caller at the bottom, widths by value, names on hover."""
+"""A flame graph as SVG: the outermost caller at the bottom, widths by value, names on hover.
+
+Of a difference, the width is what grew and what shrank together, and the colour tells which is
+more: red for growth, blue for the opposite.
+"""
 
 import zlib
 from collections.abc import Iterable, Sequence
@@ -15,23 +19,28 @@ class Box:
     """A function at a place of the tree of calls."""
 
     value: int = 0
+    size: int = 0  # without signs
     callees: dict[str, "Box"] = field(default_factory=dict)
+
+    def add(self, value: int) -> None:
+        self.value += value
+        self.size += abs(value)
 
     def depth(self) -> int:
         return 1 + max((box.depth() for box in self.callees.values()), default=0)
 
 
 def tree(stacks: Iterable[tuple[Sequence[str], int]]) -> Box:
-    """A tree of stacks, innermost name first, with their values. Values up to 0 are left out."""
+    """A tree of stacks, innermost name first, with their values."""
     root = Box()
     for names, value in stacks:
-        if value <= 0:
+        if value == 0:
             continue
         box = root
-        box.value += value
+        box.add(value)
         for name in reversed(names):
             box = box.callees.setdefault(name, Box())
-            box.value += value
+            box.add(value)
     return root
 
 
@@ -40,7 +49,19 @@ def colour(name: str) -> str:
     return f"rgb({205 + mixed % 50},{80 + (mixed >> 8) % 130},{(mixed >> 16) % 60})"
 
 
-def draw(stacks: Iterable[tuple[Sequence[str], int]], title: str, unit: str) -> str:
+def colour_of_change(box: Box) -> str:
+    """Red where all of it grew, blue where all of it shrank, pale where both are alike."""
+    pale = round(225 * (1 - abs(box.value) / box.size))
+    return f"rgb(235,{pale},{pale})" if box.value > 0 else f"rgb({pale},{pale + 30},250)"
+
+
+def draw(
+    stacks: Iterable[tuple[Sequence[str], int]],
+    title: str,
+    unit: str,
+    *,
+    is_difference: bool = False,
+) -> str:
     """The picture; it needs no other file and no script."""
     root = tree(stacks)
     height = TOP + ROW * root.depth() + 8
@@ -52,23 +73,25 @@ def draw(stacks: Iterable[tuple[Sequence[str], int]], title: str, unit: str) -> 
     ]
 
     def add(name: str, box: Box, left: float, level: int) -> None:
-        wide = WIDTH * box.value / root.value
+        wide = WIDTH * box.size / root.size
         if wide < LEAST:
             return
         y = height - 8 - ROW * (level + 1)
-        share = 100 * box.value / root.value
+        share = 100 * box.value / root.size
+        figure = f"{box.value:+,}" if is_difference else f"{box.value:,}"
+        fill = colour_of_change(box) if is_difference else colour(name)
         letters = int((wide - 6) / LETTER)
         shown = name if len(name) <= letters else name[: letters - 1] + "…" if letters > 3 else ""
         parts.append(
-            f"<g><title>{escape(name)}: {box.value:,} {unit}, {share:.1f}%</title>"
+            f"<g><title>{escape(name)}: {figure} {unit}, {share:.1f}%</title>"
             f'<rect x="{left:.2f}" y="{y}" width="{wide:.2f}" height="{ROW - 1}"'
-            f' fill="{colour(name)}" rx="2"/>'
+            f' fill="{fill}" rx="2"/>'
             f'<text x="{left + 3:.2f}" y="{y + 13}">{escape(shown)}</text></g>'
         )
         for callee, inner in sorted(box.callees.items()):
             add(callee, inner, left, level + 1)
-            left += WIDTH * inner.value / root.value
+            left += WIDTH * inner.size / root.size
 
-    if root.value:
+    if root.size:
         add("all", root, 0, 0)
     return "\n".join([*parts, "</svg>", ""])

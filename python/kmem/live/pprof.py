@@ -1,14 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Writes pprof's format: profile.proto, compressed by gzip.
+"""Reads and writes pprof's format: profile.proto, compressed by gzip.
 
-Only whole numbers, texts and nested messages occur in it, so the encoding is a few lines; fields
-are by the numbers of https://github.com/google/pprof/blob/main/proto/profile.proto.
+Fields are by the names and numbers of https://github.com/google/pprof/blob/main/proto/profile.proto.
 """
 
 import gzip
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import os
+import stat
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from kmem.common.errors import KmemError
+from kmem.common.text import printable
+
+FILE_MOST_BYTES = 1 << 28  # of a profile that is read, also before it was compressed
+
+# The fields that are used here: a name, its number, and the type; "*" for many of them.
+MESSAGES = {
+    "Profile": "sample_type 1 *ValueType, sample 2 *Sample, mapping 3 *Mapping,"
+    " location 4 *Location, function 5 *Function, string_table 6 *string, time_nanos 9 int64,"
+    " duration_nanos 10 int64, period_type 11 ValueType, period 12 int64, comment 13 *int64,"
+    " default_sample_type 14 int64",
+    "ValueType": "type 1 int64, unit 2 int64",
+    "Sample": "location_id 1 *uint64, value 2 *int64",
+    "Mapping": "id 1 uint64, memory_start 2 uint64, memory_limit 3 uint64, file_offset 4 uint64,"
+    " filename 5 int64, build_id 6 int64, has_functions 7 bool, has_filenames 8 bool,"
+    " has_line_numbers 9 bool, has_inline_frames 10 bool",
+    "Location": "id 1 uint64, mapping_id 2 uint64, address 3 uint64, line 4 *Line",
+    "Line": "function_id 1 uint64, line 2 int64",
+    "Function": "id 1 uint64, name 2 int64, system_name 3 int64, filename 4 int64",
+}
+
+
+def profile_class() -> Any:
+    """The message's class, which the protobuf library makes of the table above."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    package = "kmem.pprof"
+    file = descriptor_pb2.FileDescriptorProto(
+        name="kmem/profile.proto", package=package, syntax="proto3"
+    )
+    for message, fields in MESSAGES.items():
+        made = file.message_type.add(name=message)
+        for words in map(str.split, fields.split(",")):
+            name, number, kind = words
+            many, kind = kind.startswith("*"), kind.lstrip("*")
+            field = made.field.add(name=name, number=int(number))
+            field.label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
+            if kind in MESSAGES:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".{package}.{kind}"
+            else:
+                field.type = getattr(kinds, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.Profile"))
+
+
+PROFILE = profile_class()
 
 
 @dataclass(frozen=True)
@@ -53,25 +106,16 @@ class Row:
     values: tuple[int, ...]
 
 
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+@dataclass(frozen=True)
+class Saved:
+    """A profile from a file."""
 
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value) if value else b""
-
-
-def block(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(content)) + content
-
-
-def packed(field: int, values: Iterable[int]) -> bytes:
-    return block(field, b"".join(map(varint, values)))
+    rows: list[Row]
+    types: list[tuple[str, str]]
+    period: int
+    time_ns: int
+    duration_ns: int
+    comment: str
 
 
 class Strings:
@@ -81,10 +125,8 @@ class Strings:
         self.numbers = {"": 0}
 
     def __getitem__(self, text: str) -> int:
+        text = text.encode("utf-8", "replace").decode()
         return self.numbers.setdefault(text, len(self.numbers))
-
-    def encode(self) -> bytes:
-        return b"".join(block(6, text.encode("utf-8", "replace")) for text in self.numbers)
 
 
 def encode(
@@ -102,44 +144,103 @@ def encode(
     locations: dict[Frame, int] = {}
     functions: dict[tuple[str, str], int] = {}
     mappings: dict[Mapping, int] = {}
-    out = bytearray()
-
-    def value_type(field: int, name: str, unit: str) -> bytes:
-        return block(field, number(1, strings[name]) + number(2, strings[unit]))
-
+    out = PROFILE(time_nanos=time_ns, duration_nanos=duration_ns, period=period)
     for name, unit in types:
-        out += value_type(1, name, unit)
+        out.sample_type.add(type=strings[name], unit=strings[unit])
     for row in rows:
         numbers = [locations.setdefault(frame, len(locations) + 1) for frame in row.frames]
-        out += block(2, packed(1, numbers) + packed(2, row.values))
-    for frame in locations:
-        for line in frame.lines:
-            functions.setdefault((line.function, line.file), len(functions) + 1)
-        if frame.mapping is not None:
-            mappings.setdefault(frame.mapping, len(mappings) + 1)
-    for mapping, at in mappings.items():
-        text = number(1, at) + number(2, mapping.start) + number(3, mapping.end)
-        text += number(4, mapping.offset) + number(5, strings[mapping.path])
-        text += number(6, strings[mapping.build_id]) + number(7, 1)
-        text += b"".join(number(field, mapping.has_lines) for field in (8, 9, 10))
-        out += block(3, text)
+        out.sample.add(location_id=numbers, value=row.values)
     for frame, at in locations.items():
-        lines = (
-            number(1, functions[line.function, line.file]) + number(2, line.number)
-            for line in frame.lines
+        place = out.location.add(id=at, address=frame.address)
+        if frame.mapping is not None:
+            place.mapping_id = mappings.setdefault(frame.mapping, len(mappings) + 1)
+        for line in frame.lines:
+            function = functions.setdefault((line.function, line.file), len(functions) + 1)
+            place.line.add(function_id=function, line=line.number)
+    for mapping, at in mappings.items():
+        out.mapping.add(
+            id=at,
+            memory_start=mapping.start,
+            memory_limit=mapping.end,
+            file_offset=mapping.offset,
+            filename=strings[mapping.path],
+            build_id=strings[mapping.build_id],
+            has_functions=True,
+            has_filenames=mapping.has_lines,
+            has_line_numbers=mapping.has_lines,
+            has_inline_frames=mapping.has_lines,
         )
-        mapping_number = mappings[frame.mapping] if frame.mapping else 0
-        text = number(1, at) + number(2, mapping_number) + number(3, frame.address)
-        out += block(4, text + b"".join(block(4, line) for line in lines))
-    for (function, file), at in functions.items():
-        text = number(1, at) + number(2, strings[function]) + number(3, strings[function])
-        out += block(5, text + number(4, strings[file]))
-    period_type = value_type(11, "space", "bytes")
-    note, default = strings[comment], strings[default_type]
-    out += strings.encode()
-    out += number(9, time_ns) + number(10, duration_ns) + period_type + number(12, period)
-    return bytes(out + number(13, note) + number(14, default))
+    for (name, file), at in functions.items():
+        number = strings[name]
+        out.function.add(id=at, name=number, system_name=number, filename=strings[file])
+    out.period_type.type, out.period_type.unit = strings["space"], strings["bytes"]
+    out.comment.append(strings[comment])
+    out.default_sample_type = strings[default_type]
+    out.string_table.extend(strings.numbers)
+    return bytes(out.SerializeToString(deterministic=True))
 
 
 def write(path: Path, message: bytes) -> None:
     path.write_bytes(gzip.compress(message, mtime=0))
+
+
+def unpacked(path: Path) -> bytes:
+    """The message in a file; any user may have made it to fill the reader's memory."""
+    try:
+        # O_NONBLOCK: a FIFO would wait for its other end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise KmemError(f"{path}: expected a file")
+            content = file.read(FILE_MOST_BYTES + 1)
+    except OSError as error:
+        raise KmemError(f"{path}: {error.strerror}") from None
+    try:
+        unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        message = unpacker.decompress(content, FILE_MOST_BYTES + 1)
+    except zlib.error:
+        raise KmemError(f"{path}: expected a profile, compressed by gzip") from None
+    if len(message) > FILE_MOST_BYTES or len(content) > FILE_MOST_BYTES:
+        raise KmemError(f"{path}: expected at most {FILE_MOST_BYTES >> 20} MiB")
+    if not unpacker.eof:
+        raise KmemError(f"{path}: is cut off; expected a whole file")
+    return message
+
+
+def read(path: Path) -> Saved:
+    """The profile of a file, also of another program; its texts are printable."""
+    profile = PROFILE()
+    try:
+        profile.ParseFromString(unpacked(path))
+        texts = [printable(text) for text in profile.string_table]
+        mappings = {
+            one.id: Mapping(
+                one.memory_start,
+                one.memory_limit,
+                one.file_offset,
+                texts[one.filename],
+                texts[one.build_id],
+                one.has_line_numbers,
+            )
+            for one in profile.mapping
+        }
+        functions = {one.id: Line(texts[one.name], texts[one.filename]) for one in profile.function}
+        frames = {
+            one.id: Frame(
+                one.address,
+                tuple(replace(functions[each.function_id], number=each.line) for each in one.line)
+                or (Line(f"0x{one.address:x}"),),
+                mappings[one.mapping_id] if one.mapping_id else None,
+            )
+            for one in profile.location
+        }
+        types = [(texts[one.type], texts[one.unit]) for one in profile.sample_type]
+        rows = []
+        for one in profile.sample:
+            if len(one.value) != len(types):
+                raise IndexError
+            rows.append(Row(tuple(frames[at] for at in one.location_id), tuple(one.value)))
+        comment = "; ".join(texts[at] for at in profile.comment)
+    except (DecodeError, IndexError, KeyError):
+        raise KmemError(f"{path}: expected a profile in pprof's format") from None
+    return Saved(rows, types, profile.period, profile.time_nanos, profile.duration_nanos, comment)

@@ -6,49 +6,27 @@ import fcntl
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import typer
 
+from kmem.common.console import wide_console
 from kmem.common.errors import BadUsage, KmemError
-from kmem.common.files import whole, why_not_written
 from kmem.common.signals import end_as_by_ctrl_c, handle
-from kmem.live.flame import draw
+from kmem.live.differences import subtract
 from kmem.live.leases import leased
-from kmem.live.pprof import Line, Row, encode, write
+from kmem.live.pprof import Row, read
+from kmem.live.profile_files import TYPES, VIEWS, Profile, check_outputs, write_files
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
-from kmem.live.stack_files import Stack as TextStack
-from kmem.live.stack_files import collapsed, speedscope
+from kmem.live.sites import table
 from kmem.live.stacks import Counts, Stack, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
-TYPES = [
-    ("alloc_objects", "count"),
-    ("alloc_space", "bytes"),
-    ("inuse_objects", "count"),
-    ("inuse_space", "bytes"),
-]
-VIEWS = {"live": ("bytes in use", 3), "rate": ("bytes allocated", 1)}
-
-
-def lines_of(row: Row) -> list[Line]:
-    return [line for frame in row.frames for line in frame.lines]
-
-
-def named(stacks: list[TextStack]) -> list[tuple[list[str], int]]:
-    return [([line.function for line in lines], value) for lines, value in stacks]
-
-
-# Files that show one figure for each stack, by the end of their names.
-TEXTS: dict[str, Callable[[list[TextStack], str], str]] = {
-    ".svg": lambda stacks, title: draw(named(stacks), title, "bytes"),
-    ".collapsed": lambda stacks, _: collapsed(stacks),
-    ".speedscope.json": lambda stacks, title: speedscope(stacks, title, "bytes"),
-}
 
 
 @contextlib.contextmanager
@@ -129,23 +107,35 @@ def make_rows(
     return rows
 
 
-def check(interval: int, outputs: list[Path]) -> None:
-    if not LEAST <= interval <= MOST:
-        raise BadUsage(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
-    for path in outputs:
-        if not path.name.endswith((".pb.gz", *TEXTS)):
-            raise BadUsage(
-                f"-o {path}: expected a name that ends with .pb.gz, .svg, .collapsed or"
-                " .speedscope.json"
-            )
-        if reason := why_not_written(path):
-            raise KmemError(f"-o {path}: {reason}")
+@dataclass(frozen=True)
+class Look:
+    """What the process had counted at a moment."""
+
+    stacks: dict[Stack, Counts]
+    time_ns: int
+    sliced_ns: int
+    missed: int
 
 
-def profile(
-    process: int, *, seconds: float, interval: int, slices: int, outputs: list[Path], view: str
-) -> None:
-    check(interval, outputs)
+def look(registry: Registry, slices: int) -> Look:
+    return Look(
+        read_stacks(registry),
+        time.time_ns(),
+        registry.number("head", "slice_ns") if slices else 0,
+        registry.number("head", "samples_missed"),
+    )
+
+
+def rows_between(before: Look, after: Look, symbols: Symbols) -> list[Row]:
+    sliced = after.sliced_ns - before.sliced_ns
+    scale = (after.time_ns - before.time_ns) / sliced if sliced else None
+    return make_rows(before.stacks, after.stacks, symbols, scale)
+
+
+def take(
+    process: int, *, seconds: float, interval: int, slices: int, growth: bool
+) -> tuple[Profile, list[str]]:
+    """Sample a process, and say how that went; for growth twice, and the first is the base."""
     settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
     # Without this the program would stay under sampling until the lease is over.
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
@@ -158,56 +148,91 @@ def profile(
             only_one(registry),
             leased(registry, settings) as renew,
         ):
-            before = read_stacks(registry)
-            sliced = registry.number("head", "slice_ns") if slices else 0
-            missed_before = registry.number("head", "samples_missed")
-            start = time.time_ns()
-            wait(registry, seconds, symbols, signals, renew)
-            after = read_stacks(registry)
-            duration = time.time_ns() - start
-            sliced = registry.number("head", "slice_ns") - sliced if slices else 0
-            missed = registry.number("head", "samples_missed") - missed_before
-        rows = make_rows(before, after, symbols, duration / sliced if sliced else None)
+            looks = [look(registry, slices)]
+            for _ in range(2 if growth else 1):
+                wait(registry, seconds, symbols, signals, renew)
+                looks.append(look(registry, slices))
+                if growth and len(looks) == 2 and (signals or not alive(registry)):
+                    raise KmemError(
+                        f"--growth: the first profile of process {process} was ended, so there is"
+                        " nothing to compare with"
+                    )
+        before, after = looks[-2:]
+        rows = rows_between(before, after, symbols)
+        if growth:
+            rows = subtract(rows, rows_between(looks[0], before, symbols))
+    duration, sliced = after.time_ns - before.time_ns, after.sliced_ns - before.sliced_ns
     if slices and not sliced:
         raise KmemError(
             f"--slices {slices}: process {process} had none; expected one with a reclaim thread"
             " (docs/profiles.md)"
         )
-    title, column = VIEWS[view]
-    for path in outputs:
-        try:
-            form = next((end for end in TEXTS if path.name.endswith(end)), None)
-            if form is not None:
-                stacks: list[TextStack] = [
-                    (lines_of(row) or [Line("unknown")], row.values[column]) for row in rows
-                ]
-                text = TEXTS[form](stacks, f"process {process}: {title}")
-                with whole(path) as place:
-                    place.write_text(text, encoding="utf-8")
-            else:
-                message = encode(
-                    rows,
-                    TYPES,
-                    default_type=TYPES[column][0],
-                    period=interval,
-                    time_ns=start,
-                    duration_ns=duration,
-                    comment=f"libkmem, process {process}",
-                )
-                with whole(path) as place:
-                    write(place, message)
-        except OSError as error:
-            raise KmemError(f"-o {path}: {error.strerror}") from None
     samples = sum(
-        counts.since(before.get(stack, Counts())).samples for stack, counts in after.items()
+        counts.since(before.stacks.get(stack, Counts())).samples
+        for stack, counts in after.stacks.items()
     )
-    typer.echo(f"{samples} samples, {len(rows)} stacks" + (f", {missed} missed" if missed else ""))
-    if missed + missed_before:
-        typer.echo(
-            f"there was no room for {missed + missed_before} samples since sampling began, so more"
+    missed = after.missed - looks[0].missed
+    said = [f"{samples} samples, {len(rows)} stacks" + (f", {missed} missed" if missed else "")]
+    if after.missed:
+        said.append(
+            f"there was no room for {after.missed} samples since sampling began, so more"
             " may be in use than is shown; expected a coarser interval"
         )
-    if not rows:
-        typer.echo("nothing was sampled; a finer --interval takes more samples")
+    if not samples and not rows:
+        said.append("nothing was sampled; a finer --interval takes more samples")
     if slices:
-        typer.echo(f"slices were {sliced / duration:.1%} of the time")
+        said.append(f"slices were {sliced / duration:.1%} of the time")
+    source = f"process {process}"
+    made = Profile(rows, source, interval, before.time_ns, duration, f"libkmem, {source}", growth)
+    return made, said
+
+
+def from_file(path: Path) -> Profile:
+    """A profile that this command wrote, or another with these figures (as Go's)."""
+    saved = read(path)
+    try:
+        columns = [saved.types.index(kind) for kind in TYPES]
+    except ValueError:
+        raise KmemError(
+            f"{path}: expected the figures {', '.join(name for name, _ in TYPES)}; it has"
+            f" {', '.join(name for name, _ in saved.types) or 'none'}"
+        ) from None
+    rows = [Row(row.frames, tuple(row.values[at] for at in columns)) for row in saved.rows]
+    return Profile(rows, path.name, saved.period, saved.time_ns, saved.duration_ns, saved.comment)
+
+
+def profile(
+    source: int | Path,
+    *,
+    seconds: float,
+    interval: int,
+    slices: int,
+    outputs: list[Path],
+    view: str,
+    base: Path | None = None,
+    growth: bool = False,
+) -> None:
+    """Profile a process, or read a profile; write its files, or print its largest call sites."""
+    if not LEAST <= interval <= MOST:
+        raise BadUsage(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
+    if growth and (base is not None or isinstance(source, Path)):
+        raise BadUsage("--growth: expected a process, and no --base")
+    is_difference = growth or base is not None
+    check_outputs(outputs, is_difference=is_difference)
+    earlier = None if base is None else from_file(base)
+    said: list[str] = []
+    if isinstance(source, Path):
+        made = from_file(source)
+    else:
+        made, said = take(source, seconds=seconds, interval=interval, slices=slices, growth=growth)
+    if earlier is not None:
+        rows = subtract(made.rows, earlier.rows)
+        comment = f"{made.comment}, less {earlier.source}"
+        made = replace(made, rows=rows, comment=comment, is_difference=True)
+    write_files(made, view, outputs)
+    for line in said:
+        typer.echo(line)
+    if not outputs:
+        title, column = VIEWS[view]
+        shown = f"growth of {title}" if is_difference else title
+        wide_console().print(table(made.rows, column, shown, signed=is_difference))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The call sites of a profile with the largest figures, as a table."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from kmem.live.pprof import Frame, Line, Row
+from kmem.live.watch import short_bytes
+
+SITES = 10  # of a table
+CALLERS = 3  # shown of a site
+# Libraries and names that stand between a program and malloc.
+LIBRARIES = re.compile(r"(libc|libc\+\+|libc\+\+abi|libstdc\+\+|libgcc_s|libkmem[\w-]*)[.-]")
+NAMES = re.compile(r"(std|__gnu_cxx)::|operator new")
+
+
+def is_between(frame: Frame, line: Line) -> bool:
+    library = PurePosixPath(frame.mapping.path).name if frame.mapping else ""
+    return bool(LIBRARIES.match(library) or NAMES.match(line.function))
+
+
+def text_of(line: Line) -> str:
+    if not line.file:
+        return line.function
+    place = PurePosixPath(line.file).name + (f":{line.number}" if line.number else "")
+    return f"{line.function} ({place})"
+
+
+def site_of(row: Row) -> tuple[str, ...]:
+    """The call site of a stack, and its callers, without functions of the libraries of C and C++.
+
+    A stack of nothing else is shown as it is.
+    """
+    pairs = [(frame, line) for frame in row.frames for line in frame.lines]
+    own = [text_of(line) for frame, line in pairs if not is_between(frame, line)]
+    return tuple(own or [text_of(line) for _, line in pairs] or ["unknown"])
+
+
+def top_sites(rows: Sequence[Row], column: int) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Bytes and objects of each site, the largest first; shown with its largest stack's callers.
+
+    @column: of the bytes; the objects are in the column before.
+    """
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    largest: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for row in rows:
+        stack = site_of(row)
+        found, size = sums[stack[0]], row.values[column]
+        found[0] += size
+        found[1] += row.values[column - 1]
+        if stack[0] not in largest or size > largest[stack[0]][0]:
+            largest[stack[0]] = size, stack
+    return sorted(
+        ((size, objects, largest[site][1]) for site, (size, objects) in sums.items()),
+        key=lambda item: (-item[0], item[2]),
+    )
+
+
+def table(rows: Sequence[Row], column: int, title: str, *, signed: bool) -> Table:
+    """The sites with the largest figures; of a difference, those that grew most."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    made.add_column(title, justify="right", no_wrap=True)
+    made.add_column("objects", justify="right", no_wrap=True)
+    made.add_column("call site, and its callers", overflow="fold")
+    for size, objects, stack in top_sites(rows, column)[:SITES]:
+        if size > 0:
+            calls = Text(" < ").join(map(Text, stack[: 1 + CALLERS]))
+            count = f"{objects:+,}" if signed else f"{objects:,}"
+            made.add_row(short_bytes(size, sign=signed), count, calls)
+    return made
