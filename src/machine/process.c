@@ -13,6 +13,7 @@
 #include "machine/random.h"
 #include "machine/syscall.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -448,6 +449,12 @@ void system_random(void *to, size_t bytes)
 
         if (got != (long)bytes)
                 random_at_start(to, bytes);
+}
+
+bool system_can_read(const void *address)
+{
+        return system_call6(SYS_rt_sigprocmask, -1, (long)address, 0, sizeof(uint64_t), 0, 0) ==
+               -EINVAL;
 }
 
 bool system_purge(void *start, size_t bytes)

@@ -8,6 +8,7 @@
 #include "base/depot.h"
 #include "machine/probe.h"
 #include "profile/draw.h"
+#include "profile/python.h"
 
 #include <errno.h>
 
@@ -178,8 +179,10 @@ static struct registry_stack *figures_of(const struct stack *stack)
         if (load_acquire(&figures->head.kind) != RECORD_STACK) {
                 uint64_t *frame = figures->frame;
 
-                for (uint32_t i = 0; i < stack->count; i++)
+                for (uint32_t i = 0; i < stack->count; i++) {
+                        python_publish(stack->frame[i]);
                         store_relaxed(&frame[i], (uint64_t)stack->frame[i]);
+                }
                 store_relaxed(&figures->frames, stack->count);
                 registry_publish(figures, RECORD_STACK, bytes);
         }
@@ -226,13 +229,15 @@ static void describe(struct sample *sample, size_t bytes)
         /* The profile may have been switched off meanwhile. */
         uint64_t interval = max_of(wanted, (uint64_t)1);
         double p = sample_probability(bytes, interval);
-        uintptr_t frames[STACK_FRAMES_SAMPLE + 1];
+        uintptr_t frames[STACK_FRAMES_SAMPLE + 1 + PYTHON_FRAMES];
         unsigned int count;
 
         stack_prepare();
-        count = stack_capture(frames, array_size(frames));
+        count = stack_capture(frames, STACK_FRAMES_SAMPLE + 1);
         if (count > STACK_FRAMES_SAMPLE)
                 frames[STACK_FRAMES_SAMPLE] = REGISTRY_CUT;
+        if (count)
+                count += python_frames(frames + count, PYTHON_FRAMES);
         sample->stack = depot_keep(frames, count);
         if (!sample->stack)
                 sample->stack = &unknown_stack;

@@ -29,7 +29,7 @@ enum {
         REGISTRY_HEAD_BYTES = 12288, /* the records begin there */
 };
 
-enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT, RECORD_STACK };
+enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT, RECORD_STACK, RECORD_NAME };
 
 /* Begins every record. Records follow each other; each is a multiple of 64 bytes. */
 struct registry_record_head {
@@ -134,6 +134,7 @@ enum registry_part {
         PART_FLAG,
         PART_ZONE,
         PART_STACK,
+        PART_NAME,
 };
 struct registry_field {
         char name[32];
@@ -163,6 +164,18 @@ enum {
         REGISTRY_FRAMES = 16, /* places in every record, as there always were */
         REGISTRY_CUT = 0,     /* stands in place of the outer frames of a stack that was cut */
 };
+/*
+ * Behind the return addresses of a stack stand the functions in Python that were called
+ * (profile/python.h): no addresses, as the highest bit tells.
+ */
+#define REGISTRY_PYTHON ((uintptr_t)1 << 63)
+#define REGISTRY_PYTHON_ENTRY ((uintptr_t)1 << 62) /* C code called the interpreter for it */
+enum {
+        REGISTRY_LINE_SHIFT = 32, /* of the line in the file */
+        REGISTRY_LINE_MOST = (1 << 24) - 1,
+        REGISTRY_NAME_MASK = 0xffffff, /* of the name's number; 0: none */
+        REGISTRY_NAME_WORDS = 4,       /* places in every record */
+};
 struct registry_stack {
         struct registry_record_head head;
         uint32_t frames; /* 0 if the stack could not be walked */
@@ -180,6 +193,14 @@ struct registry_stack {
          * others follow here.
          */
         uint64_t frame[REGISTRY_FRAMES];
+};
+
+/* The name of a function in Python, and its file; a longer record has more text. */
+struct registry_name {
+        struct registry_record_head head;
+        uint64_t number;
+        uint64_t bytes; /* of the text */
+        char text[];    /* function, zero byte, file */
 };
 
 static inline size_t registry_stack_bytes(unsigned int frames)

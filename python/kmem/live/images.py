@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import cxxfilt
 from elftools.elf.elffile import ELFFile
@@ -154,3 +155,21 @@ def read_image(path: str, roots: Sequence[Path] = (Path("/"),)) -> Image:
         return Image(parts, names or found.make_symcache(), build_id, has_lines)
     except Exception:
         return Image()
+
+
+def place_of(name: str, path: str, roots: Sequence[Path]) -> range:
+    """Where a function lies in a file that exports it; empty if the file does not."""
+    if not path.startswith("/") or not roots:
+        return range(0)
+    try:
+        elf = ELFFile(BytesIO(read_file(roots[0] / path.lstrip("/"))))
+        table: Any = elf.get_section_by_name(".gnu.hash")
+        symbol = table.get_symbol(name)
+        for segment in elf.iter_segments("PT_LOAD") if symbol else ():
+            offset = symbol["st_value"] - segment["p_vaddr"]
+            if symbol["st_shndx"] != "SHN_UNDEF" and 0 <= offset < segment["p_filesz"]:
+                start = segment["p_offset"] + offset
+                return range(start, start + symbol["st_size"])
+    except Exception:
+        pass
+    return range(0)

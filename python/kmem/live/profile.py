@@ -23,7 +23,7 @@ from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 from kmem.live.sites import table
-from kmem.live.stacks import Counts, Stack, read_stacks
+from kmem.live.stacks import Counts, Stack, read_names, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
@@ -103,7 +103,7 @@ def make_rows(
             counts.live_size,
         )
         if any(values):
-            rows.append(Row(tuple(map(symbols.frame, stack)), values))
+            rows.append(Row(symbols.frames(stack), values))
     return rows
 
 
@@ -157,6 +157,7 @@ def take(
                         f"--growth: the first profile of process {process} was ended, so there is"
                         " nothing to compare with"
                     )
+            symbols.python_names = read_names(registry)
         before, after = looks[-2:]
         rows = rows_between(before, after, symbols)
         if growth:

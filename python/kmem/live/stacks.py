@@ -4,13 +4,19 @@
 import struct
 from dataclasses import dataclass
 
-from kmem.live.registry.file import RECORD_HEAD, RECORD_STACK, Registry
+from kmem.common.text import printable
+from kmem.live.pprof import Line
+from kmem.live.registry.file import RECORD_HEAD, RECORD_NAME, RECORD_STACK, Registry
 from kmem.live.registry.layout import RegistryError
 
 FRAMES_MOST = 128  # of a stack; the address 0 stands for the others
+PYTHON_MOST = 64  # functions in Python, which stand behind the frames
+PYTHON, ENTRY = 1 << 63, 1 << 62  # the marks of such a function, and of one that C code called
+NAME_MOST_BYTES = 1024
 OBJECTS = 1024  # parts of an object that the process counts in
 
-Stack = tuple[int, ...]  # return addresses, innermost first
+# Return addresses, innermost first, and then functions in Python, the innermost of these first.
+Stack = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,34 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
         # A record with more frames than the field has is longer. Its length is that of the copy,
         # which was checked: the process may change its own.
         _, size = RECORD_HEAD.unpack_from(copy, at)
-        frames = min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1)
+        frames = min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1 + PYTHON_MOST)
         addresses = registry.content(at + place.offset, 8 * frames)
         if len(addresses) != 8 * frames:
             raise RegistryError(f"{registry.path}: a stack lies behind the end")
         found[struct.unpack(f"<{frames}Q", addresses)] = Counts(*all_, *freed, *slices)
     return found
+
+
+def read_names(registry: Registry) -> dict[int, Line]:
+    """Functions in Python by their numbers, without lines."""
+    found: dict[int, Line] = {}
+    if "text" not in registry.parts["name"]:
+        return found
+    copy = registry.copy()
+    offset = registry.parts["name"]["text"].offset
+    for at in registry.records(copy)[RECORD_NAME]:
+        _, size = RECORD_HEAD.unpack_from(copy, at)
+        length = min(registry.number("name", "bytes", at), size - offset, NAME_MOST_BYTES)
+        text = copy[at + offset : at + offset + length].decode("utf-8", "replace")
+        function, _, file = text.partition("\0")
+        found[registry.number("name", "number", at)] = Line(printable(function), printable(file))
+    return found
+
+
+def python_line(frame: int, names: dict[int, Line]) -> Line | None:
+    """What a frame with the mark of Python stands for; None if no function had begun."""
+    number, line = frame & 0xFFFFFF, frame >> 32 & 0xFFFFFF
+    if number == 0 and line == 0:
+        return None
+    known = names.get(number, Line("[Python]"))
+    return Line(known.function, known.file, line)

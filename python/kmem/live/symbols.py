@@ -4,16 +4,16 @@
 import bisect
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from kmem.common.processes import MAPS_MOST_BYTES
 from kmem.common.text import printable
-from kmem.live.images import Image, read_image
+from kmem.live.images import Image, place_of, read_image
 from kmem.live.perf_maps import PerfMap
 from kmem.live.pprof import Frame, Line, Mapping
-from kmem.live.stacks import FRAMES_MOST
+from kmem.live.stacks import ENTRY, FRAMES_MOST, PYTHON, Stack, python_line
 
 CUT = f"[cut at {FRAMES_MOST} frames]"  # the root of a stack whose outer frames are not known
 
@@ -34,6 +34,45 @@ def read_mappings(process: int) -> list[Mapping]:
     return found
 
 
+EVALUATE = "_PyEval_EvalFrameDefault"  # the interpreter's function that runs functions in Python
+
+
+def merged(
+    frames: Sequence[tuple[Frame, bool]], functions: Sequence[tuple[Line | None, bool]]
+) -> list[Frame]:
+    """The frames with functions in Python in place of the interpreter's frames, which are marked.
+
+    A call of the interpreter from C code runs the functions up to the one that C code called, which
+    is marked. Functions without a frame of the interpreter stand as the outermost.
+    """
+    left = list(functions)
+    whole: list[Frame] = []
+    for frame, is_interpreter in frames:
+        if frame.address == 0:  # the root of a stack that was cut
+            break
+        if not is_interpreter or not left:
+            whole.append(frame)
+            continue
+        is_entry = False
+        before = len(whole)
+        while left and not is_entry:
+            line, is_entry = left.pop(0)
+            if line is not None:
+                whole.append(Frame(0, (line,), None))
+        if len(whole) == before:
+            whole.append(frame)
+    whole += [Frame(0, (line,), None) for line, _ in left if line is not None]
+    return [*whole, *(frame for frame, _ in frames[-1:] if frame.address == 0)]
+
+
+def made_line(name: str) -> Line:
+    """A name of a perf map; CPython writes py::FUNCTION:FILE there if it runs with -X perf."""
+    if not name.startswith("py::"):
+        return Line(name)
+    function, _, file = name.removeprefix("py::").partition(":")
+    return Line(function, file)
+
+
 class Symbols:
     """Names the frames of a process, also when it has ended or become another program since.
 
@@ -47,6 +86,8 @@ class Symbols:
         self.starts: list[int] = []
         self.images: dict[str, Image] = {}
         self.perf_map = PerfMap(process)
+        self.python_names: dict[int, Line] = {}  # functions in Python
+        self.evaluators: dict[str, range] = {}  # where files have the function EVALUATE
         self.root: int | None = None
         with contextlib.suppress(OSError):
             self.root = os.open(f"/proc/{process}/root", os.O_PATH)
@@ -95,5 +136,30 @@ class Symbols:
         if not lines:
             # Code that the program made may also be in a file without a name, as of memfd_create.
             name = self.perf_map.name(self.roots()[:1], address)
-            lines = (Line(name or shown),)
+            lines = (Line(shown) if name is None else made_line(name),)
         return Frame(address, lines, mapping)
+
+    def frames(self, stack: Stack) -> tuple[Frame, ...]:
+        """The frames of a stack, innermost first."""
+        python = [frame for frame in stack if frame & PYTHON]
+        native = [self.frame(address) for address in stack if not address & PYTHON]
+        if not python:
+            return tuple(native)
+        marked = [(frame, self.is_interpreter(frame)) for frame in native]
+        functions = [
+            (python_line(frame, self.python_names), bool(frame & ENTRY)) for frame in python
+        ]
+        return tuple(merged(marked, functions))
+
+    def is_interpreter(self, frame: Frame) -> bool:
+        """Whether a frame is of the function that runs functions in Python.
+
+        By its place, as names are of debugging information, which may name a part of a function.
+        """
+        mapping = frame.mapping
+        if mapping is None:
+            return False
+        if mapping.path not in self.evaluators:
+            self.evaluators[mapping.path] = place_of(EVALUATE, mapping.path, self.roots())
+        offset = frame.address - mapping.start + mapping.offset
+        return offset in self.evaluators[mapping.path]

@@ -29,8 +29,13 @@ from kmem.live.registry.owner import Owned, check_owner, opened, why_not_trusted
 
 PAGE_BYTES = 4096  # the library's pages, whatever the machine's are
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
-RECORD_CACHE, RECORD_SLOT, RECORD_STACK = 1, 2, 3
-RECORD_PARTS = {RECORD_CACHE: "cache", RECORD_SLOT: "slot", RECORD_STACK: "stack"}
+RECORD_CACHE, RECORD_SLOT, RECORD_STACK, RECORD_NAME = 1, 2, 3, 4
+RECORD_PARTS = {
+    RECORD_CACHE: "cache",
+    RECORD_SLOT: "slot",
+    RECORD_STACK: "stack",
+    RECORD_NAME: "name",
+}
 
 FILE_MOST_BYTES = 16 << 20  # as many as the library makes
 CACHES_MOST = 1 << 12  # the library has 4,095 places for them
@@ -135,7 +140,7 @@ class Registry:
 
     def records(self, copy: bytes) -> dict[int, list[int]]:
         """The places of the records of each kind."""
-        found: dict[int, list[int]] = {RECORD_CACHE: [], RECORD_SLOT: [], RECORD_STACK: []}
+        found: dict[int, list[int]] = {kind: [] for kind in RECORD_PARTS}
         at = self.number("head", "head_bytes")
         if at % 64 or at < RECORD_HEAD.size:
             raise RegistryError(f"{self.path}: records at {at}; expected a multiple of 64")

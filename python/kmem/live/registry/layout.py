@@ -29,7 +29,7 @@ FIELD = np.dtype(
         "itemsize": 48,
     }
 )
-PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone", "stack")
+PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone", "stack", "name")
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 FIELDS_MOST = 512  # the library has about a hundred
@@ -72,6 +72,7 @@ TOGETHER = (
     {"head": "guards_made guards_live guards_missed guard_faults", "cache": "guard_sampling"},
     {"stack": "frames frame samples objects bytes freed_samples freed_objects freed_bytes"},
     {"stack": "slice_samples slice_objects slice_bytes"},
+    {"name": "number bytes text"},
 )
 FLAGS = (
     "hwcache_align reclaim_account destroy_by_rcu cache_dma sanity_checks red_zone poison"
@@ -91,6 +92,7 @@ ARRAYS = {
     ("head", "requests"): ARRAY_MOST,
     ("cache", "node"): 0,
     ("stack", "frame"): ARRAY_MOST,
+    ("name", "text"): ARRAY_MOST,
 }
 # The array that holds the elements of a part.
 ELEMENTS = {"zone": ("head", "zone"), "request": ("head", "requests"), "node": ("cache", "node")}
