@@ -13,6 +13,7 @@ from pathlib import Path
 from kmem.live.registry.file import (
     RECORD_CACHE,
     RECORD_HEAD,
+    RECORD_NAME,
     RECORD_PARTS,
     RECORD_SLOT,
     RECORD_STACK,
@@ -20,7 +21,7 @@ from kmem.live.registry.file import (
 )
 from kmem.live.registry.layout import FIELD, PARTS, START, Place
 
-KEEP = {RECORD_CACHE: 4, RECORD_SLOT: 4, RECORD_STACK: 2}  # records of a template
+KEEP = {RECORD_CACHE: 4, RECORD_SLOT: 4, RECORD_STACK: 2, RECORD_NAME: 2}  # records of a template
 # At the borders of what counts, places and sizes may be.
 NUMBERS = sorted(
     {(1 << bits) + more for bits in (0, 1, 3, 5, 8, 12, 16, 24, 32, 48, 63) for more in (-1, 0, 1)}
@@ -29,6 +30,7 @@ NUMBERS = sorted(
 NAMES = (
     *(b"", b"x", b"\xff" * 32, b"birth", b"nodes", b"node", b"number", b"kept", b"zones", b"zone"),
     *(b"requests", b"flags", b"frame", b"frames", b"slow_calls", b"pages_per_slab", b"state"),
+    *(b"text", b"bytes"),
 )
 
 Patch = tuple[int, bytes]  # what stands where instead

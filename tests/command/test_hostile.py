@@ -47,7 +47,7 @@ from kmem.live.registry.owner import Owned, own_namespace, start_time
 from kmem.live.registry.requests import answer, ask
 from kmem.live.sampler import CacheTrack, Sampler, cache_document, process_row
 from kmem.live.service import HEADERS, Service
-from kmem.live.stacks import read_stacks
+from kmem.live.stacks import read_names, read_stacks
 from kmem.live.tables import table_row
 from kmem.live.top_rows import ORDERS, cache_rows, calls
 from kmem.live.watch import Figures, History, Rates, read_figures
@@ -126,6 +126,7 @@ class Reader:
     def use(self, registry: Registry, *, asks: bool) -> None:
         figures = read_figures(registry)
         read_stacks(registry)
+        read_names(registry)
         rates = Rates()
         for moment in (1.0, 2.0):
             rates.add(((cache["birth"], calls(cache)) for cache in figures.caches), moment)
