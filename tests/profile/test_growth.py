@@ -312,7 +312,7 @@ def test_colours_of_a_difference() -> None:
     [
         (["x.pb.gz", "--growth"], "--growth: expected a process, and no --base"),
         (["1", "--growth", "--base", "x.pb.gz"], "--growth: expected a process, and no --base"),
-        (["1", "--growth", "-o", "x.collapsed"], "or .svg for a difference"),
+        (["1", "--growth", "-o", "x.collapsed"], ".pb.gz, .html or .svg for a difference"),
         (["x.pb.gz"], "x.pb.gz: No such file or directory"),
         (["1", "--base", "x.pb.gz"], "x.pb.gz: No such file or directory"),
         (["0"], "expected a process id of 1 or more, or a file"),

@@ -803,7 +803,7 @@ def test_names_that_svg_cannot_hold() -> None:
     ("arguments", "message"),
     [
         (["1", "--interval", "10", "-o", "x.svg"], "--interval 10: expected 1024 to"),
-        (["1", "-o", "x.txt"], "expected a name that ends with .pb.gz, .svg, .collapsed or"),
+        (["1", "-o", "x.txt"], "expected a name that ends with .pb.gz, .html, .svg, .collapsed or"),
         (["1", "-o", "/nowhere/x.svg"], "-o /nowhere/x.svg: No such file or directory"),
         (["1", "-o", "x" * 300 + ".svg"], "File name too long"),
         (["999999999", "-o", "x.svg"], "process 999999999: there is none"),

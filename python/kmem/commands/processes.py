@@ -135,9 +135,10 @@ def profile(
             "-o",
             "--output",
             metavar="FILE",
-            help="File to write: NAME.pb.gz for pprof, NAME.svg for a flame graph, NAME.collapsed "
-            "for stacks as lines, NAME.speedscope.json for speedscope; may be repeated. Without "
-            "it a table of the largest call sites is printed.",
+            help="File to write: NAME.html for a flame graph as a page, NAME.svg for a picture of "
+            "it, NAME.pb.gz for pprof, NAME.collapsed for stacks as lines, NAME.speedscope.json "
+            "for speedscope; may be repeated. Without it a table of the largest call sites is "
+            "printed.",
             parser=file_name,
         ),
     ] = None,

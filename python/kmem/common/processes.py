@@ -9,6 +9,8 @@ from kmem.common.text import printable
 
 MAPS_MOST_BYTES = 16 << 20  # of /proc/PID/maps; 65,530 mappings of libraries are 8 MiB
 
+COMMAND_MOST = 1000  # letters of a command line
+
 
 def start_time(process: int) -> int | None:
     """When the process began, in clock ticks since boot; None if there is no such process."""
@@ -33,6 +35,17 @@ def is_mapped(process: int, status: os.stat_result) -> bool | None:
         return False if left > 0 else None
     except OSError as error:
         return False if error.errno in (errno.ENOENT, errno.ESRCH) else None
+
+
+def command_line(process: int) -> str:
+    """The words that the process was started with, cut to COMMAND_MOST letters."""
+    try:
+        with Path(f"/proc/{process}/cmdline").open("rb") as file:
+            words = file.read(4 * COMMAND_MOST).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return "?"
+    text = printable(" ".join(word.decode("utf-8", "replace") for word in words))
+    return text if len(text) <= COMMAND_MOST else text[: COMMAND_MOST - 1] + "…"
 
 
 def command(process: int) -> str:

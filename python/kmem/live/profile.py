@@ -14,6 +14,7 @@ import typer
 
 from kmem.common.console import wide_console
 from kmem.common.errors import BadUsage, KmemError
+from kmem.common.processes import command_line
 from kmem.common.signals import end_as_by_ctrl_c, handle
 from kmem.live.differences import subtract
 from kmem.live.leases import leased
@@ -148,6 +149,7 @@ def take(
             only_one(registry),
             leased(registry, settings) as renew,
         ):
+            words = command_line(process)
             looks = [look(registry, slices)]
             for _ in range(2 if growth else 1):
                 wait(registry, seconds, symbols, signals, renew)
@@ -184,7 +186,8 @@ def take(
     if slices:
         said.append(f"slices were {sliced / duration:.1%} of the time")
     source = f"process {process}"
-    made = Profile(rows, source, interval, before.time_ns, duration, f"libkmem, {source}", growth)
+    comment = f"libkmem, {source}: {words}"
+    made = Profile(rows, source, interval, before.time_ns, duration, comment, growth)
     return made, said
 
 

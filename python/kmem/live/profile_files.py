@@ -8,6 +8,7 @@ from pathlib import Path
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import whole, why_not_written
 from kmem.live.flame import draw
+from kmem.live.flame_html import facts_of, page
 from kmem.live.pprof import Line, Row, encode, write
 from kmem.live.stack_files import Stack, collapsed, speedscope
 
@@ -47,8 +48,8 @@ TEXTS: dict[str, Callable[[Sequence[Stack], str, bool], str]] = {
     ".collapsed": lambda stacks, *_: collapsed(stacks),
     ".speedscope.json": lambda stacks, title, _: speedscope(stacks, title, "bytes"),
 }
-ENDS = (".pb.gz", *TEXTS)
-SIGNED = (".pb.gz", ".svg")  # can show values that shrank
+ENDS = (".pb.gz", ".html", *TEXTS)
+SIGNED = (".pb.gz", ".html", ".svg")  # can show values that shrank
 
 
 def check_outputs(outputs: Sequence[Path], *, is_difference: bool) -> None:
@@ -67,19 +68,46 @@ def lines_of(row: Row) -> list[Line]:
 
 
 def write_file(profile: Profile, view: str, path: Path) -> None:
-    title, column = VIEWS[view]
+    figure, column = VIEWS[view]
+    title = f"{profile.source}: {figure}{', growth' if profile.is_difference else ''}"
     form = next((end for end in TEXTS if path.name.endswith(end)), None)
     if form is not None:
         stacks: list[Stack] = [(lines_of(row), row.values[column]) for row in profile.rows]
-        growth = ", growth" if profile.is_difference else ""
-        text = TEXTS[form](stacks, f"{profile.source}: {title}{growth}", profile.is_difference)
-        with whole(path) as place:
-            place.write_text(text, encoding="utf-8")
+        text = TEXTS[form](stacks, title, profile.is_difference)
+    elif path.name.endswith(".html"):
+        text = make_page(profile, title, figure, column)
+    else:
+        write_pprof(profile, TYPES[column][0], path)
         return
+    with whole(path) as place:
+        place.write_text(text, encoding="utf-8")
+
+
+def make_page(profile: Profile, title: str, figure: str, column: int) -> str:
+    facts = facts_of(
+        profile.rows,
+        column,
+        figure,
+        signed=profile.is_difference,
+        interval=profile.interval,
+        time_ns=profile.time_ns,
+        duration_ns=profile.duration_ns,
+    )
+    return page(
+        profile.rows,
+        column,
+        title=title,
+        comment=profile.comment,
+        facts=facts,
+        signed=profile.is_difference,
+    )
+
+
+def write_pprof(profile: Profile, default_type: str, path: Path) -> None:
     message = encode(
         profile.rows,
         TYPES,
-        default_type=TYPES[column][0],
+        default_type=default_type,
         period=profile.interval,
         time_ns=profile.time_ns,
         duration_ns=profile.duration_ns,
