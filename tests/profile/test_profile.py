@@ -29,7 +29,7 @@ from kmem.live import leases
 from kmem.live import profile as kmem_profile
 from kmem.live.images import Image, read_image
 from kmem.live.leases import OWN, leased
-from kmem.live.perf_maps import parse
+from kmem.live.perf_maps import made_line, parse
 from kmem.live.pprof import Frame, Line, Mapping, Row, encode
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
@@ -783,7 +783,22 @@ def test_perf_map(mode: str) -> None:
         assert symbols.look(lambda: True)
         names = {function(symbols.frame(stack[0])) for stack in read_stacks(registry) if stack}
         process.kill()
-    assert ("LazyCompile:~work a.js:3" in names) == (mode == "own"), names
+    assert ("work" in names) == (mode == "own"), names
+
+
+def test_names_in_perf_maps() -> None:
+    """With file and line where they are told, and a function's name however it was compiled."""
+    expected = {
+        "JS:*order /srv/my shop.js:4:14": Line("order", "/srv/my shop.js", 4),
+        "JS:~order /srv/my shop.js:4:14": Line("order", "/srv/my shop.js", 4),
+        "LazyCompile:~work a.js:3": Line("work", "a.js", 3),
+        "JS:^ node:internal/timers:9:1": Line("(anonymous)", "node:internal/timers", 9),
+        "py::Shop.order:/srv/shop.py": Line("Shop.order", "/srv/shop.py"),
+        "py::<module>:<string>": Line("<module>", "<string>"),
+        "Builtin:ArrayMap": Line("Builtin:ArrayMap"),
+        "java.util.List.add": Line("java.util.List.add"),
+    }
+    assert {name: made_line(name) for name in expected} == expected
 
 
 def test_perf_map_lines() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from kmem.live.pprof import Frame, Line, Row
-from kmem.live.sites import is_python
+from kmem.live.sites import is_script
 
 FOLDER = Path(__file__).parent / "flame_page"
 Fact = tuple[str, int | str, str]  # a word, a figure, and its unit
@@ -17,7 +17,9 @@ def library_of(frame: Frame) -> str:
     """What gives a function its colour: the file of its code, or what made it."""
     if frame.mapping is not None and frame.mapping.path:
         return PurePosixPath(frame.mapping.path).name
-    return "Python" if is_python(frame) else "no file"
+    if not is_script(frame):
+        return "no file"
+    return "Python" if frame.lines[0].file.endswith(".py") else "scripts"
 
 
 def place_of(line: Line) -> str:

@@ -9,11 +9,13 @@ used by a later line.
 import bisect
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from kmem.common.text import printable
+from kmem.live.pprof import Line
 
 MAP_MOST_BYTES = 256 << 20
 NAME_MOST = 4096  # letters
@@ -42,6 +44,25 @@ def parse(text: str) -> dict[int, tuple[int, str]]:
             with contextlib.suppress(ValueError):
                 found[int(words[0], 16)] = (int(words[1], 16), printable(words[2])[:NAME_MOST])
     return found
+
+
+# As Node.js has it, "JS:*order /srv/shop.js:4:14": a kind, how it was compiled, place, column.
+JAVASCRIPT = re.compile(
+    r"(?:JS|LazyCompile|Function|Eval|Script):[~^+*]?(\S*) (.+?):(\d+)(?::\d+)?"
+)
+CPYTHON = re.compile(r"py::(.+?):(/.*|<.*>)")  # with -X perf
+
+
+def made_line(name: str) -> Line:
+    """A name of a map, with file and line if it tells them.
+
+    A function in JavaScript has many names, as it is compiled anew; it is one function here.
+    """
+    if found := JAVASCRIPT.fullmatch(name):
+        return Line(found[1] or "(anonymous)", found[2], int(found[3]))
+    if found := CPYTHON.fullmatch(name):
+        return Line(found[1], found[2])
+    return Line(name)
 
 
 class PerfMap:

@@ -32,20 +32,20 @@ def text_of(line: Line) -> str:
     return f"{line.function} ({place})"
 
 
-def is_python(frame: Frame) -> bool:
-    """A function that is in no file of machine code, but in one of a source."""
+def is_script(frame: Frame) -> bool:
+    """A function in Python or JavaScript: in no file of machine code, but in one of a source."""
     return frame.mapping is None and bool(frame.lines and frame.lines[0].file)
 
 
 def site_of(row: Row) -> tuple[str, ...]:
     """The call site of a stack, and its callers.
 
-    These are the functions in Python if there are any, else those outside of the libraries of C and
-    C++. A stack of nothing else is shown as it is.
+    These are the functions in Python or JavaScript if there are any, else those outside of the
+    libraries of C and C++. A stack of nothing else is shown as it is.
     """
-    python = [text_of(line) for frame in row.frames if is_python(frame) for line in frame.lines]
-    if python:
-        return tuple(python)
+    scripts = [text_of(line) for frame in row.frames if is_script(frame) for line in frame.lines]
+    if scripts:
+        return tuple(scripts)
     pairs = [(frame, line) for frame in row.frames for line in frame.lines]
     own = [text_of(line) for frame, line in pairs if not is_between(frame, line)]
     return tuple(own or [text_of(line) for _, line in pairs] or ["unknown"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from kmem.common.processes import MAPS_MOST_BYTES
 from kmem.common.text import printable
 from kmem.live.images import Image, place_of, read_image
-from kmem.live.perf_maps import PerfMap
+from kmem.live.perf_maps import PerfMap, made_line
 from kmem.live.pprof import Frame, Line, Mapping
 from kmem.live.stacks import ENTRY, FRAMES_MOST, PYTHON, Stack, python_line
 
@@ -63,14 +63,6 @@ def merged(
             whole.append(frame)
     whole += [Frame(0, (line,), None) for line, _ in left if line is not None]
     return [*whole, *(frame for frame, _ in frames[-1:] if frame.address == 0)]
-
-
-def made_line(name: str) -> Line:
-    """A name of a perf map; CPython writes py::FUNCTION:FILE there if it runs with -X perf."""
-    if not name.startswith("py::"):
-        return Line(name)
-    function, _, file = name.removeprefix("py::").partition(":")
-    return Line(function, file)
 
 
 class Symbols:
