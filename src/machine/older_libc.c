@@ -15,6 +15,7 @@
  */
 #define _GNU_SOURCE
 #include "lang/compiler.h"
+#include "machine/find_object.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -116,29 +117,19 @@ int __wrap_dlclose(void *library)
 
 /* ---- The unwinder ------------------------------------------------------------------------ */
 
-/* As glibc's struct dl_find_object, which older headers do not have. */
-struct object {
-        unsigned long long flags;
-        void *begin;
-        void *end;
-        struct link_map *map; /* not for the unwinder */
-        void *frames;         /* segment PT_GNU_EH_FRAME */
-        unsigned long long reserved[7];
-};
-
-extern int __real__dl_find_object(void *address, struct object *found) __attribute__((weak));
-KMEM_HIDDEN int __wrap__dl_find_object(void *address, struct object *found);
+extern int __real__dl_find_object(void *address, struct found_object *found) __attribute__((weak));
+KMEM_HIDDEN int __wrap__dl_find_object(void *address, struct found_object *found);
 
 struct search {
         uintptr_t address;
-        struct object *found;
+        struct found_object *found;
 };
 
 /* 1 ends the search. */
 static int look_into(struct dl_phdr_info *info, size_t bytes, void *argument)
 {
         struct search *search = argument;
-        struct object found = {0};
+        struct found_object found = {0};
         bool inside = false;
 
         for (unsigned int i = 0; i < info->dlpi_phnum; i++) {
@@ -161,7 +152,7 @@ static int look_into(struct dl_phdr_info *info, size_t bytes, void *argument)
 }
 
 /* By a walk over the libraries, under the dynamic linker's lock. */
-int __wrap__dl_find_object(void *address, struct object *found)
+int __wrap__dl_find_object(void *address, struct found_object *found)
 {
         struct search search = {(uintptr_t)address, found};
 

@@ -61,9 +61,12 @@ void stack_prepare(void)
         if (load_acquire(&prepared) || capturing)
                 return;
         capturing = true;
-        walk(&frame, 1);
+        if (stack_walk_prepare)
+                stack_walk_prepare();
+        else
+                walk(&frame, 1);
         capturing = false;
-        /* Release: the unwinder is loaded. Partner: the acquire in stack_capture. */
+        /* Release: the unwinder is loaded, the walk prepared. Partner: the acquire in stack_capture. */
         store_release(&prepared, 1);
         errno = saved_errno;
 }

@@ -47,6 +47,9 @@ KMEM_HIDDEN unsigned int stack_capture_from(uintptr_t instruction, uintptr_t fra
 KMEM_HIDDEN int stack_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
         __attribute__((weak));
 
+/* Once, before the first walk: what both parts of it need. */
+KMEM_HIDDEN void stack_walk_prepare(void) __attribute__((weak));
+
 enum { SYMBOL_BYTES = 192 };
 
 /*

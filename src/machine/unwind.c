@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The walk of the stack in the shared libraries, which have the compiler's unwinder inside.
+ * The walk of the stack in the shared libraries: by rows that are kept (row_walk.h), and where these
+ * do not suffice by the compiler's unwinder, which is inside.
  *
  * The unwinder of the program is not asked: it allocates and frees under its own lock if the
  * program has registered frames of code it made (__register_frame), and a walk from there would
@@ -9,6 +10,7 @@
  *
  * Threads: any, with the program's locks held, also the unwinder's and the dynamic linker's.
  */
+#include "machine/row_walk.h"
 #include "machine/stack.h"
 
 #include <unwind.h>
@@ -35,10 +37,22 @@ static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *argu
         return _URC_NO_REASON;
 }
 
+void stack_walk_prepare(void)
+{
+        void *frame;
+
+        row_walk_prepare();
+        /* The unwinder's own beginning, which it makes once. */
+        _Unwind_Backtrace(add_frame, &(struct walk){.frames = &frame, .room = 1});
+}
+
 int stack_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
 {
         struct walk walk = {.frames = frames, .room = room, .own = own, .own_end = own_end};
+        int count = row_walk(frames, room, own, own_end);
 
+        if (count != ROW_WALK_UNKNOWN)
+                return count;
         _Unwind_Backtrace(add_frame, &walk);
         return walk.count;
 }

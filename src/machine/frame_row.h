@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * How to get from a function's frame to its caller's: the row for a return address in the tables
+ * that compilers write for exceptions (sections .eh_frame_hdr and .eh_frame).
+ */
+#ifndef KMEM_MACHINE_FRAME_ROW_H
+#define KMEM_MACHINE_FRAME_ROW_H
+
+#include "lang/compiler.h"
+
+/*
+ * The base of a frame is the stack pointer's value in the caller behind the call. Offsets are in
+ * bytes. On x86-64 the return address lies below the base, on AArch64 above the saved frame pointer.
+ */
+struct frame_row {
+        bool is_last;               /* nothing called this function; the rest has no meaning */
+        bool is_from_frame_pointer; /* the base is frame pointer + base, else stack pointer + base */
+        int64_t base;
+        int64_t saved; /* the caller's frame pointer lies at base + saved; 0: it is unchanged */
+};
+
+enum row_answer {
+        ROW_FOUND,
+        ROW_NONE,    /* the tables have nothing for this address */
+        ROW_UNKNOWN, /* what they have takes an unwinder that knows all registers */
+};
+
+/*
+ * The row for the call that returns to @address. @header is section .eh_frame_hdr of the object
+ * there, which stays mapped meanwhile. *@hint is an index in its table to be tried first, any number
+ * will do, and becomes the index found. Takes no lock and no memory; its stack is about 300 bytes.
+ */
+KMEM_HIDDEN enum row_answer frame_row_read(const void *header, uintptr_t address, uint32_t *hint,
+                                           struct frame_row *row);
+
+#endif

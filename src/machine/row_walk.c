@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The walk by rows. The compiler's unwinder restores all registers at each frame; this walk follows
+ * three, the return address, the stack pointer and the frame pointer, which is enough for the code of
+ * compilers, and keeps what it read.
+ *
+ * 1. A kept row is a single word with its return address in it, so that no reader sees a half of
+ *    one and a half of another, whoever writes: threads, signal handlers, children of vfork that
+ *    share the memory. There is no lock, and a fork leaves nothing half done. Relaxed accesses do,
+ *    as nothing else is published.
+ * 2. Rows are kept of objects alone that stay until the process ends: the program, the dynamic
+ *    linker, libc, and this library. A kept row is then true for ever. Other objects may be closed,
+ *    and another be opened at the same address: their rows are read each time, by the dynamic
+ *    linker's present answer. Only a place in the table of such an object is kept, as a hint,
+ *    which the reader compares with the table.
+ * 3. The frames are those that the compiler's unwinder finds. Where it would need other registers or
+ *    knows more, as of a signal's frame, the walk ends with ROW_WALK_UNKNOWN.
+ *
+ * Threads: any, with the program's locks held, also the dynamic linker's; also in signal handlers.
+ * glibc answers without a lock from 2.35 on (older_libc.c has the rest).
+ */
+#define _GNU_SOURCE
+#include "machine/row_walk.h"
+
+#if defined(__x86_64__) || defined(__aarch64__)
+
+#include "lang/atomic.h"
+#include "machine/find_object.h"
+#include "machine/frame_row.h"
+#include "machine/system.h"
+
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+enum { WORD = 8 };
+
+#ifdef __aarch64__
+enum { INSTRUCTION_ALIGN = 4 };
+#else
+enum { INSTRUCTION_ALIGN = 1 };
+#endif
+
+/* ---- Objects that stay ------------------------------------------------------------------- */
+
+enum { PROGRAM, DYNAMIC_LINKER, LIBC, OURSELVES, STAYING };
+
+/* Where they begin, 0 for one that is not there. Each value is final, also if two threads find it. */
+static uintptr_t staying[STAYING];
+
+extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
+
+static uintptr_t begin_of(uintptr_t address)
+{
+        struct found_object object;
+
+        if (!address || !find_object || find_object((void *)address, &object) != 0)
+                return 0;
+        return (uintptr_t)object.begin;
+}
+
+void row_walk_prepare(void)
+{
+        staying[PROGRAM] = begin_of(system_auxv(AT_ENTRY));
+        staying[DYNAMIC_LINKER] = begin_of(system_auxv(AT_BASE));
+        /* If another object has the name, then we are bound to that one, so it stays too. */
+        staying[LIBC] = begin_of((uintptr_t)dl_iterate_phdr);
+        staying[OURSELVES] = begin_of((uintptr_t)__ehdr_start);
+}
+
+static bool stays(const struct found_object *object)
+{
+        for (unsigned int i = 0; i < STAYING; i++)
+                if (staying[i] == (uintptr_t)object->begin)
+                        return true;
+        return false;
+}
+
+/* ---- Kept rows --------------------------------------------------------------------------- */
+
+/*
+ * A kept row, from the lowest bit: whether the word is in use, is_last, is_from_frame_pointer, -saved and
+ * base in words, and the return address without the bits that choose the set.
+ */
+enum {
+        SET_BITS = 12,
+        WAYS = 2,
+        IN_USE = 1,
+        IS_LAST = 2,
+        IS_FROM_FRAME_POINTER = 4,
+        SAVED_SHIFT = 3,
+        SAVED_BITS = 11,
+        BASE_SHIFT = SAVED_SHIFT + SAVED_BITS,
+        BASE_BITS = 14,
+        TAG_SHIFT = BASE_SHIFT + BASE_BITS,
+        TAG_BITS = 64 - TAG_SHIFT,
+};
+
+#define LOW_BITS(bits) (((uint64_t)1 << (bits)) - 1)
+
+static KMEM_SPARSE uint64_t kept[1 << SET_BITS][WAYS];
+static KMEM_SPARSE uint32_t hints[1 << SET_BITS];
+
+static unsigned int set_of(uintptr_t address)
+{
+        return (address / INSTRUCTION_ALIGN) & LOW_BITS(SET_BITS);
+}
+
+static uint64_t tag_of(uintptr_t address)
+{
+        return (address / INSTRUCTION_ALIGN) >> SET_BITS;
+}
+
+/* 0 for a row that has no room in a word. */
+static uint64_t pack(uintptr_t address, const struct frame_row *row)
+{
+        uint64_t tag = tag_of(address);
+        uint64_t saved = (uint64_t)-row->saved / WORD;
+        uint64_t base = (uint64_t)row->base / WORD;
+
+        if (tag > LOW_BITS(TAG_BITS) || address % INSTRUCTION_ALIGN)
+                return 0;
+        if (row->is_last)
+                return tag << TAG_SHIFT | IS_LAST | IN_USE;
+        if (row->saved > 0 || row->saved % WORD || saved > LOW_BITS(SAVED_BITS) || row->base < 0 ||
+            row->base % WORD || base > LOW_BITS(BASE_BITS))
+                return 0;
+        return tag << TAG_SHIFT | base << BASE_SHIFT | saved << SAVED_SHIFT |
+               (row->is_from_frame_pointer ? IS_FROM_FRAME_POINTER : 0) | IN_USE;
+}
+
+static struct frame_row unpack(uint64_t word)
+{
+        return (struct frame_row){
+                .is_last = word & IS_LAST,
+                .is_from_frame_pointer = word & IS_FROM_FRAME_POINTER,
+                .base = (int64_t)(word >> BASE_SHIFT & LOW_BITS(BASE_BITS)) * WORD,
+                .saved = -(int64_t)(word >> SAVED_SHIFT & LOW_BITS(SAVED_BITS)) * WORD,
+        };
+}
+
+/* Relaxed: invariant 1. The way that was used last moves to the second place. */
+static void keep(uintptr_t address, const struct frame_row *row)
+{
+        uint64_t *set = kept[set_of(address)];
+        uint64_t word = pack(address, row);
+
+        if (!word)
+                return;
+        store_relaxed(&set[1], load_relaxed(&set[0]));
+        store_relaxed(&set[0], word);
+}
+
+static bool find_kept(uintptr_t address, struct frame_row *row)
+{
+        const uint64_t *set = kept[set_of(address)];
+
+        for (unsigned int way = 0; way < WAYS; way++) {
+                /* Relaxed: invariant 1. */
+                uint64_t word = load_relaxed(&set[way]);
+
+                if (word >> TAG_SHIFT == tag_of(address) && word & IN_USE) {
+                        *row = unpack(word);
+                        return true;
+                }
+        }
+        return false;
+}
+
+/* ---- Rows -------------------------------------------------------------------------------- */
+
+static KMEM_NOINLINE enum row_answer read_row(uintptr_t address, struct frame_row *row)
+{
+        uint32_t *kept_hint = &hints[set_of(address)];
+        uint32_t hint = load_relaxed(kept_hint); /* relaxed: any number will do */
+        enum row_answer answer;
+        struct found_object object;
+        uint32_t before = hint;
+
+        if (!find_object)
+                return ROW_UNKNOWN;
+        if (find_object((void *)(address - 1), &object) != 0)
+                return ROW_NONE;
+        answer = frame_row_read(object.frames, address, &hint, row);
+        if (answer != ROW_FOUND)
+                return answer;
+        if (stays(&object))
+                keep(address, row);
+        else if (hint != before)
+                store_relaxed(kept_hint, hint);
+        return answer;
+}
+
+/*
+ * Whether the kernel's code for the return from a signal's handler is at @address: the unwinder knows
+ * it by its bytes where there is no row, and reads them like this.
+ */
+static bool is_signal_return(uintptr_t address)
+{
+#ifdef __aarch64__
+        static const uint8_t code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4};
+#else
+        static const uint8_t code[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
+#endif
+
+        return memcmp((const void *)address, code, sizeof(code)) == 0;
+}
+
+/* ---- The walk ---------------------------------------------------------------------------- */
+
+struct frame {
+        uintptr_t return_address;
+        uintptr_t stack_pointer; /* behind the call that returns there */
+        uintptr_t frame_pointer;
+};
+
+static uintptr_t word_at(uintptr_t address)
+{
+        return *(const uintptr_t *)address;
+}
+
+/* A signed return address becomes plain; others stay. */
+static uintptr_t plain(uintptr_t address)
+{
+#ifdef __aarch64__
+        register uintptr_t stripped __asm__("x30") = address;
+
+        __asm__("hint #7" : "+r"(stripped)); /* xpaclri, nothing on machines without signatures */
+        return stripped;
+#else
+        return address;
+#endif
+}
+
+/* To the caller. */
+static void leave(struct frame *frame, const struct frame_row *row)
+{
+        uintptr_t base = row->is_from_frame_pointer ? frame->frame_pointer : frame->stack_pointer;
+        uintptr_t saved;
+
+        base += (uintptr_t)row->base;
+        saved = base + (uintptr_t)row->saved;
+#ifdef __aarch64__
+        frame->return_address = plain(word_at(saved + WORD));
+#else
+        frame->return_address = plain(word_at(base - WORD));
+#endif
+        if (row->saved)
+                frame->frame_pointer = word_at(saved);
+        frame->stack_pointer = base;
+}
+
+KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
+{
+        const uintptr_t *record = __builtin_frame_address(0);
+        struct frame frame = {
+                .return_address = plain((uintptr_t)__builtin_return_address(0)),
+                .stack_pointer = (uintptr_t)__builtin_dwarf_cfa(),
+                .frame_pointer = record[0],
+        };
+        struct frame_row row;
+        int count = 0;
+
+        while (frame.return_address && count < room) {
+                uintptr_t address = frame.return_address;
+
+                if (count || address < own || address >= own_end)
+                        frames[count++] = (void *)address;
+                if (!find_kept(address, &row)) {
+                        switch (read_row(address, &row)) {
+                        case ROW_FOUND:
+                                break;
+                        case ROW_NONE:
+                                return is_signal_return(address) ? ROW_WALK_UNKNOWN : count;
+                        case ROW_UNKNOWN:
+                                return ROW_WALK_UNKNOWN;
+                        }
+                }
+                if (row.is_last)
+                        break;
+                leave(&frame, &row);
+        }
+        return count;
+}
+
+#else
+
+void row_walk_prepare(void)
+{
+}
+
+int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
+{
+        (void)frames, (void)room, (void)own, (void)own_end;
+        return ROW_WALK_UNKNOWN;
+}
+
+#endif
