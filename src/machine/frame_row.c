@@ -19,8 +19,6 @@ enum { FRAME_POINTER = 29, STACK_POINTER = 31, RETURN_ADDRESS = 30 };
 enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16 };
 #endif
 
-enum { WORD = 8 };
-
 /* ---- The table --------------------------------------------------------------------------- */
 
 /* The encodings that linkers write, and the only ones that are read here. */
@@ -400,15 +398,10 @@ static bool make_row(const struct places *places, struct frame_row *row)
                 return true;
         row->is_from_frame_pointer = places->base_register == FRAME_POINTER;
         row->base = places->base;
+        row->return_address = places->return_address;
         row->saved = is_saved ? places->frame_pointer : 0;
-        if (!places->has_base || (is_saved && !row->saved) ||
-            (places->base_register != FRAME_POINTER && places->base_register != STACK_POINTER))
-                return false;
-#ifdef __aarch64__
-        return is_saved && places->return_address == row->saved + WORD;
-#else
-        return places->return_address == -WORD;
-#endif
+        return places->has_base && places->return_address != NOWHERE && (!is_saved || row->saved) &&
+               (places->base_register == FRAME_POINTER || places->base_register == STACK_POINTER);
 }
 
 enum row_answer frame_row_read(const void *header, uintptr_t address, uint32_t *hint,

@@ -10,13 +10,14 @@
 
 /*
  * The base of a frame is the stack pointer's value in the caller behind the call. Offsets are in
- * bytes. On x86-64 the return address lies below the base, on AArch64 above the saved frame pointer.
+ * bytes, the last two from the base.
  */
 struct frame_row {
         bool is_last;               /* nothing called this function; the rest has no meaning */
         bool is_from_frame_pointer; /* the base is frame pointer + base, else stack pointer + base */
         int64_t base;
-        int64_t saved; /* the caller's frame pointer lies at base + saved; 0: it is unchanged */
+        int64_t return_address;
+        int64_t saved; /* the caller's frame pointer; 0: it is unchanged */
 };
 
 enum row_answer {

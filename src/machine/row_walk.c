@@ -29,17 +29,10 @@
 #include "machine/frame_row.h"
 #include "machine/system.h"
 
+#include <assert.h>
 #include <elf.h>
 #include <link.h>
 #include <string.h>
-
-enum { WORD = 8 };
-
-#ifdef __aarch64__
-enum { INSTRUCTION_ALIGN = 4 };
-#else
-enum { INSTRUCTION_ALIGN = 1 };
-#endif
 
 /* ---- Objects that stay ------------------------------------------------------------------- */
 
@@ -78,25 +71,33 @@ static bool stays(const struct found_object *object)
 
 /* ---- Kept rows --------------------------------------------------------------------------- */
 
+enum { WORD = 8, SET_BITS = 12, WAYS = 2 };
+
 /*
  * A kept row, from the lowest bit: whether the word is in use, is_last, is_from_frame_pointer, -saved and
- * base in words, and the return address without the bits that choose the set.
+ * -return_address in words, base in units, and the return address without the bits that choose the
+ * set. x86-64 has all return addresses a word below the base.
  */
+#ifdef __aarch64__
+enum { INSTRUCTION_ALIGN = 4, SAVED_BITS = 8, RETURN_BITS = 9, BASE_BITS = 10, BASE_UNIT = 16 };
+#else
+enum { INSTRUCTION_ALIGN = 1, SAVED_BITS = 11, RETURN_BITS = 0, BASE_BITS = 14, BASE_UNIT = 8 };
+#endif
 enum {
-        SET_BITS = 12,
-        WAYS = 2,
         IN_USE = 1,
         IS_LAST = 2,
         IS_FROM_FRAME_POINTER = 4,
         SAVED_SHIFT = 3,
-        SAVED_BITS = 11,
-        BASE_SHIFT = SAVED_SHIFT + SAVED_BITS,
-        BASE_BITS = 14,
+        RETURN_SHIFT = SAVED_SHIFT + SAVED_BITS,
+        BASE_SHIFT = RETURN_SHIFT + RETURN_BITS,
         TAG_SHIFT = BASE_SHIFT + BASE_BITS,
         TAG_BITS = 64 - TAG_SHIFT,
 };
 
 #define LOW_BITS(bits) (((uint64_t)1 << (bits)) - 1)
+
+/* Addresses of programs have 48 bits, but for those that ask for more. */
+static_assert(TAG_BITS + SET_BITS >= 48 - (INSTRUCTION_ALIGN == 4 ? 2 : 0), "no room for a tag");
 
 static KMEM_SPARSE uint64_t kept[1 << SET_BITS][WAYS];
 static KMEM_SPARSE uint32_t hints[1 << SET_BITS];
@@ -111,22 +112,40 @@ static uint64_t tag_of(uintptr_t address)
         return (address / INSTRUCTION_ALIGN) >> SET_BITS;
 }
 
+static bool fits(int64_t bytes, unsigned int unit, unsigned int bits)
+{
+        return bytes >= 0 && bytes % unit == 0 && (uint64_t)bytes / unit <= LOW_BITS(bits);
+}
+
+static bool return_address_fits(const struct frame_row *row)
+{
+        return RETURN_BITS ? fits(-row->return_address, WORD, RETURN_BITS)
+                           : row->return_address == -WORD;
+}
+
 /* 0 for a row that has no room in a word. */
 static uint64_t pack(uintptr_t address, const struct frame_row *row)
 {
-        uint64_t tag = tag_of(address);
-        uint64_t saved = (uint64_t)-row->saved / WORD;
-        uint64_t base = (uint64_t)row->base / WORD;
+        uint64_t word = tag_of(address) << TAG_SHIFT | IN_USE;
 
-        if (tag > LOW_BITS(TAG_BITS) || address % INSTRUCTION_ALIGN)
+        if (tag_of(address) > LOW_BITS(TAG_BITS) || address % INSTRUCTION_ALIGN)
                 return 0;
         if (row->is_last)
-                return tag << TAG_SHIFT | IS_LAST | IN_USE;
-        if (row->saved > 0 || row->saved % WORD || saved > LOW_BITS(SAVED_BITS) || row->base < 0 ||
-            row->base % WORD || base > LOW_BITS(BASE_BITS))
+                return word | IS_LAST;
+        if (!return_address_fits(row) || !fits(-row->saved, WORD, SAVED_BITS) ||
+            !fits(row->base, BASE_UNIT, BASE_BITS))
                 return 0;
-        return tag << TAG_SHIFT | base << BASE_SHIFT | saved << SAVED_SHIFT |
-               (row->is_from_frame_pointer ? IS_FROM_FRAME_POINTER : 0) | IN_USE;
+        if (RETURN_BITS)
+                word |= (uint64_t)-row->return_address / WORD << RETURN_SHIFT;
+        if (row->is_from_frame_pointer)
+                word |= IS_FROM_FRAME_POINTER;
+        return word | (uint64_t)row->base / BASE_UNIT << BASE_SHIFT |
+               (uint64_t)-row->saved / WORD << SAVED_SHIFT;
+}
+
+static int64_t field(uint64_t word, unsigned int shift, unsigned int bits)
+{
+        return (int64_t)(word >> shift & LOW_BITS(bits));
 }
 
 static struct frame_row unpack(uint64_t word)
@@ -134,8 +153,10 @@ static struct frame_row unpack(uint64_t word)
         return (struct frame_row){
                 .is_last = word & IS_LAST,
                 .is_from_frame_pointer = word & IS_FROM_FRAME_POINTER,
-                .base = (int64_t)(word >> BASE_SHIFT & LOW_BITS(BASE_BITS)) * WORD,
-                .saved = -(int64_t)(word >> SAVED_SHIFT & LOW_BITS(SAVED_BITS)) * WORD,
+                .base = field(word, BASE_SHIFT, BASE_BITS) * BASE_UNIT,
+                .return_address =
+                        RETURN_BITS ? -field(word, RETURN_SHIFT, RETURN_BITS) * WORD : -WORD,
+                .saved = -field(word, SAVED_SHIFT, SAVED_BITS) * WORD,
         };
 }
 
@@ -236,17 +257,11 @@ static uintptr_t plain(uintptr_t address)
 static void leave(struct frame *frame, const struct frame_row *row)
 {
         uintptr_t base = row->is_from_frame_pointer ? frame->frame_pointer : frame->stack_pointer;
-        uintptr_t saved;
 
         base += (uintptr_t)row->base;
-        saved = base + (uintptr_t)row->saved;
-#ifdef __aarch64__
-        frame->return_address = plain(word_at(saved + WORD));
-#else
-        frame->return_address = plain(word_at(base - WORD));
-#endif
+        frame->return_address = plain(word_at(base + (uintptr_t)row->return_address));
         if (row->saved)
-                frame->frame_pointer = word_at(saved);
+                frame->frame_pointer = word_at(base + (uintptr_t)row->saved);
         frame->stack_pointer = base;
 }
 

@@ -84,6 +84,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
             *(f"-Wl,--wrap={call}" for call in ("blocks_free", "rcu_sheaf_end", "lock_wait")),
         ],
     ),
+    "test_row_walk": (["unit/test_row_walk.c"], ["-lcmocka"]),
     "test_slab_tune": (
         ["unit/test_slab_tune.c", "unit/child.c", *WALKERS],
         ["-lcmocka", *(f"-Wl,--wrap=metadata_{call}" for call in ("alloc", "free"))],
@@ -122,6 +123,13 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_zones.c", "unit/page_model.c", "unit/system_wrap.c"],
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in ZONE_WRAPS)],
     ),
+}
+# Libraries that a program opens, beside it: file, source under tests/, arguments.
+OPENED: dict[str, list[tuple[str, str, list[str]]]] = {
+    "test_row_walk": [
+        ("row_walk_small.so", "unit/row_walk_module.c", ["-DMODULE_FRAME_BYTES=1024"]),
+        ("row_walk_large.so", "unit/row_walk_module.c", ["-DMODULE_FRAME_BYTES=2048"]),
+    ],
 }
 WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")} - {
     "test_group",
@@ -191,10 +199,16 @@ class Tree:
             library = source.startswith("src/")
             if library and not (program in WITHOUT_MALLOC and source.startswith("src/malloc/")):
                 objects.append(compiled)
-        command = ["gcc", "-pthread", *map(str, objects), *arguments, "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise MutantError(f"{program} does not link:\n{done.stderr}")
+        commands = [["gcc", "-pthread", *map(str, objects), *arguments, "-o", str(made)]]
+        for name, source, flags in OPENED.get(program, []):
+            shared = ["gcc", *FLAGS, "-fPIC", "-shared", f"tests/{source}"]
+            commands.append([*shared, *flags, "-o", name])
+        for command in commands:
+            done = subprocess.run(
+                command, cwd=self.path, capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                raise MutantError(f"{program} does not link:\n{done.stderr}")
         return made
 
 

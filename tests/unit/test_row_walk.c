@@ -1,0 +1,660 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The walk by kept rows finds the frames that the compiler's unwinder finds, from functions of many
+ * shapes, and hands over where it should. Each case walks twice at the least: by rows that it reads,
+ * and by rows that were kept.
+ */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include "machine/find_object.h"
+#include "machine/frame_row.h"
+#include "machine/row_walk.h"
+#include "machine/stack.h"
+
+#include <alloca.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <ucontext.h>
+#include <unwind.h>
+
+#include "row_walk_module.h"
+#ifdef HAVE_THROW
+#include "row_walk_throw.h"
+#endif
+
+enum { ROOM = 200, ROUNDS = 3 };
+
+/* Not inlined, not cloned, and called as it is written. */
+#define OPAQUE __attribute__((noinline, noclone))
+/* Behind a call, which so is no jump. */
+#define STAY __asm__ volatile("" ::: "memory")
+
+/* Also in threads and handlers, where cmocka's assertions would not do. */
+#define must(condition)                                                                            \
+        do {                                                                                       \
+                if (!(condition)) {                                                                \
+                        dprintf(STDERR_FILENO, "# %s (%s:%d)\n", #condition, __FILE__, __LINE__);  \
+                        abort();                                                                   \
+                }                                                                                  \
+        } while (0)
+
+/* ---- Both walks -------------------------------------------------------------------------- */
+
+struct seen {
+        void *frame[ROOM];
+        int count;
+};
+
+static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *argument)
+{
+        struct seen *seen = argument;
+        uintptr_t address = _Unwind_GetIP(context);
+
+        if (!address || seen->count == ROOM)
+                return _URC_END_OF_STACK;
+        seen->frame[seen->count++] = (void *)address;
+        return _URC_NO_REASON;
+}
+
+static void print_both(const struct seen *rows, const struct seen *unwinder)
+{
+        for (int i = 0; i < rows->count || i < unwinder->count; i++)
+                dprintf(STDERR_FILENO, "# %2d %p %p\n", i, i < rows->count ? rows->frame[i] : NULL,
+                        i < unwinder->count ? unwinder->frame[i] : NULL);
+}
+
+/* What the library gets, by whichever walk. Its first frame is that of stack_walk itself. */
+static OPAQUE void check_together(const struct seen *unwinder)
+{
+        struct seen both;
+        size_t bytes = (size_t)(unwinder->count - 1) * sizeof(void *);
+
+        if (!stack_walk)
+                return;
+        both.count = stack_walk(both.frame, ROOM, 0, 0);
+        if (both.count != unwinder->count + 2 ||
+            memcmp(both.frame + 3, unwinder->frame + 1, bytes) != 0) {
+                print_both(&both, unwinder);
+                must(!"what the library gets differs");
+        }
+}
+
+/* How many frames the walk by rows finds; they are the unwinder's but for this function's own. */
+static OPAQUE int walk_both(void)
+{
+        struct seen unwinder = {.count = 0};
+        struct seen rows;
+
+        _Unwind_Backtrace(add_frame, &unwinder);
+        check_together(&unwinder);
+        for (int round = 0; round < ROUNDS; round++) {
+                size_t bytes;
+
+                rows.count = row_walk(rows.frame, ROOM, 0, 0);
+                if (rows.count == ROW_WALK_UNKNOWN)
+                        continue;
+                bytes = (size_t)(rows.count - 1) * sizeof(void *);
+                if (rows.count != unwinder.count ||
+                    memcmp(rows.frame + 1, unwinder.frame + 1, bytes) != 0) {
+                        print_both(&rows, &unwinder);
+                        must(!"the walks differ");
+                }
+        }
+        return rows.count;
+}
+
+static unsigned long walks;
+
+/* Where the walk by rows has all it needs. */
+static OPAQUE void walk(void)
+{
+        must(walk_both() > 1);
+        __atomic_add_fetch(&walks, 1, __ATOMIC_RELAXED);
+        STAY;
+}
+
+/* Where it needs the unwinder. */
+static OPAQUE void walk_handed_over(void)
+{
+        must(walk_both() == ROW_WALK_UNKNOWN);
+        __atomic_add_fetch(&walks, 1, __ATOMIC_RELAXED);
+        STAY;
+}
+
+/* ---- Functions of many shapes ------------------------------------------------------------ */
+
+static OPAQUE void recurse(unsigned int depth)
+{
+        if (depth)
+                recurse(depth - 1);
+        else
+                walk();
+        STAY;
+}
+
+static OPAQUE void with_variable_room(size_t bytes)
+{
+        volatile char *room = alloca(bytes);
+
+        room[0] = 1;
+        walk();
+        room[bytes - 1] = 2;
+}
+
+/* Has no room in a kept row. */
+static OPAQUE void with_large_frame(void)
+{
+        volatile char room[200000];
+
+        room[0] = 1;
+        walk();
+        room[sizeof(room) - 1] = 2;
+}
+
+/* Compilers may reach the arguments by a register of their own; then the walk hands over. */
+static OPAQUE int with_aligned_room(long a, long b, long c, long d, long e, long f, long g, long h,
+                                    size_t bytes)
+{
+        volatile char room[64] __attribute__((aligned(64)));
+        volatile char *more = alloca(bytes);
+
+        room[0] = more[0] = (char)(a + b + c + d + e + f + g + h);
+        walk_both();
+        return room[0] + more[0];
+}
+
+static OPAQUE long with_many_registers(long a, long b, long c, long d, long e, long f)
+{
+        long sum = a * b + c * d + e * f;
+
+        walk();
+        sum += a + b + c + d + e + f;
+        walk();
+        return sum;
+}
+
+/* The way back is another part of the function, behind a restored state. */
+static OPAQUE int with_early_return(int way)
+{
+        volatile char room[300];
+
+        room[0] = 1;
+        if (way == 0)
+                return room[0];
+        walk();
+        if (way == 1)
+                return room[0];
+        walk();
+        return room[0] + way;
+}
+
+static int compare_longs(const void *left, const void *right)
+{
+        walk();
+        return *(const long *)left > *(const long *)right;
+}
+
+/* Functions whose kept rows are in the same set, more than a set holds. */
+#define FAR(name, bytes)                                                                           \
+        __attribute__((noinline, noclone, aligned(16384))) static void name(void)                  \
+        {                                                                                          \
+                volatile char room[bytes];                                                         \
+                                                                                                   \
+                room[0] = 1;                                                                       \
+                walk();                                                                            \
+                room[sizeof(room) - 1] = 2;                                                        \
+        }
+FAR(far_first, 1024)
+FAR(far_second, 2048)
+FAR(far_third, 3072)
+
+static void walk_shapes(void)
+{
+        long numbers[] = {5, 2, 9, 1};
+
+        for (unsigned int depth = 0; depth < 40; depth += 13)
+                recurse(depth);
+        for (size_t bytes = 1; bytes < 3000; bytes = bytes * 3 + 5)
+                with_variable_room(bytes);
+        with_large_frame();
+        with_aligned_room(1, 2, 3, 4, 5, 6, 7, 8, 100);
+        with_many_registers(1, 2, 3, 4, 5, 6);
+        for (int way = 0; way < 3; way++)
+                with_early_return(way);
+        qsort(numbers, array_size(numbers), sizeof(*numbers), compare_longs);
+        for (int round = 0; round < 3; round++) {
+                far_first();
+                far_second();
+                far_third();
+        }
+}
+
+/* ---- Cases ------------------------------------------------------------------------------- */
+
+static void test_shapes(void **state)
+{
+        (void)state;
+        walk_shapes();
+}
+
+static void test_room_and_own_frames(void **state)
+{
+        struct seen all;
+        struct seen some;
+
+        (void)state;
+        all.count = row_walk(all.frame, ROOM, 0, 0);
+        assert_true(all.count > 2);
+        for (int room = 0; room <= all.count; room++) {
+                memset(&some, 0, sizeof(some));
+                some.count = row_walk(some.frame, room, 0, 0);
+                assert_int_equal(some.count, room);
+                if (room > 1)
+                        assert_memory_equal(some.frame + 1, all.frame + 1,
+                                            (size_t)(room - 1) * sizeof(void *));
+                assert_null(some.frame[room]);
+        }
+        /* The first frame is left out, as it lies in this function; later ones never are. */
+        some.count = row_walk(some.frame, ROOM, (uintptr_t)all.frame[0] - 4096,
+                              (uintptr_t)all.frame[0] + 4096);
+        assert_true(some.count < all.count);
+        assert_ptr_equal(some.frame[some.count - 1], all.frame[all.count - 1]);
+        some.count =
+                row_walk(some.frame, ROOM, (uintptr_t)all.frame[1], (uintptr_t)all.frame[1] + 1);
+        assert_int_equal(some.count, all.count);
+}
+
+enum { CODE_BYTES = 4096 };
+
+/* A mapping with these instructions, of which no table knows. */
+static void *make_code(const void *instructions, size_t bytes)
+{
+        void *page =
+                mmap(NULL, CODE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        assert_true(page != MAP_FAILED);
+        memcpy(page, instructions, bytes);
+        if (mprotect(page, CODE_BYTES, PROT_READ | PROT_EXEC) != 0)
+                skip_because("the system lets no program make code");
+        __builtin___clear_cache(page, (char *)page + bytes);
+        return page;
+}
+
+static void handle(int signal)
+{
+        (void)signal;
+        walk_handed_over();
+}
+
+static void test_signal_handlers(void **state)
+{
+        static char other_stack[65536];
+        const stack_t stack = {.ss_sp = other_stack, .ss_size = sizeof(other_stack)};
+        const stack_t none = {.ss_flags = SS_DISABLE};
+        struct sigaction action = {.sa_handler = handle};
+        unsigned long before = walks;
+
+        (void)state;
+        assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+        raise(SIGUSR1);
+        action.sa_flags = SA_ONSTACK;
+        assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+        assert_int_equal(sigaltstack(&stack, NULL), 0);
+        raise(SIGUSR1);
+        assert_int_equal(sigaltstack(&none, NULL), 0);
+        assert_int_equal(walks, before + 2);
+}
+
+#ifdef __x86_64__
+/* The way back from a handler that libc had before it had rows: the unwinder knows its bytes. */
+static void test_signal_return_without_rows(void **state)
+{
+        static const uint8_t signal_return[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00,
+                                                0x00, 0x00, 0x0f, 0x05};
+        struct {
+                void (*handler)(int signal);
+                unsigned long flags;
+                void *restorer;
+                unsigned long mask;
+        } action = {.handler = handle, .flags = 0x04000000 /* there is a restorer */};
+        void *page = make_code(signal_return, sizeof(signal_return));
+        unsigned long before = walks;
+
+        (void)state;
+        action.restorer = page;
+        assert_int_equal(syscall(SYS_rt_sigaction, SIGUSR2, &action, NULL, 8), 0);
+        raise(SIGUSR2);
+        assert_int_equal(walks, before + 1);
+        signal(SIGUSR2, SIG_DFL);
+        munmap(page, CODE_BYTES);
+}
+#endif
+
+/* Keeps rows while a thread does; the unwinder does not get past each instruction it may stop at. */
+static void handle_often(int signal)
+{
+        void *frames[ROOM];
+
+        (void)signal;
+        must(row_walk(frames, ROOM, 0, 0) == ROW_WALK_UNKNOWN);
+        STAY;
+}
+
+static void *run_shapes(void *argument)
+{
+        for (int round = 0; round < 200; round++)
+                walk_shapes();
+        return argument;
+}
+
+/* Signals interrupt threads in the middle of keeping a row, and keep rows themselves. */
+static void test_threads_and_signals(void **state)
+{
+        const struct itimerval often = {{0, 1000}, {0, 1000}};
+        const struct itimerval never = {{0, 0}, {0, 0}};
+        const struct sigaction action = {.sa_handler = handle_often, .sa_flags = SA_RESTART};
+        pthread_t threads[3];
+
+        (void)state;
+        assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+        assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+        for (size_t i = 0; i < array_size(threads); i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, run_shapes, NULL), 0);
+        for (size_t i = 0; i < array_size(threads); i++)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+}
+
+static void walk_at_cleanup(void *unused)
+{
+        (void)unused;
+        walk();
+}
+
+static void *end_thread(void *argument)
+{
+        pthread_cleanup_push(walk_at_cleanup, NULL);
+        pthread_exit(argument);
+        pthread_cleanup_pop(0);
+        return NULL;
+}
+
+static void test_ending_threads(void **state)
+{
+        unsigned long before = walks;
+        pthread_t thread;
+
+        (void)state;
+        assert_int_equal(pthread_create(&thread, NULL, end_thread, NULL), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(walks, before + 1);
+}
+
+static ucontext_t here;
+static ucontext_t coroutine;
+
+static void run_coroutine(void)
+{
+        recurse(3);
+        assert_int_equal(swapcontext(&coroutine, &here), 0);
+        recurse(5);
+}
+
+static void test_coroutines(void **state)
+{
+        static char stack[262144];
+        unsigned long before = walks;
+
+        (void)state;
+        assert_int_equal(getcontext(&coroutine), 0);
+        coroutine.uc_stack = (stack_t){.ss_sp = stack, .ss_size = sizeof(stack)};
+        coroutine.uc_link = &here;
+        makecontext(&coroutine, run_coroutine, 0);
+        assert_int_equal(swapcontext(&here, &coroutine), 0);
+        walk();
+        assert_int_equal(swapcontext(&here, &coroutine), 0);
+        assert_int_equal(walks, before + 3);
+}
+
+static int run_child(void *argument)
+{
+        (void)argument;
+        walk_shapes();
+        return 0;
+}
+
+static void expect_child(pid_t pid)
+{
+        int status;
+
+        assert_true(pid > 0);
+        assert_int_equal(waitpid(pid, &status, __WALL), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static OPAQUE void vfork_once(void)
+{
+        pid_t pid = vfork();
+
+        if (pid == 0) {
+                recurse(4);
+                _exit(0);
+        }
+        expect_child(pid);
+}
+
+static void test_children(void **state)
+{
+        pid_t pid = fork();
+
+        (void)state;
+        if (pid == 0)
+                _exit(run_child(NULL));
+        expect_child(pid);
+        vfork_once();
+}
+
+/* The child of clone shares the kept rows, as that of vfork does. */
+static void test_clones(void **state)
+{
+        static char stack[524288];
+
+        (void)state;
+        if (emulated())
+                skip_because("emulators do not have each kind of clone");
+        expect_child(clone(run_child, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL));
+}
+
+/* A function that calls its argument, without a row for it. */
+#ifdef __aarch64__
+static const uint32_t code[] = {
+        0xa9bf7bfd, /* stp x29, x30, [sp, #-16]! */
+        0x910003fd, /* mov x29, sp */
+        0xd63f0000, /* blr x0 */
+        0xa8c17bfd, /* ldp x29, x30, [sp], #16 */
+        0xd65f03c0, /* ret */
+};
+#else
+static const uint8_t code[] = {
+        0x48, 0x83, 0xec, 0x08, /* sub $8, %rsp */
+        0xff, 0xd7,             /* call *%rdi */
+        0x48, 0x83, 0xc4, 0x08, /* add $8, %rsp */
+        0xc3,                   /* ret */
+};
+#endif
+
+static void test_code_without_rows(void **state)
+{
+        void *page = make_code(code, sizeof(code));
+        unsigned long before = walks;
+
+        (void)state;
+        ((void (*)(void (*)(void)))page)(walk);
+        assert_int_equal(walks, before + 1);
+        munmap(page, CODE_BYTES);
+}
+
+#ifdef HAVE_THROW
+static void test_exceptions(void **state)
+{
+        unsigned long before = walks;
+
+        (void)state;
+        for (int round = 0; round < 3; round++)
+                walk_while_throwing(walk);
+        assert_int_equal(walks, before + 3 * 9);
+}
+#endif
+
+/* ---- Libraries that are closed ----------------------------------------------------------- */
+
+static const void *returned_to;
+
+static OPAQUE void walk_from_module(void)
+{
+        returned_to = __builtin_return_address(0);
+        walk();
+        STAY;
+}
+
+/* Beside this program. */
+static void *open_module(const char *name)
+{
+        char path[4096];
+        ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 64);
+        char *slash;
+        void *module;
+
+        must(length > 0);
+        path[length] = 0;
+        slash = strrchr(path, '/');
+        strcpy(slash + 1, name);
+        module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!module)
+                dprintf(STDERR_FILENO, "# %s\n", dlerror());
+        must(module);
+        return module;
+}
+
+static const void *walk_through(const char *name)
+{
+        void *module = open_module(name);
+        void (*call)(void (*callback)(void)) =
+                (void (*)(void (*)(void)))dlsym(module, "module_call");
+
+        must(call);
+        call(walk_from_module);
+        must(dlclose(module) == 0);
+        return returned_to;
+}
+
+/* Rows of a library that was closed must not be used for the next at the same address. */
+static void test_closed_libraries(void **state)
+{
+        unsigned int equal = 0;
+
+        (void)state;
+        for (int round = 0; round < 100; round++)
+                equal += walk_through("row_walk_small.so") == walk_through("row_walk_large.so");
+        if (!equal)
+                skip_because("both libraries never had the same address");
+}
+
+static void *close_libraries(void *argument)
+{
+        for (int round = 0; round < 100; round++) {
+                walk_through("row_walk_small.so");
+                walk_through("row_walk_large.so");
+        }
+        return argument;
+}
+
+static void test_closed_beside_threads(void **state)
+{
+        pthread_t closer;
+        pthread_t walker;
+
+        (void)state;
+        assert_int_equal(pthread_create(&closer, NULL, close_libraries, NULL), 0);
+        assert_int_equal(pthread_create(&walker, NULL, run_shapes, NULL), 0);
+        assert_int_equal(pthread_join(closer, NULL), 0);
+        assert_int_equal(pthread_join(walker, NULL), 0);
+}
+
+/* ---- Rows -------------------------------------------------------------------------------- */
+
+/* A hint saves time and changes no answer, for functions of the program and of libc. */
+static void test_any_hint_will_do(void **state)
+{
+        const uintptr_t addresses[] = {(uintptr_t)recurse + 5, (uintptr_t)far_second + 8,
+                                       (uintptr_t)qsort + 5, (uintptr_t)printf + 1};
+
+        (void)state;
+        for (size_t i = 0; i < array_size(addresses); i++) {
+                struct found_object object;
+                struct frame_row row = {0};
+                uint32_t found = UINT32_MAX;
+                enum row_answer answer;
+
+                assert_int_equal(find_object((void *)addresses[i], &object), 0);
+                answer = frame_row_read(object.frames, addresses[i], &found, &row);
+                assert_int_not_equal(answer, ROW_NONE);
+                for (uint32_t hint = 0; hint < found + 3; hint++) {
+                        struct frame_row other = {0};
+                        uint32_t index = hint;
+
+                        assert_int_equal(
+                                frame_row_read(object.frames, addresses[i], &index, &other),
+                                answer);
+                        assert_int_equal(index, found);
+                        assert_memory_equal(&other, &row, sizeof(row));
+                }
+        }
+}
+
+static int skip_elsewhere(void **state)
+{
+        (void)state;
+#if !defined(__x86_64__) && !defined(__aarch64__)
+        skip_because("rows are read on x86-64 and AArch64");
+#endif
+        if (!find_object)
+                skip_because("this libc does not tell objects by their addresses");
+        row_walk_prepare();
+        return 0;
+}
+
+#define CASE(name) cmocka_unit_test_setup(name, skip_elsewhere)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                CASE(test_shapes),
+                CASE(test_room_and_own_frames),
+                CASE(test_signal_handlers),
+#ifdef __x86_64__
+                CASE(test_signal_return_without_rows),
+#endif
+                CASE(test_threads_and_signals),
+                CASE(test_ending_threads),
+                CASE(test_coroutines),
+                CASE(test_children),
+                CASE(test_clones),
+                CASE(test_code_without_rows),
+#ifdef HAVE_THROW
+                CASE(test_exceptions),
+#endif
+                CASE(test_closed_libraries),
+                CASE(test_closed_beside_threads),
+                CASE(test_any_hint_will_do),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
