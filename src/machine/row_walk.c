@@ -8,18 +8,16 @@
  *    one and a half of another, whoever writes: threads, signal handlers, children of vfork that
  *    share the memory. There is no lock, and a fork leaves nothing half done. Relaxed accesses do,
  *    as nothing else is published.
- * 2. Rows are kept of objects alone that stay until the process ends: the program, the dynamic
- *    linker, libc, and this library. A kept row is then true for ever. Other objects may be closed,
- *    and another be opened at the same address: their rows are read each time, by the dynamic
- *    linker's present answer. Only a place in the table of such an object is kept, as a hint,
- *    which the reader compares with the table.
+ * 2. Rows are kept of objects alone that stay until the process ends (lasting.h). A kept row is then
+ *    true for ever. Other objects may be closed, and another be opened at the same address: their
+ *    rows are read each time, by the dynamic linker's present answer. Only a place in the table of
+ *    such an object is kept, as a hint, which the reader compares with the table.
  * 3. The frames are those that the compiler's unwinder finds. Where it would need other registers or
  *    knows more, as of a signal's frame, the walk ends with ROW_WALK_UNKNOWN.
  *
  * Threads: any, with the program's locks held, also the dynamic linker's; also in signal handlers.
  * glibc answers without a lock from 2.35 on (older_libc.c has the rest).
  */
-#define _GNU_SOURCE
 #include "machine/row_walk.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
@@ -27,47 +25,10 @@
 #include "lang/atomic.h"
 #include "machine/find_object.h"
 #include "machine/frame_row.h"
-#include "machine/system.h"
+#include "machine/lasting.h"
 
 #include <assert.h>
-#include <elf.h>
-#include <link.h>
 #include <string.h>
-
-/* ---- Objects that stay ------------------------------------------------------------------- */
-
-enum { PROGRAM, DYNAMIC_LINKER, LIBC, OURSELVES, STAYING };
-
-/* Where they begin, 0 for one that is not there. Each value is final, also if two threads find it. */
-static uintptr_t staying[STAYING];
-
-extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
-
-static uintptr_t begin_of(uintptr_t address)
-{
-        struct found_object object;
-
-        if (!address || !find_object || find_object((void *)address, &object) != 0)
-                return 0;
-        return (uintptr_t)object.begin;
-}
-
-void row_walk_prepare(void)
-{
-        staying[PROGRAM] = begin_of(system_auxv(AT_ENTRY));
-        staying[DYNAMIC_LINKER] = begin_of(system_auxv(AT_BASE));
-        /* If another object has the name, then we are bound to that one, so it stays too. */
-        staying[LIBC] = begin_of((uintptr_t)dl_iterate_phdr);
-        staying[OURSELVES] = begin_of((uintptr_t)__ehdr_start);
-}
-
-static bool stays(const struct found_object *object)
-{
-        for (unsigned int i = 0; i < STAYING; i++)
-                if (staying[i] == (uintptr_t)object->begin)
-                        return true;
-        return false;
-}
 
 /* ---- Kept rows --------------------------------------------------------------------------- */
 
@@ -160,7 +121,7 @@ static struct frame_row unpack(uint64_t word)
         };
 }
 
-/* Relaxed: invariant 1. The way that was used last moves to the second place. */
+/* Relaxed: invariant 1. The row that was kept last moves to the second place. */
 static void keep(uintptr_t address, const struct frame_row *row)
 {
         uint64_t *set = kept[set_of(address)];
@@ -205,7 +166,7 @@ static KMEM_NOINLINE enum row_answer read_row(uintptr_t address, struct frame_ro
         answer = frame_row_read(object.frames, address, &hint, row);
         if (answer != ROW_FOUND)
                 return answer;
-        if (stays(&object))
+        if (is_lasting(address - 1))
                 keep(address, row);
         else if (hint != before)
                 store_relaxed(kept_hint, hint);
@@ -299,10 +260,6 @@ KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own
 }
 
 #else
-
-void row_walk_prepare(void)
-{
-}
 
 int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
 {

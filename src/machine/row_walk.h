@@ -11,14 +11,9 @@
 enum { ROW_WALK_UNKNOWN = -1 };
 
 /*
- * Finds the objects whose rows may be kept. Without it rows are read at each frame. Once a process,
- * with no lock held, before a second thread walks.
- */
-KMEM_HIDDEN void row_walk_prepare(void);
-
-/*
  * As stack_walk (stack.h), whose frames it finds, from the caller on. ROW_WALK_UNKNOWN if a frame
- * needs the compiler's unwinder, and on other machines.
+ * needs the compiler's unwinder, and on other machines. lasting_find comes first: before it no rows are
+ * kept.
  */
 KMEM_HIDDEN int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end);
 

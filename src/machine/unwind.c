@@ -10,6 +10,7 @@
  *
  * Threads: any, with the program's locks held, also the unwinder's and the dynamic linker's.
  */
+#include "machine/lasting.h"
 #include "machine/row_walk.h"
 #include "machine/stack.h"
 
@@ -41,7 +42,7 @@ void stack_walk_prepare(void)
 {
         void *frame;
 
-        row_walk_prepare();
+        lasting_find();
         /* The unwinder's own beginning, which it makes once. */
         _Unwind_Backtrace(add_frame, &(struct walk){.frames = &frame, .room = 1});
 }

@@ -9,6 +9,7 @@
 
 #include "machine/find_object.h"
 #include "machine/frame_row.h"
+#include "machine/lasting.h"
 #include "machine/row_walk.h"
 #include "machine/stack.h"
 
@@ -555,6 +556,21 @@ static const void *walk_through(const char *name)
         return returned_to;
 }
 
+/* The first case: the library is open when the objects that last are found. */
+static void test_what_lasts(void **state)
+{
+        void *module = open_module("row_walk_small.so");
+
+        (void)state;
+        assert_false(is_lasting((uintptr_t)walk_both));
+        lasting_find();
+        assert_true(is_lasting((uintptr_t)walk_both));
+        assert_true(is_lasting((uintptr_t)dlsym(RTLD_DEFAULT, "qsort")));
+        assert_true(is_lasting((uintptr_t)dlsym(RTLD_DEFAULT, "_cmocka_run_group_tests")));
+        assert_false(is_lasting((uintptr_t)dlsym(module, "module_call")));
+        assert_int_equal(dlclose(module), 0);
+}
+
 /* Rows of a library that was closed must not be used for the next at the same address. */
 static void test_closed_libraries(void **state)
 {
@@ -627,7 +643,6 @@ static int skip_elsewhere(void **state)
 #endif
         if (!find_object)
                 skip_because("this libc does not tell objects by their addresses");
-        row_walk_prepare();
         return 0;
 }
 
@@ -636,6 +651,7 @@ static int skip_elsewhere(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                CASE(test_what_lasts),
                 CASE(test_shapes),
                 CASE(test_room_and_own_frames),
                 CASE(test_signal_handlers),
