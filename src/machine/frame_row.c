@@ -204,7 +204,9 @@ static bool read_common(const uint8_t *at, struct common *common)
 
 /* ---- Programs ---------------------------------------------------------------------------- */
 
-enum { NOWHERE = INT16_MAX }; /* of a register's place: it is where it was */
+/* Of a register's place: it is where it was, and no word of the stack has it. */
+static const int64_t NOWHERE = INT64_MAX;
+static const int64_t ELSEWHERE = INT64_MAX - 1;
 
 /* Where registers lie, as offsets from the frame's base. */
 struct places {
@@ -224,11 +226,6 @@ struct run {
         struct places remembered[REMEMBERED];
         unsigned int depth;
 };
-
-static bool is_followed(uint64_t number)
-{
-        return number == FRAME_POINTER || number == STACK_POINTER || number == RETURN_ADDRESS;
-}
 
 static bool set_place(struct run *run, uint64_t number, int64_t offset)
 {
@@ -276,20 +273,17 @@ static bool recall(struct run *run)
         return true;
 }
 
-/* Steps over an expression for a register; the ones that are followed may have none. */
-static bool skip_expression(const uint8_t **at)
+/* Its value in the caller takes more than a word of the stack. */
+static bool lose(struct run *run, uint64_t number)
 {
-        uint64_t number = read_unsigned(at);
-        uint64_t bytes = read_unsigned(at);
-
-        *at += bytes;
-        return !is_followed(number);
+        return set_place(run, number, ELSEWHERE);
 }
 
 /* An instruction with operands of its own, but for advances. False if it is not known here. */
 static bool run_extended(struct run *run, uint8_t code, const uint8_t **at)
 {
         uint64_t number;
+        uint64_t bytes;
 
         switch (code) {
         case 0x00: /* DW_CFA_nop */
@@ -305,7 +299,7 @@ static bool run_extended(struct run *run, uint8_t code, const uint8_t **at)
         case 0x09: /* DW_CFA_register */
                 number = read_unsigned(at);
                 read_unsigned(at);
-                return !is_followed(number);
+                return lose(run, number);
         case 0x0a: /* DW_CFA_remember_state */
                 return remember(run);
         case 0x0b: /* DW_CFA_restore_state */
@@ -325,7 +319,10 @@ static bool run_extended(struct run *run, uint8_t code, const uint8_t **at)
                 return true;
         case 0x10: /* DW_CFA_expression */
         case 0x16: /* DW_CFA_val_expression */
-                return skip_expression(at);
+                number = read_unsigned(at);
+                bytes = read_unsigned(at);
+                *at += bytes;
+                return lose(run, number);
         case 0x11: /* DW_CFA_offset_extended_sf */
                 number = read_unsigned(at);
                 return save(run, number, read_signed(at));
@@ -400,7 +397,8 @@ static bool make_row(const struct places *places, struct frame_row *row)
         row->base = places->base;
         row->return_address = places->return_address;
         row->saved = is_saved ? places->frame_pointer : 0;
-        return places->has_base && places->return_address != NOWHERE && (!is_saved || row->saved) &&
+        return places->has_base && (!is_saved || row->saved) && places->return_address != NOWHERE &&
+               places->return_address != ELSEWHERE && places->frame_pointer != ELSEWHERE &&
                (places->base_register == FRAME_POINTER || places->base_register == STACK_POINTER);
 }
 
