@@ -91,6 +91,7 @@ KINDS = {
             "mempool",
             "metadata",
             "rcu",
+            "row_walk",
             "runs",
             "slub_policies_checked",
             "slub_transitions_checked",

@@ -71,17 +71,20 @@ static void print_both(const struct seen *rows, const struct seen *unwinder)
                         i < unwinder->count ? unwinder->frame[i] : NULL);
 }
 
-/* What the library gets, by whichever walk. Its first frame is that of stack_walk itself. */
+/*
+ * What the library gets, by whichever walk. It begins with frames of this function and of stack_walk,
+ * which compilers may inline.
+ */
 static OPAQUE void check_together(const struct seen *unwinder)
 {
         struct seen both;
-        size_t bytes = (size_t)(unwinder->count - 1) * sizeof(void *);
+        int common = unwinder->count - 1;
 
         if (!stack_walk)
                 return;
         both.count = stack_walk(both.frame, ROOM, 0, 0);
-        if (both.count != unwinder->count + 2 ||
-            memcmp(both.frame + 3, unwinder->frame + 1, bytes) != 0) {
+        if (both.count <= common || memcmp(both.frame + both.count - common, unwinder->frame + 1,
+                                           (size_t)common * sizeof(void *)) != 0) {
                 print_both(&both, unwinder);
                 must(!"what the library gets differs");
         }
@@ -344,7 +347,8 @@ static void handle_often(int signal)
         void *frames[ROOM];
 
         (void)signal;
-        must(row_walk(frames, ROOM, 0, 0) == ROW_WALK_UNKNOWN);
+        /* ThreadSanitizer calls handlers later, from its own functions. */
+        must(row_walk(frames, ROOM, 0, 0) == ROW_WALK_UNKNOWN || THREAD_SANITIZER);
         STAY;
 }
 
@@ -470,6 +474,8 @@ static void test_clones(void **state)
         (void)state;
         if (emulated())
                 skip_because("emulators do not have each kind of clone");
+        if (THREAD_SANITIZER)
+                skip_because("ThreadSanitizer does not know threads that are made by clone");
         expect_child(clone(run_child, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL));
 }
 
