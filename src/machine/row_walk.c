@@ -14,6 +14,10 @@
  *    such an object is kept, as a hint, which the reader compares with the table.
  * 3. The frames are those that the compiler's unwinder finds. Where it would need other registers or
  *    knows more, as of a signal's frame, the walk ends with ROW_WALK_UNKNOWN.
+ * 4. Where the unwinder ends, at code without rows as a program makes it while it runs, the walk goes
+ *    on by the frame pointer if that leads up the stack to a word that a call has put there. Code
+ *    that has no frame pointer of its own has its caller's, so a frame is left out and none is
+ *    made up: a word that looks like a return address by chance is the only exception.
  *
  * Threads: any, with the program's locks held, also the dynamic linker's; also in signal handlers.
  * glibc answers without a lock from 2.35 on (older_libc.c has the rest).
@@ -23,6 +27,7 @@
 #if defined(__x86_64__) || defined(__aarch64__)
 
 #include "lang/atomic.h"
+#include "lang/bits.h"
 #include "machine/find_object.h"
 #include "machine/frame_row.h"
 #include "machine/lasting.h"
@@ -226,6 +231,60 @@ static void leave(struct frame *frame, const struct frame_row *row)
         frame->stack_pointer = base;
 }
 
+/*
+ * Whether a call ends at @address: its bytes stand in front of it. Code lies in whole pages, so
+ * those can be read if the page of the first can, and that of the last.
+ */
+static bool follows_call(uintptr_t address)
+{
+        const uint8_t *end = (const uint8_t *)address;
+
+        if (address < PAGE_SIZE ||
+            !system_can_read((const void *)((address - WORD) & -(uintptr_t)WORD)) ||
+            !system_can_read((const void *)((address - 1) & -(uintptr_t)WORD)))
+                return false;
+#ifdef __aarch64__
+        uint32_t code;
+
+        memcpy(&code, end - sizeof(code), sizeof(code));
+        /* bl; blr, and its forms that check a signature */
+        return (code & 0xfc000000) == 0x94000000 || (code & 0xfffffc1f) == 0xd63f0000 ||
+               (code & 0xfefff800) == 0xd63f0800;
+#else
+        if (end[-5] == 0xe8)
+                return true;
+        /* An indirect call has two to seven bytes, and 2 in the middle bits of the second. */
+        for (int bytes = 2; bytes <= 7; bytes++)
+                if (end[-bytes] == 0xff && (end[1 - bytes] >> 3 & 7) == 2)
+                        return true;
+        return false;
+#endif
+}
+
+enum { FRAME_BYTES_MOST = 1 << 20 }; /* from a stack pointer to the frame that is found */
+
+/* Invariant 4: to the frame that the frame pointer leads to; false if it leads nowhere. */
+static bool leave_by_frame_pointer(struct frame *frame)
+{
+        uintptr_t record = frame->frame_pointer;
+        uintptr_t address;
+
+        /* A record below the stack pointer is as far away as one behind the end. */
+        if (record % WORD || record - frame->stack_pointer > FRAME_BYTES_MOST ||
+            !system_can_read((const void *)record) ||
+            !system_can_read((const void *)(record + WORD)))
+                return false;
+        address = plain(word_at(record + WORD));
+        if (!follows_call(address))
+                return false;
+        *frame = (struct frame){
+                .return_address = address,
+                .stack_pointer = record + 2 * WORD,
+                .frame_pointer = word_at(record),
+        };
+        return true;
+}
+
 KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
 {
         const uintptr_t *record = __builtin_frame_address(0);
@@ -247,7 +306,11 @@ KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own
                         case ROW_FOUND:
                                 break;
                         case ROW_NONE:
-                                return is_signal_return(address) ? ROW_WALK_UNKNOWN : count;
+                                if (is_signal_return(address))
+                                        return ROW_WALK_UNKNOWN;
+                                if (!leave_by_frame_pointer(&frame))
+                                        return count;
+                                continue;
                         case ROW_UNKNOWN:
                                 return ROW_WALK_UNKNOWN;
                         }

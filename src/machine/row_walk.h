@@ -11,9 +11,9 @@
 enum { ROW_WALK_UNKNOWN = -1 };
 
 /*
- * As stack_walk (stack.h), whose frames it finds, from the caller on. ROW_WALK_UNKNOWN if a frame
- * needs the compiler's unwinder, and on other machines. lasting_find comes first: before it no rows are
- * kept.
+ * As stack_walk (stack.h), whose frames it finds, from the caller on, and more behind code without
+ * rows that has a frame pointer. ROW_WALK_UNKNOWN if a frame needs the compiler's unwinder, and on
+ * other machines. lasting_find comes first: before it no rows are kept.
  */
 KMEM_HIDDEN int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end);
 

@@ -479,17 +479,47 @@ static void test_clones(void **state)
         expect_child(clone(run_child, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL));
 }
 
-/* A function that calls its argument, without a row for it. */
+/*
+ * Functions that call their first argument, without rows: with a frame pointer, with the second
+ * argument in its place, and with the caller's.
+ */
 #ifdef __aarch64__
-static const uint32_t code[] = {
+static const uint32_t framed[] = {
         0xa9bf7bfd, /* stp x29, x30, [sp, #-16]! */
         0x910003fd, /* mov x29, sp */
         0xd63f0000, /* blr x0 */
         0xa8c17bfd, /* ldp x29, x30, [sp], #16 */
         0xd65f03c0, /* ret */
 };
+static const uint32_t pointed[] = {
+        0xa9bf7bfd, /* stp x29, x30, [sp, #-16]! */
+        0xaa0103fd, /* mov x29, x1 */
+        0xd63f0000, /* blr x0 */
+        0xa8c17bfd, /* ldp x29, x30, [sp], #16 */
+        0xd65f03c0, /* ret */
+};
+static const uint32_t frameless[] = {
+        0xa9bf7bfd, /* stp x29, x30, [sp, #-16]! */
+        0xd63f0000, /* blr x0 */
+        0xa8c17bfd, /* ldp x29, x30, [sp], #16 */
+        0xd65f03c0, /* ret */
+};
 #else
-static const uint8_t code[] = {
+static const uint8_t framed[] = {
+        0x55,             /* push %rbp */
+        0x48, 0x89, 0xe5, /* mov %rsp, %rbp */
+        0xff, 0xd7,       /* call *%rdi */
+        0x5d,             /* pop %rbp */
+        0xc3,             /* ret */
+};
+static const uint8_t pointed[] = {
+        0x55,             /* push %rbp */
+        0x48, 0x89, 0xf5, /* mov %rsi, %rbp */
+        0xff, 0xd7,       /* call *%rdi */
+        0x5d,             /* pop %rbp */
+        0xc3,             /* ret */
+};
+static const uint8_t frameless[] = {
         0x48, 0x83, 0xec, 0x08, /* sub $8, %rsp */
         0xff, 0xd7,             /* call *%rdi */
         0x48, 0x83, 0xc4, 0x08, /* add $8, %rsp */
@@ -497,15 +527,88 @@ static const uint8_t code[] = {
 };
 #endif
 
-static void test_code_without_rows(void **state)
+static struct seen past;    /* from code without rows on */
+static struct seen outside; /* from the caller of that code on */
+static int unwound;         /* frames that the unwinder finds */
+
+static OPAQUE void walk_past(void)
 {
-        void *page = make_code(code, sizeof(code));
-        unsigned long before = walks;
+        struct seen unwinder = {.count = 0};
+
+        _Unwind_Backtrace(add_frame, &unwinder);
+        past.count = row_walk(past.frame, ROOM, 0, 0);
+        unwound = unwinder.count;
+        must(past.count >= unwound);
+        must(memcmp(past.frame + 1, unwinder.frame + 1, (size_t)(unwound - 1) * sizeof(void *)) ==
+             0);
+        STAY;
+}
+
+static OPAQUE void call_made(const void *instructions, size_t bytes, const void *pointer)
+{
+        void *page = make_code(instructions, bytes);
+
+        outside.count = row_walk(outside.frame, ROOM, 0, 0);
+        ((void (*)(void (*)(void), const void *))page)(walk_past, pointer);
+        munmap(page, CODE_BYTES);
+        STAY;
+}
+
+static void test_code_with_frame_pointers(void **state)
+{
+        (void)state;
+        call_made(framed, sizeof(framed), NULL);
+        /* One frame is another place of call_made; then follow its callers. */
+        assert_int_equal(past.count, unwound + outside.count);
+        assert_memory_equal(past.frame + unwound + 1, outside.frame + 1,
+                            (size_t)(outside.count - 1) * sizeof(void *));
+}
+
+/* Whatever the register has, no frame is made up: some are left out. */
+static void test_code_without_frame_pointers(void **state)
+{
+        int at = 1;
 
         (void)state;
-        ((void (*)(void (*)(void)))page)(walk);
-        assert_int_equal(walks, before + 1);
-        munmap(page, CODE_BYTES);
+        call_made(frameless, sizeof(frameless), NULL);
+        for (int i = unwound; i < past.count; i++) {
+                bool is_in_caller = i == unwound && past.frame[i] > outside.frame[0] &&
+                                    (char *)past.frame[i] < (char *)outside.frame[0] + 200;
+
+                while (!is_in_caller && at < outside.count && outside.frame[at] != past.frame[i])
+                        at++;
+                assert_true(is_in_caller || at < outside.count);
+        }
+}
+
+static void test_frame_pointers_to_nowhere(void **state)
+{
+        static uintptr_t elsewhere[2];
+        static char data[64];
+        uintptr_t wrong_address[] = {0, (uintptr_t)(data + 32)};
+        uintptr_t no_address[] = {0, 1};
+        uintptr_t unreadable[] = {0, (uintptr_t)1 << 46};
+        const void *const nowhere[] = {
+                NULL,
+                (void *)1,
+                (char *)wrong_address + 1,
+                wrong_address,
+                no_address,
+                unreadable,
+                elsewhere,
+                (void *)(UINTPTR_MAX - 7),
+                data,
+                (void *)((uintptr_t)wrong_address + ((uintptr_t)1 << 40)),
+        };
+
+        (void)state;
+        /* A true return address, but not on the stack. */
+        call_made(framed, sizeof(framed), NULL);
+        elsewhere[1] = (uintptr_t)outside.frame[1];
+        for (size_t i = 0; i < array_size(nowhere); i++) {
+                call_made(pointed, sizeof(pointed), nowhere[i]);
+                assert_int_equal(past.count, unwound);
+        }
 }
 
 #ifdef HAVE_THROW
@@ -669,7 +772,9 @@ int main(void)
                 CASE(test_coroutines),
                 CASE(test_children),
                 CASE(test_clones),
-                CASE(test_code_without_rows),
+                CASE(test_code_with_frame_pointers),
+                CASE(test_code_without_frame_pointers),
+                CASE(test_frame_pointers_to_nowhere),
 #ifdef HAVE_THROW
                 CASE(test_exceptions),
 #endif
