@@ -17,7 +17,9 @@
  * 4. Where the unwinder ends, at code without rows as a program makes it while it runs, the walk goes
  *    on by the frame pointer if that leads up the stack to a word that a call has put there. Code
  *    that has no frame pointer of its own has its caller's, so a frame is left out and none is
- *    made up: a word that looks like a return address by chance is the only exception.
+ *    made up: a word that looks like a return address by chance is the only exception. AArch64 has
+ *    the record anywhere in its frame, so the stack pointer is not known then; the walk goes on by
+ *    the frame pointer until a row counts from that.
  *
  * Threads: any, with the program's locks held, also the dynamic linker's; also in signal handlers.
  * glibc answers without a lock from 2.35 on (older_libc.c has the rest).
@@ -199,6 +201,7 @@ struct frame {
         uintptr_t return_address;
         uintptr_t stack_pointer; /* behind the call that returns there */
         uintptr_t frame_pointer;
+        bool is_higher; /* the stack pointer may be */
 };
 
 static uintptr_t word_at(uintptr_t address)
@@ -229,6 +232,7 @@ static void leave(struct frame *frame, const struct frame_row *row)
         if (row->saved)
                 frame->frame_pointer = word_at(base + (uintptr_t)row->saved);
         frame->stack_pointer = base;
+        frame->is_higher = false;
 }
 
 /*
@@ -281,6 +285,9 @@ static bool leave_by_frame_pointer(struct frame *frame)
                 .return_address = address,
                 .stack_pointer = record + 2 * WORD,
                 .frame_pointer = word_at(record),
+#ifdef __aarch64__
+                .is_higher = true,
+#endif
         };
         return true;
 }
@@ -317,7 +324,10 @@ KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own
                 }
                 if (row.is_last)
                         break;
-                leave(&frame, &row);
+                if (row.is_from_frame_pointer || !frame.is_higher)
+                        leave(&frame, &row);
+                else if (!leave_by_frame_pointer(&frame))
+                        break;
         }
         return count;
 }

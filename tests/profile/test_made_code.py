@@ -55,6 +55,7 @@ def test_functions_in_javascript(tmp_path: Path) -> None:
     program.write_text(SHOP)
     # Each function as a frame of its own: not optimized into another, nor in the interpreter's.
     words = ["--perf-basic-prof", "--interpreted-frames-native-stack", "--no-opt"]
+    words += ["--no-logfile-per-isolate", f"--logfile={tmp_path / 'v8.log'}"]
     with on_library("profile_interval=16384", node, *words, program) as process:
         assert process.stdout is not None
         try:

@@ -573,7 +573,7 @@ static void test_code_without_frame_pointers(void **state)
         call_made(frameless, sizeof(frameless), NULL);
         for (int i = unwound; i < past.count; i++) {
                 bool is_in_caller = i == unwound && past.frame[i] > outside.frame[0] &&
-                                    (char *)past.frame[i] < (char *)outside.frame[0] + 200;
+                                    (char *)past.frame[i] < (char *)outside.frame[0] + 1000;
 
                 while (!is_in_caller && at < outside.count && outside.frame[at] != past.frame[i])
                         at++;
