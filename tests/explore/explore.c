@@ -3,13 +3,17 @@
  * The explorer: runs a scenario in every schedule with up to a number of preemptions.
  *
  *     explore --list
- *     explore SCENARIO [--preemptions N] [--seconds N]
- *     explore SCENARIO --replay STEP:THREAD,...  [--steps]
+ *     explore SCENARIO [--memory sc|tso] [--preemptions N] [--delays N] [--seconds N]
+ *     explore SCENARIO [--memory sc|tso] --replay STEP:THREAD,STEP~QUESTION,...  [--steps]
+ *
+ * --memory tso gives each thread a store buffer; up to --delays (1) accesses of a schedule do not
+ * see a store that another thread has made (memory.c).
  *
  * Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
  * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
  */
 #define _GNU_SOURCE
+#include "memory.h"
 #include "search.h"
 
 #include "heap/heap.h"
@@ -29,6 +33,7 @@ enum { EXIT_FOUND = 1, EXIT_WRONG = 2, EXIT_LATE = 3, CPUS = 4 };
 struct wish {
         const struct scenario *scenario;
         unsigned int preemptions;
+        unsigned int delays;
         unsigned int seconds;
         bool steps;
         bool replay;
@@ -92,16 +97,27 @@ static void read_schedule(const char *text, struct schedule *schedule)
         const char *at = text;
 
         while (*at) {
-                struct turn turn;
+                struct turn turn = {0};
                 int used = 0;
+                bool delay = sscanf(at, "%u~%u%n", &turn.step, &turn.delay, &used) == 2;
 
                 if (schedule->count == TURNS_MAX ||
-                    sscanf(at, "%u:%u%n", &turn.step, &turn.thread, &used) != 2 ||
-                    turn.thread >= THREADS_MAX || (at[used] && at[used] != ','))
-                        wrong("--replay", text, "STEP:THREAD,...");
+                    (!delay && sscanf(at, "%u:%u%n", &turn.step, &turn.thread, &used) != 2) ||
+                    turn.thread >= THREADS_MAX || (delay && !turn.delay) ||
+                    (at[used] && at[used] != ','))
+                        wrong("--replay", text, "STEP:THREAD or STEP~QUESTION, ...");
                 schedule->turn[schedule->count++] = turn;
                 at += used + (at[used] == ',');
         }
+}
+
+static enum memory read_memory(const char *text)
+{
+        if (strcmp(text, "sc") == 0)
+                return MEMORY_SC;
+        if (strcmp(text, "tso") == 0)
+                return MEMORY_TSO;
+        wrong("--memory", text, "sc or tso");
 }
 
 static void list(void)
@@ -115,7 +131,7 @@ static void list(void)
 
 static struct wish read_arguments(int count, char **arguments)
 {
-        struct wish wish = {.preemptions = 2};
+        struct wish wish = {.preemptions = 2, .delays = 1};
 
         for (int i = 1; i < count; i++) {
                 const char *name = arguments[i];
@@ -133,6 +149,10 @@ static struct wish read_arguments(int count, char **arguments)
                 }
                 if (strcmp(name, "--preemptions") == 0) {
                         wish.preemptions = read_number(name, value, 100);
+                } else if (strcmp(name, "--memory") == 0) {
+                        memory = read_memory(value);
+                } else if (strcmp(name, "--delays") == 0) {
+                        wish.delays = read_number(name, value, TURNS_MAX);
                 } else if (strcmp(name, "--seconds") == 0) {
                         wish.seconds = read_number(name, value, 1000000);
                 } else if (strcmp(name, "--replay") == 0) {
@@ -140,7 +160,8 @@ static struct wish read_arguments(int count, char **arguments)
                         read_schedule(value, &wish.schedule);
                 } else {
                         wrong("option", name,
-                              "--list, --preemptions, --seconds, --replay or --steps");
+                              "--list, --memory, --preemptions, --delays, --seconds, --replay "
+                              "or --steps");
                 }
                 i++;
         }
@@ -151,13 +172,22 @@ static struct wish read_arguments(int count, char **arguments)
 
 /* ---- Reports ----------------------------------------------------------------------------- */
 
-static void print_step(const struct step *step)
+static void print_place(const struct place *place)
 {
-        const char *file = step->place->file;
+        const char *file = place->file;
 
         while (strncmp(file, "../", 3) == 0)
                 file += 3;
-        printf("%s at %s:%u", step->place->text, file, step->place->line);
+        printf("%s at %s:%u", place->text, file, place->line);
+}
+
+static void print_step(const struct step *step)
+{
+        print_place(step->place);
+        if (!step->delay)
+                return;
+        printf("\n              %s\n              ", step->delay);
+        print_place(step->access);
 }
 
 /* A line for each span of steps that a thread makes without another, or for each step. */
@@ -167,9 +197,12 @@ static void print_schedule(bool steps)
                 uint32_t thread = search->step[first].thread;
 
                 for (end = first + 1; !steps && end < search->steps; end++)
-                        if (search->step[end].thread != thread)
+                        if (search->step[end].thread != thread || search->step[end].delay ||
+                            search->step[first].delay)
                                 break;
-                printf("  step %5u  thread %u  ", first, thread);
+                printf(search->step[first].delay ? "  step %5u  delay:    "
+                                                 : "  step %5u  thread %u  ",
+                       first, thread);
                 print_step(&search->step[first]);
                 if (end - first > 1) {
                         printf("\n              ... %u steps, the last: ", end - first);
@@ -199,8 +232,11 @@ static void print_failure(const struct scenario *scenario, bool steps)
         if (!schedule->count)
                 printf("''");
         for (unsigned int i = 0; i < schedule->count; i++)
-                printf("%s%u:%u", i ? "," : "", schedule->turn[i].step, schedule->turn[i].thread);
-        printf("\n");
+                printf("%s%u%c%u", i ? "," : "", schedule->turn[i].step,
+                       schedule->turn[i].delay ? '~' : ':',
+                       schedule->turn[i].delay ? schedule->turn[i].delay
+                                               : schedule->turn[i].thread);
+        printf("%s\n", memory == MEMORY_TSO ? " --memory tso" : "");
 }
 
 static uint64_t now_ms(void)
@@ -233,12 +269,15 @@ static void shrink(const struct scenario *scenario)
 static int explore(const struct wish *wish)
 {
         uint64_t begin = now_ms();
-        uint64_t deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0;
+        struct bounds bounds = {
+                .delays = memory == MEMORY_SC ? 0 : wish->delays,
+                .deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0,
+        };
 
-        for (unsigned int bound = 0; bound <= wish->preemptions; bound++) {
-                search_all(wish->scenario, bound, deadline);
+        for (; bounds.preemptions <= wish->preemptions; bounds.preemptions++) {
+                search_all(wish->scenario, &bounds);
                 printf("%s: %u preemptions: %lu executions, %lu points, %lu choices, %.1f s%s\n",
-                       wish->scenario->name, bound, (unsigned long)search->executions,
+                       wish->scenario->name, bounds.preemptions, (unsigned long)search->executions,
                        (unsigned long)search->points, (unsigned long)search->choices,
                        (double)(now_ms() - begin) / 1000, search->late ? ", NOT exhausted" : "");
                 fflush(stdout);

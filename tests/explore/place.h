@@ -23,13 +23,28 @@ struct place {
                 &place_;                                                                           \
         })
 
-enum access { ACCESS_READ, ACCESS_WRITE };
+/* Locked: a read and a write in one, before which all earlier stores of the thread are seen. */
+enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_LOCKED };
 
 /*
  * The calling thread is about to access a word. Returns when it is the thread's turn; until the
  * next point no other thread runs. Does nothing outside of explored threads.
  */
 void explore_point(const struct place *place, const volatile void *address, enum access access);
+
+/*
+ * Behind a point: the access itself. explore_see lets the thread see what others have stored there,
+ * or not (memory.h); explore_store_bytes stores, as the thread alone may see at first.
+ */
+void explore_see(const struct place *place, const volatile void *address, size_t bytes);
+void explore_store_bytes(const struct place *place, volatile void *address, const void *value,
+                         size_t bytes);
+/* All earlier stores of the calling thread, or of all threads, are seen. No points. */
+void explore_flush(void);
+void explore_flush_all(void);
+/* Points: a fence of the calling thread, and a fence of all threads. */
+void explore_fence(const struct place *place);
+void explore_membarrier(const struct place *place);
 
 /*
  * Restartable sequences. The first function begins one, or begins it anew after an abort; it

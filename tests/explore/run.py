@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Run scenarios of the explorer and print a table of their figures.
 
-    run.py EXPLORER [--preemptions N] [--quick] [--seconds N] [NAME...]
+    run.py EXPLORER [--memory sc|tso] [--preemptions N] [--quick] [--seconds N] [NAME...]
 
 A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
-to N (2). --quick searches the large scenarios with one preemption only. --seconds is the most time
-that a scenario may take. Columns: executions, scheduling points that they passed, points with a
+to N (2). --quick searches the large scenarios with one preemption less. --seconds is the most time
+that a scenario may take. --memory tso gives each thread a store buffer, and each schedule one
+access that does not see what is in another's. Columns: executions, scheduling points that they passed, points with a
 choice, all of the last bound, and seconds. Exit status: 1 if a schedule fails, with the schedule
 printed, or if no scenario has a NAME; 2 for wrong arguments; 0 otherwise, also if time was over,
 which the table says.
@@ -45,9 +46,9 @@ def read_scenarios(explorer: str, wanted: list[str]) -> list[Scenario]:
     return [one for one in found if not wanted or any(text in one.name for text in wanted)]
 
 
-def run(explorer: str, scenario: Scenario, preemptions: int, seconds: int) -> bool:
+def run(explorer: str, scenario: Scenario, memory: str, preemptions: int, seconds: int) -> bool:
     """Searches a scenario and prints its row; false if a schedule fails."""
-    command = [explorer, scenario.name, "--preemptions", str(preemptions)]
+    command = [explorer, scenario.name, "--memory", memory, "--preemptions", str(preemptions)]
     done = subprocess.run(
         [*command, "--seconds", str(seconds)], capture_output=True, text=True, check=False
     )
@@ -65,6 +66,7 @@ def run(explorer: str, scenario: Scenario, preemptions: int, seconds: int) -> bo
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("explorer")
+    parser.add_argument("--memory", choices=["sc", "tso"], default="sc")
     parser.add_argument("--preemptions", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=int, default=0, help="per scenario; 0: no limit")
@@ -80,7 +82,8 @@ def main() -> int:
         run(
             given.explorer,
             scenario,
-            min(given.preemptions, 1) if given.quick and scenario.large else given.preemptions,
+            given.memory,
+            max(given.preemptions - (given.quick and scenario.large), 0),
             given.seconds,
         )
         for scenario in scenarios

@@ -18,6 +18,7 @@
 #include "search.h"
 
 #include "machine/state.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <link.h>
@@ -72,6 +73,7 @@ static char stacks[THREADS_MAX][STACK_BYTES] __attribute__((aligned(4096)));
 static ucontext_t main_context;
 static int self = -1; /* the thread that runs */
 static unsigned int preemptions_left;
+static unsigned int delays_left;
 static const struct schedule *replayed; /* NULL: all schedules */
 static uint64_t deadline_ms;
 static struct word *words; /* shared by all processes, as @search */
@@ -131,10 +133,10 @@ static bool note_access(const volatile void *address, enum access access)
         bool before = is_shared(word);
         uint8_t bit = (uint8_t)(1 << self);
 
-        if (access == ACCESS_WRITE)
-                word->writers |= bit;
-        else
+        if (access == ACCESS_READ)
                 word->readers |= bit;
+        else
+                word->writers |= bit;
         if (!before && is_shared(word))
                 search->grew = true;
         return is_shared(word);
@@ -168,14 +170,14 @@ static int first_timed(void)
         return -1;
 }
 
-static void add_turn(int chosen)
+static void add_turn(int chosen, uint32_t delay)
 {
         struct schedule *schedule = &search->schedule;
 
         if (schedule->count == TURNS_MAX)
                 explore_fail("a schedule has more than %d turns", TURNS_MAX);
         schedule->turn[schedule->count++] =
-                (struct turn){.step = search->steps, .thread = (uint32_t)chosen};
+                (struct turn){.step = search->steps, .thread = (uint32_t)chosen, .delay = delay};
 }
 
 /*
@@ -240,10 +242,10 @@ static bool branch(void)
 static int replayed_choice(int usual)
 {
         for (unsigned int i = 0; i < replayed->count; i++)
-                if (replayed->turn[i].step == search->steps &&
+                if (replayed->turn[i].step == search->steps && !replayed->turn[i].delay &&
                     can_run(&thread[replayed->turn[i].thread])) {
                         if ((int)replayed->turn[i].thread != usual)
-                                add_turn((int)replayed->turn[i].thread);
+                                add_turn((int)replayed->turn[i].thread, 0);
                         return (int)replayed->turn[i].thread;
                 }
         return usual;
@@ -281,18 +283,23 @@ static int choose(bool matters)
         for (int i = 1; i < count; i++)
                 if (branch()) {
                         preemptions_left -= stays;
-                        add_turn(ready[i]);
+                        add_turn(ready[i], 0);
                         return ready[i];
                 }
         return ready[0];
 }
 
-/* Gives the CPU to a thread. Those in a sequence on that CPU are aborted. */
+/*
+ * Gives the CPU to a thread. Those in a sequence on that CPU are aborted, and what they stored is
+ * seen.
+ */
 static void enter(int chosen)
 {
         for (int i = 0; i < THREADS_MAX; i++)
-                if (i != chosen && scenario->cpu[i] == scenario->cpu[chosen])
+                if (i != chosen && scenario->cpu[i] == scenario->cpu[chosen]) {
                         thread[i].aborted = true;
+                        memory_flush(i);
+                }
         self = chosen;
         thread[chosen].state = STATE_READY;
         sim.cpu = scenario->cpu[chosen];
@@ -303,10 +310,14 @@ static void enter(int chosen)
 static void hand_over(bool matters)
 {
         int before = self;
-        int chosen = choose(matters);
+        int chosen;
 
+        if (before >= 0)
+                memory_leave(before);
+        chosen = choose(matters);
         if (before >= 0 && chosen == before) {
                 thread[before].state = STATE_READY;
+                memory_enter(before);
                 return;
         }
         if (before >= 0)
@@ -316,6 +327,7 @@ static void hand_over(bool matters)
                 swapcontext(&thread[before].context, &main_context);
         } else {
                 enter(chosen);
+                memory_enter(chosen);
                 if (before < 0)
                         swapcontext(&main_context, &thread[chosen].context);
                 else
@@ -333,6 +345,44 @@ static void make_step(const struct place *place)
         search->points++;
 }
 
+bool search_is_thread_local(const char *address)
+{
+        return address >= tls_start && address < tls_start + tls_bytes;
+}
+
+static bool replayed_delay(uint32_t question)
+{
+        for (unsigned int i = 0; i < replayed->count; i++)
+                if (replayed->turn[i].step == search->steps && replayed->turn[i].delay == question)
+                        return true;
+        return false;
+}
+
+bool search_delays(const struct place *store, const char *how, const struct place *access)
+{
+        static uint32_t step, questions; /* asked in front of the step */
+        uint32_t question;
+
+        if (step != search->steps)
+                questions = 0;
+        step = search->steps;
+        question = ++questions;
+        if (replayed ? !replayed_delay(question) : !delays_left)
+                return false;
+        if (!replayed) {
+                search->choices++;
+                if (!branch())
+                        return false;
+                delays_left--;
+        }
+        add_turn(0, question);
+        if (search->steps == POINTS_MAX)
+                explore_fail("a schedule has more than %d steps: a loop does not end", POINTS_MAX);
+        search->step[search->steps++] = (struct step){
+                .place = store, .thread = (uint32_t)self, .delay = how, .access = access};
+        return true;
+}
+
 static bool shares_cpu(void)
 {
         for (int i = 0; i < THREADS_MAX; i++)
@@ -342,18 +392,46 @@ static bool shares_cpu(void)
         return false;
 }
 
+/* Stands for the words that fences are about: they matter to all threads. */
+static char fences;
+
 void explore_point(const struct place *place, const volatile void *address, enum access access)
+{
+        bool matters;
+
+        if (self < 0)
+                return;
+        matters = note_access(address, access);
+        hand_over(matters || (access == ACCESS_LOCKED && memory_waits(self)));
+        make_step(place);
+        if (access == ACCESS_LOCKED)
+                explore_flush();
+}
+
+void explore_fence(const struct place *place)
+{
+        if (self < 0 || memory == MEMORY_SC)
+                return;
+        hand_over(memory_waits(self));
+        make_step(place);
+        explore_flush();
+}
+
+void explore_membarrier(const struct place *place)
 {
         if (self < 0)
                 return;
-        hand_over(note_access(address, access));
+        note_access(&fences, ACCESS_WRITE);
+        hand_over(true);
         make_step(place);
+        explore_flush_all();
 }
 
 bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held, bool timed)
 {
         if (self < 0)
                 return false;
+        explore_flush();
         thread[self].word = word;
         thread[self].held = held;
         thread[self].timed = timed;
@@ -419,13 +497,9 @@ void sequence_end(void)
 
 void sequences_fence(const struct place *place)
 {
-        static char fences;
-
         if (self < 0)
                 return;
-        note_access(&fences, ACCESS_WRITE);
-        hand_over(true);
-        make_step(place);
+        explore_membarrier(place);
         for (int i = 0; i < THREADS_MAX; i++)
                 if (i != self)
                         thread[i].aborted = true;
@@ -479,6 +553,8 @@ static __attribute__((noreturn)) void run(void)
         memcpy(tls, tls_start, tls_bytes);
         hand_over(true);
         /* Here a process is at the end of an execution. */
+        for (int i = 0; i < THREADS_MAX; i++)
+                memory_flush(i);
         memcpy(tls_start, tls, tls_bytes);
         sim.cpu = 0;
         sim.node = 0;
@@ -524,12 +600,13 @@ static void clear_counts(void)
         memset(search, 0, offsetof(struct search, step));
 }
 
-void search_all(const struct scenario *explored, unsigned int preemptions, uint64_t deadline)
+void search_all(const struct scenario *explored, const struct bounds *bounds)
 {
         scenario = explored;
-        preemptions_left = preemptions;
+        preemptions_left = bounds->preemptions;
+        delays_left = bounds->delays;
         replayed = NULL;
-        deadline_ms = deadline;
+        deadline_ms = bounds->deadline;
         do {
                 clear_counts();
                 run_in_child();

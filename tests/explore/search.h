@@ -9,10 +9,14 @@
 
 enum { TURNS_MAX = 64, STEPS_MAX = 1 << 16 };
 
-/* A choice of the schedule that is not the default: at that step the thread runs. */
+/*
+ * A choice of the schedule that is not the default: at that step the thread runs, or a store is
+ * delayed.
+ */
 struct turn {
         uint32_t step;
         uint32_t thread;
+        uint32_t delay; /* 0: a thread runs; else the number of the question in front of the step */
 };
 
 struct schedule {
@@ -20,17 +24,19 @@ struct schedule {
         struct turn turn[TURNS_MAX];
 };
 
-/* A step that was made, by which thread. */
+/* A step that was made, by which thread; or a delay of a store, in front of an access. */
 struct step {
         const struct place *place;
         uint32_t thread;
+        const char *delay;          /* NULL: a step; else what became of the store at @place */
+        const struct place *access; /* of a delay */
 };
 
 /* In memory that all processes of a search share. A single one of them runs at a time. */
 struct search {
         uint64_t executions;
         uint64_t points;  /* scheduling points passed */
-        uint64_t choices; /* those with more than one thread to choose from */
+        uint64_t choices; /* those with more than one thread to choose from, and delays */
         bool late;        /* the time was over before the search was */
         bool failed;
         bool grew; /* a word was found shared that was not known as such */
@@ -43,14 +49,28 @@ extern struct search *search;
 
 /* False if there is no memory for it. */
 bool search_init(void);
+/* What is searched: schedules with up to so many preemptions, and delays of stores. */
+struct bounds {
+        unsigned int preemptions;
+        unsigned int delays;
+        uint64_t deadline; /* ms of the monotonic clock; 0: never */
+};
+
 /*
- * Runs every schedule with up to @preemptions, until one fails or time is over (ms of the monotonic
- * clock; 0: never). The counts of @search are of the last pass, which knew all shared words.
+ * Runs every schedule within the bounds, until one fails or time is over. The counts of @search are
+ * of the last pass, which knew all shared words.
  */
-void search_all(const struct scenario *scenario, unsigned int preemptions, uint64_t deadline);
+void search_all(const struct scenario *scenario, const struct bounds *bounds);
 /* Runs a single schedule. */
 void search_replay(const struct scenario *scenario, const struct schedule *schedule);
 /* Leaves out every turn of the schedule that it fails without. */
 void search_shrink(const struct scenario *scenario, struct schedule *schedule);
+
+/*
+ * For memory.c: true if the store at @store is delayed in front of the access. @how says in words
+ * what becomes of it then. Usually it is not.
+ */
+bool search_delays(const struct place *store, const char *how, const struct place *access);
+bool search_is_thread_local(const char *address);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * In place of lang/atomic.h: each access is a scheduling point and then a plain access, since the
- * explorer's threads never run at once. That is sequential consistency: orders have no meaning.
- * Arguments are evaluated once.
+ * explorer's threads never run at once. Loads and stores go through the explorer's memory; all
+ * others are locked instructions. Orders have no meaning: x86 has no weaker ones. Arguments are
+ * evaluated once.
  */
 #ifndef KMEM_LANG_ATOMIC_H
 #define KMEM_LANG_ATOMIC_H
@@ -13,8 +14,10 @@
 #define explore_load(name, pointer)                                                                \
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
+                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
                                                                                                    \
-                explore_point(PLACE(name "(" #pointer ")"), explore_at_, ACCESS_READ);             \
+                explore_point(explore_place_, explore_at_, ACCESS_READ);                           \
+                explore_see(explore_place_, explore_at_, sizeof(*explore_at_));                    \
                 *explore_at_;                                                                      \
         })
 #define load_relaxed(pointer) explore_load("load_relaxed", pointer)
@@ -25,13 +28,21 @@
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(*explore_at_) explore_new_ = (value);                                   \
+                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
                                                                                                    \
-                explore_point(PLACE(name "(" #pointer ")"), explore_at_, ACCESS_WRITE);            \
-                *explore_at_ = explore_new_;                                                       \
+                explore_point(explore_place_, explore_at_, ACCESS_WRITE);                          \
+                explore_store_bytes(explore_place_, explore_at_, &explore_new_,                    \
+                                    sizeof(explore_new_));                                         \
                 (void)0;                                                                           \
         })
 #define store_relaxed(pointer, value) explore_store("store_relaxed", pointer, value)
 #define store_release(pointer, value) explore_store("store_release", pointer, value)
+
+static inline void explore_locked(const struct place *place, volatile void *address, size_t bytes)
+{
+        explore_point(place, address, ACCESS_LOCKED);
+        explore_see(place, address, bytes);
+}
 
 /* The word becomes @result, which may name its value before, explore_old_; the value is @returned. */
 #define explore_change(name, pointer, value, result, returned)                                     \
@@ -40,7 +51,7 @@
                 __typeof__(*explore_at_) explore_value_ = (__typeof__(*explore_at_))(value);       \
                 __typeof__(*explore_at_) explore_old_;                                             \
                                                                                                    \
-                explore_point(PLACE(name "(" #pointer ")"), explore_at_, ACCESS_WRITE);            \
+                explore_locked(PLACE(name "(" #pointer ")"), explore_at_, sizeof(*explore_at_));   \
                 explore_old_ = *explore_at_;                                                       \
                 *explore_at_ = (__typeof__(*explore_at_))(result);                                 \
                 (returned);                                                                        \
@@ -66,7 +77,8 @@
                 __typeof__(*explore_at_) explore_new_ = (desired);                                 \
                 bool explore_equal_;                                                               \
                                                                                                    \
-                explore_point(PLACE("compare_swap(" #pointer ")"), explore_at_, ACCESS_WRITE);     \
+                explore_locked(PLACE("compare_swap(" #pointer ")"), explore_at_,                   \
+                               sizeof(*explore_at_));                                              \
                 explore_equal_ = *explore_at_ == *explore_expected_;                               \
                 if (explore_equal_)                                                                \
                         *explore_at_ = explore_new_;                                               \
@@ -76,6 +88,12 @@
         })
 #define compare_swap_acquire(pointer, expected, desired) compare_swap(pointer, expected, desired)
 #define compare_swap_release(pointer, expected, desired) compare_swap(pointer, expected, desired)
+
+/* The few accesses with the strongest order are written without names. */
+#define __atomic_thread_fence(order) explore_fence(PLACE("fence"))
+#define __atomic_add_fetch(pointer, value, order) add_relaxed(pointer, value)
+#define __atomic_exchange_n(pointer, value, order) exchange_acquire(pointer, value)
+#define __atomic_store_n(pointer, value, order) ((void)exchange_acquire(pointer, value))
 
 #define cpu_relax() explore_yield(PLACE("cpu_relax()"))
 

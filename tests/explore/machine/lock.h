@@ -16,7 +16,7 @@ struct lock {
 
 static inline bool explore_lock_try(struct lock *lock, const struct place *place)
 {
-        explore_point(place, lock, ACCESS_WRITE);
+        explore_locked(place, lock, sizeof(*lock));
         if (lock->word)
                 return false;
         lock->word = explore_self() ? explore_self() : LOCK_OF_NO_THREAD;
@@ -40,7 +40,7 @@ static inline void explore_lock_take(struct lock *lock, const struct place *plac
 
 static inline void explore_lock_drop(struct lock *lock, const struct place *place)
 {
-        explore_point(place, lock, ACCESS_WRITE);
+        explore_locked(place, lock, sizeof(*lock));
         if (!lock->word)
                 explore_fail("%s: nobody holds the lock (%s:%u)", place->text, place->file,
                              place->line);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * In place of machine/event.c, of pauses, and in front of the system calls that give memory back or
- * make it accessible: each is a scheduling point (the linker's --wrap).
+ * make it accessible: each is a scheduling point, and a fence (the linker's --wrap).
  */
 #include "machine/event.h"
 #include "machine/lock.h"
@@ -17,7 +17,7 @@ void event_sleep(struct event *event, uint32_t sequence, unsigned int millisecon
 void event_wake_waiters(struct event *event, unsigned int count)
 {
         (void)count;
-        explore_point(PLACE("event_wake()"), event, ACCESS_WRITE);
+        explore_locked(PLACE("event_wake()"), event, sizeof(*event));
         event->sequence++;
 }
 
@@ -31,10 +31,10 @@ bool __real_system_purge(void *start, size_t bytes);
 void __wrap_system_sleep_ns(long nanoseconds)
 {
         (void)nanoseconds;
+        explore_flush();
         explore_yield(PLACE("system_sleep_ns()"));
 }
 
-/* Under sequential consistency a fence orders what is ordered already. */
 int __wrap_system_membarrier(int command)
 {
         (void)command;
@@ -44,12 +44,13 @@ int __wrap_system_membarrier(int command)
 
 bool __wrap_system_commit(void *start, size_t bytes)
 {
-        explore_point(PLACE("system_commit()"), start, ACCESS_WRITE);
+        explore_point(PLACE("system_commit()"), start, ACCESS_LOCKED);
         return __real_system_commit(start, bytes);
 }
 
 bool __wrap_system_purge(void *start, size_t bytes)
 {
-        explore_point(PLACE("system_purge()"), start, ACCESS_WRITE);
+        explore_point(PLACE("system_purge()"), start, ACCESS_LOCKED);
+        explore_flush_all(); /* as the kernel has every CPU forget the page */
         return __real_system_purge(start, bytes);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * In place of percpu/sequences.h: the same reads, writes and single commits in C, each a scheduling
- * point behind which the sequence may find itself aborted. An aborted sequence begins anew, and
+ * point behind which the sequence may find itself aborted. Stores are plain, the commit too: they go
+ * through the explorer's memory as others do. An aborted sequence begins anew, and
  * leaves by its slow path when it is aborted for the second time. The real sequences document their
  * results (kmem-sequence.h, percpu/rseq_x86_64.h).
  */
@@ -15,15 +16,21 @@
 /* Goes to label aborted if the sequence was aborted in front of the access. */
 #define SEQUENCE_LOAD(to, pointer)                                                                 \
         do {                                                                                       \
-                if (!sequence_point(PLACE("sequence: load " #pointer), pointer, ACCESS_READ))      \
+                const struct place *place_of_ = PLACE("sequence: load " #pointer);                 \
+                                                                                                   \
+                if (!sequence_point(place_of_, pointer, ACCESS_READ))                              \
                         goto aborted;                                                              \
+                explore_see(place_of_, pointer, sizeof(*(pointer)));                               \
                 (to) = *(pointer);                                                                 \
         } while (0)
 #define SEQUENCE_STORE(pointer, value)                                                             \
         do {                                                                                       \
-                if (!sequence_point(PLACE("sequence: store " #pointer), pointer, ACCESS_WRITE))    \
+                const struct place *place_of_ = PLACE("sequence: store " #pointer);                \
+                const __typeof__(*(pointer)) stored_ = (value);                                    \
+                                                                                                   \
+                if (!sequence_point(place_of_, pointer, ACCESS_WRITE))                             \
                         goto aborted;                                                              \
-                *(pointer) = (value);                                                              \
+                explore_store_bytes(place_of_, pointer, &stored_, sizeof(stored_));                \
         } while (0)
 
 /* slot_source.c: where the table of slots has the pairs of the thread's CPU. */
@@ -186,9 +193,7 @@ static inline bool rseq_replace(struct slot *slot, uint64_t pair_offset,
                 SEQUENCE_LOAD(found.spare, &pair->spare);
                 if (found.spare != expected->spare)
                         break;
-                if (!sequence_point(PLACE("sequence: replace *pair"), pair, ACCESS_WRITE))
-                        goto aborted;
-                *pair = *new_pair;
+                SEQUENCE_STORE(pair, *new_pair);
                 replaced = true;
                 break;
 aborted:;
