@@ -13,6 +13,10 @@
  *          empty, so an element that is put there later wakes it.
  *  POOL-4  A free wakes a single waiter, and alloc_fn may serve that waiter in the end. So each
  *          waiter wakes another when it is served, and no waiter sleeps beside an element.
+ *  POOL-5  A free may give its element to free_fn, whose memory no lock of ours orders. It looks for
+ *          waiters behind that, and a waiter asks alloc_fn behind its announcement: so either the
+ *          waiter is served, or the free wakes it. Without that look it would sleep beside what a
+ *          free gave back between its failed request and its announcement.
  *
  * All pools share a few locks, by address, so fork can take the locks of pools that only the
  * program knows (heap/pool_locks.h). While a pool's lock is held, alloc_fn and free_fn are not
@@ -220,10 +224,10 @@ KMEM_PUBLIC void *mempool_alloc_preallocated(mempool_t *pool)
 }
 
 /*
- * Tries the reserve once more. If it is still empty, sleeps until an element comes (POOL-3), but at
- * most WAIT_MS, in case the allocator has memory again and nobody frees.
+ * Tries the reserve and the allocator once more. If both have nothing, sleeps until an element comes
+ * (POOL-3, POOL-5), but at most WAIT_MS, in case the allocator has memory again and nobody frees.
  */
-static void *pool_wait(mempool_t *pool)
+static void *pool_wait(mempool_t *pool, gfp_t flags)
 {
         struct event *event = pool_event(pool);
         uint32_t sequence;
@@ -233,6 +237,8 @@ static void *pool_wait(mempool_t *pool)
         element = pool_remove_locked(pool);
         sequence = event_announce(event);
         lock_drop(pool_lock(pool));
+        if (!element)
+                element = pool->alloc(flags, pool->pool_data);
         if (element)
                 event_retreat(event);
         else
@@ -276,7 +282,7 @@ KMEM_PUBLIC void *mempool_alloc(mempool_t *pool, gfp_t flags)
                         errno = ENOMEM;
                         return NULL;
                 }
-                element = pool_wait(pool);
+                element = pool_wait(pool, hasty);
                 has_waited = true;
                 if (!element)
                         element = pool->alloc(hasty, pool->pool_data);

@@ -8,7 +8,8 @@
  * When a store leaves matters only to an access of another thread to the same bytes. So stores stay
  * until their thread must empty its buffer, or until another accesses their bytes. Then there is a
  * choice, and no other moment need be tried. Usually the store is seen, as under sequential
- * consistency; that it stays is a delay, of which a schedule has a bounded number. Of two buffered
+ * consistency; that it stays is a delay, of which a schedule has a bounded number. A delay lasts
+ * until the thread that did not see the store gives way, or sees it at last. Of two buffered
  * stores to the same bytes the one made first leaves first, or, as a delay, last.
  *
  * While a thread runs, memory has its buffered stores, so that its plain loads see them too; while
@@ -33,6 +34,7 @@ struct store {
         const struct place *place;
         uint64_t number; /* of all stores, in the order they were made */
         uint32_t bytes;
+        uint32_t unseen; /* a bit for each thread that did not see it since it was last chosen */
         char value[STORE_BYTES_MAX];
         char below[STORE_BYTES_MAX]; /* what all see; valid while the thread runs */
 };
@@ -133,7 +135,7 @@ static void order_others(int thread, const struct store *store)
                         if (!overlap(theirs, store->address, store->bytes))
                                 continue;
                         if (search_delays(theirs->place, before ? "comes behind" : "comes before",
-                                          store->place) == before)
+                                          store->place, 1) == before)
                                 continue;
                         leave_buffer(other, theirs->number);
                         break;
@@ -171,17 +173,44 @@ bool memory_waits(int thread)
 
 /* ---- Accesses ----------------------------------------------------------------------------- */
 
+/*
+ * Whether the running thread does not see a store that it accesses. When it has not seen it, it does
+ * not see it, nor a later one of that buffer, until it gives way, or sees it at last: both are tried.
+ */
+static bool stays_unseen(int self, struct buffer *buffer, struct store *store,
+                         const struct place *place)
+{
+        uint32_t bit = UINT32_C(1) << self;
+        uint32_t unseen = 0;
+
+        for (const struct store *older = buffer->store; older <= store; older++)
+                unseen |= older->unseen;
+        if (unseen & bit)
+                return !search_delays(store->place, "is seen at last by", place, 0);
+        if (!search_delays(store->place, "is not seen by", place, 1))
+                return false;
+        store->unseen |= bit;
+        return true;
+}
+
+void memory_give_way(int thread)
+{
+        for (int other = 0; other < THREADS_MAX; other++)
+                for (unsigned int i = 0; i < buffers[other].count; i++)
+                        buffers[other].store[i].unseen &= ~(UINT32_C(1) << thread);
+}
+
 /* The running thread accesses the bytes: it sees the stores of others to them, or, as a delay, not. */
 static void see(int self, const struct place *place, const char *address, size_t bytes)
 {
         for (int other = 0; other < THREADS_MAX; other++) {
-                const struct buffer *buffer = &buffers[other];
+                struct buffer *buffer = &buffers[other];
 
                 for (unsigned int i = other == self ? 0 : buffer->count; i-- > 0;) {
-                        const struct store *store = &buffer->store[i];
+                        struct store *store = &buffer->store[i];
 
                         if (!overlap(store, address, bytes) ||
-                            search_delays(store->place, "is not seen by", place))
+                            stays_unseen(self, buffer, store, place))
                                 continue;
                         leave_buffer(other, store->number);
                         break;

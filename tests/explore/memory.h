@@ -22,6 +22,8 @@ void memory_enter(int thread);
 void memory_leave(int thread);
 /* All stores of a thread become seen: its CPU runs another thread, or fences. */
 void memory_flush(int thread);
+/* The thread gives way to another, or waits: what it did not see it may see from now on. */
+void memory_give_way(int thread);
 /* Whether the thread has a store that others do not see yet; its place in *@place if not NULL. */
 bool memory_waits(int thread);
 

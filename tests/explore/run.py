@@ -7,10 +7,10 @@
 A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
 to N (2). --quick searches the large scenarios with one preemption less. --seconds is the most time
 that a scenario may take. --memory tso gives each thread a store buffer, and each schedule one
-access that does not see what is in another's. Columns: executions, scheduling points that they passed, points with a
-choice, all of the last bound, and seconds. Exit status: 1 if a schedule fails, with the schedule
-printed, or if no scenario has a NAME; 2 for wrong arguments; 0 otherwise, also if time was over,
-which the table says.
+access that does not see what is in another's. Columns: executions, scheduling points that they
+passed, points with a choice, all of the last bound, and seconds. Exit status: 1 if a schedule
+fails, with the schedule printed, or if no scenario has a NAME; 2 for wrong arguments; 0 otherwise,
+also if time was over, which the table says.
 """
 
 from __future__ import annotations

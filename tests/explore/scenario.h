@@ -20,11 +20,15 @@ struct scenario {
         unsigned int cpu[THREADS_MAX]; /* of each thread; those of the same CPU abort each other */
         unsigned int nodes;            /* 0: one */
         void (*check)(void);           /* NULL: check_empty() of the scenario's cache */
+        bool woken;                    /* no wait may end by its time: a wake-up is lost then */
         bool large;                    /* `make test` runs it with one preemption, not with two */
 };
 
 /* The tables of the files in scenarios/, each ended by an entry without a name; NULL at the end. */
 extern const struct scenario *const scenario_tables[];
+
+/* A registry is made at the next look for one (registry/registry.c). */
+extern bool registry_due;
 
 /* The cache of most scenarios; check_empty() looks at it and ends it. */
 extern struct kmem_cache *cache;

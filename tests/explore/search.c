@@ -271,6 +271,9 @@ static int choose(bool matters)
         if (!count) {
                 int timed = first_timed();
 
+                if (timed >= 0 && scenario->woken && thread[timed].state == STATE_WAITS)
+                        explore_fail("thread %d sleeps until its time is over: nobody wakes it",
+                                     timed);
                 if (timed < 0)
                         explore_fail("deadlock: no thread can run");
                 return timed;
@@ -316,10 +319,14 @@ static void hand_over(bool matters)
                 memory_leave(before);
         chosen = choose(matters);
         if (before >= 0 && chosen == before) {
+                if (thread[before].state != STATE_READY)
+                        memory_give_way(before);
                 thread[before].state = STATE_READY;
                 memory_enter(before);
                 return;
         }
+        if (before >= 0)
+                memory_give_way(before);
         if (before >= 0)
                 memcpy(thread[before].tls, tls_start, tls_bytes);
         if (chosen < 0) {
@@ -358,7 +365,8 @@ static bool replayed_delay(uint32_t question)
         return false;
 }
 
-bool search_delays(const struct place *store, const char *how, const struct place *access)
+bool search_delays(const struct place *store, const char *how, const struct place *access,
+                   unsigned int cost)
 {
         static uint32_t step, questions; /* asked in front of the step */
         uint32_t question;
@@ -367,13 +375,13 @@ bool search_delays(const struct place *store, const char *how, const struct plac
                 questions = 0;
         step = search->steps;
         question = ++questions;
-        if (replayed ? !replayed_delay(question) : !delays_left)
+        if (replayed ? !replayed_delay(question) : delays_left < cost)
                 return false;
         if (!replayed) {
                 search->choices++;
                 if (!branch())
                         return false;
-                delays_left--;
+                delays_left -= cost;
         }
         add_turn(0, question);
         if (search->steps == POINTS_MAX)
@@ -431,7 +439,8 @@ bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held
 {
         if (self < 0)
                 return false;
-        explore_flush();
+        if (memory_waits(self))
+                explore_fence(place);
         thread[self].word = word;
         thread[self].held = held;
         thread[self].timed = timed;

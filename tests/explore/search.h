@@ -67,10 +67,11 @@ void search_replay(const struct scenario *scenario, const struct schedule *sched
 void search_shrink(const struct scenario *scenario, struct schedule *schedule);
 
 /*
- * For memory.c: true if the store at @store is delayed in front of the access. @how says in words
- * what becomes of it then. Usually it is not.
+ * For memory.c: true if what is unusual becomes of the store at @store in front of the access; @how
+ * says it in words. @cost: of the delays that a schedule has.
  */
-bool search_delays(const struct place *store, const char *how, const struct place *access);
+bool search_delays(const struct place *store, const char *how, const struct place *access,
+                   unsigned int cost);
 bool search_is_thread_local(const char *address);
 
 #endif

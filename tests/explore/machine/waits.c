@@ -31,7 +31,7 @@ bool __real_system_purge(void *start, size_t bytes);
 void __wrap_system_sleep_ns(long nanoseconds)
 {
         (void)nanoseconds;
-        explore_flush();
+        explore_fence(PLACE("system_sleep_ns()"));
         explore_yield(PLACE("system_sleep_ns()"));
 }
 

@@ -33,6 +33,13 @@ static void hold_six(void)
         hold(6);
 }
 
+static void hold_half_of_four(void)
+{
+        hold(4);
+        give(held[1]);
+        give(held[3]);
+}
+
 /* The slabs of three objects that are held have a free object each. */
 static void hold_half(void)
 {
@@ -88,6 +95,35 @@ static void free_rest_of_six(void)
         give(held[5]);
 }
 
+static void free_bulk_of_three(void)
+{
+        void *objects[] = {held[0], held[2], held[4]};
+
+        for (unsigned int i = 0; i < 3; i++)
+                give_notes(objects[i]);
+        kmem_cache_free_bulk(cache, 3, objects);
+}
+
+static void free_others_of_six(void)
+{
+        for (unsigned int i = 1; i < 6; i += 2)
+                give(held[i]);
+}
+
+static void check_others_of_six(void)
+{
+        free_others_of_six();
+        check_empty();
+}
+
+static void take_two(void)
+{
+        void *object = take();
+
+        give(take());
+        give(object);
+}
+
 static void take_and_give(void)
 {
         give(take());
@@ -113,11 +149,15 @@ static void trim(void)
         heap_trim(0);
 }
 
-#define EACH_FREEZING(name_, ...)                                                                  \
-        {.name = name_ "_delayed", .options = SMALL_SLABS ",freeze=delayed", __VA_ARGS__},         \
+/* Emptied slabs stay on CPU partial lists, or go to the node's lists at once. */
+#define NODE_LISTS SMALL_SLABS ",cpu_partial=0"
+
+#define EACH_FREEZING_OF(name_, options_, ...)                                                     \
+        {.name = name_ "_delayed", .options = options_ ",freeze=delayed", __VA_ARGS__},            \
         {                                                                                          \
-                .name = name_ "_eager", .options = SMALL_SLABS ",freeze=eager", __VA_ARGS__        \
+                .name = name_ "_eager", .options = options_ ",freeze=eager", __VA_ARGS__           \
         }
+#define EACH_FREEZING(name_, ...) EACH_FREEZING_OF(name_, SMALL_SLABS, __VA_ARGS__)
 
 const struct scenario slab_scenarios[] = {
         EACH_FREEZING("last_frees", .about = "both objects of a slab are freed by other CPUs",
@@ -149,5 +189,32 @@ const struct scenario slab_scenarios[] = {
         EACH_FREEZING("six_frees", .large = true, .about = "three slabs are emptied by three CPUs",
                       .setup = hold_six, .thread = {free_0_and_2, free_1_and_3, free_rest_of_six},
                       .cpu = {1, 2, 3}),
+        EACH_FREEZING_OF("node_frees", NODE_LISTS,
+                         .about = "frees that list and discard slabs, without CPU partial lists",
+                         .setup = hold_four, .thread = {free_0_and_2, free_1_and_3}, .cpu = {1, 2}),
+        EACH_FREEZING_OF(
+                "node_free_shrink", NODE_LISTS,
+                .about = "the frees of two slabs against a shrink, without CPU partial lists",
+                .setup = hold_four, .thread = {free_four, shrink}, .cpu = {1, 2}),
+        EACH_FREEZING_OF("node_refill_free", NODE_LISTS,
+                         .about = "a refill from the node's list against frees into its slabs",
+                         .setup = hold_half_of_four, .thread = {take_three, free_0_and_2},
+                         .cpu = {1, 2}),
+        EACH_FREEZING_OF("node_refill_shrink", NODE_LISTS, .large = true,
+                         .about = "a refill from the node's list against a shrink",
+                         .setup = hold_half, .thread = {take_three, shrink}, .cpu = {1, 2},
+                         .check = check_held),
+        EACH_FREEZING_OF("node_takers", NODE_LISTS, .large = true,
+                         .about = "two threads of a CPU want a new slab, and others free",
+                         .setup = hold_four, .thread = {take_two, take_two, free_four},
+                         .cpu = {1, 1, 2}),
+        EACH_FREEZING_OF("node_bulk_free", NODE_LISTS,
+                         .about = "a bulk free over three slabs against single frees",
+                         .setup = hold_six, .thread = {free_bulk_of_three, free_others_of_six},
+                         .cpu = {1, 2}),
+        EACH_FREEZING_OF("node_bulk_shrink", NODE_LISTS,
+                         .about = "a bulk free that lists three slabs at once against a shrink",
+                         .setup = hold_six, .thread = {free_bulk_of_three, shrink}, .cpu = {1, 2},
+                         .check = check_others_of_six),
         {0},
 };
