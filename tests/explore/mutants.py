@@ -6,9 +6,10 @@
 
 For each mutant of mutants.toml (or those whose names contain a NAME) a copy of the sources gets the
 mutant's edits, the explorer is built from it as Meson built it in folder BUILD, and the mutant's
-scenarios are searched with up to N preemptions (2), each for at most --seconds (60). Prints how the
-mutant is found, with the schedule that can be replayed, or that it is not. Exit status: 0, 1 if a
-mutant is not found that mutants.toml does not say is missed, or 2 if an edit does not apply.
+scenarios are searched with up to N preemptions (2), each for at most --seconds (60). A mutant that
+needs store buffers is searched under sequential consistency too, where it must not be found. Prints
+how the mutant is found, with the schedule that can be replayed, or that it is not. Exit status: 0,
+1 if a mutant is not found that mutants.toml does not say is missed, or 2 if an edit does not apply.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Edit:
 class Mutant:
     name: str
     scenarios: list[str]
+    memory: str  # the memory model that it needs
     missed: str  # the reason why no scenario finds it; empty for the others
     edits: list[Edit]
 
@@ -63,11 +65,15 @@ def read_mutants() -> list[Mutant]:
     for entry in tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]:
         if "file" in entry:
             edits = [Edit(entry["file"], entry["find"], entry["replace"])]
+        elif "edit" in entry:
+            edits = [Edit(edit["file"], edit["find"], edit["replace"]) for edit in entry["edit"]]
         elif entry["name"] in known:
             edits = known[entry["name"]]
         else:
             raise MutantError(f'tests/mutants/mutants.toml has no mutant "{entry["name"]}"')
-        mutants.append(Mutant(entry["name"], entry["scenarios"], entry.get("missed", ""), edits))
+        memory = entry.get("memory", "sc")
+        missed = entry.get("missed", "")
+        mutants.append(Mutant(entry["name"], entry["scenarios"], memory, missed, edits))
     return mutants
 
 
@@ -140,12 +146,11 @@ class Copy:
         self.changed = changed
         self.compile([output for output, files in self.depends.items() if files & old])
 
-    def search(self, scenario: str, preemptions: int, seconds: int) -> str:
+    def search(self, scenario: str, memory: str, preemptions: int, seconds: int) -> str:
         """The output of a search that fails; empty if it does not."""
-        command = [str(self.build / PROGRAM), scenario, "--preemptions", str(preemptions)]
-        done = subprocess.run(
-            [*command, "--seconds", str(seconds)], capture_output=True, text=True, check=False
-        )
+        command = [str(self.build / PROGRAM), scenario, "--memory", memory]
+        bounds = ["--preemptions", str(preemptions), "--seconds", str(seconds)]
+        done = subprocess.run([*command, *bounds], capture_output=True, text=True, check=False)
         return done.stdout if done.returncode == FAILED else ""
 
 
@@ -182,10 +187,14 @@ def main() -> int:
             for mutant in mutants:
                 copy.edit(mutant)
                 outputs = (
-                    copy.search(scenario, given.preemptions, given.seconds)
+                    copy.search(scenario, mutant.memory, given.preemptions, given.seconds)
                     for scenario in mutant.scenarios
                 )
                 output = next(filter(None, outputs), "")
+                if mutant.memory != "sc":
+                    for scenario in mutant.scenarios:
+                        if copy.search(scenario, "sc", 1, given.seconds):
+                            raise MutantError(f'"{mutant.name}": {scenario} finds it under sc')
                 found += bool(output)
                 wrong |= not output and not mutant.missed
                 told = f"missed: {mutant.missed}" if mutant.missed else "NOT FOUND"
