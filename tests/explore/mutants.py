@@ -151,12 +151,16 @@ class Copy:
         command = [str(self.build / PROGRAM), scenario, "--memory", memory]
         bounds = ["--preemptions", str(preemptions), "--seconds", str(seconds)]
         done = subprocess.run([*command, *bounds], capture_output=True, text=True, check=False)
+        if done.returncode < 0 and " preemptions: " not in done.stdout:
+            return f"FAILED: in the setup: the program ended by signal {-done.returncode}"
         return done.stdout if done.returncode == FAILED else ""
 
 
 def summary(output: str) -> str:
     """The bound, the reason and the schedule of a failure."""
     lines = output.splitlines()
+    if lines[-1].startswith("FAILED: in the setup"):
+        return lines[-1].removeprefix("FAILED: ")
     bound = next(line for line in reversed(lines) if " preemptions: " in line)
     reason = next(line for line in lines if ": FAILED: " in line)
     replay = next(line for line in lines if line.startswith("replay: "))

@@ -39,6 +39,7 @@ enum {
         WORDS_SHIFT = 16,
         WORDS = 1 << WORDS_SHIFT,
         TLS_BYTES_MAX = 4096,
+        EXIT_FAILED_SETUP = 1, /* of the explorer itself */
         EXIT_FAILED = 3,
         LOOP_SECONDS = 10,  /* of the processor: what an execution never takes */
         POINTS_MAX = 50000, /* of an execution; more is a loop that never ends */
@@ -97,6 +98,11 @@ void explore_fail(const char *text, ...)
         va_start(arguments, text);
         vsnprintf(search->reason, sizeof(search->reason), text, arguments);
         va_end(arguments);
+        if (!scenario) {
+                printf("FAILED: in the setup: %s\n", search->reason);
+                fflush(stdout);
+                _exit(EXIT_FAILED_SETUP);
+        }
         search->failed = true;
         _exit(EXIT_FAILED);
 }

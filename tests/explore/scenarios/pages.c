@@ -10,6 +10,7 @@
 enum { LARGE_BYTES = 40 << 10 };
 
 static void *held;
+static void *taken;
 
 static void take_large(void **block)
 {
@@ -34,6 +35,18 @@ static void fill(void)
         give(take());
 }
 
+/* A block is kept when the threads begin. */
+static void keep(void)
+{
+        void *other;
+
+        make_cache(64);
+        give(take());
+        take_large(&held);
+        take_large(&other);
+        give_large(other);
+}
+
 static void use_large(void)
 {
         void *block;
@@ -50,6 +63,23 @@ static void free_held(void)
 static void use_small(void)
 {
         give(take());
+}
+
+static void take_block(void)
+{
+        take_large(&taken);
+}
+
+/* The block that was taken is nobody else's: another one is not the same. */
+static void check_block(void)
+{
+        void *other;
+
+        take_large(&other);
+        give_large(other);
+        give_large(taken);
+        give_large(held);
+        check_empty();
 }
 
 static void trim(void)
@@ -84,6 +114,13 @@ const struct scenario page_scenarios[] = {
          .thread = {use_large, trim},
          .cpu = {0, 1},
          .check = check_held},
+        {.name = "kept_take_trim",
+         .about = "malloc_trim frees a kept block that a thread takes for good",
+         .options = "sheaf_capacity=2",
+         .setup = keep,
+         .thread = {take_block, trim},
+         .cpu = {0, 1},
+         .check = check_block},
         {.name = "free_trim",
          .about = "malloc_trim against the free of a large block",
          .options = "sheaf_capacity=2",

@@ -10,12 +10,45 @@
 #define SMALL_SLABS "sheaf_capacity=0,slub_max_order=0,slub_min_objects=1,min_partial=0"
 
 static void *held[6];
+static void *used[3];
+
+static void hold_of_size(unsigned int size, unsigned int count)
+{
+        make_cache(size);
+        for (unsigned int i = 0; i < count; i++)
+                held[i] = take();
+}
 
 static void hold(unsigned int count)
 {
-        make_cache(2048);
-        for (unsigned int i = 0; i < count; i++)
-                held[i] = take();
+        hold_of_size(2048, count);
+}
+
+/* Slabs of three objects; the first has one that is free. */
+static void hold_five_of_three(void)
+{
+        hold_of_size(1344, 6);
+        give(held[0]);
+}
+
+/* A slab of four objects, three of them free and on its list. */
+static void hold_one_of_four(void)
+{
+        hold_of_size(1024, 4);
+        for (unsigned int i = 1; i < 4; i++)
+                give(held[i]);
+}
+
+static void construct(void *object)
+{
+        *(uint64_t *)object = 0;
+}
+
+/* The slab that a constructor's cache needs is made without the slot cache lock. */
+static void make_constructed(void)
+{
+        cache = kmem_cache_create("explored", 2048, 0, SLAB_NO_MERGE, construct);
+        CHECK(cache);
 }
 
 static void hold_two(void)
@@ -104,10 +137,55 @@ static void free_bulk_of_three(void)
         kmem_cache_free_bulk(cache, 3, objects);
 }
 
+/* Of six: slabs of three objects each. */
+static void free_1_of_five(void)
+{
+        give(held[1]);
+}
+
+static void check_rest_of_five(void)
+{
+        for (unsigned int i = 2; i < 6; i++)
+                give(held[i]);
+        check_empty();
+}
+
+static void check_first(void)
+{
+        give(held[0]);
+        check_empty();
+}
+
+static void take_bulk(void)
+{
+        void *objects[5];
+
+        CHECK(kmem_cache_alloc_bulk(cache, GFP_KERNEL, 5, objects) == 5);
+        for (unsigned int i = 0; i < 5; i++)
+                take_notes(objects[i]);
+        for (unsigned int i = 0; i < 5; i++)
+                give(objects[i]);
+}
+
 static void free_others_of_six(void)
 {
         for (unsigned int i = 1; i < 6; i += 2)
                 give(held[i]);
+}
+
+/* The sheaf is emptied by its own CPU. */
+static void free_three_and_shrink(void)
+{
+        for (unsigned int i = 0; i < 6; i += 2)
+                give(held[i]);
+        kmem_cache_shrink(cache);
+}
+
+static void check_flushed(void)
+{
+        give(held[3]);
+        give(held[5]);
+        check_empty();
 }
 
 static void check_others_of_six(void)
@@ -122,6 +200,41 @@ static void take_two(void)
 
         give(take());
         give(object);
+}
+
+static void take_one(void)
+{
+        held[5] = take();
+}
+
+static void check_last(void)
+{
+        give(held[4]);
+        check_empty();
+}
+
+static void check_one(void)
+{
+        give(held[5]);
+        check_empty();
+}
+
+/* The page of a slab that a shrink frees may be a slab again before another CPU looks at it. */
+static void shrink_and_use(void)
+{
+        kmem_cache_shrink(cache);
+        for (unsigned int i = 0; i < 3; i++)
+                used[i] = take();
+        give(used[0]);
+}
+
+static void check_used(void)
+{
+        give(held[2]);
+        give(held[3]);
+        give(used[1]);
+        give(used[2]);
+        check_empty();
 }
 
 static void take_and_give(void)
@@ -216,5 +329,58 @@ const struct scenario slab_scenarios[] = {
                          .about = "a bulk free that lists three slabs at once against a shrink",
                          .setup = hold_six, .thread = {free_bulk_of_three, shrink}, .cpu = {1, 2},
                          .check = check_others_of_six),
+        EACH_FREEZING_OF("node_free_use", NODE_LISTS,
+                         .about = "the frees of two slabs against a shrink and new slabs",
+                         .setup = hold_four, .thread = {free_both, shrink_and_use}, .cpu = {1, 2},
+                         .check = check_used),
+        EACH_FREEZING_OF("node_refill_of_three", NODE_LISTS,
+                         .about = "a refill against a free that leaves its slab on the list",
+                         .setup = hold_five_of_three, .thread = {take_two, free_1_of_five},
+                         .cpu = {1, 2}, .check = check_rest_of_five),
+        EACH_FREEZING_OF("node_bulk_take", NODE_LISTS,
+                         .about = "a bulk allocation makes several slabs at once",
+                         .setup = hold_two, .thread = {take_bulk, free_both}, .cpu = {1, 2}),
+        EACH_FREEZING("bulk_take", .about = "a bulk allocation makes slabs, CPU partial lists too",
+                      .setup = hold_two, .thread = {take_bulk, free_both}, .cpu = {1, 2}),
+        EACH_FREEZING("bulk_free_lists", .about = "a bulk free over three slabs against a shrink",
+                      .setup = hold_six, .thread = {free_bulk_of_three, shrink}, .cpu = {1, 2},
+                      .check = check_others_of_six),
+        EACH_FREEZING("list_takers", .about = "two threads of a CPU take from a slab's list",
+                      .setup = hold_one_of_four, .thread = {take_two, take_and_give}, .cpu = {0, 0},
+                      .check = check_first),
+        EACH_FREEZING("new_takers",
+                      .about = "two threads of a CPU make its slab, which has a constructor",
+                      .setup = make_constructed, .thread = {take_one, take_and_give}, .cpu = {1, 1},
+                      .check = check_one),
+        {.name = "sheaf_refill_free",
+         .about = "sheaves are filled from the node's list while another CPU frees into its slabs",
+         .options = "sheaf_capacity=2,slub_max_order=0,slub_min_objects=1,min_partial=0,"
+                    "cpu_partial=0,slot_cache_max=0",
+         .setup = hold_half,
+         .thread = {take_two, free_0_and_2},
+         .cpu = {1, 2},
+         .check = check_last},
+        {.name = "sheaf_flush",
+         .about = "a sheaf with objects of three slabs is emptied while another CPU frees there",
+         .options = "sheaf_capacity=3,slub_max_order=0,slub_min_objects=1,min_partial=0,"
+                    "slot_cache_max=0",
+         .setup = hold_six,
+         .thread = {free_three_and_shrink, free_1},
+         .cpu = {1, 2},
+         .check = check_flushed},
+        {.name = "single_refill_free",
+         .about = "objects are taken from the node's list one by one while another CPU frees",
+         .options = NODE_LISTS ",cpu_slabs=0",
+         .setup = hold_half,
+         .thread = {take_two, free_0_and_2},
+         .cpu = {1, 2},
+         .check = check_last},
+        {.name = "single_bulk_free",
+         .about = "a bulk allocation from the node's list while another CPU empties its slabs",
+         .options = NODE_LISTS ",cpu_slabs=0",
+         .setup = hold_half,
+         .thread = {take_bulk, free_0_and_2},
+         .cpu = {1, 2},
+         .check = check_last},
         {0},
 };
