@@ -129,6 +129,7 @@ static void check_block(void)
 
 const struct scenario figures_scenarios[] = {
         {.name = "figures_start_free",
+         .large = true,
          .about = "the registry is made while a thread frees objects and slabs",
          .options = SMALL_SLABS,
          .setup = hold_four,
@@ -136,6 +137,7 @@ const struct scenario figures_scenarios[] = {
          .cpu = {1, 2},
          .check = check_rest},
         {.name = "figures_frees",
+         .large = true,
          .about = "two threads change and show the figures of a node",
          .options = SMALL_SLABS,
          .setup = hold_and_start,
@@ -143,6 +145,7 @@ const struct scenario figures_scenarios[] = {
          .cpu = {1, 2},
          .check = check_all_free},
         {.name = "figures_same_cpu",
+         .large = true,
          .about = "two threads change and show the figures of a slot",
          .options = SMALL_SLABS,
          .setup = hold_and_start,

@@ -264,6 +264,7 @@ const struct scenario grace_scenarios[] = {
          .cpu = {0, 1},
          .check = check_waited},
         {.name = "kfree_rcu_7_0_same_cpu",
+         .large = true,
          .about = "sheaf_rule=7.0: two threads of a CPU collect objects for kfree_rcu in sheaves",
          .options = "sheaf_capacity=2,sheaf_rule=7.0",
          .setup = hold_deferred,
