@@ -131,22 +131,22 @@ static struct frame_row unpack(uint64_t word)
 /* Relaxed: invariant 1. The row that was kept last moves to the second place. */
 static void keep(uintptr_t address, const struct frame_row *row)
 {
-        uint64_t *set = kept[set_of(address)];
+        unsigned int set = set_of(address);
         uint64_t word = pack(address, row);
 
         if (!word)
                 return;
-        store_relaxed(&set[1], load_relaxed(&set[0]));
-        store_relaxed(&set[0], word);
+        store_relaxed(&kept[set][1], load_relaxed(&kept[set][0]));
+        store_relaxed(&kept[set][0], word);
 }
 
 static bool find_kept(uintptr_t address, struct frame_row *row)
 {
-        const uint64_t *set = kept[set_of(address)];
+        unsigned int set = set_of(address);
 
         for (unsigned int way = 0; way < WAYS; way++) {
                 /* Relaxed: invariant 1. */
-                uint64_t word = load_relaxed(&set[way]);
+                uint64_t word = load_relaxed(&kept[set][way]);
 
                 if (word >> TAG_SHIFT == tag_of(address) && word & IN_USE) {
                         *row = unpack(word);
@@ -160,8 +160,8 @@ static bool find_kept(uintptr_t address, struct frame_row *row)
 
 static KMEM_NOINLINE enum row_answer read_row(uintptr_t address, struct frame_row *row)
 {
-        uint32_t *kept_hint = &hints[set_of(address)];
-        uint32_t hint = load_relaxed(kept_hint); /* relaxed: any number will do */
+        unsigned int set = set_of(address);
+        uint32_t hint = load_relaxed(&hints[set]); /* relaxed: any number will do */
         enum row_answer answer;
         struct found_object object;
         uint32_t before = hint;
@@ -176,7 +176,7 @@ static KMEM_NOINLINE enum row_answer read_row(uintptr_t address, struct frame_ro
         if (is_lasting(address - 1))
                 keep(address, row);
         else if (hint != before)
-                store_relaxed(kept_hint, hint);
+                store_relaxed(&hints[set], hint);
         return answer;
 }
 
