@@ -33,6 +33,7 @@
 #include "machine/find_object.h"
 #include "machine/frame_row.h"
 #include "machine/lasting.h"
+#include "machine/system.h"
 
 #include <assert.h>
 #include <string.h>
