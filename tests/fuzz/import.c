@@ -40,6 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         buffer = malloc(LINE_BYTES_MOST + step + 1);
         expect(import && buffer);
         import->cpus_most = 4;
+        import->objects_most = 1000;
         caches = 0;
         for (size_t at = 1; at < size; at += step) {
                 size_t part = size - at < step ? size - at : step;
@@ -53,6 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         expect(import->unreadable <= import->lines);
         expect(!import->unreadable == !import->first_unreadable);
         expect(memchr(import->reason, '\0', sizeof(import->reason)) != NULL);
+        expect(import->snapshot_objects <= import->objects_most);
+        heaptrack_free(import->heaptrack);
         texts_free(&import->sites);
         texts_free(&import->caches);
         texts_free(&import->flags);

@@ -148,6 +148,150 @@ def test_heap_logs(tmp_path: Path) -> None:
     ]
 
 
+HEAPTRACK = (FORMS / "heaptrack.txt").read_text(encoding="utf-8")
+
+
+def test_heaptrack(tmp_path: Path) -> None:
+    """Form 3: a free names a kind, of which the youngest object dies; times are milliseconds."""
+    trace, said = imported(tmp_path, HEAPTRACK)
+    named = trace.named()
+    assert trace.records["operation"].to_list() == [tr.ALLOC] * 3 + [tr.FREE] * 2 + [tr.ALLOC]
+    assert trace.records["requested"].to_list() == [100, 24, 100, 100, 24, 100]
+    assert trace.records["object"].to_list() == [0, 1, 2, 2, 1, 3]
+    assert trace.records["time"].to_list() == [0, 0, 0, 7_000_000, 7_000_000, 31_000_000]
+    assert named["site"][:2].to_list() == ["main (a.c:31)", "lib.so+0x401200"]
+    assert "cannot be read" not in said
+    assert "no times" not in said
+
+
+def test_older_and_raw_heaptrack(tmp_path: Path) -> None:
+    """Texts had no length before form 3; form 0 and raw files have addresses."""
+    older = HEAPTRACK.replace("v 10400 3", "v 10100 2")
+    older = "\n".join(
+        f"s {line.split(' ', 2)[2]}" if line.startswith("s ") else line
+        for line in older.splitlines()
+    )
+    trace, _ = imported(tmp_path, older)
+    assert trace.named()["site"][0] == "main (a.c:31)"
+    for head in ("v 10000", "v 10400 3\nx 3 a b"):
+        events = ["t 401136 0", "+ 64 1 5000", "+ 64 1 6000", "- 5000", "c 2", "- 6000", "- 7000"]
+        trace, _ = imported(tmp_path, "\n".join([head, *events]))
+        operations = [tr.ALLOC, tr.ALLOC, tr.FREE, tr.FREE, tr.ORPHAN]
+        assert trace.records["operation"].to_list() == operations
+        assert trace.records["object"].to_list()[:4] == [0, 1, 0, 1]
+        assert trace.named()["site"][0] == "0x401136"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("+ 5", "a kind of allocation below 2 expected"),
+        ("- 1\n- 1\n- 1", "a free of a kind of which no object lives"),
+        ("+ zz", "expected a number behind + or -"),
+        ("s 3", "expected a text and its length"),
+        ("t 1", "expected two numbers"),
+        ("i", "expected an address of code"),
+        ("c", "expected a time in milliseconds"),
+        ("?", 'no line begins with "?"'),
+    ],
+)
+def test_damaged_heaptrack(tmp_path: Path, line: str, reason: str) -> None:
+    trace, said = imported(tmp_path, HEAPTRACK + line + "\n")
+    assert reason in said
+    assert trace.records.height >= 6
+
+
+def test_heaptrack_of_later_forms(tmp_path: Path) -> None:
+    file = tmp_path / "recording.txt"
+    file.write_text(HEAPTRACK.replace("v 10400 3", "v 20000 4"))
+    done = kmem("import", file, "-o", tmp_path / "out.ktrace")
+    assert done.returncode == 1
+    assert "heaptrack: form 4 of its files; expected 3 at most" in done.stderr
+
+
+COUNTED = """\
+#include <stdlib.h>
+int main(void)
+{
+        void *kept[100];
+        for (int i = 0; i < 100; i++) {
+                kept[i] = malloc(1000 + i);
+                free(malloc(3333));
+        }
+        for (int i = 0; i < 60; i++)
+                free(kept[i]);
+        return kept[99] == NULL;
+}
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--raw"]], ids=["interpreted", "raw"])
+def test_real_heaptrack(tmp_path: Path, options: list[str]) -> None:
+    if not shutil.which("heaptrack") or not shutil.which("zstd"):
+        pytest.skip("needs heaptrack and zstd (Debian packages of these names)")
+    source = tmp_path / "counted.c"
+    source.write_text(COUNTED)
+    subprocess.run(["gcc", "-O0", "-o", tmp_path / "counted", source], check=True)
+    subprocess.run(
+        ["heaptrack", *options, "-o", tmp_path / "data", tmp_path / "counted"],
+        check=True,
+        capture_output=True,
+    )
+    (data,) = tmp_path.glob("data*")
+    done = kmem("import", data, "-o", tmp_path / "out.ktrace")
+    assert done.returncode == 0, done.stderr
+    assert "cannot be read" not in done.stderr
+    records = tr.read_trace(tmp_path / "out.ktrace").records
+    born = records.filter(pl.col("operation") == tr.ALLOC)
+    died = records.filter(pl.col("operation") == tr.FREE)
+    kept = pl.col("requested").is_between(1000, 1099)
+    assert born.filter(kept)["requested"].to_list() == list(range(1000, 1100))
+    assert died.filter(kept)["requested"].to_list() == list(range(1000, 1060))
+    assert born.filter(pl.col("requested") == 3333).height == 100
+    assert died.filter(pl.col("requested") == 3333).height == 100
+
+
+JEMALLOC = (FORMS / "jemalloc.txt").read_text(encoding="utf-8")
+TCMALLOC = (FORMS / "tcmalloc.txt").read_text(encoding="utf-8")
+
+
+def test_heap_profiles(tmp_path: Path) -> None:
+    """Objects that live, by stack; counts of samples are scaled up to all objects."""
+    trace, said = imported(tmp_path, JEMALLOC)
+    sizes = trace.records["requested"].value_counts(sort=True).rows()
+    # 5,906 samples of 165.2 bytes, each taken with probability 1 - exp(-165.2 / 4096); of the
+    # 150,000 objects that the program had.
+    assert sizes == [(165, 149_416), (5220, 1981)]
+    assert trace.records["operation"].unique().to_list() == [tr.ALLOC]
+    assert trace.objects == 149_416 + 1981
+    assert "cannot be read" not in said
+    trace, said = imported(tmp_path, TCMALLOC)
+    assert trace.records["requested"].to_list() == [100, 200, 200]
+    assert trace.named()["site"].to_list() == ["0x55d0", "0x55e4", "0x55e4"]
+    assert "cannot be read" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            TCMALLOC.replace("1:      100", "9999999999:  999999999900"),
+            "a heap profile of more than",
+        ),
+        (TCMALLOC.replace("@ 0x55d0", "0x55d0"), "expected objects, bytes and a stack"),
+        (JEMALLOC.replace("5906:", "5906"), "expected objects and bytes"),
+        (JEMALLOC.replace("heap_v2/4096", "heap_v2/x").split("MAPPED")[0], "bytes between samples"),
+        (TCMALLOC.replace("@ heapprofile", "@ growthz"), "expected @ heapprofile or"),
+    ],
+)
+def test_damaged_profiles(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "recording.txt"
+    file.write_text(text)
+    done = kmem("import", file, "-o", tmp_path / "out.ktrace")
+    assert done.returncode in (0, 1)
+    assert reason in done.stderr
+
+
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
 def test_packed_files(tmp_path: Path, opener) -> None:
     file, out = tmp_path / "packed", tmp_path / "out.ktrace"

@@ -2,7 +2,8 @@
 /*
  * Makes a trace of the text that other tools print about allocations. A line is looked at by itself,
  * whatever tool printed it: events of kernels (kernel_line.c), logs of a program's heap
- * (heap_line.c).
+ * (heap_line.c). Data files of heaptrack (heaptrack_line.c) and heap profiles (profile_line.c) say in
+ * their first line what they are; all other lines are then theirs.
  */
 #ifndef KMEM_TOOLS_IMPORT_IMPORT_H
 #define KMEM_TOOLS_IMPORT_IMPORT_H
@@ -14,7 +15,8 @@
 #include <stdint.h>
 
 enum {
-        ADDRESS_LEAST = 4096, /* NULL and the result of kmalloc(0) are below */
+        ADDRESS_LEAST = 4096,   /* NULL and the result of kmalloc(0) are below */
+        OBJECTS_MOST = 1 << 25, /* of a heap profile */
         LINE_BYTES_MOST = 1 << 16,
         CALLS_OPEN = 1024, /* threads whose call a log may have begun and not ended */
 };
@@ -37,6 +39,14 @@ struct import {
         uint64_t first_time;  /* ns: of the first event */
         uint64_t time_of_day; /* ns: of the last line with hours, to notice midnight */
         uint64_t days;        /* midnights that were noticed */
+
+        struct heaptrack *heaptrack; /* NULL: the text is no data file of heaptrack */
+        bool profile;                /* the text is a heap profile */
+        bool profile_ended;          /* mappings follow */
+        char stack[64];              /* beginning of the profile's last stack with its "@" */
+        uint64_t sample_bytes;       /* bytes between samples of the profile; 0: it has all */
+        uint64_t snapshot_objects;   /* that the profile gave so far */
+        uint64_t objects_most;       /* that a profile may have */
 
         uint64_t lines;
         uint64_t events;           /* allocations and frees */
@@ -62,6 +72,10 @@ enum line_kind {
 /* Each looks at a line without its newline. */
 enum line_kind kernel_line(struct import *import, const char *line);
 enum line_kind heap_line(struct import *import, const char *line);
+enum line_kind heaptrack_line(struct import *import, const char *line);
+enum line_kind profile_line(struct import *import, const char *line);
+
+void heaptrack_free(struct heaptrack *heaptrack);
 
 /* Notes why a line cannot be read. */
 enum line_kind line_bad(struct import *import, const char *format, ...)

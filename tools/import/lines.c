@@ -40,7 +40,9 @@ void import_line(struct import *import, char *line, size_t length)
         line[length] = '\0';
         if (length && line[length - 1] == '\r')
                 line[length - 1] = '\0';
-        if (kernel_line(import, line) == LINE_NOT_OURS && heap_line(import, line) == LINE_NOT_OURS)
+        if (heaptrack_line(import, line) == LINE_NOT_OURS &&
+            profile_line(import, line) == LINE_NOT_OURS &&
+            kernel_line(import, line) == LINE_NOT_OURS && heap_line(import, line) == LINE_NOT_OURS)
                 line_bad(import, "expected an event, not \"%.60s\"", line);
 }
 

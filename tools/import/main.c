@@ -89,6 +89,7 @@ int main(int count, char **words)
                 die("no memory");
         cpus = number_or_die(words[2], "CPUs", TRACE_CPUS_MAX);
         import->cpus_most = cpus ? cpus : TRACE_CPUS_MAX;
+        import->objects_most = OBJECTS_MOST;
         import->lives = lives_open(words[1], cpus, number_or_die(words[3], "page bytes", 1 << 20),
                                    words[4], name_site, import, &error);
         if (!import->lives)
@@ -111,6 +112,7 @@ int main(int count, char **words)
         printf("}\n");
         if (fflush(stdout))
                 die("standard output: %s", strerror(errno));
+        heaptrack_free(import->heaptrack);
         texts_free(&import->sites);
         texts_free(&import->caches);
         texts_free(&import->flags);

@@ -22,8 +22,8 @@ from kmem.importing.sources import opened
 TOOL = BUILD / "tools" / "import-trace"
 LOOK = 0.2  # s between looks at how far the tool is
 EXPECTED = (
-    "expected kmem events as perf script, trace-cmd report or ftrace print them, or a log of mtrace"
-    " or ltrace"
+    "expected kmem events as perf script, trace-cmd report or ftrace print them, a log of mtrace"
+    " or ltrace, a data file of heaptrack, or a heap profile of jemalloc or tcmalloc"
 )
 
 
