@@ -363,13 +363,15 @@ static void frees_are_interchangeable(void **state)
 static void zeroed_pages(size_t size)
 {
         char *blocks[2]; /* a cell keeps one of them, the other one's pages are free */
+        /* With larger pages the system cannot have back a free page beside one in use. */
+        bool has_touched = system_page_bytes() > PAGE_SIZE;
 
         heap_trim(0);
         for (int round = 0; round < 3; round++) {
                 for (int i = 0; i < 2; i++) {
                         blocks[i] = calloc(1, hide(size));
                         check(blocks[i] && is_filled(blocks[i], 0, size));
-                        check(round || !cache_of(blocks[i]));
+                        check(round || has_touched || !cache_of(blocks[i]));
                         memset(blocks[i], 7, size);
                 }
                 check(!round || cache_of(blocks[0]) || options.purge_delay == 0 ||
