@@ -237,8 +237,8 @@ static void leave(struct frame *frame, const struct frame_row *row)
 }
 
 /*
- * Whether a call ends at @address: its bytes stand in front of it. Code lies in whole pages, so
- * those can be read if the page of the first can, and that of the last.
+ * Whether a call ends at @address: its bytes stand in front of it. Code lies in whole pages, so it can
+ * be read around the address, also by is_signal_return, if both ends can.
  */
 static bool follows_call(uintptr_t address)
 {
@@ -246,7 +246,7 @@ static bool follows_call(uintptr_t address)
 
         if (address < PAGE_SIZE ||
             !system_can_read((const void *)((address - WORD) & -(uintptr_t)WORD)) ||
-            !system_can_read((const void *)((address - 1) & -(uintptr_t)WORD)))
+            !system_can_read((const void *)((address + WORD) & -(uintptr_t)WORD)))
                 return false;
 #ifdef __aarch64__
         uint32_t code;

@@ -581,6 +581,28 @@ static void test_code_without_frame_pointers(void **state)
         }
 }
 
+/* A call at the end of a page, and behind it a page that cannot be read. */
+static void test_frame_pointer_to_the_end_of_code(void **state)
+{
+#ifdef __aarch64__
+        static const uint32_t call = 0xd63f0000; /* blr x0 */
+#else
+        static const uint8_t call[] = {0xff, 0xd7}; /* call *%rdi */
+#endif
+        size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+        char *pages =
+                mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        uintptr_t record[] = {0, (uintptr_t)(pages + bytes)};
+
+        (void)state;
+        assert_true(pages != MAP_FAILED);
+        memcpy(pages + bytes - sizeof(call), &call, sizeof(call));
+        assert_int_equal(mprotect(pages + bytes, bytes, PROT_NONE), 0);
+        call_made(pointed, sizeof(pointed), record);
+        assert_int_equal(past.count, unwound);
+        munmap(pages, 2 * bytes);
+}
+
 static void test_frame_pointers_to_nowhere(void **state)
 {
         static uintptr_t elsewhere[2];
@@ -775,6 +797,7 @@ int main(void)
                 CASE(test_code_with_frame_pointers),
                 CASE(test_code_without_frame_pointers),
                 CASE(test_frame_pointers_to_nowhere),
+                CASE(test_frame_pointer_to_the_end_of_code),
 #ifdef HAVE_THROW
                 CASE(test_exceptions),
 #endif
