@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_profile import LIBRARY, MADE, on_library
+from profiled import LIBRARY, on_library
+from test_profile import MADE
 
 from kmem.live.registry.find import open_process
 from kmem.live.stacks import read_stacks
@@ -38,7 +39,7 @@ def stacks_of(process: int) -> list[tuple[int, list[str]]]:
     ):
         assert symbols.look(lambda: True)
         return [
-            (stack[0], [line.function for at in stack for line in symbols.frame(at).lines])
+            (stack[0], [line.function for frame in symbols.frames(stack) for line in frame.lines])
             for stack in read_stacks(registry)
             if stack
         ]
