@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[str]] = {
         for name in ("capacity", "rings", "nodes", "forks", "knee", "memory")
     },
     "boots": ["lab", "boots"],
+    "heaps": ["lab", "heaps"],
     "kernels": ["lab", "kernels"],
     "scale": ["lab", "scale"],
     "cpu-partial": ["lab", "cpu-partial"],

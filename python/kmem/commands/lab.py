@@ -333,6 +333,35 @@ def scale(
 
 
 @app.command()
+def heaps(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Programs of the set; all without."),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPTIONS",
+            help="Run the programs themselves, on the defaults and on these options in turn.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=3, max=100, help="Rounds of --check, each a run of both.")
+    ] = 7,
+    json_file: JsonFile = None,
+) -> None:
+    """Recorded heaps of eight real programs under each policy of malloc.
+
+    Shows events, sizes and the live peak of each heap, and pages at the peak, MiB-events and
+    modelled time of each policy. With --check the programs run, and ratios of CPU time and of peak
+    memory to the defaults are printed with intervals (docs/tuning.md).
+    """
+    from kmem.lab.heaps import show_heaps
+
+    show_heaps(names or [], check, rounds, json_file)
+
+
+@app.command()
 def boots(json_file: JsonFile = None) -> None:
     """Replay recorded boots of Linux 6.1, 6.12 and 7.2 with option kernel.
 
