@@ -768,11 +768,23 @@ static void purges_while_the_list_changes(void **state)
         child_passes("list changes", "engine=slub,reclaim_thread=off,freeze=eager,cpu_partial=0");
 }
 
+/*
+ * Slabs of engine slab are single pages. With larger pages the system cannot have back a free one
+ * beside one in use, so free pages that were touched remain.
+ */
+static void passes_on_slab(const char *name, const char *options)
+{
+        if (system_page_bytes() > PAGE_SIZE)
+                print_message("skipped: %s: the system's pages are larger than slabs\n", options);
+        else
+                child_passes(name, options);
+}
+
 static void looks_give_all_back(void **state)
 {
         child_passes("looks", "reclaim_thread=off");
         child_passes("looks", "reclaim_thread=off,slots=locked");
-        child_passes("looks", "reclaim_thread=off,engine=slab");
+        passes_on_slab("looks", "reclaim_thread=off,engine=slab");
         child_passes("looks", "reclaim_thread=off,memory_limit=4G");
         child_passes("looks", "reclaim_thread=off,sheaf_capacity=0,freeze=eager,stats=1");
         child_passes("looks", "reclaim_thread=off,numa_fake=2,purge_delay=1000");
@@ -791,7 +803,7 @@ static void looks_empty_barns_to_low_water(void **state)
 static void thread_comes_and_goes(void **state)
 {
         child_passes("thread comes and goes", "reclaim_thread=on");
-        child_passes("thread comes and goes", "reclaim_thread=on,engine=slab");
+        passes_on_slab("thread comes and goes", "reclaim_thread=on,engine=slab");
         child_passes("thread comes and goes", "reclaim_thread=on,slots=locked");
 }
 
