@@ -424,7 +424,8 @@ def test_damaged_text(lines: list[str], damage: list[tuple[int, bytes]]) -> None
     """Bytes in wrong places never end the reader, and every line is counted."""
     text = bytearray("\n".join(lines).encode())
     for at, new in damage:
-        text[at % len(text) : at % len(text) + len(new)] = new
+        place = at % max(len(text), 1)
+        text[place : place + len(new)] = new
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [TOOL, f"{folder}/out", "0", "4096", ""],
