@@ -158,6 +158,7 @@ def test_every_kept_file_is_known() -> None:
         "idle",
         "hunt",
         "tails",
+        "heaps-check",
         "misuse",
     }
     assert set(document_figures.COMMANDS) <= kept
