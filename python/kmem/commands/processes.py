@@ -254,7 +254,8 @@ def serve(
         float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two updates.")
     ] = 1.0,
     allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Let the page change attributes.")
+        bool,
+        typer.Option("--allow-writes", help="Let the page change attributes and take profiles."),
     ] = False,
     caches: Annotated[
         int,
@@ -268,8 +269,8 @@ def serve(
 ) -> None:
     """Serve Prometheus metrics and a page with live charts, on this machine only.
 
-    Every user of the machine can read them. To change attributes, open the printed address, which
-    contains a token.
+    Every user of the machine can read them. To change attributes and to take profiles, open the
+    printed address, which contains a token.
     """
     from kmem.live.serve import show_service
 

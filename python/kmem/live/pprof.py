@@ -180,8 +180,8 @@ def encode(
     return bytes(out.SerializeToString(deterministic=True))
 
 
-def write(path: Path, message: bytes) -> None:
-    path.write_bytes(gzip.compress(message, mtime=0))
+def compressed(message: bytes) -> bytes:
+    return gzip.compress(message, mtime=0)
 
 
 def unpacked(path: Path) -> bytes:

@@ -4,6 +4,7 @@
 import contextlib
 import fcntl
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,22 +29,29 @@ from kmem.live.stacks import Counts, Stack, read_names, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
+threads = threading.Lock()
+profiled: set[int] = set()  # processes, by threads of this command
 
 
 @contextlib.contextmanager
 def only_one(registry: Registry) -> Iterator[None]:
     """Lock the registry: a second profile would end the settings of the first.
 
-    The lock ends with the command.
+    The lock is the command's and ends with it; the command's threads exclude each other by a set.
     """
+    process = registry.process
+    taken = RegistryError(f"process {process} is being profiled; expected one at a time")
+    with threads:
+        if process in profiled:
+            raise taken
+        profiled.add(process)
     try:
         fcntl.lockf(registry.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        yield
     except BlockingIOError:
-        process = registry.process
-        raise RegistryError(
-            f"process {process} is being profiled; expected one at a time"
-        ) from None
-    yield
+        raise taken from None
+    finally:
+        profiled.discard(process)
 
 
 @contextlib.contextmanager
@@ -134,18 +142,24 @@ def rows_between(before: Look, after: Look, symbols: Symbols) -> list[Row]:
 
 
 def take(
-    process: int, *, seconds: float, interval: int, slices: int, growth: bool
+    process: int,
+    *,
+    seconds: float,
+    interval: int,
+    slices: int,
+    growth: bool,
+    signals: list[int],
 ) -> tuple[Profile, list[str]]:
-    """Sample a process, and say how that went; for growth twice, and the first is the base."""
+    """Sample a process, and say how that went; for growth twice, and the first is the base.
+
+    @signals: the profile ends earlier when there is one.
+    """
     settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
-    # Without this the program would stay under sampling until the lease is over.
-    end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     with (
         open_process(process, writable=True) as registry,
         contextlib.closing(Symbols(process)) as symbols,
     ):
         with (
-            signals_kept() as signals,
             only_one(registry),
             leased(registry, settings) as renew,
         ):
@@ -228,7 +242,17 @@ def profile(
     if isinstance(source, Path):
         made = from_file(source)
     else:
-        made, said = take(source, seconds=seconds, interval=interval, slices=slices, growth=growth)
+        # Without this the program would stay under sampling until the lease is over.
+        end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
+        with signals_kept() as signals:
+            made, said = take(
+                source,
+                seconds=seconds,
+                interval=interval,
+                slices=slices,
+                growth=growth,
+                signals=signals,
+            )
     if earlier is not None:
         rows = subtract(made.rows, earlier.rows)
         comment = f"{made.comment}, less {earlier.source}"

@@ -9,7 +9,7 @@ from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import whole, why_not_written
 from kmem.live.flame import draw
 from kmem.live.flame_html import facts_of, page
-from kmem.live.pprof import Line, Row, encode, write
+from kmem.live.pprof import Line, Row, compressed, encode
 from kmem.live.stack_files import Stack, collapsed, speedscope
 
 TYPES = [
@@ -77,7 +77,8 @@ def write_file(profile: Profile, view: str, path: Path) -> None:
     elif path.name.endswith(".html"):
         text = make_page(profile, title, figure, column)
     else:
-        write_pprof(profile, TYPES[column][0], path)
+        with whole(path) as place:
+            place.write_bytes(pprof_of(profile, view))
         return
     with whole(path) as place:
         place.write_text(text, encoding="utf-8")
@@ -103,18 +104,18 @@ def make_page(profile: Profile, title: str, figure: str, column: int) -> str:
     )
 
 
-def write_pprof(profile: Profile, default_type: str, path: Path) -> None:
+def pprof_of(profile: Profile, view: str) -> bytes:
+    """A pprof file, which shows the figure of the view first."""
     message = encode(
         profile.rows,
         TYPES,
-        default_type=default_type,
+        default_type=TYPES[VIEWS[view][1]][0],
         period=profile.interval,
         time_ns=profile.time_ns,
         duration_ns=profile.duration_ns,
         comment=profile.comment,
     )
-    with whole(path) as place:
-        write(place, message)
+    return compressed(message)
 
 
 def write_files(profile: Profile, view: str, outputs: Sequence[Path]) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Answers the requests to `kmem serve`."""
 
+import base64
 import hmac
 import json
 import math
@@ -8,20 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from kmem.common.errors import KmemError
+from kmem.common.errors import BadUsage, KmemError
 from kmem.live.attributes import WRITABLE, check_value
 from kmem.live.metrics import CACHES, ProcessesCollector
 from kmem.live.registry.caches import read_caches
 from kmem.live.registry.find import open_process
 from kmem.live.registry.requests import ask
 from kmem.live.sampler import Sampler
+from kmem.live.service_profiles import KINDS, take_pprof, take_sites
 
 BODY_MOST_BYTES = 4096
 # Most seconds for a client to send its request, and to take the answer; all clients are on this
@@ -49,6 +52,7 @@ HEADERS = [
 
 Environment = dict[str, Any]
 Start = Callable[..., Any]
+Sampled = TypeVar("Sampled")
 
 
 class RefusedError(Exception):
@@ -164,9 +168,14 @@ class Service:
             return self.write(process_number(words[2]), environment)
         if method != "GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path}: expected GET")
+        if words[:1] == ["processes"] and words[2:4] == ["debug", "pprof"] and len(words) == 5:
+            return self.profile(process_number(words[1]), words[4], environment)
         if path in FILES:
             name, kind = FILES[path]
             return Answer((files("kmem.live") / "page" / name).read_bytes(), kind)
+        if words[:2] == ["api", "processes"] and len(words) == 4 and words[3] == "sites":
+            process = process_number(words[2])
+            return as_json(self.sample(take_sites, process, environment))
         if words == ["api", "processes"]:
             since = since_when(environment)
             return as_json(
@@ -187,15 +196,39 @@ class Service:
             return as_json(document)
         raise RefusedError(HTTPStatus.NOT_FOUND, f"{path}: there is no such page")
 
+    def check_token(self, environment: Environment, what: str) -> None:
+        if self.token is None:
+            raise RefusedError(HTTPStatus.FORBIDDEN, f"{what} need kmem serve --allow-writes")
+        if not hmac.compare_digest(token_of(environment), self.token.encode()):
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN, f"{what} need the token in the address that serve printed"
+            )
+
+    def profile(self, process: int, kind: str, environment: Environment) -> Answer:
+        """A pprof file."""
+        if kind not in KINDS:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"{kind[:40]}: expected {' or '.join(KINDS)}")
+        body = self.sample(partial(take_pprof, kind=kind), process, environment)
+        return Answer(body, "application/vnd.google.protobuf+gzip")
+
+    def sample(
+        self, take: Callable[..., Sampled], process: int, environment: Environment
+    ) -> Sampled:
+        """Sampling changes the process, so it needs the token."""
+        self.check_token(environment, "profiles")
+        try:
+            return take(process, query_text=environment.get("QUERY_STRING", ""))
+        except BadUsage as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        except ImportError as error:
+            raise RefusedError(
+                HTTPStatus.NOT_IMPLEMENTED,
+                f"the Python package {error.name} is missing; kmem profile says how to get it",
+            ) from None
+
     def write(self, process: int, environment: Environment) -> Answer:
         """Asks for an attribute's value: {"birth": ..., "name": ..., "value": ...}."""
-        if self.token is None:
-            raise RefusedError(HTTPStatus.FORBIDDEN, "changes need kmem serve --allow-writes")
-        token = environment.get("HTTP_X_KMEM_TOKEN", "")
-        if not hmac.compare_digest(token.encode("latin-1", "replace"), self.token.encode()):
-            raise RefusedError(
-                HTTPStatus.FORBIDDEN, "changes need the token in the address that serve printed"
-            )
+        self.check_token(environment, "changes")
         birth, name, value = read_change(environment)
         with open_process(process, writable=True) as registry:
             cache = next((one for one in read_caches(registry) if str(one["birth"]) == birth), None)
@@ -205,6 +238,22 @@ class Service:
                 )
             ask(registry, cache["birth"], name, str(check_value(cache, name, value)))
         return as_json({})
+
+
+def token_of(environment: Environment) -> bytes:
+    """The token of a request: of the page, of a scraper (Bearer), or a password in an address."""
+    token: str
+    form, _, value = environment.get("HTTP_AUTHORIZATION", "").partition(" ")
+    if form.lower() == "bearer":
+        token = value.strip()
+    elif form.lower() == "basic":
+        try:
+            token = base64.b64decode(value.strip(), validate=True).decode().partition(":")[2]
+        except ValueError:
+            token = ""
+    else:
+        token = environment.get("HTTP_X_KMEM_TOKEN", "")
+    return token.encode("utf-8", "replace")
 
 
 def process_number(text: str) -> int:

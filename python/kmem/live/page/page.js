@@ -43,6 +43,10 @@ function address(process, cache) {
 function go(process, cache) {
   const other = process !== chosenProcess;
   [chosenProcess, chosenCache] = [process, cache];
+  if (other) {
+    find("sites-found").hidden = true;
+    say("sites-state", "");
+  }
   history.pushState(null, "", address(process, cache));
   render();
   if (other) refresh();
@@ -235,6 +239,43 @@ function showCache(process) {
   ], { format: percent });
 }
 
+// Asks for a profile of the process that is shown, which takes `seconds`, and says how it went.
+async function sample(path, seconds, show) {
+  const process = chosenProcess, buttons = find("sites").querySelectorAll("button");
+  buttons.forEach((button) => { button.disabled = true; });
+  say("sites-state", `sampling process ${process} for ${seconds} seconds`);
+  try {
+    const answer = await fetch(path, { headers: { "X-Kmem-Token": token } });
+    if (!answer.ok) throw new Error((await answer.json()).error);
+    if (process === chosenProcess) say("sites-state", await show(answer));
+  } catch (error) {
+    say("sites-state", error.message, true);
+  }
+  buttons.forEach((button) => { button.disabled = false; });
+}
+
+async function showSites(answer) {
+  const { growth, sites } = await answer.json();
+  find("sites-found").hidden = !sites.length;
+  find("sites-found").tBodies[0].replaceChildren(...sites.map((one) => {
+    const row = document.createElement("tr");
+    for (const text of [(growth ? "+" : "") + bytes(one.bytes), count(one.objects), one.site])
+      row.insertCell().textContent = text;
+    return row;
+  }));
+  if (!sites.length) return growth ? "Nothing grew that was sampled." : "Nothing was sampled.";
+  return growth ? "Bytes in use that came in the second half of the time, largest first." : "Bytes in use of what was sampled, largest first.";
+}
+
+async function saveFile(answer) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = `kmem-${chosenProcess}.pb.gz`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  return `written: ${link.download}`;
+}
+
 function fillSelect(select, wanted, chosen) {
   while (select.length > wanted.length) select.remove(select.length - 1);
   wanted.forEach(([value, text], at) => {
@@ -283,6 +324,7 @@ function render() {
   if (chosenProcess === null) showAll(held.all.processes);
   if (!process) return;
   showTiles(process);
+  find("sites").hidden = !writable || !token;
   showCharts(process);
   showCache(process);
   showCaches(process);
@@ -348,6 +390,9 @@ find("pause").addEventListener("click", (event) => {
   if (!paused) refresh();
   else if (held.all) say("state", `paused at ${clock(held.all.now)}`);
 });
+find("sites-held").addEventListener("click", () => sample(`api/processes/${chosenProcess}/sites`, 10, showSites));
+find("sites-grown").addEventListener("click", () => sample(`api/processes/${chosenProcess}/sites?growth=1`, 20, showSites));
+find("sites-file").addEventListener("click", () => sample(`processes/${chosenProcess}/debug/pprof/heap`, 10, saveFile));
 find("close").addEventListener("click", () => go(chosenProcess, null));
 window.addEventListener("popstate", () => { readAddress(); render(); refresh(); });
 readAddress();

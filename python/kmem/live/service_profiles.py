@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Profiles that `kmem serve` takes for those who ask by HTTP, as Go's programs are asked."""
+
+import math
+from typing import Any
+from urllib.parse import parse_qs
+
+from kmem.common.errors import BadUsage
+
+# Go's name of a profile, and the view of `kmem profile` that comes first in it.
+KINDS = {"heap": "live", "allocs": "rate"}
+SECONDS, SECONDS_MOST = 10.0, 600.0
+INTERVAL = 512 << 10  # bytes between samples
+SITES = 20  # most that are listed
+
+
+def number_of(query: dict[str, list[str]], name: str, default: float, most: float) -> float:
+    text = query.get(name, [str(default)])[-1]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= most:
+        raise BadUsage(f"{name}={text[:40]}: expected more than 0, and up to {most:g}")
+    return value
+
+
+def sampled(process: int, query_text: str, *, growth: bool) -> Any:
+    """The profile that the query's `seconds` and `interval` (bytes between samples) ask for.
+
+    ImportError if the packages of `kmem profile` are not there.
+    """
+    from kmem.live.profile import LEAST, MOST, take
+
+    query = parse_qs(query_text, keep_blank_values=True)
+    unknown = query.keys() - {"seconds", "interval", "growth"}
+    if unknown:
+        raise BadUsage(f"{min(unknown)[:40]}=: expected seconds= and interval=")
+    seconds = number_of(query, "seconds", SECONDS, SECONDS_MOST)
+    interval = int(number_of(query, "interval", INTERVAL, MOST))
+    if interval < LEAST:
+        raise BadUsage(f"interval={interval}: expected {LEAST} to {MOST} bytes")
+    made, _ = take(process, seconds=seconds, interval=interval, slices=0, growth=growth, signals=[])
+    return made
+
+
+def take_pprof(process: int, kind: str, query_text: str) -> bytes:
+    """A pprof file; its first figure is that of the kind."""
+    from kmem.live.profile_files import pprof_of
+
+    return pprof_of(sampled(process, query_text, growth=False), KINDS[kind])
+
+
+def take_sites(process: int, query_text: str) -> dict[str, Any]:
+    """The call sites that hold most bytes; with growth=1 those that grew most between two profiles.
+
+    Each profile takes the query's seconds.
+    """
+    from kmem.live.profile_files import VIEWS
+    from kmem.live.sites import CALLERS, top_sites
+
+    growth = parse_qs(query_text).get("growth", ["0"])[-1] == "1"
+    made = sampled(process, query_text, growth=growth)
+    sites = top_sites(made.rows, VIEWS["live"][1])
+    return {
+        "growth": growth,
+        "seconds": made.duration_ns / 1e9,
+        "sites": [
+            {"bytes": size, "objects": objects, "site": " < ".join(stack[: 1 + CALLERS])}
+            for size, objects, stack in sites[:SITES]
+            if size > 0
+        ],
+    }

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem serve`: profiles by HTTP, for Go's tools and scrapers, and the page's call sites."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_live import DEADLINE, Program, wait_until
+from test_serve import Server, serve
+
+from kmem.live.pprof import read
+
+pytestmark = pytest.mark.alone
+
+# One thread keeps what it makes, another makes more and keeps nothing.
+LEAK = """
+import threading, time
+kept = []
+def forgotten():
+    while True:
+        kept.append(bytearray(20000))
+        time.sleep(0.002)
+def noise():
+    while True:
+        bytearray(60000)
+        time.sleep(0.002)
+for work in (forgotten, noise):
+    threading.Thread(target=work, daemon=True).start()
+"""
+
+
+@pytest.fixture(scope="module")
+def writable() -> Iterator[Server]:
+    yield from serve("--allow-writes")
+
+
+@pytest.fixture(scope="module")
+def leaking() -> Iterator[Program]:
+    with Program(before=LEAK) as running:
+        yield running
+
+
+def bearer(server: Server) -> dict[str, str]:
+    return {"Authorization": f"Bearer {server.token}"}
+
+
+def names(path: Path) -> set[str]:
+    return {
+        line.function for row in read(path).rows for frame in row.frames for line in frame.lines
+    }
+
+
+@pytest.mark.parametrize(("kind", "first"), [("heap", "inuse_space"), ("allocs", "alloc_space")])
+def test_pprof(writable: Server, leaking: Program, tmp_path: Path, kind: str, first: str) -> None:
+    path = f"processes/{leaking.pid}/debug/pprof/{kind}?seconds=2&interval=4096"
+    status, body = writable.ask(path, bearer(writable))
+    assert status == 200, body
+    file = tmp_path / "profile.pb.gz"
+    file.write_bytes(body)
+    assert "forgotten" in names(file)
+    assert first.encode() in read_default(file)
+
+
+def read_default(file: Path) -> bytes:
+    """The name of the figure that a reader shows first."""
+    from kmem.live.pprof import PROFILE, unpacked
+
+    message = PROFILE()
+    message.ParseFromString(unpacked(file))
+    return message.string_table[message.default_sample_type].encode()
+
+
+def test_what_grows(writable: Server, leaking: Program) -> None:
+    path = f"api/processes/{leaking.pid}/sites?seconds=2&interval=4096&growth=1"
+    status, body = writable.ask(path, bearer(writable))
+    assert status == 200, body
+    found = json.loads(body)
+    assert found["growth"] is True
+    assert found["sites"][0]["site"].startswith("forgotten"), found
+    assert found["sites"][0]["bytes"] > 500_000
+
+
+def test_needs_the_token(writable: Server, leaking: Program) -> None:
+    path = f"processes/{leaking.pid}/debug/pprof/heap?seconds=0.2"
+
+    def basic(password: str | None) -> dict[str, str]:
+        return {"Authorization": "Basic " + base64.b64encode(f"any:{password}".encode()).decode()}
+
+    wrong = [{}, {"Authorization": "Bearer x"}, {"Authorization": "Basic ???"}, basic("x")]
+    for headers in wrong:
+        status, body = writable.ask(path, headers)
+        assert status == 403, headers
+        assert "need the token" in json.loads(body)["error"]
+    for headers in (basic(writable.token), {"X-Kmem-Token": writable.token or ""}):
+        assert writable.ask(path, headers)[0] == 200
+
+
+def test_needs_the_flag(leaking: Program) -> None:
+    for server in serve():
+        status, body = server.ask(f"processes/{leaking.pid}/debug/pprof/heap")
+        assert (status, json.loads(body)["error"]) == (
+            403,
+            "profiles need kmem serve --allow-writes",
+        )
+
+
+@pytest.mark.parametrize(
+    ("rest", "status", "words"),
+    [
+        ("debug/pprof/heap?seconds=x", 400, "seconds=x: expected more than 0"),
+        ("debug/pprof/heap?seconds=0", 400, "seconds=0: expected more than 0"),
+        ("debug/pprof/heap?seconds=601", 400, "up to 600"),
+        ("debug/pprof/heap?interval=1", 400, "interval=1: expected 1024"),
+        ("debug/pprof/heap?debug=1", 400, "debug=: expected seconds= and interval="),
+        ("debug/pprof/goroutine", 404, "goroutine: expected heap or allocs"),
+    ],
+)
+def test_wrong_questions(
+    writable: Server, leaking: Program, rest: str, status: int, words: str
+) -> None:
+    answer = writable.ask(f"processes/{leaking.pid}/{rest}", bearer(writable))
+    assert answer[0] == status
+    assert words in json.loads(answer[1])["error"]
+
+
+def test_one_at_a_time(writable: Server, leaking: Program) -> None:
+    path = f"processes/{leaking.pid}/debug/pprof/heap?interval=4096&seconds="
+    first: list[int] = []
+    thread = threading.Thread(
+        target=lambda: first.append(writable.ask(f"{path}4", bearer(writable))[0])
+    )
+    thread.start()
+    refused: list[str] = []
+
+    def is_refused() -> bool:
+        status, body = writable.ask(f"{path}0.1", bearer(writable))
+        if status == 409:
+            refused.append(json.loads(body)["error"])
+        return bool(refused)
+
+    wait_until(is_refused)
+    thread.join(DEADLINE)
+    assert first == [200]
+    assert refused == [f"process {leaking.pid} is being profiled; expected one at a time"]
+
+
+def test_a_process_that_is_not_there(writable: Server) -> None:
+    with Program() as ended:
+        pass
+    status, body = writable.ask(f"processes/{ended.pid}/debug/pprof/heap", bearer(writable))
+    assert (status, json.loads(body)["error"]) == (409, f"process {ended.pid}: there is none")
+
+
+def test_page_shows_call_sites(writable: Server, leaking: Program, new_page) -> None:
+    page = new_page(1200, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
+    page.goto(f"{writable.address}?process={leaking.pid}#token={writable.token}")
+    page.get_by_role("button", name="what holds memory").click()
+    page.locator("#sites-found tbody tr").first.wait_for(timeout=60_000)
+    shown = page.locator("#sites-found tbody tr").all_inner_texts()
+    assert any("forgotten" in row for row in shown), shown
+    assert "largest first" in page.locator("#sites-state").inner_text()
+
+
+def test_page_without_the_token_offers_no_profile(
+    writable: Server, leaking: Program, new_page
+) -> None:
+    page = new_page(1200, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
+    page.goto(f"{writable.address}?process={leaking.pid}")
+    page.locator("#caches tbody tr").first.wait_for()
+    assert page.get_by_role("button", name="what holds memory").count() == 0
