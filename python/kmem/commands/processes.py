@@ -247,9 +247,7 @@ def top(
 
 @app.command()
 def serve(
-    port: Annotated[
-        int, typer.Option("--port", help="TCP port on 127.0.0.1; 0 takes any free port.")
-    ] = 9745,
+    port: Annotated[int, typer.Option("--port", help="TCP port; 0 takes any free port.")] = 9745,
     interval: Annotated[
         float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two updates.")
     ] = 1.0,
@@ -266,12 +264,37 @@ def serve(
             "added up.",
         ),
     ] = 25,
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="ADDRESS",
+            help="IPv4 address to listen on; one that others can reach needs --token-file.",
+        ),
+    ] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="File with a token of 16 characters or more, which every request then needs: as "
+            "Authorization: Bearer, or in the page's address behind #token=.",
+            parser=file_name,
+        ),
+    ] = None,
 ) -> None:
     """Serve Prometheus metrics and a page with live charts, on this machine only.
 
-    Every user of the machine can read them. To change attributes and to take profiles, open the
-    printed address, which contains a token.
+    Every user of the machine can read them, unless there is a token file. To change attributes and
+    to take profiles, open the printed address, which contains a token.
     """
     from kmem.live.serve import show_service
 
-    show_service(port, interval, allow_writes=allow_writes, caches=caches)
+    show_service(
+        port,
+        interval,
+        allow_writes=allow_writes,
+        caches=caches,
+        listen=listen,
+        token_file=token_file,
+    )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem serve`: Prometheus metrics and a page with live charts, on loopback only.
+"""`kmem serve`: Prometheus metrics and a page with live charts, on loopback unless told otherwise.
+
+On loopback every user of the machine may read. On another address, or with a token in a file, every
+request for figures needs the token, and what follows is for servers without.
 
 Other pages in the user's browser get no answers. The server answers a request only if it names this
 server as its host, so a name that somebody points to this machine is refused, and only if it comes
@@ -10,11 +13,14 @@ can read the shown figures, cannot change anything.
 
 import contextlib
 import io
+import ipaddress
+import re
 import secrets
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -28,12 +34,31 @@ from kmem.live.sampler import Sampler
 from kmem.live.service import CLIENT_SECONDS, Service
 
 ADDRESS = "127.0.0.1"
+TOKEN_LEAST, TOKEN_MOST = 16, 4096  # characters
+TOKEN = re.compile(r"[\w.~+/=-]+", re.ASCII)
 
 
-def host_names(port: int) -> set[str]:
+def host_names(port: int, address: str = ADDRESS) -> set[str]:
     """Names of this server in requests; clients leave out HTTP's own port."""
     ports = [f":{port}", ""] if port == 80 else [f":{port}"]
-    return {f"{name}{shown}" for name in (ADDRESS, "localhost") for shown in ports}
+    return {f"{name}{shown}" for name in (address, "localhost") for shown in ports}
+
+
+def read_token(path: Path) -> str:
+    """The token in a file, without the spaces and the end of the line around it."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(TOKEN_MOST + 1).decode("ascii").strip()
+    except OSError as error:
+        raise KmemError(f"serve: --token-file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        text = ""
+    if not (TOKEN_LEAST <= len(text) <= TOKEN_MOST and TOKEN.fullmatch(text)):
+        raise KmemError(
+            f"serve: --token-file {path}: expected {TOKEN_LEAST} to {TOKEN_MOST} letters, digits or"
+            " -._~+/="
+        )
+    return text
 
 
 class PatientServer(ThreadingWSGIServer):
@@ -108,27 +133,54 @@ class QuietHandler(WSGIRequestHandler):
         pass
 
 
-def show_service(port: int, interval: float, *, allow_writes: bool, caches: int) -> None:
+def check_address(address: str, token_file: Path | None) -> None:
+    try:
+        found = ipaddress.IPv4Address(address)
+    except ValueError:
+        raise BadUsage(
+            f"serve: --listen {address}: expected an IPv4 address, as 127.0.0.1 or 0.0.0.0"
+        ) from None
+    if not found.is_loopback and token_file is None:
+        raise BadUsage(
+            f"serve: --listen {address}: expected --token-file too, as others can reach it"
+        )
+
+
+def show_service(
+    port: int,
+    interval: float,
+    *,
+    allow_writes: bool,
+    caches: int,
+    listen: str = ADDRESS,
+    token_file: Path | None = None,
+) -> None:
     if not 0 <= port <= 65535:
         raise BadUsage(f"serve: --port {port}: expected 0 (any) to 65535")
     if not 0.1 <= interval <= 3600:
         raise BadUsage(f"serve: --interval {interval:g}: expected 0.1 to 3600 seconds")
     if not 1 <= caches <= CACHES_MOST:
         raise BadUsage(f"serve: --caches {caches}: expected 1 to {CACHES_MOST}")
+    check_address(listen, token_file)
+    # A token that is made here is printed; one of a file is known to whom the file is for.
+    made = secrets.token_urlsafe(16) if allow_writes and token_file is None else None
+    token = made if token_file is None else read_token(token_file)
     sampler = Sampler(interval)
-    token = secrets.token_urlsafe(16) if allow_writes else None
-    service = Service(sampler, (), token, caches)
+    service = Service(
+        sampler, (), token, caches, allow_writes=allow_writes, guarded=token_file is not None
+    )
     try:
-        server = make_server(ADDRESS, port, service, PatientServer, QuietHandler)
+        server = make_server(listen, port, service, PatientServer, QuietHandler)
     except OSError as error:
-        raise KmemError(f"serve: port {port}: {error.strerror}; --port 0 takes any") from None
-    service.hosts = host_names(server.server_port)
+        place = f"port {port}" if listen == ADDRESS else f"{listen}, port {port}"
+        raise KmemError(f"serve: {place}: {error.strerror}; --port 0 takes any") from None
+    service.hosts = host_names(server.server_port, listen)
 
     end_as_by_ctrl_c(signal.SIGTERM)
     sampler.start()
     try:
-        address = f"http://{ADDRESS}:{server.server_port}/"
-        typer.echo(f"page     {address}{f'#token={token}' if token else ''}")
+        address = f"http://{listen}:{server.server_port}/"
+        typer.echo(f"page     {address}{f'#token={made}' if made else ''}")
         typer.echo(f"metrics  {address}metrics")
         server.serve_forever()
     except KeyboardInterrupt:

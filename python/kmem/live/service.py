@@ -78,12 +78,21 @@ class Service:
     """The application: answers each request."""
 
     def __init__(
-        self, sampler: Sampler, hosts: Iterable[str], token: str | None, caches: int = CACHES
+        self,
+        sampler: Sampler,
+        hosts: Iterable[str],
+        token: str | None,
+        caches: int = CACHES,
+        *,
+        allow_writes: bool = False,
+        guarded: bool = False,
     ) -> None:
-        """@token: needed for changes; None refuses all changes.
+        """@token: needed for changes, and if it is guarded for all figures.
 
         @caches: of each process in the metrics.
         """
+        self.allow_writes = allow_writes
+        self.guarded = guarded
         self.sampler = sampler
         self.hosts = set(hosts)
         self.token = token
@@ -110,7 +119,11 @@ class Service:
 
     def respond(self, environment: Environment, start: Start) -> Iterable[bytes]:
         try:
-            self.check_sender(environment)
+            # A client with the token may come from anywhere.
+            if not self.guarded:
+                self.check_sender(environment)
+            elif environment["PATH_INFO"] not in FILES:
+                self.check_token(environment, "figures")
             if environment["PATH_INFO"] == "/metrics":
                 return self.scrape(environment, start)
             answer = self.answer(environment)
@@ -182,7 +195,7 @@ class Service:
                 {
                     "now": time.time(),
                     "interval": self.sampler.interval,
-                    "writable": self.token is not None,
+                    "writable": self.allow_writes,
                     "processes": self.sampler.processes(since),
                 }
             )
@@ -197,12 +210,15 @@ class Service:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"{path}: there is no such page")
 
     def check_token(self, environment: Environment, what: str) -> None:
-        if self.token is None:
+        known = (self.token or "").encode()
+        if not known or not hmac.compare_digest(token_of(environment), known):
+            place = "of --token-file" if self.guarded else "in the address that serve printed"
+            raise RefusedError(HTTPStatus.FORBIDDEN, f"{what} need the token {place}")
+
+    def check_change(self, environment: Environment, what: str) -> None:
+        if not self.allow_writes:
             raise RefusedError(HTTPStatus.FORBIDDEN, f"{what} need kmem serve --allow-writes")
-        if not hmac.compare_digest(token_of(environment), self.token.encode()):
-            raise RefusedError(
-                HTTPStatus.FORBIDDEN, f"{what} need the token in the address that serve printed"
-            )
+        self.check_token(environment, what)
 
     def profile(self, process: int, kind: str, environment: Environment) -> Answer:
         """A pprof file."""
@@ -215,7 +231,7 @@ class Service:
         self, take: Callable[..., Sampled], process: int, environment: Environment
     ) -> Sampled:
         """Sampling changes the process, so it needs the token."""
-        self.check_token(environment, "profiles")
+        self.check_change(environment, "profiles")
         try:
             return take(process, query_text=environment.get("QUERY_STRING", ""))
         except BadUsage as error:
@@ -228,7 +244,7 @@ class Service:
 
     def write(self, process: int, environment: Environment) -> Answer:
         """Asks for an attribute's value: {"birth": ..., "name": ..., "value": ...}."""
-        self.check_token(environment, "changes")
+        self.check_change(environment, "changes")
         birth, name, value = read_change(environment)
         with open_process(process, writable=True) as registry:
             cache = next((one for one in read_caches(registry) if str(one["birth"]) == birth), None)

@@ -68,7 +68,7 @@ function say(where, text, bad) {
 async function ask(path, options) {
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await fetch(path, { ...options, headers: { ...options?.headers, ...(token && { "X-Kmem-Token": token }) } });
   } catch {
     throw new Error("kmem serve does not answer: it has ended");
   }
@@ -200,7 +200,7 @@ async function change(name, value) {
   try {
     await ask(`api/processes/${chosenProcess}/attributes`, {
       method: "POST",
-      headers: { "Content-Type": "application/json", "X-Kmem-Token": token },
+      headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ birth: chosenCache, name, value }),
     });
     say("answer", `${name} ${value}: asked for; in force at the process's next refill or drain`);
