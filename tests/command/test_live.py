@@ -37,7 +37,7 @@ from kmem.live.registry.file import (
 from kmem.live.registry.find import open_process
 from kmem.live.registry.heap import read_heap
 from kmem.live.registry.layout import FIELD, PARTS, START, RegistryError
-from kmem.live.registry.owner import files, own_namespace
+from kmem.live.registry.owner import files, own_namespace, user_of
 from kmem.live.registry.requests import answer, ask
 from kmem.traces.slabinfo import parse_slabinfo
 
@@ -1172,3 +1172,24 @@ def test_soft_limit_is_shown() -> None:
         "kmem_soft_limit_trims_total": limit["trims"],
         "kmem_soft_limit_given_back_bytes_total": limit["given_back_bytes"],
     }
+
+
+def test_a_name_of_lines_is_no_other_user() -> None:
+    """The system tells a process's user in lines of text, and the process chooses its name."""
+    with Program() as program:
+        program.do(r"kmem.prctl(15, b'\nUid:\t7\t7\t7')")
+        status = Path(f"/proc/{program.pid}/status").read_text()
+        assert r"Name:" in status and r"\nUid:" in status.splitlines()[0]
+        assert user_of(program.pid) == os.geteuid()
+
+
+def test_figures_of_a_process_that_did_nothing_are_kept(program: Program) -> None:
+    with open_process(program.pid) as registry:
+        first = read_caches(registry)
+        wait_until(lambda: read_caches(registry)[0] is read_caches(registry)[0])
+        kept = read_caches(registry)
+    program.do("more = take(mine, 5000)")
+    with open_process(program.pid) as registry:
+        wait_until(lambda: read_caches(registry)[0] is not kept[0])
+        taken = {cache.name: cache.taken for cache in read_caches(registry)}
+    assert taken["mine"] >= {cache.name: cache.taken for cache in first}["mine"] + 4000

@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from kmem.common.processes import command, start_time
@@ -40,27 +41,27 @@ class Figures:
     guards: Guards | None = None  # None: its library is older than these
     soft_limit: SoftLimit | None = None  # None: it has no limit, or its library is older
 
-    @property
+    @cached_property
     def slab_bytes(self) -> int:
         return sum(cache.slab_bytes for cache in self.caches)
 
-    @property
+    @cached_property
     def active_bytes(self) -> int:
         return sum(active_bytes(cache) for cache in self.caches)
 
-    @property
+    @cached_property
     def waste_bytes(self) -> int:
         return sum(waste_bytes(cache) for cache in self.caches)
 
-    @property
+    @cached_property
     def objects(self) -> int:
         return sum(cache.objects for cache in self.caches)
 
-    @property
+    @cached_property
     def active(self) -> int:
         return sum(cache.active for cache in self.caches)
 
-    @property
+    @cached_property
     def slabs(self) -> int:
         return sum(cache.total("slabs") for cache in self.caches)
 

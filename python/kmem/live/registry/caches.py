@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The caches that a registry tells of: their records, and the sums over their nodes and slots."""
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +18,14 @@ from kmem.live.registry.layout import Fields, RegistryError
 NODES_MOST = 8  # as many as the library has
 COPIES = 100  # tries, until two copies in a row agree on the records
 COPY_SECONDS = 1.0  # of this thread's work, for all tries
+KEPT_MOST = 512  # registries whose caches are kept for the next look
 
 Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache's record, its nodes, and the sums over its slots."""
+    """A cache's record, its nodes, and the sums over its slots, as they were when it was read."""
 
     offset: int
     fields: Fields[int | str]
@@ -44,21 +48,21 @@ class Cache:
     def total(self, name: str) -> int:
         return sum(node[name] for node in self.nodes)
 
-    @property
+    @cached_property
     def handed_out(self) -> int:
         """Objects that left the back end and did not come back; never below 0."""
         return max(self.taken - self.given + self.total("refused"), 0)
 
-    @property
+    @cached_property
     def pages_per_slab(self) -> int:
         """Pages of a slab. An older library has powers of two only, and gives the order."""
         return int(self.fields.get("pages_per_slab", 1 << min(self["order"], 31)))
 
-    @property
+    @cached_property
     def slab_bytes(self) -> int:
         return self.total("slabs") * self.pages_per_slab * PAGE_BYTES
 
-    @property
+    @cached_property
     def objects(self) -> int:
         """Objects in the cache's slabs; engine slob has none, so there the objects handed out.
 
@@ -69,7 +73,7 @@ class Cache:
             return self.handed_out
         return min(self.total("objects"), self.total("slabs") * self["objs_per_slab"])
 
-    @property
+    @cached_property
     def active(self) -> int:
         """Objects handed out, at most `objects`.
 
@@ -148,6 +152,30 @@ def sum_by(births: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]) -> d
     return dict(zip(of_caches.tolist(), sums.tolist(), strict=True))
 
 
+# Of each registry the digest of the copy that was read last, and what was read. Most processes that
+# a reader looks at again and again did nothing meanwhile.
+last_read: dict[Path, tuple[bytes, list[Cache]]] = {}
+
+
+def digest(copy: bytes) -> bytes:
+    return hashlib.blake2b(copy, digest_size=16).digest()
+
+
+def same_as_before(registry: Registry, earlier: bytes, copy: bytes) -> list[Cache] | None:
+    """The caches as they were read last, if no word of the registry has changed since."""
+    before = last_read.get(registry.path)
+    if before is None or earlier != copy or before[0] != digest(copy):
+        return None
+    registry.caches_found = len(before[1])
+    return list(before[1])
+
+
+def keep(registry: Registry, copy: bytes, caches: list[Cache]) -> None:
+    if len(last_read) >= KEPT_MOST:
+        last_read.clear()
+    last_read[registry.path] = digest(copy), list(caches)
+
+
 def read_caches(registry: Registry) -> list[Cache]:
     """All caches, newest first.
 
@@ -159,6 +187,9 @@ def read_caches(registry: Registry) -> list[Cache]:
         if time.thread_time() > deadline:
             raise RegistryError(f"{registry.path}: takes too long to be read")
         earlier, copy = registry.copy(), registry.copy()
+        known = same_as_before(registry, earlier, copy)
+        if known is not None:
+            return known
         records = registry.records(copy)
         slots = np.array(records[RECORD_SLOT], np.int64)
         rows = rows_at(registry, copy, "slot", slots)
@@ -204,4 +235,6 @@ def read_caches(registry: Registry) -> list[Cache]:
         )
         for number, (at, row) in enumerate(zip(records[RECORD_CACHE], caches, strict=True))
     ]
-    return sorted(found, key=lambda cache: cache["birth"], reverse=True)
+    found.sort(key=lambda cache: cache["birth"], reverse=True)
+    keep(registry, copy, found)
+    return found

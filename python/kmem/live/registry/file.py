@@ -22,8 +22,7 @@ from kmem.live.registry.layout import (
     HEAD_MOST_BYTES,
     TEXTS,
     RegistryError,
-    form_of,
-    read_places,
+    read_layout,
 )
 from kmem.live.registry.owner import Owned, check_owner, opened, why_not_trusted
 
@@ -63,8 +62,7 @@ class Registry:
             self.check_file(owner)
             if process is not None:
                 self.owned = check_owner(path, process, self.status)
-            self.parts = read_places(path, self.content(0, HEAD_MOST_BYTES))
-            self.forms = {part: form_of(places, part) for part, places in self.parts.items()}
+            self.parts, self.forms = read_layout(path, self.content(0, HEAD_MOST_BYTES))
             self.process = self.number("head", "process")
             if self.owned is not None:
                 self.check_head(self.owned)

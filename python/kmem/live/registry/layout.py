@@ -7,6 +7,7 @@ reader needs does not grow with numbers in the file. A newer library may describ
 an older library may lack the fields that are optional here.
 """
 
+import functools
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -193,10 +194,13 @@ def check_places(path: Path, parts: Places, head_bytes: int) -> None:
                 raise RegistryError(f"{path}: field {name} of part {part} lies behind the end")
 
 
-def read_places(path: Path, head: bytes) -> Places:
-    """All fields that readers know, by part; @head is the beginning of the file.
+Forms = dict[str, "np.dtype[np.void]"]
 
-    RegistryError gives the reason if the head is wrong.
+
+def read_layout(path: Path, head: bytes) -> tuple[Places, Forms]:
+    """All fields that readers know, by part, and the parts' numpy types.
+
+    @head is the beginning of the file. RegistryError gives the reason if it is wrong.
     """
     if len(head) < START.size:
         raise RegistryError(f"{path}: too short for a registry")
@@ -217,9 +221,15 @@ def read_places(path: Path, head: bytes) -> Places:
         raise RegistryError(f"{path}: {count} fields; expected at most {FIELDS_MOST}")
     if offset + count * FIELD.itemsize > min(head_bytes, len(head)):
         raise RegistryError(f"{path}: the description of its fields is cut off")
-    rows: npt.NDArray[np.void] = np.frombuffer(head, FIELD, count, offset) if count else np.array(
-        [], FIELD
-    )  # fmt: skip
+    return check_fields(path, head_bytes, head[offset : offset + count * FIELD.itemsize])
+
+
+@functools.lru_cache(maxsize=512)
+def check_fields(path: Path, head_bytes: int, description: bytes) -> tuple[Places, Forms]:
+    """A process describes its fields once, and readers come every second."""
+    rows: npt.NDArray[np.void] = (
+        np.frombuffer(description, FIELD) if description else np.array([], FIELD)
+    )
     parts: Places = {part: Fields(path, part) for part in PARTS}
     for name_bytes, number, *rest in rows.tolist():
         name = name_bytes.decode("ascii", "replace")
@@ -238,7 +248,7 @@ def read_places(path: Path, head: bytes) -> Places:
         parts[part][name] = place
     check_together(path, parts)
     check_places(path, parts, head_bytes)
-    return parts
+    return parts, {part: form_of(places, part) for part, places in parts.items()}
 
 
 def form_of(places: dict[str, Place], part: str) -> np.dtype[np.void]:

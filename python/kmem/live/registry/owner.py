@@ -9,6 +9,7 @@ belong to another process by then.
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from kmem.live.registry.layout import RegistryError
 
 NAMES_MOST = 1 << 15  # names looked at in a folder
 ROOT = 0
+# Lines of /proc/PID/status; the kernel writes a newline in a program's name as "\\n".
+GROUP_AND_USER = re.compile(rb"^Tgid:\t(\d+)$.*?^Uid:\t\d+\t(\d+)\t", re.MULTILINE | re.DOTALL)
 
 
 class StaleError(RegistryError):
@@ -28,13 +31,11 @@ class StaleError(RegistryError):
 def user_of(process: int) -> int | None:
     """The effective user of a process; None for a thread, or if the process does not exist."""
     try:
-        lines = Path(f"/proc/{process}/status").read_bytes().split(b"\n")
-        found = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
-        if int(found[b"Tgid"]) != process:
-            return None
-        return int(found[b"Uid"].split()[1])
-    except (OSError, ValueError, KeyError, IndexError):
+        with Path(f"/proc/{process}/status").open("rb") as file:
+            found = GROUP_AND_USER.search(file.read())
+    except OSError:
         return None
+    return int(found[2]) if found and int(found[1]) == process else None
 
 
 def own_namespace() -> int:
