@@ -321,12 +321,29 @@ struct name {
         char text[]; /* function, zero byte, file */
 };
 
-/* Places are filled by compare-and-swap, and never emptied. A name's number is its place plus 1. */
-static KMEM_SPARSE struct name *names[NAMES];
+/*
+ * NAMES places, or NULL until the first name comes: a program that locks its memory has no use for
+ * them. Places are filled by compare-and-swap, and never emptied. A name's number is its place plus 1.
+ */
+static struct name **names;
+
+static struct name **make_names(void)
+{
+        struct name **others = NULL;
+        struct name **made = metadata_alloc(NAMES * sizeof(struct name *));
+
+        /* Release: the places are empty. A thread that lost has the winner's. */
+        if (!made || compare_swap(&names, &others, made))
+                return made;
+        metadata_free(made, NAMES * sizeof(struct name *));
+        return others;
+}
 
 /* The number of a name; 0 without room. */
 static uint32_t keep_name(const char *text, uint32_t bytes)
 {
+        /* Acquire: pairs with the swap in make_names. */
+        struct name **places = load_acquire(&names);
         uint64_t word, mixed = bytes;
         struct name *made;
         uint32_t hash;
@@ -338,9 +355,11 @@ static uint32_t keep_name(const char *text, uint32_t bytes)
                 mixed ^= mixed >> 32;
         }
         hash = (uint32_t)mixed;
-        for (uint32_t i = 0; i < TRIES; i++) {
+        if (!places)
+                places = make_names();
+        for (uint32_t i = 0; places && i < TRIES; i++) {
                 uint32_t at = (hash ^ hash >> 15) + i;
-                struct name **place = &names[at % NAMES];
+                struct name **place = &places[at % NAMES];
                 /* Acquire: pairs with the swap below; the name is complete. */
                 struct name *name = load_acquire(place);
 
@@ -367,12 +386,13 @@ void python_publish(uintptr_t frame)
 {
         uint32_t number = (uint32_t)(frame & REGISTRY_NAME_MASK);
         struct registry_name *record;
-        struct name *name;
+        struct name *name, **places;
         size_t bytes;
 
         if (!(frame & REGISTRY_PYTHON) || !number || number > NAMES)
                 return;
-        name = load_acquire(&names[number - 1]);
+        places = load_acquire(&names);
+        name = places ? load_acquire(&places[number - 1]) : NULL;
         if (!name)
                 return;
         bytes = sizeof(*record) + name->bytes;

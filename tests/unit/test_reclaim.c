@@ -772,12 +772,12 @@ static void purges_while_the_list_changes(void **state)
  * Slabs of engine slab are single pages. With larger pages the system cannot have back a free one
  * beside one in use, so free pages that were touched remain.
  */
-static void passes_on_slab(const char *name, const char *options)
+static void passes_on_slab(const char *name, const char *chosen)
 {
         if (system_page_bytes() > PAGE_SIZE)
-                print_message("skipped: %s: the system's pages are larger than slabs\n", options);
+                print_message("skipped: %s: the system's pages are larger than slabs\n", chosen);
         else
-                child_passes(name, options);
+                child_passes(name, chosen);
 }
 
 static void looks_give_all_back(void **state)
