@@ -90,7 +90,7 @@ static OPAQUE void check_together(const struct seen *unwinder)
         if (both.count <= common || memcmp(both.frame + both.count - common, unwinder->frame + 1,
                                            (size_t)common * sizeof(void *)) != 0) {
                 print_both(&both, unwinder);
-                must(!"what the library gets differs");
+                must(false);
         }
 }
 
