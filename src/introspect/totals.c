@@ -13,6 +13,26 @@ void cache_total(struct kmem_cache *cache, struct cache_totals *totals)
         totals->inuse = away - min_of(totals->resting, away);
 }
 
+size_t cache_free_parts(struct kmem_cache *cache, size_t part_bytes, bool due_only)
+{
+        const struct engine *engine = cache->engine;
+        size_t bytes = 0;
+
+        if (!engine->free_parts)
+                return 0;
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                bytes += engine->free_parts(cache, node, part_bytes, due_only);
+        for (unsigned int number = 0; number <= slots_made_count(); number++) {
+                struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
+                struct slot_cache *record = slot_peek(slot, cache_index(cache));
+
+                if (record)
+                        bytes += engine->free_parts_of_slot(cache, &record->engine, part_bytes,
+                                                            due_only);
+        }
+        return bytes;
+}
+
 /* Large hardened blocks count as objects, too: they are in none of the figures of pages. */
 static void add_hardened(struct heap_totals *totals)
 {

@@ -107,6 +107,28 @@ static void refresh_locked(struct kmem_cache *cache)
         store_release(&figures->refreshed, figures->refreshed + 1);
 }
 
+/*
+ * The result of "free_parts": with a value that number of pages is a part, a power of two up to
+ * those of the largest slab; without a value the bytes that "trim" would give back out of the
+ * cache's slabs.
+ */
+static int honour_free_parts_locked(struct registry_request *request)
+{
+        struct kmem_cache *cache = cache_born_locked(request->birth);
+        uint64_t pages = 1;
+
+        if (!cache)
+                return ENOENT;
+        if (request->value[0] && !number_whole(request->value, &pages))
+                return EINVAL;
+        if (pages == 0 || pages > CHUNK_PAGES || pages & (pages - 1))
+                return EINVAL;
+        request->result = cache_free_parts(
+                cache, max_of((size_t)pages << PAGE_SHIFT, (size_t)system_page_bytes()),
+                !request->value[0]);
+        return 0;
+}
+
 static int honour_attribute_locked(const struct registry_request *request)
 {
         const struct attribute *attribute = find_attribute(request->attribute);
@@ -187,6 +209,8 @@ static void honour(void)
                 } else if (strcmp(copy.attribute, "profile_slices") == 0) {
                         copy.error = honour_profile_locked(&copy, options.profile_slices,
                                                            profile_slices_set_locked);
+                } else if (strcmp(copy.attribute, "free_parts") == 0) {
+                        copy.error = honour_free_parts_locked(&copy);
                 } else {
                         copy.error = honour_attribute_locked(&copy);
                 }

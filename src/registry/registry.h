@@ -47,10 +47,11 @@ struct registry_request {
         int32_t error;   /* when done: 0 or an errno */
         uint64_t number; /* counts requests; older requests are honoured first */
         uint64_t birth;  /* birth of the cache; 0: for all caches */
-        uint64_t result; /* when done: bytes given back */
+        uint64_t result; /* when done: bytes given back, or of free parts */
         /*
-         * The attribute to write (with a birth of 0: guard_sampling of all caches); or "trim", "profile_interval", "profile_slices", or "refresh" for
-         * the refreshed figures.
+         * The attribute to write (with a birth of 0: guard_sampling of all caches); or "trim",
+         * "profile_interval", "profile_slices", "refresh" for the refreshed figures, or
+         * "free_parts" (process/requests.c).
          */
         char attribute[32];
         char value[32];

@@ -239,6 +239,66 @@ static void purge_once_child(void)
         free_all();
 }
 
+static size_t slab_bytes(void)
+{
+        struct cache_totals totals;
+        size_t pages = pages_of_slab(cache, cache->order);
+
+        cache_total(cache, &totals);
+        return totals.nodes.slabs * (pages << PAGE_SHIFT);
+}
+
+/*
+ * What free_parts says of slabs on lists, of CPU slabs and of CPU partial lists is what a flush, a
+ * shrink and a purge then give back. Without sheaves, which it does not look into.
+ */
+static void free_parts_child(void)
+{
+        static const unsigned int sizes[] = {16, 200, 1024, 1500, 3000, 5000, 12000};
+        uint64_t random = 19;
+        size_t of_slots = 0;
+
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                size_t page_bytes = system_page_bytes();
+                size_t expected, before, given;
+
+                fill(sizes[i], 0, NULL);
+                /* Slabs of these frees join CPU partial lists, and the last slab is not full. */
+                free_some(90, &random);
+                expected = cache_free_parts(cache, page_bytes, true);
+                check(cache_free_parts(cache, page_bytes, false) == expected);
+                of_slots += expected - cache->engine->free_parts(cache, 0, page_bytes, true);
+                before = slab_bytes();
+                settle();
+                given = before - slab_bytes();
+                check(cache_free_parts(cache, page_bytes, true) == expected - given);
+                check(given + purge(7) == expected);
+                /* Purged pages are free, and not due again. */
+                check(cache_free_parts(cache, page_bytes, true) == 0);
+                check(cache_free_parts(cache, page_bytes, false) == expected - given);
+                /* A larger part is free only if all its pages are. */
+                check(cache_free_parts(cache, 2 * page_bytes, false) <= expected - given);
+                check_contents(sizes[i]);
+                free_all();
+        }
+        check(of_slots != 0);
+}
+
+/* PURGE-1: of a cache whose free objects count, only slabs without an object are due. */
+static void free_parts_of_contents_child(void)
+{
+        fill(1024, SLAB_TYPESAFE_BY_RCU, NULL);
+        for (unsigned int i = 0; i < MANY; i++)
+                if (i % 32) {
+                        kmem_cache_free(cache, objects[i]);
+                        objects[i] = NULL;
+                }
+        settle();
+        check(cache_free_parts(cache, system_page_bytes(), true) == 0);
+        check(cache_free_parts(cache, system_page_bytes(), false) != 0);
+        free_all();
+}
+
 static void construct(void *object)
 {
         memset(object, 0x5a, 1024);
@@ -757,6 +817,13 @@ static void purges_a_slab_once(void **state)
         child_passes("purge once", "engine=slub,reclaim_thread=off");
 }
 
+static void tells_free_parts(void **state)
+{
+        child_passes("free parts", "engine=slub,reclaim_thread=off,sheaf_capacity=0");
+        child_passes("free parts", "engine=slub,reclaim_thread=off,sheaf_capacity=0,freeze=eager");
+        child_passes("free parts of contents", "engine=slub,reclaim_thread=off");
+}
+
 static void leaves_contents_that_count(void **state)
 {
         child_passes("purge not", "engine=slub,reclaim_thread=off");
@@ -877,6 +944,8 @@ int main(int argc, char **argv)
                 {"purge", purge_child},
                 {"purge larger pages", purge_larger_pages_child},
                 {"purge once", purge_once_child},
+                {"free parts", free_parts_child},
+                {"free parts of contents", free_parts_of_contents_child},
                 {"purge not", purge_not_child},
                 {"list changes", purge_while_list_changes_child},
                 {"looks", looks_child},
@@ -901,6 +970,7 @@ int main(int argc, char **argv)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(purges_inside_slabs),
                 cmocka_unit_test(purges_a_slab_once),
+                cmocka_unit_test(tells_free_parts),
                 cmocka_unit_test(leaves_contents_that_count),
                 cmocka_unit_test(purges_while_the_list_changes),
                 cmocka_unit_test(looks_give_all_back),

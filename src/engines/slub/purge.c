@@ -27,18 +27,19 @@ struct page_bits {
 };
 
 /*
- * Marks the pages, counted from @skip bytes into the slab, that contain a part of an object in use.
+ * Marks the pages, counted from @skip bytes into the slab, that contain a part of an object in use
+ * among the first @objects.
  */
 static void find_used_pages(const struct kmem_cache *cache, const struct page *slab, size_t skip,
-                            size_t page_bytes, struct page_bits *used)
+                            size_t page_bytes, uint32_t objects, struct page_bits *used)
 {
-        uint32_t objects = slab_objects(slab);
+        bool narrow = is_narrow(slab_objects(slab));
         size_t offset = 0;
 
         for (uint32_t index = 0; index < objects; index++, offset += cache->size) {
                 size_t last = offset + cache->size - 1;
 
-                if (last < skip || slab_next(slab, objects, index) != INDEX_IN_USE)
+                if (last < skip || !table_in_use(slab->table, narrow, index))
                         continue;
                 for (size_t page = (max_of(offset, skip) - skip) / page_bytes;
                      page <= (last - skip) / page_bytes; page++)
@@ -46,40 +47,74 @@ static void find_used_pages(const struct kmem_cache *cache, const struct page *s
         }
 }
 
+/* The whole parts of a slab, of @part_bytes each, which lie at multiples of it. */
+struct parts {
+        char *first;
+        size_t count;
+};
+
+static struct parts parts_of(const struct kmem_cache *cache, const struct page *slab,
+                             size_t part_bytes)
+{
+        uintptr_t start = (uintptr_t)page_address(slab);
+        uintptr_t end_of_slab = start + (pages_of_slab(cache, slab->order) << PAGE_SHIFT);
+        /* A slab of exact pages may begin inside a part. */
+        uintptr_t whole = round_up(start, part_bytes);
+
+        return (struct parts){
+                .first = (char *)whole,
+                .count = (end_of_slab - min_of(whole, end_of_slab)) / part_bytes,
+        };
+}
+
+/* Bytes of the slab in front of its first whole part. */
+static size_t skipped(const struct page *slab, struct parts whole)
+{
+        return (size_t)(whole.first - (char *)page_address(slab));
+}
+
+/* Whether the slab was purged and has not changed since; list_lock is held, the slab is on its list. */
+static bool is_purged_locked(const struct page *slab, struct slab_state state)
+{
+        return slab->list_objects == (uint32_t)(PURGED | state.tag);
+}
+
 /* Returns bytes given back; list_lock of the slab's node is held and the slab is on its list. */
 static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *slab)
 {
         struct slab_state state = state_unpack(load_acquire(&slab->state));
         size_t page_bytes = system_page_bytes();
-        uintptr_t start = (uintptr_t)page_address(slab);
-        uintptr_t end_of_slab = start + (pages_of_slab(cache, slab->order) << PAGE_SHIFT);
-        /* A slab of exact pages may begin inside a larger page of the system. */
-        char *whole = (char *)round_up(start, page_bytes);
-        size_t pages = (end_of_slab - min_of((uintptr_t)whole, end_of_slab)) / page_bytes;
+        struct parts whole = parts_of(cache, slab, page_bytes);
         struct page_bits used = {0};
         size_t purged = 0;
 
         debug_check(slab->node_partial);
-        if (slab->list_objects == (uint32_t)(PURGED | state.tag))
+        if (is_purged_locked(slab, state))
                 return 0;
         slab->list_objects = (uint32_t)(PURGED | state.tag) & 0xffffff;
         /* Too few free objects to fill a page, or a system page that other slabs have a part of. */
         if ((size_t)(state.objects - state.inuse) * cache->size + cache->size < page_bytes ||
-            pages == 0)
+            whole.count == 0)
                 return 0;
-        find_used_pages(cache, slab, (uintptr_t)whole - start, page_bytes, &used);
-        for (size_t first = 0, end; first < pages; first = end + 1) {
-                for (end = first; end < pages && !bit_get(used.word, end); end++)
+        find_used_pages(cache, slab, skipped(slab, whole), page_bytes, slab_objects(slab), &used);
+        for (size_t first = 0, end; first < whole.count; first = end + 1) {
+                for (end = first; end < whole.count && !bit_get(used.word, end); end++)
                         ;
                 /*
                  * The system refused (locked memory): it is not asked again before the slab
                  * changes.
                  */
                 if (end > first &&
-                    system_purge(whole + first * page_bytes, (end - first) * page_bytes))
+                    system_purge(whole.first + first * page_bytes, (end - first) * page_bytes))
                         purged += (end - first) * page_bytes;
         }
         return purged;
+}
+
+/* Whether the content of free objects counts (PURGE-1). */
+static bool content_counts(const struct kmem_cache *cache)
+{
+        return cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU;
 }
 
 bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slabs, size_t *bytes)
@@ -88,7 +123,7 @@ bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slab
         struct page *slab;
         size_t purged;
 
-        if (cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU)
+        if (content_counts(cache))
                 return true;
         lock_take(&node->list_lock);
         slab = node->purge_next ? page_at(node->purge_next) : page_list_first(&node->partial);
@@ -107,4 +142,62 @@ bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slab
         }
         lock_drop(&node->list_lock);
         return !slab;
+}
+
+/* Bytes of the parts of a slab that hold nothing of its first @objects that is in use. */
+static size_t slab_free_parts(const struct kmem_cache *cache, const struct page *slab,
+                              size_t part_bytes, uint32_t objects)
+{
+        struct parts whole = parts_of(cache, slab, part_bytes);
+        struct page_bits used = {0};
+        size_t count = 0;
+
+        find_used_pages(cache, slab, skipped(slab, whole), part_bytes, objects, &used);
+        for (size_t part = 0; part < whole.count; part++)
+                count += !bit_get(used.word, part);
+        return count * part_bytes;
+}
+
+size_t slub_free_parts(struct kmem_cache *cache, unsigned int number, size_t part_bytes,
+                       bool due_only)
+{
+        struct engine_node *node = &cache->node[number];
+        size_t bytes = 0;
+
+        lock_take(&node->list_lock);
+        for (struct page *slab = page_list_first(&node->partial); slab;
+             slab = page_list_next(slab)) {
+                struct slab_state state = state_unpack(load_acquire(&slab->state));
+
+                if (state.inuse == 0)
+                        bytes += pages_of_slab(cache, slab->order) << PAGE_SHIFT;
+                else if (!(due_only && (content_counts(cache) || is_purged_locked(slab, state))))
+                        bytes += slab_free_parts(cache, slab, part_bytes, slab_objects(slab));
+        }
+        lock_drop(&node->list_lock);
+        return bytes;
+}
+
+/*
+ * The CPU slab and the CPU partial list of a slot: they go to the node's list when the slot is
+ * flushed. The slot cache lock keeps them there, and no thread takes from them meanwhile.
+ */
+size_t slub_free_parts_of_slot(struct kmem_cache *cache, struct engine_slot *slot,
+                               size_t part_bytes, bool due_only)
+{
+        size_t bytes = 0;
+        uint32_t number;
+
+        if (due_only && content_counts(cache))
+                return 0;
+        lock_take(&slot->lock);
+        /* Entries of uncarved room are undefined (SLUB-4), and the room is free. */
+        if (slot->slab)
+                bytes += slab_free_parts(cache, slot->slab, part_bytes,
+                                         min_of(slot->carved, slab_objects(slot->slab)));
+        for (number = slot->partial; number; number = page_at(number)->next)
+                bytes += slab_free_parts(cache, page_at(number), part_bytes,
+                                         slab_objects(page_at(number)));
+        lock_drop(&slot->lock);
+        return bytes;
 }
