@@ -28,6 +28,8 @@
 #include <errno.h>
 #include <string.h>
 
+static const char FREE_PARTS[] = "free_parts";
+
 static bool change_state(struct registry_request *request, uint32_t from, uint32_t to)
 {
         return compare_swap(&request->state, &from, to);
@@ -108,24 +110,21 @@ static void refresh_locked(struct kmem_cache *cache)
 }
 
 /*
- * The result of "free_parts": with a value that number of pages is a part, a power of two up to
- * those of the largest slab; without a value the bytes that "trim" would give back out of the
- * cache's slabs.
+ * The answer to "free_parts": bytes that "trim" would give back out of the cache's slabs; and to
+ * "free_parts_N": bytes of free parts of N pages, a power of two up to the largest slab's. Requests
+ * of a name replace each other if their values differ, so the number is a part of the name.
  */
-static int honour_free_parts_locked(struct registry_request *request)
+static int honour_free_parts_locked(struct registry_request *request, const char *pages)
 {
         struct kmem_cache *cache = cache_born_locked(request->birth);
-        uint64_t pages = 1;
+        uint64_t number = 1;
 
-        if (!cache)
+        if (!cache || (*pages && (*pages++ != '_' || !number_whole(pages, &number))))
                 return ENOENT;
-        if (request->value[0] && !number_whole(request->value, &pages))
-                return EINVAL;
-        if (pages == 0 || pages > CHUNK_PAGES || pages & (pages - 1))
+        if (number == 0 || number > CHUNK_PAGES || number & (number - 1))
                 return EINVAL;
         request->result = cache_free_parts(
-                cache, max_of((size_t)pages << PAGE_SHIFT, (size_t)system_page_bytes()),
-                !request->value[0]);
+                cache, max_of((size_t)number << PAGE_SHIFT, (size_t)system_page_bytes()), !*pages);
         return 0;
 }
 
@@ -209,8 +208,9 @@ static void honour(void)
                 } else if (strcmp(copy.attribute, "profile_slices") == 0) {
                         copy.error = honour_profile_locked(&copy, options.profile_slices,
                                                            profile_slices_set_locked);
-                } else if (strcmp(copy.attribute, "free_parts") == 0) {
-                        copy.error = honour_free_parts_locked(&copy);
+                } else if (strncmp(copy.attribute, FREE_PARTS, strlen(FREE_PARTS)) == 0) {
+                        copy.error = honour_free_parts_locked(&copy,
+                                                              copy.attribute + strlen(FREE_PARTS));
                 } else {
                         copy.error = honour_attribute_locked(&copy);
                 }

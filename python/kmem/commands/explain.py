@@ -2,11 +2,12 @@
 """`kmem explain`: answers from slab tables as people paste them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from kmem.commands.options import JsonFile, can_be_written, file_name
+from kmem.commands.options import JsonFile, can_be_written, file_name, process_or_file
+from kmem.common.tree import need_extra
 
 app = typer.Typer()
 
@@ -14,12 +15,12 @@ app = typer.Typer()
 @app.command()
 def explain(
     files: Annotated[
-        list[Path],
+        list[Any],
         typer.Argument(
-            metavar="FILE...",
-            help="Reports with slab tables, in the order of their times; a folder or a tar like "
-            "/sys/kernel/slab; - for standard input.",
-            parser=file_name,
+            metavar="PID|FILE...",
+            help="A process id; or reports with slab tables, in the order of their times; a folder "
+            "or a tar like /sys/kernel/slab; - for standard input.",
+            parser=process_or_file,
         ),
     ],
     cpus: Annotated[
@@ -43,6 +44,15 @@ def explain(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Caches that tables show.")] = 20,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Of a process: sample what it allocates for so long, to name call sites; default: "
+            "0, the samples that it takes by itself",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     html_file: Annotated[
         Path | None,
@@ -55,12 +65,33 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Explain slab tables: who holds memory, what is waste, what other kernels would make of it.
+    """Explain slab tables, or a running process: who holds memory, what is waste, what would help.
 
     Reads /proc/slabinfo, slabtop, crash's kmem -s, /sys/kernel/slab, the kernel's slabinfo tool,
-    reports of the out-of-memory killer and others (docs/explain.md), out of logs and mails.
+    reports of the out-of-memory killer and others (docs/explain.md), out of logs and mails. Of a
+    process on libkmem it reads the registry, and says what kmem trim and other options would save.
     """
     from kmem.common.errors import BadUsage
+
+    processes = [one for one in files if isinstance(one, int)]
+    if processes:
+        if len(files) > 1:
+            raise BadUsage("explain: expected a single process id, or files (./7 for a file 7)")
+        for name, value in (("cpus", cpus), ("online", online), ("page-size", page_size)):
+            if value is not None:
+                raise BadUsage(f"explain: --{name} is for files, not for process {processes[0]}")
+        if nodes != 1:
+            raise BadUsage(f"explain: --nodes is for files, not for process {processes[0]}")
+        need_extra("profile")
+        need_extra("lab")
+        from kmem.explain.process.show import show_process
+
+        show_process(
+            processes[0], seconds=seconds or 0, top=top, json_file=json_file, html_file=html_file
+        )
+        return
+    if seconds is not None:
+        raise BadUsage("explain: --seconds is for a process, not for files")
     from kmem.explain.answers import Machine
     from kmem.explain.facts import PAGE_SIZES
     from kmem.explain.show import show

@@ -20,6 +20,15 @@ def file_name(text: str) -> Path:
     return Path(text)
 
 
+def process_or_file(text: str) -> int | Path:
+    """Digits are a process id, and all else is a file."""
+    if not text.isdecimal():
+        return file_name(text)
+    if int(text) < 1:
+        raise ValueError("expected a process id of 1 or more, or a file")
+    return int(text)
+
+
 LabTraces = Annotated[
     list[Path] | None,
     typer.Argument(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kmem.commands.options import AsJson, Pid, file_name
+from kmem.commands.options import AsJson, Pid, file_name, process_or_file
 from kmem.common.errors import BadUsage
 
 app = typer.Typer()
@@ -108,15 +108,6 @@ def guards(
     if (process is None) == (not everything):
         raise BadUsage("guards: expected a process id, or --all")
     show_guards(process, as_json=as_json, keep=keep)
-
-
-def process_or_file(text: str) -> int | Path:
-    """Digits are a process id, and all else is a file."""
-    if not text.isdecimal():
-        return file_name(text)
-    if int(text) < 1:
-        raise ValueError("expected a process id of 1 or more, or a file")
-    return int(text)
 
 
 @app.command()

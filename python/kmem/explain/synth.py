@@ -341,7 +341,18 @@ def synthesise(
         thin(work, plan, fill(work, plan))
         slots = sum(cache.slots for cache in plan.caches)
         churn(work, plan, CALLS_EACH * slots if calls is None else calls)
-    columns = joined(work.chunks)
+    return trace_of(joined(work.chunks), work.names, work.next_object, cpus, page_bytes, source)
+
+
+def trace_of(
+    columns: dict[str, Numbers],
+    names: list[str],
+    objects: int,
+    cpus: int,
+    page_bytes: int,
+    source: str,
+) -> tr.Trace:
+    """Events in their order, with columns as in rows()."""
     count = len(columns["object"])
     values = {
         "time": np.full(count, STEP_NS).cumsum() - STEP_NS,
@@ -356,7 +367,7 @@ def synthesise(
             for name, kind in tr.TYPES.items()
         ]
     )
-    return tr.Trace(frame, work.names, [""], work.next_object, cpus, page_bytes, source)
+    return tr.Trace(frame, names, [""], objects, cpus, page_bytes, source)
 
 
 def named(names: Sequence[str], most: int = 5) -> str:

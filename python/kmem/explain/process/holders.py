@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The call sites that hold the last objects of each cache, by the samples of the heap profile.
+
+A sample stands for bytes of size classes and objects, and not for a cache. So a call stack belongs
+to the cache whose objects have the stack's mean size; a stack of several sizes belongs to none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kmem.explain.process.figures import Process
+from kmem.explain.process.shares import Explained
+from kmem.explain.table import Figure
+from kmem.live.pprof import Row
+from kmem.live.profile import take
+from kmem.live.registry.file import Registry
+from kmem.live.sites import top_sites
+from kmem.live.stacks import Counts, read_names, read_stacks
+from kmem.live.symbols import Symbols
+
+OBJECTS, BYTES = 2, 3  # columns of a profile's rows: in use
+TOLERANCE = 0.02  # of a mean size; the finest classes are 6% apart
+SITES = 3  # of a cache
+SEVERAL_SIZES = -1  # in place of a cache's birth
+INTERVAL = 64 << 10  # bytes between two samples that the command takes
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call site with its callers, and what it holds by the samples."""
+
+    calls: tuple[str, ...]
+    bytes: Figure
+    objects: Figure
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of objects in use."""
+
+    rows: list[Row]
+    source: str  # in words; empty if nobody samples
+
+
+def sampled_already(registry: Registry) -> list[Row]:
+    symbols = Symbols(registry.process)
+    try:
+        symbols.look(lambda: True)
+        stacks = read_stacks(registry)
+        symbols.python_names = read_names(registry)
+        return [
+            Row(symbols.frames(stack), (0, 0, round(counts.live_objects), counts.live_size))
+            for stack, counts in stacks.items()
+            if in_use(counts)
+        ]
+    finally:
+        symbols.close()
+
+
+def in_use(counts: Counts) -> bool:
+    return counts.live_size > 0
+
+
+def samples_of(registry: Registry, process: Process, seconds: float) -> Samples:
+    """Samples that the process takes anyway, or with @seconds those of this command too."""
+    if seconds:
+        interval = process.interval or INTERVAL
+        profile, _ = take(
+            registry.process, seconds=seconds, interval=interval, slices=0, growth=False
+        )
+        of = "all" if process.interval else f"those allocated in {seconds:g} s"
+        return Samples(profile.rows, f"samples every {interval:,} bytes, of {of} objects in use")
+    if not process.interval:
+        return Samples([], "")
+    return Samples(
+        sampled_already(registry),
+        f"samples that it takes every {process.interval:,} bytes",
+    )
+
+
+def nearest(caches: Sequence[Explained], mean: float) -> Explained | None:
+    """The cache with objects of this mean size; the largest, where several have it."""
+    fitting = [one for one in caches if abs(mean / one.cache["slab_size"] - 1) <= TOLERANCE]
+    return min(
+        fitting,
+        key=lambda one: (abs(mean - one.cache["slab_size"]), -one.cache.slab_bytes),
+        default=None,
+    )
+
+
+def sites_of(rows: Sequence[Row]) -> list[Site]:
+    return [
+        Site(calls, Figure(size, "modelled"), Figure(objects, "modelled"))
+        for size, objects, calls in top_sites(rows, BYTES)[:SITES]
+        if size > 0
+    ]
+
+
+def holders(samples: Samples, caches: Sequence[Explained]) -> dict[int, list[Site]]:
+    """The largest sites of each cache, by its birth, and of stacks of several sizes."""
+    found: dict[int, list[Row]] = {}
+    for row in samples.rows:
+        objects, size = row.values[OBJECTS], row.values[BYTES]
+        if size <= 0:
+            continue
+        cache = nearest(caches, size / max(objects, 1))
+        found.setdefault(cache.birth if cache else SEVERAL_SIZES, []).append(row)
+    return {birth: sites_of(rows) for birth, rows in found.items()}
