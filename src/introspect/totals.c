@@ -18,8 +18,6 @@ size_t cache_free_parts(struct kmem_cache *cache, size_t part_bytes, bool due_on
         const struct engine *engine = cache->engine;
         size_t bytes = 0;
 
-        if (!engine->free_parts)
-                return 0;
         for (unsigned int node = 0; node < system_nodes(); node++)
                 bytes += engine->free_parts(cache, node, part_bytes, due_only);
         for (unsigned int number = 0; number <= slots_made_count(); number++) {

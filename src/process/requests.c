@@ -121,7 +121,8 @@ static int honour_free_parts_locked(struct registry_request *request, const char
 
         if (!cache || (*pages && (*pages++ != '_' || !number_whole(pages, &number))))
                 return ENOENT;
-        if (number == 0 || number > CHUNK_PAGES || number & (number - 1))
+        if (!cache->engine->free_parts || number == 0 || number > CHUNK_PAGES ||
+            number & (number - 1))
                 return EINVAL;
         request->result = cache_free_parts(
                 cache, max_of((size_t)number << PAGE_SHIFT, (size_t)system_page_bytes()), !*pages);

@@ -15,6 +15,7 @@ from kmem.explain.table import Figure
 
 LEAST_BYTES = 1 << 20  # savings below this, or below a share of the heap, are not worth a word
 LEAST_SHARE = 0.05
+CERTAIN = 2  # times what a replay misses has to be saved
 PINNED_USE = 0.5  # of a cache's objects: with more in use it is not said to be pinned
 
 
@@ -62,9 +63,9 @@ def pinned(caches: Sequence[Explained], sites: dict[int, list[Site]], least: flo
         found.append(
             Advice(
                 "kmem_cache_create",
-                f"the {one.live.value:,.0f} last objects of {one.name}{of} keep slabs that"
-                f" {mebibytes(saving)} less would do for; a cache of their own (kmem_cache_create)"
-                f" saves up to that",
+                f"the {one.live.value:,.0f} last objects of {one.name}{of} pin slabs: in a cache"
+                " of their own (kmem_cache_create), apart from objects that are freed, they need"
+                f" up to {mebibytes(saving)} less",
                 saving,
             )
         )
@@ -109,8 +110,9 @@ def advise(
                 order.bytes,
             )
         )
-    if classes.saving and classes.saving.bytes.value >= least:
-        saving = classes.saving
+    saving = classes.saving
+    # A saving no larger than what the replay misses of the present table may be none.
+    if saving and saving.bytes.value >= max(least, CERTAIN * classes.off_bytes):
         found.append(
             Advice(
                 saving.option,

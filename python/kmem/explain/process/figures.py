@@ -83,13 +83,18 @@ def ask_all(
     return True
 
 
+def is_changed(cache: Cache, pages: int) -> bool:
+    """Whether the cache would have slabs of so many pages, and not as many as now.
+
+    Slabs of exact pages stay as they are, and objects do not shrink.
+    """
+    now = cache.pages_per_slab
+    return not now & (now - 1) and cache["slab_size"] <= pages * PAGE_BYTES < now * PAGE_BYTES
+
+
 def parts_of(cache: Cache) -> list[int]:
     """Pages of the parts that are asked about: a page, and slabs of smaller orders."""
-    if cache.pages_per_slab & (cache.pages_per_slab - 1):
-        return [1]  # exact pages, which no order changes
-    smaller = [1 << order for order in ORDERS if 1 << order < cache.pages_per_slab]
-    fitting = [pages for pages in smaller if cache["slab_size"] <= pages * PAGE_BYTES]
-    return sorted({1, *fitting})
+    return sorted({1, *(1 << order for order in ORDERS if is_changed(cache, 1 << order))})
 
 
 def ask_for(registry: Registry, caches: Sequence[Cache]) -> Asked:
@@ -137,7 +142,7 @@ def threads_of(process: int) -> int:
 
 
 def with_slabs(caches: Iterable[Cache]) -> list[Cache]:
-    found = [cache for cache in caches if cache.slab_bytes]
+    found = [cache for cache in caches if cache.slab_bytes and cache["slab_size"]]
     return sorted(found, key=lambda cache: (-cache.slab_bytes, cache.name))
 
 

@@ -7,6 +7,7 @@ to the cache whose objects have the stack's mean size; a stack of several sizes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from kmem.live.symbols import Symbols
 
 OBJECTS, BYTES = 2, 3  # columns of a profile's rows: in use
 TOLERANCE = 0.02  # of a mean size; the finest classes are 6% apart
+DEVIATIONS = 4  # of a count of samples, that are chance
 SITES = 3  # of a cache
 SEVERAL_SIZES = -1  # in place of a cache's birth
 INTERVAL = 64 << 10  # bytes between two samples that the command takes
@@ -42,6 +44,7 @@ class Samples:
 
     rows: list[Row]
     source: str  # in words; empty if nobody samples
+    interval: int  # bytes between two samples
 
 
 def sampled_already(registry: Registry) -> list[Row]:
@@ -71,12 +74,14 @@ def samples_of(registry: Registry, process: Process, seconds: float) -> Samples:
             registry.process, seconds=seconds, interval=interval, slices=0, growth=False
         )
         of = "all" if process.interval else f"those allocated in {seconds:g} s"
-        return Samples(profile.rows, f"samples every {interval:,} bytes, of {of} objects in use")
+        words = f"samples every {interval:,} bytes, of {of} objects in use"
+        return Samples(profile.rows, words, interval)
     if not process.interval:
-        return Samples([], "")
+        return Samples([], "", 0)
     return Samples(
         sampled_already(registry),
         f"samples that it takes every {process.interval:,} bytes",
+        process.interval,
     )
 
 
@@ -88,6 +93,15 @@ def nearest(caches: Sequence[Explained], mean: float) -> Explained | None:
         key=lambda one: (abs(mean - one.cache["slab_size"]), -one.cache.slab_bytes),
         default=None,
     )
+
+
+def can_hold(cache: Explained, size: float, interval: int) -> bool:
+    """Whether the cache's objects in use are as much as the samples say, but for chance.
+
+    Else the stack has objects of several sizes, and their mean is that cache's by accident.
+    """
+    live = cache.live.value * cache.cache["slab_size"]
+    return size <= live + DEVIATIONS * math.sqrt((live + interval) * interval)
 
 
 def sites_of(rows: Sequence[Row]) -> list[Site]:
@@ -106,5 +120,6 @@ def holders(samples: Samples, caches: Sequence[Explained]) -> dict[int, list[Sit
         if size <= 0:
             continue
         cache = nearest(caches, size / max(objects, 1))
-        found.setdefault(cache.birth if cache else SEVERAL_SIZES, []).append(row)
+        fits = cache is not None and can_hold(cache, size, samples.interval)
+        found.setdefault(cache.birth if cache and fits else SEVERAL_SIZES, []).append(row)
     return {birth: sites_of(rows) for birth, rows in found.items()}

@@ -4,8 +4,8 @@
 It fills slabs, and frees in a random order until as many objects live as in the process. Which
 objects stay decides how many smaller slabs would be empty. So the distances between objects that
 stay are drawn from a gamma distribution: with shape 1 objects stay at random, with more they stand
-evenly, with less in clusters. The shape is that with which as many pages of slabs are free as in the
-process. Slabs in which nothing stays are gone, so the load begins with more slabs than are left.
+evenly, with less in clusters. The shape is that with which as many pages of slabs are free as in
+the process. Slabs in which nothing stays are gone, so the load begins with more than are left.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def begun(which: int, load: Load) -> float:
 def shape_of(load: Load) -> tuple[float, int]:
     """Of the distances between objects that stay; and the objects that the load begins with."""
     in_page = min(max(1, PAGE_BYTES // load.bytes), load.per_slab)
-    best, found = np.inf, (1.0, load.slots)
+    tried = []
     for which, shape in enumerate(SHAPES):
         slots = begun(which, load)
         page, slab = (empty(which, count * load.live / slots) for count in (in_page, load.per_slab))
         off = abs((page - slab) / max(1 - slab, 1 / MOST_TIMES) - load.free_pages)
-        if off < best:
-            best, found = off, (float(shape), round(slots))
-    return found
+        # Slabs of a page say nothing of clusters: then objects stay at random.
+        tried.append((round(off, 3), abs(float(np.log2(shape))), float(shape), round(slots)))
+    return min(tried)[2:]
 
 
 def staying(load: Load, random: np.random.Generator) -> tuple[Numbers, int]:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from kmem.common.errors import KmemError
 from kmem.common.tree import build
 from kmem.explain.facts import computed
-from kmem.explain.process.figures import ORDERS, Process
+from kmem.explain.process.figures import ORDERS, Process, is_changed
 from kmem.explain.process.load import Load, smaller, trace
 from kmem.explain.process.shares import (
     FINE_CLASSES,
@@ -32,6 +32,7 @@ from kmem.replay.tool import TOOLS, run, tool_arguments
 from kmem.traces.file import write_trace
 
 OBJECTS_MOST = 200_000  # of a replayed load; a larger heap is made smaller
+MODEL_OFF_MOST = 0.15  # of the slabs: a replay that misses more of the present table says nothing
 CLASSES_LEAST_BYTES = 1 << 20  # of slabs: for less no class table is tried
 
 
@@ -76,7 +77,8 @@ def free_bytes(process: Process, one: Explained) -> int:
 
 def predict_trim(process: Process, caches: Sequence[Explained], totals: Totals) -> Trim:
     slabs = sheaves = None
-    if process.asked.answered:
+    # Hardened blocks are trimmed too, and nobody counts how much of them is free.
+    if process.asked.answered and not process.hardened_bytes:
         slabs = computed(sum(one.due.value for one in caches if one.due))
         content_is_free = [one for one in caches if one.cache.fields["engine"] == "slub"]
         back = sum(from_sheaves(one, free_bytes(process, one)) for one in content_is_free)
@@ -100,7 +102,7 @@ def with_parts(process: Process, one: Explained, pages: int) -> float | None:
     """
     free = process.asked.free.get(pages, {}).get(one.birth)
     whole_pages, stride = one.cache.pages_per_slab, one.cache["slab_size"]
-    if free is None or pages >= whole_pages:
+    if free is None or not is_changed(one.cache, pages):
         return None
     per_slab = pages * PAGE_BYTES // stride
     # A smaller slab has another rest behind its last object.
@@ -118,9 +120,9 @@ def predict_orders(process: Process, caches: Sequence[Explained]) -> list[Saving
         known = [saving for saving in savings if saving is not None]
         if known:
             how = (
-                f"slabs of {1 << order} page{'s' if order else ''} would be free where the"
-                f" slabs of {len(known)} caches have that many pages without an object in use,"
-                " less the longer ends of slabs; pages that were given back already are left out"
+                f"{len(known)} cache{'s' if len(known) > 1 else ''} with slabs of"
+                f" {1 << order} page{'s' if order else ''}: free where as many pages have no object"
+                " in use, less the longer ends of slabs and what was given back already"
             )
             found.append(
                 Saving(f"slub_max_order={order}", Figure(round(sum(known)), "computed"), how)
@@ -136,6 +138,7 @@ class Replayed:
     reason: str
     slabs: Figure | None = None  # of the classes, as they are
     model: Figure | None = None  # as the replay of the present table has them
+    off_bytes: float = 0.0  # by which it misses the present table
 
 
 def sizes_in(cache_bytes: int, *, fine: bool) -> list[int]:
@@ -159,7 +162,7 @@ def loads_of(process: Process, one: Explained, *, fine: bool) -> Iterator[Load]:
             for count in (objects, live)
         )
         if slots:
-            yield Load(requested, one.cache["objs_per_slab"], slots, min(stay, slots), free)
+            yield Load(requested, max(one.cache["objs_per_slab"], 1), slots, min(stay, slots), free)
 
 
 def predict_classes(process: Process, caches: Sequence[Explained]) -> Replayed:
@@ -177,7 +180,7 @@ def predict_classes(process: Process, caches: Sequence[Explained]) -> Replayed:
     fine = is_fine(process.caches)
     present, other = ("fine", "kernel") if fine else ("kernel", "fine")
     loads = [load for one in classes for load in loads_of(process, one, fine=fine)]
-    share = min(1.0, OBJECTS_MOST / sum(load.slots for load in loads))
+    share = min(1.0, OBJECTS_MOST / max(sum(load.slots for load in loads), 1))
     loads = [smaller(load, share) for load in loads]
     build(TOOLS[4])
     with TemporaryDirectory(prefix="kmem-explain-") as folder:
@@ -187,6 +190,7 @@ def predict_classes(process: Process, caches: Sequence[Explained]) -> Replayed:
             sized = {table: replayed_bytes(file, table) / share for table in (present, other)}
         except KmemError as error:
             return Replayed(None, str(error))
+    off = abs(sized[present] - slabs)
     how = (
         f"replay of {sum(load.slots for load in loads):,} objects in the process's classes"
         + (f", {100 * share:.3g}% of them" if share < 1 else "")
@@ -195,6 +199,14 @@ def predict_classes(process: Process, caches: Sequence[Explained]) -> Replayed:
         f" {sized[other] / 2**20:,.1f} with classes={other}; the process has"
         f" {slabs / 2**20:,.1f}"
     )
+    if off > MODEL_OFF_MOST * slabs:
+        return Replayed(
+            None,
+            f"a replay with classes={present} has {sized[present] / 2**20:,.1f} MiB where the"
+            f" process has {slabs / 2**20:,.1f}, so no other table can be judged by it",
+            Figure(slabs, "computed"),
+            Figure(round(sized[present]), "modelled"),
+        )
     back = sum(one.shares.given_back.value for one in classes if one.shares.given_back)
     return Replayed(
         Saving(
@@ -205,6 +217,7 @@ def predict_classes(process: Process, caches: Sequence[Explained]) -> Replayed:
         "",
         Figure(slabs, "computed"),
         Figure(round(sized[present]), "modelled"),
+        off,
     )
 
 

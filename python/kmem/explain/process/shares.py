@@ -54,10 +54,11 @@ class Shares:
     of_cpus: Figure | None  # free objects of CPU slabs and CPU partial lists
     partial: Figure  # free objects of slabs on node lists; of all slabs, if of_cpus is None
     tails: Figure  # of slabs, behind their last objects
+    unsplit: Figure  # of engine slob, whose caches share pages
     given_back: Figure | None  # the part of these that the system has back already
 
 
-PARTS = ("asked", "rounding", "sheaves", "of_cpus", "partial", "tails")
+PARTS = ("asked", "rounding", "sheaves", "of_cpus", "partial", "tails", "unsplit")
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ def explain_cache(process: Process, cache: Cache, *, fine: bool) -> Explained:
     rounding_how: How = "modelled" if asked.how == "modelled" else "computed"
     all_parts = process.asked.free.get(1, {}).get(birth)
     due = process.asked.due.get(birth)
+    if due is None and cache.fields["engine"] == "slab":
+        due = cache.total("free_slabs") * cache.pages_per_slab * PAGE_BYTES
     given_back = None if all_parts is None or due is None else max(all_parts - due, 0)
     # Free objects with content that counts are free and never due.
     if given_back and cache.flags.get("destroy_by_rcu"):
@@ -118,7 +121,8 @@ def explain_cache(process: Process, cache: Cache, *, fine: bool) -> Explained:
             sheaves=computed((active - live) * stride) if known else None,
             of_cpus=computed((free - listed) * stride) if known else None,
             partial=Figure(listed * stride, "computed"),
-            tails=Figure(whole - objects * stride, "computed"),
+            tails=Figure(0 if is_slob else whole - objects * stride, "computed"),
+            unsplit=Figure(whole if is_slob else 0, "computed"),
             given_back=computed(given_back),
         ),
         read(due),

@@ -55,6 +55,7 @@ TITLES = {
     "of_cpus": "free on CPU slabs and CPU partial lists",
     "partial": "free in partial slabs of nodes",
     "tails": "ends of slabs",
+    "unsplit": "shared by caches of engine slob, not split",
 }
 CACHE_HEADS = {
     "slabs": "slabs",
@@ -123,6 +124,8 @@ def heap_table(answers: Answers) -> TextTable:
             continue
         for part in PARTS:
             share = answers.sum_of(part)
+            if share is None or (part == "unsplit" and not share.value):
+                continue
             output.add_row(f"  {TITLES[part]}", cell(share, KIB), percent(share, held))
     output.add_row("all that it holds", cell(held, KIB), percent(held, held), end_section=True)
     return output
@@ -226,7 +229,8 @@ def report_of(answers: Answers, top: int) -> Report:
     )
     if picture := drawing(answers):
         report.parts.append(picture)
-    report.parts.append(caches_table(answers, top))
+    if answers.caches:
+        report.parts.append(caches_table(answers, top))
     if top < len(answers.caches):
         report.parts.append(
             f"{len(answers.caches) - top} smaller caches: --top {len(answers.caches)} has them"
@@ -237,6 +241,8 @@ def report_of(answers: Answers, top: int) -> Report:
         report.parts.append(f"no other class table was tried: {answers.classes.reason}")
     if not process.asked.answered:
         report.notes.append(SLEEPS)
+    if process.hardened_bytes:
+        report.notes.append("What a trim gives back of hardened blocks is not known.")
     if process.missing:
         report.notes.append(f"{process.missing} records found no room in the registry.")
     report.parts.append(paragraph(answers.advice))
@@ -254,7 +260,9 @@ def cache_document(answers: Answers, one: Explained) -> dict[str, Any]:
         "stride_bytes": number(Figure(cache["slab_size"], "read")),
         "objects_per_slab": number(Figure(cache["objs_per_slab"], "read")),
         "pages_per_slab": number(Figure(cache.pages_per_slab, "read")),
-        **{f"{name}_bytes": number(getattr(one.shares, name)) for name in CACHE_HEADS},
+        **{
+            f"{name}_bytes": number(getattr(one.shares, name)) for name in (*CACHE_HEADS, "unsplit")
+        },
         "due_bytes": number(one.due),
         "sites": [site_document(site) for site in answers.sites.get(one.birth, [])],
     }
