@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OBJECTS = 300000, BYTES = 200, STAY = 20, LARGE = 100 << 10, PAUSE_MS = 10 };
+enum { OBJECTS = 300000, BYTES = 200, STAY = 20, LARGE = 1 << 20, PAUSE_MS = 10 };
 
 static void *objects[OBJECTS];
 

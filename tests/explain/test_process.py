@@ -93,9 +93,10 @@ def test_pinned_slabs(pattern: str, tmp_path: Path) -> None:
         gone = OBJECTS - cache["objects"]["value"]
         free = (freed - gone) * STRIDE
         assert shares["partial"] == pytest.approx(free, rel=0.05)
-        assert cache["in_use"] == {"value": OBJECTS - freed, "how": "read"}
+        # Samples of the profile lie outside of slabs.
+        assert cache["in_use"] == {"value": pytest.approx(OBJECTS - freed, rel=0.01), "how": "read"}
         assert sum(shares.values()) == cache["slabs_bytes"]["value"]
-        assert cache["sites"][0]["calls"][0] == "pins_here (pins.c:25)"
+        assert cache["sites"][0]["calls"][0] == "pins_here (pins.c:24)"
         assert document["trim"]["total_bytes"]["value"] == pytest.approx(given_back, rel=0.1)
         # As much is left to give back as sheaves that were filled since hold.
         again = explained(process.pid, tmp_path)
@@ -115,6 +116,7 @@ def test_predictions_come_true(option: str, tmp_path: Path) -> None:
         document = explained(process.pid, tmp_path)
     with pins("random", f"{base},{option}") as (process, _):
         other = explained(process.pid, tmp_path)
+    assert document["classes"]["reason"] is None
     savings = [*document["orders"], document["classes"]["saving"]]
     saving = next(one["bytes"]["value"] for one in savings if one["option"] == option)
     slabs = [one["heap"]["slabs_bytes"]["value"] for one in (document, other)]
@@ -159,7 +161,7 @@ def test_text_and_page(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     for text in (
         "free in partial slabs of nodes",
-        "pins_here (pins.c:25)",
+        "pins_here (pins.c:24)",
         "kmem trim",
         "advice: ",
     ):
@@ -199,25 +201,25 @@ def test_errors() -> None:
     assert "--seconds is for a process" in refused(__file__, "--seconds", 1, status=2)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_of_another_user() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    script = (
+        "import os, sys; os.setgid(65534); os.setuid(65534); os.chdir('/')\n"
+        "from kmem.commands.start import start\nsys.exit(start())"
+    )
     with pins("none") as (process, _):
-        command = [sys.executable, "-m", "kmem", "explain", str(process.pid)]
-        program = f"""
-import os, sys
-os.setgid(65534); os.setuid(65534)
-from kmem.live.registry.find import open_process
-try:
-    open_process({process.pid}, writable=True)
-except Exception as error:
-    print(error)
-"""
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
-        assert command
         result = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+            [sys.executable, "-c", script, "explain", str(process.pid)],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
         )
-    assert f"process {process.pid} belongs to user 0; expected one of your own" in result.stdout
+    if "ModuleNotFoundError" in result.stderr or "PermissionError" in result.stderr:
+        pytest.skip(f"user 65534 may not read the packages: {result.stderr[-200:]}")
+    expected = f"process {process.pid} belongs to user 0; expected one of your own"
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"kmem: {expected}\n"
 
 
 def test_process_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,11 @@ def explain(
                 raise BadUsage(f"explain: --{name} is for files, not for process {processes[0]}")
         if nodes != 1:
             raise BadUsage(f"explain: --nodes is for files, not for process {processes[0]}")
+        need_extra("figures")
+        from kmem.live.registry.find import open_process
+
+        # A wrong number is told before further packages are installed.
+        open_process(processes[0], writable=True).close()
         need_extra("profile")
         need_extra("lab")
         from kmem.explain.process.show import show_process
