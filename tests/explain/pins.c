@@ -19,7 +19,7 @@ enum { OBJECTS = 300000, BYTES = 200, STAY = 20, LARGE = 1 << 20, PAUSE_MS = 10 
 
 static void *objects[OBJECTS];
 
-__attribute__((noinline)) void *pins_here(void)
+static __attribute__((noinline)) void *pins_here(void)
 {
         void *object = malloc(BYTES);
 

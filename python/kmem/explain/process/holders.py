@@ -15,7 +15,7 @@ from kmem.explain.process.figures import Process
 from kmem.explain.process.shares import Explained
 from kmem.explain.table import Figure
 from kmem.live.pprof import Row
-from kmem.live.profile import take
+from kmem.live.profile import signals_kept, take
 from kmem.live.registry.file import Registry
 from kmem.live.sites import top_sites
 from kmem.live.stacks import Counts, read_names, read_stacks
@@ -70,9 +70,15 @@ def samples_of(registry: Registry, process: Process, seconds: float) -> Samples:
     """Samples that the process takes anyway, or with @seconds those of this command too."""
     if seconds:
         interval = process.interval or INTERVAL
-        profile, _ = take(
-            registry.process, seconds=seconds, interval=interval, slices=0, growth=False
-        )
+        with signals_kept() as signals:
+            profile, _ = take(
+                registry.process,
+                seconds=seconds,
+                interval=interval,
+                slices=0,
+                growth=False,
+                signals=signals,
+            )
         of = "all" if process.interval else f"those allocated in {seconds:g} s"
         words = f"samples every {interval:,} bytes, of {of} objects in use"
         return Samples(profile.rows, words, interval)
