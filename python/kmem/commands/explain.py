@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from kmem.commands.options import JsonFile, can_be_written, file_name, process_or_file
-from kmem.common.tree import need_extra
 
 app = typer.Typer()
 
@@ -82,16 +81,9 @@ def explain(
                 raise BadUsage(f"explain: --{name} is for files, not for process {processes[0]}")
         if nodes != 1:
             raise BadUsage(f"explain: --nodes is for files, not for process {processes[0]}")
-        need_extra("figures")
-        from kmem.live.registry.find import open_process
+        from kmem.explain.running import explain_process
 
-        # A wrong number is told before further packages are installed.
-        open_process(processes[0], writable=True).close()
-        need_extra("profile")
-        need_extra("lab")
-        from kmem.explain.process.show import show_process
-
-        show_process(
+        explain_process(
             processes[0], seconds=seconds or 0, top=top, json_file=json_file, html_file=html_file
         )
         return
